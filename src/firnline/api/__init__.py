@@ -1,0 +1,1 @@
+"""L6: wire shape <-> domain call, by API key. PURE."""

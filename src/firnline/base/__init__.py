@@ -1,0 +1,1 @@
+"""L0: ids, errors, events, ports and limits. PURE. Everything may import it; it imports nothing of ours."""

@@ -1,0 +1,110 @@
+"""What a machine asks of the world, and how the world answers. PURE.
+
+Five verbs (house of the project): Reply, Flush, SetTimer/CancelTimer, Submit, Append (the one that goes
+to a sibling, through `broker/wiring`). Each that has an answer carries its continuation `then`, which
+takes the answer and `now_ms` and returns further effects. The runtime hands it back as `Completed`; a
+continuation is called on the node's one thread only. Effects are executed in list order.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Literal
+
+from firnline.base.errors import KafkaError, StorageError
+from firnline.base.event import event
+from firnline.base.ids import TopicPartition
+from firnline.base.ports import File
+
+Effect = Any  # one of the classes below
+Effects = list[Effect]
+Pool = Literal["disk", "copy", "read", "expire"]
+
+
+@event
+class Flush:
+    """fdatasync `files`, grouped with whatever else waits; then `then(error or None, now_ms)`."""
+
+    files: Sequence[File]
+    then: Callable[[StorageError | None, int], Effects]
+
+
+@event
+class Submit:
+    """Run `work` off the loop in the named pool; then `then(result or the exception, now_ms)`.
+
+    `work` takes nothing that the loop may change meanwhile. A full pool answers at once with
+    KafkaError(THROTTLING_QUOTA_EXCEEDED).
+    """
+
+    name: str
+    pool: Pool
+    work: Callable[[], Any]
+    then: Callable[[Any, int], Effects]
+
+
+@event
+class SetTimer:
+    """Call `then(now_ms)` once at `at_ms`, monotonic. A timer of the same key is replaced."""
+
+    key: Hashable
+    at_ms: int
+    then: Callable[[int], Effects]
+
+
+@event
+class CancelTimer:
+    """Forget the timer of that key; none is fine."""
+
+    key: Hashable
+
+
+@event
+class Reply:
+    """Answer one request. `message` None: the request has no answer (Produce with acks=0)."""
+
+    context: Any  # api.context.RequestContext: says which connection, request and version
+    message: Any | None
+
+
+@event
+class CloseConnection:
+    """Drop the peer without an answer."""
+
+    context: Any
+
+
+@event
+class Appended:
+    """Where a batch went: first and last offset, inclusive, and the time the log gave it, or -1."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+
+
+@event
+class Append:
+    """Append one built batch to a partition this node leads, as acks=all; answer when it is committed.
+
+    Coordinators and the tier write their records with it; `then` gets Appended or a KafkaError.
+    """
+
+    topic_partition: TopicPartition
+    batch: bytearray
+    then: Callable[[Appended | KafkaError, int], Effects]
+
+
+@event
+class EnsureTopic:
+    """Create the internal topic of that name if it is not there; then `then(error or None, now_ms)`."""
+
+    name: str
+    then: Callable[[KafkaError | None, int], Effects]
+
+
+@event
+class Completed:
+    """The runtime's event: an effect is done; `then` is to be called with `result`."""
+
+    then: Callable[..., Effects]
+    result: Any

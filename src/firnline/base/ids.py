@@ -1,0 +1,61 @@
+"""Names and numbers that identify things. PURE.
+
+Conventions of the whole code base: an `_offset` counts records and is inclusive; an `_end_offset` is
+exclusive; a `position` counts bytes; an `index` is neither. A topic id is 16 raw bytes, as on the
+wire, because a `uuid.UUID` costs thirty times as much to make and compare.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import NamedTuple
+
+Uuid = bytes
+
+ZERO_UUID: Uuid = bytes(16)
+# Topic id of `__cluster_metadata`: high half 0, low half 1. Source: spec Q1.
+METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
+METADATA_TOPIC = "__cluster_metadata"
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
+REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class TopicPartition(NamedTuple):
+    """One partition by topic name. Prints as Kafka names its directory."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """One partition by topic id: survives deletion and re-creation under the same name."""
+
+    topic_id: Uuid
+    partition: int
+
+
+class OffsetAndEpoch(NamedTuple):
+    """A place in a log. As a snapshot id `offset` is exclusive (spec Q3). Ordered by epoch first."""
+
+    offset: int
+    epoch: int
+
+
+def uuid_text(value: Uuid) -> str:
+    """Return Kafka's spelling: 22 characters of URL-safe base64 without padding."""
+    assert len(value) == 16
+    return urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def uuid_from_text(text: str) -> Uuid:
+    """Parse Kafka's spelling of a UUID; raises ValueError for anything that is not 16 bytes."""
+    value = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if len(value) != 16:
+        raise ValueError(f"{text!r} is not a UUID of 16 bytes in URL-safe base64")
+    return value

@@ -1,0 +1,20 @@
+"""Every bound that has no configuration key, in one place. PURE. A test reaches each of them."""
+
+from firnline.base.units import KIB, MIB
+
+# A frame whose header cannot be complete is refused before anything is read of it.
+FRAME_BYTES_MIN = 8
+# What one connection may hold of a frame it only announced: memory grows with bytes that arrived.
+RECEIVE_STEP_BYTES = 256 * KIB
+# Bytes of answers that may wait in one connection's socket before it is no longer read from.
+SEND_QUEUE_BYTES = 16 * MIB
+TAGGED_FIELDS_MAX = 1024
+# Elements over all arrays of one request; each element costs an object.
+ARRAY_ELEMENTS_MAX = 2_000_000
+FETCH_SESSIONS_MAX = 1000
+# An answer up to this size is joined with its header; above it file slices are sent by sendfile.
+JOIN_BYTES_MAX = 64 * KIB
+METADATA_BATCH_BYTES_MAX = 8 * MIB
+TOPIC_NAME_CHARS_MAX = 249
+# Decompressed bytes of one batch that the broker is willing to read records from.
+DECOMPRESSED_BATCH_BYTES_MAX = 128 * MIB

@@ -1,0 +1,105 @@
+"""The doors to the outside world, as protocols: production and simulator supply them. PURE."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Clock(Protocol):
+    """Time in milliseconds. Machines never read it; the runtime passes `now_ms` with each event."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 UTC; may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since some moment; never jumps, never goes back."""
+        ...
+
+
+class Rng(Protocol):
+    """Randomness of one node; seeded in the simulator."""
+
+    def below(self, bound: int) -> int:
+        """A number in [0, bound)."""
+        ...
+
+    def uuid(self) -> bytes:
+        """16 random bytes in the shape of a version 4 UUID that does not begin with a dash as text."""
+        ...
+
+
+class File(Protocol):
+    """One open file. Positions and sizes are bytes. Errors: StorageError with the path.
+
+    What was written is in the page cache; only `sync` makes it survive a power cut.
+    """
+
+    path: str
+
+    def size(self) -> int: ...
+
+    def append(self, data: Buffer) -> int:
+        """Write `data` whole at the end; return the position it begins at."""
+        ...
+
+    def append_all(self, parts: Sequence[Buffer]) -> int:
+        """Write `parts` one after another with one call; return the position of the first."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """fdatasync. A failure means the file is lost: never retry and trust (rel-P9)."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor for `sendfile`, or -1 where there is none (simulator)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Fs(Protocol):
+    """A file system. Paths are absolute strings with '/'. A name change is durable after `sync_dir`."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and appending; with `create` a missing file is made empty."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Make the directory and its parents; an existing one is fine."""
+        ...
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Move, replacing the target in one step."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        ...
+
+    def remove_dir(self, path: str) -> None:
+        """Remove a directory with everything in it; a missing one is fine."""
+        ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take an exclusive lock on the file `path`, made if missing; return the release.
+
+        Raises StorageError at once when another process holds it."""
+        ...

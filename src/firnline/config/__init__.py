@@ -1,0 +1,1 @@
+"""L1: configuration keys, one declaration each, and the layers that override each other. PURE."""

@@ -1,0 +1,1 @@
+"""L4: groups, offsets and producer ids on internal topics. PURE."""

@@ -1,0 +1,412 @@
+"""Message declarations compiled to straight-line readers and writers, per version, on first use. PURE.
+
+A reader is `read(buffer, position, end, budget) -> (object, position)`; a writer is
+`write(object, emit)`, `emit` taking byte strings and file slices in order. Runs of fixed-width fields
+become one `Struct.unpack_from` or `pack`; lengths of one byte are inlined. The generated source is
+kept in `linecache`, so a traceback and a debugger show it.
+
+Measured beside hand-written code and kio: design page `performance`, section 4; `bench/codec.py`.
+"""
+
+import linecache
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from firnline.base.errors import ProtocolError
+from firnline.base.slices import FileRecords
+from firnline.protocol.primitives import (
+    NO_TAGS,
+    check_count,
+    check_length,
+    read_tags,
+    read_uvarint,
+    uvarint,
+)
+from firnline.protocol.schema import Field, Message, Struct
+
+Reader = Callable[[Any, int, int, list[int]], tuple[Any, int]]
+Writer = Callable[[Any, Callable[[Any], None]], None]
+
+# kind -> (struct letter, bytes)
+FIXED = {
+    "bool": ("?", 1),
+    "int8": ("b", 1),
+    "int16": ("h", 2),
+    "uint16": ("H", 2),
+    "int32": ("i", 4),
+    "uint32": ("I", 4),
+    "int64": ("q", 8),
+    "float64": ("d", 8),
+    "uuid": ("16s", 16),
+}
+_BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
+
+_readers: dict[tuple[type[Struct], int, bool], Reader] = {}
+_writers: dict[tuple[type[Struct], int, bool], Writer] = {}
+
+
+def reader(cls: type[Message], version: int) -> Reader:
+    """Return the reader of `cls` at `version`; it raises ProtocolError for whatever bytes it is given."""
+    key = (cls, version, version in cls.flexible)
+    found = _readers.get(key)
+    if found is None:
+        assert version in cls.valid, f"{cls.__name__} has no version {version}"
+        found = _readers[key] = _guarded(_compile_reader(cls, version, key[2]), cls.__name__)
+    return found
+
+
+def writer(cls: type[Message], version: int) -> Writer:
+    """Return the writer of `cls` at `version`."""
+    key = (cls, version, version in cls.flexible)
+    found = _writers.get(key)
+    if found is None:
+        assert version in cls.valid, f"{cls.__name__} has no version {version}"
+        found = _writers[key] = _compile_writer(cls, version, key[2])
+    return found
+
+
+def _guarded(read: Reader, name: str) -> Reader:
+    def guarded(buffer: Any, position: int, end: int, budget: list[int]) -> tuple[Any, int]:
+        try:
+            return read(buffer, position, end, budget)
+        except _BAD_BYTES as problem:
+            raise ProtocolError(f"not a {name}", problem=problem) from None
+
+    return guarded
+
+
+class _Source:
+    """Lines of one generated function and the values they refer to."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.lines: list[str] = []
+        self.indent = 1
+        self.names: dict[str, Any] = {}
+        self._serial = 0
+
+    def add(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def bind(self, stem: str, value: Any) -> str:
+        self._serial += 1
+        name = f"{stem}{self._serial}"
+        self.names[name] = value
+        return name
+
+    def local(self, stem: str) -> str:
+        self._serial += 1
+        return f"{stem}{self._serial}"
+
+    def function(self, signature: str) -> Any:
+        text = f"def {signature}:\n" + "\n".join(self.lines) + "\n"
+        filename = f"<firnline {self.title}>"
+        linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+        exec(compile(text, filename, "exec"), self.names)  # noqa: S102 - our own declarations
+        return self.names[signature.partition("(")[0]]
+
+
+def _present(cls: type[Struct], version: int) -> list[tuple[str, Field]]:
+    return [(n, x) for n, x in cls.fields.items() if version in x.versions and x.tag is None]
+
+
+def _tagged(cls: type[Struct], version: int) -> list[tuple[str, Field]]:
+    tagged = [(n, x) for n, x in cls.fields.items() if version in x.versions and x.tag is not None]
+    return sorted(tagged, key=lambda item: item[1].tag or 0)
+
+
+def bytes_min(kind: Any, version: int, flexible: bool) -> int:
+    """Return the fewest bytes a value of `kind` takes; bounds array counts before allocation."""
+    if isinstance(kind, str):
+        if kind in FIXED:
+            return FIXED[kind][1]
+        return 1 if flexible else 2 if kind == "string" else 4
+    if isinstance(kind, list):
+        return 1 if flexible else 4
+    total = 1 if flexible else 0
+    for _, field in _present(kind, version):
+        nullable_struct = version in field.nullable and isinstance(field.kind, type)
+        total += 1 if nullable_struct else bytes_min(field.kind, version, flexible)
+    return max(total, 1)
+
+
+# --------------------------------------------------------------------------------------- readers
+
+
+def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
+    key = (cls, version, flexible)
+    if not issubclass(cls, Message) and key in _readers:
+        return _readers[key]
+    src = _Source(f"read {cls.__name__} v{version}")
+    src.names |= {
+        "new": cls.__new__,
+        "cls": cls,
+        "uvarint": read_uvarint,
+        "after": check_length,
+        "count_of": check_count,
+        "unpack": struct.unpack_from,
+    }
+    src.add("o = new(cls)")
+    run: list[tuple[str, str]] = []
+    for name, field in _present(cls, version):
+        if isinstance(field.kind, str) and field.kind in FIXED:
+            run.append((f"o.{name}", field.kind))
+            continue
+        _read_run(src, run)
+        _read_value(src, f"o.{name}", field.kind, version in field.nullable, version, flexible)
+    _read_run(src, run)
+    if flexible:
+        known = {x.tag: (n, _tag_reader(x, version)) for n, x in _tagged(cls, version)}
+        tags = src.bind("tags", known or NO_TAGS)
+        src.names["read_tags"] = read_tags
+        src.add("if b[p]: p = read_tags(b, p, e, k, " + tags + ", o)")
+        src.add("else: p += 1")
+    src.add("return o, p")
+    read: Reader = src.function("read(b, p, e, k)")
+    if not issubclass(cls, Message):
+        _readers[key] = read
+    return read
+
+
+def _tag_reader(field: Field, version: int) -> Reader:
+    """A reader of one tagged value; tagged sections exist in flexible versions only."""
+    src = _Source(f"read tag {field.tag} v{version}")
+    src.names |= {
+        "uvarint": read_uvarint,
+        "after": check_length,
+        "count_of": check_count,
+        "unpack": struct.unpack_from,
+    }
+    _read_value(src, "v", field.kind, version in field.nullable, version, True)
+    src.add("return v, p")
+    made: Reader = src.function("read(b, p, e, k)")
+    return made
+
+
+def _read_run(src: _Source, run: list[tuple[str, str]]) -> None:
+    """Read fixed-width fields that follow each other with one unpack."""
+    if not run:
+        return
+    packed = struct.Struct(">" + "".join(FIXED[kind][0] for _, kind in run))
+    unpack = src.bind("unpack", packed.unpack_from)
+    targets = ", ".join(target for target, _ in run)
+    src.add(f"{targets}{',' if len(run) == 1 else ''} = {unpack}(b, p)")
+    src.add(f"p += {packed.size}")
+    run.clear()
+
+
+def _read_length(src: _Source, letter: str, flexible: bool) -> str:
+    """Emit the reading of a length; null is -1 afterwards. Return the local's name."""
+    n = src.local("n")
+    if flexible:
+        src.add(f"{n} = b[p]")
+        src.add(f"if {n} > 127: {n}, p = uvarint(b, p)")
+        src.add("else: p += 1")
+        src.add(f"{n} -= 1")
+    else:
+        size = struct.calcsize(letter)
+        src.add(f"{n}, = {src.bind('unpack', struct.Struct('>' + letter).unpack_from)}(b, p)")
+        src.add(f"p += {size}")
+    return n
+
+
+def _read_value(
+    src: _Source, target: str, kind: Any, nullable: bool, version: int, flexible: bool
+) -> None:
+    if isinstance(kind, str):
+        if kind in FIXED:
+            _read_run(src, [(target, kind)])
+        else:
+            _read_bytes(src, target, kind, nullable, flexible)
+    elif isinstance(kind, list):
+        _read_array(src, target, kind[0], nullable, version, flexible)
+    else:
+        inner = src.bind("read", _compile_reader(kind, version, flexible))
+        if nullable:
+            src.add("p += 1")
+            src.add(f"if b[p - 1] > 127: {target} = None")
+            src.add(f"else: {target}, p = {inner}(b, p, e, k)")
+        else:
+            src.add(f"{target}, p = {inner}(b, p, e, k)")
+
+
+def _read_bytes(src: _Source, target: str, kind: str, nullable: bool, flexible: bool) -> None:
+    n = _read_length(src, "h" if kind == "string" else "i", flexible)
+    if nullable or kind == "records":
+        src.add(f"if {n} == -1: {target} = None")
+        src.add("else:")
+        src.indent += 1
+    src.add(f"q = p + {n}")
+    src.add(f"if q > e or {n} < 0: after({n}, p, e)")
+    src.add(f"{target} = str(b[p:q], 'utf-8')" if kind == "string" else f"{target} = b[p:q]")
+    src.add("p = q")
+    if nullable or kind == "records":
+        src.indent -= 1
+
+
+def _read_array(
+    src: _Source, target: str, element: Any, nullable: bool, version: int, flexible: bool
+) -> None:
+    n = _read_length(src, "i", flexible)
+    if nullable:
+        src.add(f"if {n} == -1: {target} = None")
+        src.add("else:")
+        src.indent += 1
+    least = bytes_min(element, version, flexible)
+    src.add(f"count_of({n}, {least}, e - p, k)")
+    if isinstance(element, str) and element in FIXED:
+        letter, size = FIXED[element]
+        src.add(f"{target} = unpack('>' + '{letter}' * {n}, b, p)")
+        src.add(f"p += {size} * {n}")
+    else:
+        items, item = src.local("items"), src.local("item")
+        src.add(f"{items} = []")
+        src.add(f"for _ in range({n}):")
+        src.indent += 1
+        _read_value(src, item, element, False, version, flexible)
+        src.add(f"{items}.append({item})")
+        src.indent -= 1
+        src.add(f"{target} = {items}")
+    if nullable:
+        src.indent -= 1
+
+
+# --------------------------------------------------------------------------------------- writers
+
+
+def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
+    key = (cls, version, flexible)
+    if not issubclass(cls, Message) and key in _writers:
+        return _writers[key]
+    src = _Source(f"write {cls.__name__} v{version}")
+    src.names |= {"uvarint": uvarint, "FileRecords": FileRecords, "pack": struct.pack}
+    run: list[tuple[str, str]] = []
+    for name, field in _present(cls, version):
+        if isinstance(field.kind, str) and field.kind in FIXED:
+            run.append((f"o.{name}", field.kind))
+            continue
+        _write_run(src, run)
+        _write_value(src, f"o.{name}", field.kind, version in field.nullable, version, flexible)
+    _write_run(src, run)
+    if flexible:
+        _write_tags(src, cls, version)
+    if not src.lines:
+        src.add("pass")
+    write: Writer = src.function("write(o, emit)")
+    if not issubclass(cls, Message):
+        _writers[key] = write
+    return write
+
+
+def _write_run(src: _Source, run: list[tuple[str, str]]) -> None:
+    if not run:
+        return
+    packed = struct.Struct(">" + "".join(FIXED[kind][0] for _, kind in run))
+    src.add(f"emit({src.bind('pack', packed.pack)}({', '.join(value for value, _ in run)}))")
+    run.clear()
+
+
+def _write_length(src: _Source, length: str, letter: str, flexible: bool) -> None:
+    """Emit a length that is not null."""
+    if flexible:
+        src.names["ONE"] = _ONE_BYTE
+        src.add(f"emit(ONE[{length}] if {length} < 127 else uvarint({length} + 1))")
+    else:
+        src.add(f"emit({src.bind('pack', struct.Struct('>' + letter).pack)}({length}))")
+
+
+# Compact lengths 0..126, which take one byte: the length plus one.
+_ONE_BYTE = [bytes([n + 1]) for n in range(127)]
+
+
+def _write_null(src: _Source, letter: str, flexible: bool) -> None:
+    null = b"\x00" if flexible else struct.pack(">" + letter, -1)
+    src.add(f"emit({null!r})")
+
+
+def _write_value(
+    src: _Source, value: str, kind: Any, nullable: bool, version: int, flexible: bool
+) -> None:
+    if isinstance(kind, str) and kind in FIXED:
+        _write_run(src, [(value, kind)])
+        return
+    v = src.local("v")
+    src.add(f"{v} = {value}")
+    letter = "h" if kind == "string" else "i"
+    is_struct = isinstance(kind, type)
+    if nullable or kind == "records":
+        src.add(f"if {v} is None:")
+        src.indent += 1
+        if is_struct:
+            src.add(r"emit(b'\xff')")
+        else:
+            _write_null(src, letter, flexible)
+        src.indent -= 1
+        src.add("else:")
+        src.indent += 1
+    if is_struct:
+        if nullable:
+            src.add(r"emit(b'\x01')")
+        src.add(f"{src.bind('write', _compile_writer(kind, version, flexible))}({v}, emit)")
+    elif isinstance(kind, list):
+        _write_array(src, v, kind[0], version, flexible)
+    else:
+        if kind == "string":
+            src.add(f"{v} = {v}.encode()")
+        n = src.local("n")
+        src.add(f"{n} = len({v})")
+        _write_length(src, n, letter, flexible)
+        if kind == "records":
+            src.add(f"if type({v}) is FileRecords:")
+            src.add(f"    for s in {v}.slices: emit(s)")
+            src.add(f"else: emit({v})")
+        else:
+            src.add(f"emit({v})")
+    if nullable or kind == "records":
+        src.indent -= 1
+
+
+def _write_array(src: _Source, v: str, element: Any, version: int, flexible: bool) -> None:
+    n = src.local("n")
+    src.add(f"{n} = len({v})")
+    _write_length(src, n, "i", flexible)
+    if isinstance(element, str) and element in FIXED:
+        src.add(f"if {n}: emit(pack('>' + '{FIXED[element][0]}' * {n}, *{v}))")
+        return
+    item = src.local("item")
+    src.add(f"for {item} in {v}:")
+    src.indent += 1
+    _write_value(src, item, element, False, version, flexible)
+    src.indent -= 1
+
+
+def _write_tags(src: _Source, cls: type[Struct], version: int) -> None:
+    """Tagged fields are written only where they differ from the default (KIP-482)."""
+    tagged = _tagged(cls, version)
+    if not tagged:
+        src.add(r"emit(b'\x00')")
+        return
+    src.add("tags = []")
+    for name, field in tagged:
+        default = src.bind("default", getattr(cls, name))
+        inner = _Source(f"write {cls.__name__}.{name} v{version}")
+        inner.names |= {"uvarint": uvarint, "FileRecords": FileRecords, "pack": struct.pack}
+        _write_value(inner, "o", field.kind, version in field.nullable, version, True)
+        write = src.bind("write", inner.function("write(o, emit)"))
+        differs = (
+            f"len(o.{name}) > 0"
+            if isinstance(field.kind, list) and getattr(cls, name) == ()
+            else f"o.{name} != {default}"
+        )
+        if isinstance(field.kind, list) and version in field.nullable:
+            differs = (
+                f"(o.{name} is None or {differs})"
+                if getattr(cls, name) is not None
+                else f"o.{name} is not None"
+            )
+        src.add(f"if {differs}:")
+        src.add(f"    body = []; {write}(o.{name}, body.append)")
+        src.add(f"    tags.append(({field.tag}, b''.join(body)))")
+    src.add("emit(uvarint(len(tags)))")
+    src.add("for t, body in tags: emit(uvarint(t) + uvarint(len(body)) + body)")

@@ -1,0 +1,81 @@
+"""Make batches: for coordinators, the metadata log, markers and tests. PURE."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from firnline.records.batch import (
+    CONTROL_MASK,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
+from firnline.records.compression import NONE, compress
+from firnline.records.record import Header, encode_records
+
+
+class NewRecord(NamedTuple):
+    """A record that has no offset yet. Bytes; `timestamp_ms` since 1970, or -1 for none."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = NO_TIMESTAMP
+    headers: tuple[Header, ...] = ()
+
+
+def build_batch(
+    rows: Sequence[NewRecord],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    codec: int = NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    is_log_append_time: bool = False,
+) -> bytearray:
+    """Return one v2 batch of `rows`, CRC and all, in a buffer that may be stamped in place."""
+    assert rows, "a batch holds at least one record"
+    base_timestamp = rows[0].timestamp_ms
+    max_timestamp = max(row.timestamp_ms for row in rows)
+    body = compress(
+        codec,
+        encode_records((r.timestamp_ms - base_timestamp, r.key, r.value, r.headers) for r in rows),
+    )
+    attributes = (
+        codec
+        | (TIMESTAMP_TYPE_MASK if is_log_append_time else 0)
+        | (TRANSACTIONAL_MASK if is_transactional else 0)
+        | (CONTROL_MASK if is_control else 0)
+    )
+    batch = bytearray(HEADER_BYTES)
+    batch += body
+    fields = (
+        base_offset,
+        len(batch) - LOG_OVERHEAD_BYTES,
+        leader_epoch,
+        2,
+        0,
+        attributes,
+        len(rows) - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(rows),
+    )
+    HEADER.pack_into(batch, 0, *fields)
+    with memoryview(batch) as view, view[CRC_START:] as covered:
+        crc = crc32c(covered)
+    HEADER.pack_into(batch, 0, *fields[:4], crc, *fields[5:])
+    return batch

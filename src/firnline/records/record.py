@@ -1,0 +1,113 @@
+"""Single records inside a batch body: varints in, tuples out, and back. PURE.
+
+Off the hot path: produce and fetch never come here. Coordinators, the metadata log, compaction,
+timestamp lookups and tests do. Source: KIP-98 'Message Format'.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.ports import Buffer
+from firnline.protocol.primitives import read_varint, varint
+from firnline.records.batch import HEADER_BYTES, BatchHeader, headers
+from firnline.records.compression import decompress
+
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One record. `offset` and `timestamp_ms` are absolute."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+def records(data: Buffer, header: BatchHeader) -> Iterator[Record]:
+    """Decode the records of the batch `header` found in `data`, control batches included.
+
+    Raises KafkaError CORRUPT_MESSAGE when the body is not what the header says.
+    """
+    start = header.position
+    body = decompress(
+        header.codec, memoryview(data)[start + HEADER_BYTES : start + header.size_bytes]
+    )
+    position, end = 0, len(body)
+    try:
+        for _ in range(header.record_count):
+            length, position = read_varint(body, position)
+            after = position + length
+            if length < 0 or after > end:
+                raise ProtocolError("record length exceeds the batch", length=length)
+            yield _record(body, position, after, header)
+            position = after
+    except (IndexError, UnicodeDecodeError, ProtocolError) as problem:
+        raise KafkaError(
+            Code.CORRUPT_MESSAGE, "undecodable record", offset=header.base_offset, problem=problem
+        ) from None
+
+
+def all_records(data: Buffer) -> Iterator[Record]:
+    """Decode every record of every whole batch of `data`, control batches left out."""
+    for header in headers(data):
+        if not header.is_control:
+            yield from records(data, header)
+
+
+def _record(body: bytes, position: int, end: int, header: BatchHeader) -> Record:
+    position += 1  # attributes: unused
+    timestamp_delta, position = read_varint(body, position, bits=64)
+    offset_delta, position = read_varint(body, position)
+    key, position = _bytes(body, position, end)
+    value, position = _bytes(body, position, end)
+    count, position = read_varint(body, position)
+    if count < 0 or count * 2 > end - position:
+        raise ProtocolError("header count exceeds the record", count=count)
+    pairs = []
+    for _ in range(count):
+        name, position = _bytes(body, position, end)
+        content, position = _bytes(body, position, end)
+        if name is None:
+            raise ProtocolError("null header key")
+        pairs.append((name.decode(), content))
+    if position != end:
+        raise ProtocolError("record has another size than it says", left=end - position)
+    timestamp = (
+        header.max_timestamp
+        if header.is_log_append_time
+        else header.base_timestamp + timestamp_delta
+    )
+    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(pairs))
+
+
+def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(body, position)
+    if length == -1:
+        return None, position
+    if length < 0 or length > end - position:
+        raise ProtocolError("length exceeds the record", length=length)
+    return body[position : position + length], position + length
+
+
+def encode_records(
+    items: Iterable[tuple[int, bytes | None, bytes | None, tuple[Header, ...]]],
+) -> bytes:
+    """Encode (timestamp delta, key, value, headers) rows as the uncompressed body of a batch."""
+    out = bytearray()
+    for offset_delta, (timestamp_delta, key, value, pairs) in enumerate(items):
+        one = bytearray(b"\0")
+        one += varint(timestamp_delta)
+        one += varint(offset_delta)
+        for part in (key, value):
+            one += b"\x01" if part is None else varint(len(part)) + part
+        one += varint(len(pairs))
+        for name, content in pairs:
+            encoded = name.encode()
+            one += varint(len(encoded)) + encoded
+            one += b"\x01" if content is None else varint(len(content)) + content
+        out += varint(len(one))
+        out += one
+    return bytes(out)

@@ -1,0 +1,1 @@
+"""L8: load the configuration, check storage, start the loop. WORLD."""

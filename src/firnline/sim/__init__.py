@@ -1,0 +1,1 @@
+"""L8: the same ports, simulated. Production never imports it. SIM."""

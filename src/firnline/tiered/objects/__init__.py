@@ -1,0 +1,1 @@
+"""Where remote segments lie: names, and the stores that hold them."""
