@@ -12,7 +12,7 @@ from firnline.base.errors import ProtocolError
 from firnline.base.limits import FRAME_BYTES_MIN
 from firnline.base.units import MIB
 
-_SIZE = struct.Struct(">i")
+read_size = struct.Struct(">i").unpack_from
 SIZE_BYTES = 4
 POOLED_BYTES = MIB
 _POOLED_MAX = 16
@@ -61,7 +61,7 @@ class FrameSplitter:
         """
         if len(data) < SIZE_BYTES:
             return None, data
-        (size,) = _SIZE.unpack_from(data)
+        (size,) = read_size(data)
         if size < FRAME_BYTES_MIN or size > self._frame_bytes_max:
             raise ProtocolError("bad frame size", size=size, limit=self._frame_bytes_max)
         end = SIZE_BYTES + size
@@ -109,7 +109,7 @@ class FrameSplitter:
         assert self._buffer is not None
         if self._filled < SIZE_BYTES:
             return
-        (size,) = _SIZE.unpack_from(self._buffer)
+        (size,) = read_size(self._buffer)
         if size < FRAME_BYTES_MIN or size > self._frame_bytes_max:
             raise ProtocolError("bad frame size", size=size, limit=self._frame_bytes_max)
         self._frame_end = SIZE_BYTES + size

@@ -52,6 +52,7 @@ class Runtime:
         self.node = node
         self.loop = loop
         self.clock = SteadyClock()
+        self.now_ms = self.clock.now_ms
         self.dispatcher = Dispatcher(node)
         self.servers: list[Server] = []
         self.failed: asyncio.Future[BaseException] = loop.create_future()
@@ -73,7 +74,7 @@ class Runtime:
 
     def start(self) -> None:
         """Start the node; what it then does comes through the loop."""
-        self.execute(self.node.start(self.clock.now_ms()))
+        self.execute(self.node.start(self.now_ms()))
 
     def execute(self, effects: Effects) -> None:
         """Carry out effects in order."""
@@ -83,12 +84,12 @@ class Runtime:
             if act is not None:
                 act(effect)
             else:
-                self.execute(self.node.perform(effect, self.clock.now_ms()))
+                self.execute(self.node.perform(effect, self.now_ms()))
 
     def resume(self, then: Callable[..., Effects], *results: Any) -> None:
         """Call a continuation and carry out what it returns; a failure in it stops the node."""
         try:
-            self.execute(then(*results, self.clock.now_ms()))
+            self.execute(then(*results, self.now_ms()))
         except Exception as problem:  # noqa: BLE001 - our bug: stop, do not go on with a broken state
             self.fail(problem)
 
@@ -141,7 +142,7 @@ class Runtime:
         old = self._timers.get(effect.key)
         if old is not None:
             old.cancel()
-        delay_s = max(0, effect.at_ms - self.clock.now_ms()) / 1000
+        delay_s = max(0, effect.at_ms - self.now_ms()) / 1000
         self._timers[effect.key] = self.loop.call_later(delay_s, self._fire, effect)
 
     def _fire(self, effect: SetTimer) -> None:
@@ -163,6 +164,6 @@ class Runtime:
     def _keep_house(self) -> None:
         self._housekeeping = self.loop.call_later(_HOUSEKEEPING_S, self._keep_house)
         self.clock.follow()
-        now_ms = self.clock.now_ms()
+        now_ms = self.now_ms()
         for server in self.servers:
             server.sweep(now_ms)

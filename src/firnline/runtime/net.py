@@ -13,11 +13,12 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
-from firnline.base.errors import ProtocolError
+from firnline.base.errors import Bug, ProtocolError, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX
+from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
 from firnline.base.units import KIB, MIB
-from firnline.protocol.frame import BufferPool, FrameSplitter
+from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter, read_size
 from firnline.protocol.schema import Part
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Connection:
         "_loop",
         "_out",
         "_reading",
+        "_receive_into",
+        "_runtime",
         "_server",
         "_sock",
         "closed",
@@ -55,7 +58,9 @@ class Connection:
     def __init__(self, server: "Server", sock: socket.socket, peer_host: str, now_ms: int) -> None:
         self._server = server
         self._loop = server.loop
+        self._runtime = server.runtime
         self._sock = sock
+        self._receive_into = sock.recv_into
         self._fd = sock.fileno()
         self._frames = FrameSplitter(server.buffers, frame_bytes_max=server.frame_bytes_max)
         self._backlog = b""  # bytes that came behind the request in progress
@@ -78,17 +83,16 @@ class Connection:
             return
         try:
             if self._frames.is_between_frames:
-                size = self._sock.recv_into(self._server.shared)
-                if size:
-                    self._on_bytes(self._server.shared[:size])
+                shared = self._server.shared
+                size = self._receive_into(shared)
+                if size > SIZE_BYTES and size == read_size(shared)[0] + SIZE_BYTES:
+                    self._on_frame(shared[SIZE_BYTES:size])  # the usual case: one whole frame
+                elif size:
+                    self._on_bytes(shared[:size])
             else:
-                size = self._sock.recv_into(self._frames.target())
+                size = self._receive_into(self._frames.target())
                 if size:
-                    frame = self._frames.received(size)
-                    if frame is not None:
-                        self._on_frame(frame)
-                        frame.release()
-                        self._frames.release()
+                    self._on_frame_part(size)
             if not size:
                 self.close()
         except (BlockingIOError, InterruptedError):
@@ -97,6 +101,13 @@ class Connection:
             self._server.on_bad_peer(self, problem)
         except OSError:
             self.close()
+
+    def _on_frame_part(self, size: int) -> None:
+        frame = self._frames.received(size)
+        if frame is not None:
+            self._on_frame(frame)
+            frame.release()
+            self._frames.release()
 
     def _on_bytes(self, data: memoryview) -> None:
         """Handle the whole frames of `data`, as long as each is answered at once; keep the rest."""
@@ -111,11 +122,19 @@ class Connection:
             self._on_frame(frame)
 
     def _on_frame(self, frame: memoryview) -> None:
-        runtime = self._server.runtime
+        runtime = self._runtime
         self._busy = True
         self.requests += 1
-        now_ms = self.last_active_ms = runtime.clock.now_ms()
-        runtime.execute(runtime.dispatcher.on_frame(self, frame, now_ms))
+        now_ms = self.last_active_ms = runtime.now_ms()
+        try:
+            runtime.execute(runtime.dispatcher.on_frame(self, frame, now_ms))
+        except ProtocolError:
+            raise
+        except (Bug, StorageError) as problem:
+            runtime.fail(problem)
+        except Exception:  # one strange request must not stop the node for everybody
+            log.exception("a request failed inside; its connection is closed")
+            self.close()
 
     def _stop_reading(self) -> None:
         if self._reading:
@@ -128,11 +147,10 @@ class Connection:
         """Send the frame of the request in progress, or nothing when it has no answer."""
         if self.closed:
             return
-        assert self._busy and not self._out
+        assert self._busy
         if parts is not None:
-            self._out.extend(parts)
             try:
-                if not self._send():
+                if not self._send_now(parts):
                     self._loop.add_writer(self._fd, self._on_writable)
                     return
             except OSError:
@@ -140,7 +158,23 @@ class Connection:
                 return
         self._finish()
 
+    def _send_now(self, parts: list[Part]) -> bool:
+        """Send a frame; what the socket does not take is kept. True when nothing is left."""
+        only = parts[0]
+        if len(parts) == 1 and type(only) is bytes:
+            try:
+                sent = self._sock.send(only)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            if sent == len(only):
+                return True
+            self._out.append(memoryview(only)[sent:])
+            return False
+        self._out.extend(parts)
+        return self._send()
+
     def _on_writable(self) -> None:
+        self.last_active_ms = self._runtime.now_ms()
         try:
             if self._send():
                 self._loop.remove_writer(self._fd)
@@ -154,7 +188,6 @@ class Connection:
     def _finish(self) -> None:
         """The answer has left. Its request was handled inside `_on_bytes`, or `resume` goes on."""
         self._busy = False
-        self.last_active_ms = self._server.runtime.clock.now_ms()
         if self._backlog or not self._reading:
             self._loop.call_soon(self._resume)
 
@@ -178,8 +211,7 @@ class Connection:
             while out:
                 part = out[0]
                 if type(part) is FileSlice:
-                    if not self._send_slice(part):
-                        return False
+                    self._send_slice(part)
                     continue
                 data, count = self._joined()
                 flags = socket.MSG_MORE if len(out) > count else 0
@@ -193,26 +225,27 @@ class Connection:
             return False
         return True
 
-    def _joined(self) -> tuple[bytes | bytearray | memoryview, int]:
+    def _joined(self) -> tuple[Buffer, int]:
         """Join the first parts up to JOIN_BYTES_MAX, small slices read; return (bytes, parts taken)."""
         first = self._out[0]
-        assert type(first) is not FileSlice
-        if len(self._out) == 1:
+        if len(self._out) == 1 and not isinstance(first, FileSlice):
             return first, 1
-        chosen, size = [], 0
+        chosen: list[Buffer] = []
+        size = 0
         for part in self._out:
-            length = part.size_bytes if type(part) is FileSlice else len(part)
+            length = part.size_bytes if isinstance(part, FileSlice) else len(part)
             if chosen and size + length > JOIN_BYTES_MAX:
                 break
-            chosen.append(part.read() if type(part) is FileSlice else part)
+            chosen.append(part.read() if isinstance(part, FileSlice) else part)
             size += length
         return b"".join(chosen), len(chosen)
 
-    def _send_slice(self, part: FileSlice) -> bool:
+    def _send_slice(self, part: FileSlice) -> None:
+        """Let the kernel move the file's bytes; BlockingIOError when the socket takes none now."""
         fd = part.file.fileno()
         if fd < 0:
             self._out[0] = part.read()
-            return True
+            return
         step = min(part.size_bytes, _SENDFILE_STEP_BYTES)
         sent = os.sendfile(self._fd, fd, part.position, step)
         if sent == 0:
@@ -220,7 +253,6 @@ class Connection:
         self._out.popleft()
         if sent < part.size_bytes:
             self._out.appendleft(FileSlice(part.file, part.position + sent, part.size_bytes - sent))
-        return True
 
     def close(self) -> None:
         if self.closed:
@@ -283,7 +315,7 @@ class Server:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection = Connection(self, sock, address[0], self.runtime.clock.now_ms())
+        connection = Connection(self, sock, address[0], self.runtime.now_ms())
         self._connections[id(connection)] = connection
 
     def _accept_again(self) -> None:
