@@ -9,6 +9,7 @@ import asyncio
 import errno
 import logging
 import os
+import select
 import socket
 from collections import deque
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ log = logging.getLogger("firnline.net")
 
 _RECEIVE_BYTES = 256 * KIB
 _SENDFILE_STEP_BYTES = MIB
+# Connections served in one turn of the loop, so that timers and completions get theirs.
+_READY_MAX = 64
 # A connection that has not sent one whole request by then is closed (reliability d 8).
 FIRST_REQUEST_MS = 30_000
 
@@ -73,11 +76,11 @@ class Connection:
         self.listener = server.listener
         self.peer_host = peer_host
         self.principal = "User:ANONYMOUS"
-        self._loop.add_reader(self._fd, self._on_readable)
 
     # ---- receiving
 
-    def _on_readable(self) -> None:
+    def on_readable(self) -> None:
+        """Called by the server when the socket has bytes, or its end."""
         if self._busy:  # the peer pipelines: the kernel keeps its bytes until we are done
             self._stop_reading()
             return
@@ -139,7 +142,7 @@ class Connection:
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._fd)
+            self._server.watch(self._fd, 0)
 
     # ---- sending
 
@@ -151,7 +154,7 @@ class Connection:
         if parts is not None:
             try:
                 if not self._send_now(parts):
-                    self._loop.add_writer(self._fd, self._on_writable)
+                    self._server.watch(self._fd, select.EPOLLOUT)
                     return
             except OSError:
                 self.close()
@@ -173,13 +176,13 @@ class Connection:
         self._out.extend(parts)
         return self._send()
 
-    def _on_writable(self) -> None:
+    def on_writable(self) -> None:
+        """Called by the server when the socket takes bytes again."""
         self.last_active_ms = self._runtime.now_ms()
         try:
             if self._send():
-                self._loop.remove_writer(self._fd)
+                self._server.watch(self._fd, select.EPOLLIN if self._reading else 0)
                 self._finish()
-                self._resume()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except OSError:
@@ -200,7 +203,7 @@ class Connection:
                 self._on_bytes(memoryview(bytearray(backlog)))
             if not self._busy and not self.closed and not self._reading:
                 self._reading = True
-                self._loop.add_reader(self._fd, self._on_readable)
+                self._server.watch(self._fd, select.EPOLLIN)
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
 
@@ -258,11 +261,9 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        self._stop_reading()
-        self._loop.remove_writer(self._fd)
         self._out.clear()
         self._frames.release()
-        self._server.forget(self)
+        self._server.forget(self._fd)
         self._sock.close()
 
 
@@ -291,11 +292,32 @@ class Server:
         self._connections_max = connections_max
         self._sock = sock
         self._connections: dict[int, Connection] = {}
+        # One poller for all connections inside the loop's own: a turn of the loop then serves every
+        # ready connection, without a callback object for each (docs/decisions).
+        self._poller = select.epoll()
+        loop.add_reader(self._poller.fileno(), self._on_ready)
         loop.add_reader(sock.fileno(), self._on_connect)
 
     @property
     def connection_count(self) -> int:
         return len(self._connections)
+
+    def watch(self, fd: int, events: int) -> None:
+        """Say what the connection waits for; 0 for nothing but its end."""
+        self._poller.modify(fd, events)
+
+    def _on_ready(self) -> None:
+        connections = self._connections
+        for fd, events in self._poller.poll(0, _READY_MAX):
+            connection = connections.get(fd)
+            if connection is None:
+                continue
+            if events & select.EPOLLIN:
+                connection.on_readable()
+            elif events & select.EPOLLOUT:
+                connection.on_writable()
+            else:
+                connection.close()
 
     def _on_connect(self) -> None:
         try:
@@ -316,7 +338,8 @@ class Server:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = Connection(self, sock, address[0], self.runtime.now_ms())
-        self._connections[id(connection)] = connection
+        self._connections[sock.fileno()] = connection
+        self._poller.register(sock.fileno(), select.EPOLLIN)
 
     def _accept_again(self) -> None:
         if self._sock.fileno() >= 0:
@@ -339,8 +362,10 @@ class Server:
             ):
                 connection.close()
 
-    def forget(self, connection: Connection) -> None:
-        self._connections.pop(id(connection), None)
+    def forget(self, fd: int) -> None:
+        """Called by a connection that closes its socket next."""
+        del self._connections[fd]
+        self._poller.unregister(fd)
 
     def stop_accepting(self) -> None:
         self.loop.remove_reader(self._sock.fileno())
@@ -349,6 +374,8 @@ class Server:
     def close(self) -> None:
         for connection in list(self._connections.values()):
             connection.close()
+        self.loop.remove_reader(self._poller.fileno())
+        self._poller.close()
 
 
 def listen(host: str, port: int) -> socket.socket:
