@@ -1,11 +1,10 @@
 """Events in, effects out: the only caller of a node's machines in production. WORLD.
 
-One asyncio loop, one thread. Requests come from `runtime/net`, completions from `runtime/workers`,
+One loop, one thread. Requests come from `runtime/net`, completions from `runtime/workers`,
 time from the loop. Effects are executed in list order; one that concerns a sibling inside the node
 (Append, EnsureTopic) goes back to the node, which knows the wiring.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable
@@ -24,6 +23,7 @@ from firnline.base.effects import (
 )
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.net import Server
+from firnline.runtime.poll import PollLoop, Timer
 from firnline.runtime.workers import Doorbell, FlushGroup, Pool
 
 log = logging.getLogger("firnline")
@@ -44,22 +44,20 @@ class Node(Protocol):
 
 
 class Runtime:
-    """Runs one node. `failed` is set when a machine raised: the node stops rather than goes on wrong."""
+    """Runs one node. `failure` is what made it stop by itself: a bug of ours, or a disk it cannot trust."""
 
-    def __init__(
-        self, node: Any, loop: asyncio.AbstractEventLoop, *, threads: dict[str, int]
-    ) -> None:
+    def __init__(self, node: Any, loop: PollLoop, *, threads: dict[str, int]) -> None:
         self.node = node
         self.loop = loop
         self.clock = SteadyClock()
         self.now_ms = self.clock.now_ms
         self.dispatcher = Dispatcher(node)
         self.servers: list[Server] = []
-        self.failed: asyncio.Future[BaseException] = loop.create_future()
+        self.failure: BaseException | None = None
         self._doorbell = Doorbell(loop, self._complete)
         self._flushes = FlushGroup(self._doorbell)
         self._pools = {name: Pool(name, count, self._doorbell) for name, count in threads.items()}
-        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._timers: dict[Hashable, Timer] = {}
         self._warned_at = 0.0
         self._unsaid = 0
         self._table: dict[type, Callable[[Any], None]] = {
@@ -96,8 +94,9 @@ class Runtime:
     def fail(self, problem: BaseException) -> None:
         """Stop the node because of a bug of ours or a disk that cannot be trusted."""
         log.critical("the node stops: %s", problem, exc_info=problem)
-        if not self.failed.done():
-            self.failed.set_result(problem)
+        if self.failure is None:
+            self.failure = problem
+        self.loop.stop()
 
     def warn_seldom(self, line: str) -> None:
         """Log what a peer can cause at will: at most one line a second, with the number left out."""

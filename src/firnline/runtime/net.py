@@ -2,14 +2,12 @@
 
 Each connection is a non-blocking socket watched by the loop. The next request of a connection is
 taken up when the answer before it has left (C18): a peer that does not read its answers is not read
-from, and costs one answer at most. See docs/decisions for why not asyncio's transports.
+from, and costs one answer at most.
 """
 
-import asyncio
 import errno
 import logging
 import os
-import select
 import socket
 from collections import deque
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ from firnline.base.slices import FileSlice
 from firnline.base.units import KIB, MIB
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter, read_size
 from firnline.protocol.schema import Part
+from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
 
 if TYPE_CHECKING:
     from firnline.runtime.loop import Runtime
@@ -29,8 +28,6 @@ log = logging.getLogger("firnline.net")
 
 _RECEIVE_BYTES = 256 * KIB
 _SENDFILE_STEP_BYTES = MIB
-# Connections served in one turn of the loop, so that timers and completions get theirs.
-_READY_MAX = 64
 # A connection that has not sent one whole request by then is closed (reliability d 8).
 FIRST_REQUEST_MS = 30_000
 
@@ -77,10 +74,19 @@ class Connection:
         self.peer_host = peer_host
         self.principal = "User:ANONYMOUS"
 
+        self._loop.watch(self._fd, READABLE, self._on_ready)
+
     # ---- receiving
 
-    def on_readable(self) -> None:
-        """Called by the server when the socket has bytes, or its end."""
+    def _on_ready(self, events: int) -> None:
+        if events & READABLE:
+            self._on_readable()
+        elif events & WRITABLE:
+            self._on_writable()
+        else:
+            self.close()
+
+    def _on_readable(self) -> None:
         if self._busy:  # the peer pipelines: the kernel keeps its bytes until we are done
             self._stop_reading()
             return
@@ -142,7 +148,7 @@ class Connection:
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._server.watch(self._fd, 0)
+            self._loop.rewatch(self._fd, NOTHING)
 
     # ---- sending
 
@@ -154,7 +160,7 @@ class Connection:
         if parts is not None:
             try:
                 if not self._send_now(parts):
-                    self._server.watch(self._fd, select.EPOLLOUT)
+                    self._loop.rewatch(self._fd, WRITABLE)
                     return
             except OSError:
                 self.close()
@@ -176,12 +182,11 @@ class Connection:
         self._out.extend(parts)
         return self._send()
 
-    def on_writable(self) -> None:
-        """Called by the server when the socket takes bytes again."""
+    def _on_writable(self) -> None:
         self.last_active_ms = self._runtime.now_ms()
         try:
             if self._send():
-                self._server.watch(self._fd, select.EPOLLIN if self._reading else 0)
+                self._loop.rewatch(self._fd, READABLE if self._reading else NOTHING)
                 self._finish()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
@@ -203,7 +208,7 @@ class Connection:
                 self._on_bytes(memoryview(bytearray(backlog)))
             if not self._busy and not self.closed and not self._reading:
                 self._reading = True
-                self._server.watch(self._fd, select.EPOLLIN)
+                self._loop.rewatch(self._fd, READABLE)
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
 
@@ -273,7 +278,7 @@ class Server:
     def __init__(
         self,
         runtime: "Runtime",
-        loop: asyncio.AbstractEventLoop,
+        loop: PollLoop,
         sock: socket.socket,
         *,
         listener: str,
@@ -292,34 +297,13 @@ class Server:
         self._connections_max = connections_max
         self._sock = sock
         self._connections: dict[int, Connection] = {}
-        # One poller for all connections inside the loop's own: a turn of the loop then serves every
-        # ready connection, without a callback object for each (docs/decisions).
-        self._poller = select.epoll()
-        loop.add_reader(self._poller.fileno(), self._on_ready)
-        loop.add_reader(sock.fileno(), self._on_connect)
+        loop.watch(sock.fileno(), READABLE, self._on_connect)
 
     @property
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def watch(self, fd: int, events: int) -> None:
-        """Say what the connection waits for; 0 for nothing but its end."""
-        self._poller.modify(fd, events)
-
-    def _on_ready(self) -> None:
-        connections = self._connections
-        for fd, events in self._poller.poll(0, _READY_MAX):
-            connection = connections.get(fd)
-            if connection is None:
-                continue
-            if events & select.EPOLLIN:
-                connection.on_readable()
-            elif events & select.EPOLLOUT:
-                connection.on_writable()
-            else:
-                connection.close()
-
-    def _on_connect(self) -> None:
+    def _on_connect(self, _events: int) -> None:
         try:
             sock, address = self._sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
@@ -328,7 +312,7 @@ class Server:
             OSError
         ) as problem:  # no descriptors left: what is connected goes on, look again later
             log.warning("cannot accept a connection: %s", problem)
-            self.loop.remove_reader(self._sock.fileno())
+            self.loop.rewatch(self._sock.fileno(), NOTHING)
             self.loop.call_later(0.5, self._accept_again)
             return
         if len(self._connections) >= self._connections_max:
@@ -339,11 +323,10 @@ class Server:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = Connection(self, sock, address[0], self.runtime.now_ms())
         self._connections[sock.fileno()] = connection
-        self._poller.register(sock.fileno(), select.EPOLLIN)
 
     def _accept_again(self) -> None:
         if self._sock.fileno() >= 0:
-            self.loop.add_reader(self._sock.fileno(), self._on_connect)
+            self.loop.rewatch(self._sock.fileno(), READABLE)
 
     def on_bad_peer(self, connection: Connection, problem: ProtocolError) -> None:
         """Close a connection whose bytes are no request; one line a second says so, without a traceback."""
@@ -365,17 +348,15 @@ class Server:
     def forget(self, fd: int) -> None:
         """Called by a connection that closes its socket next."""
         del self._connections[fd]
-        self._poller.unregister(fd)
+        self.loop.unwatch(fd)
 
     def stop_accepting(self) -> None:
-        self.loop.remove_reader(self._sock.fileno())
+        self.loop.unwatch(self._sock.fileno())
         self._sock.close()
 
     def close(self) -> None:
         for connection in list(self._connections.values()):
             connection.close()
-        self.loop.remove_reader(self._poller.fileno())
-        self._poller.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

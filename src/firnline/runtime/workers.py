@@ -4,7 +4,6 @@ No Python loop ever runs here: calls in these threads spend their time in the ke
 code (performance page, section 7).
 """
 
-import asyncio
 import os
 import queue
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 from firnline.base.effects import Flush, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ports import File
+from firnline.runtime.poll import READABLE, PollLoop
 
 Finish = Callable[[Callable[..., Any], Any], None]
 
@@ -22,27 +22,27 @@ POOL_QUEUE_MAX = {"disk": 10_000, "copy": 10_000, "read": 100, "expire": 10_000}
 
 
 class Doorbell:
-    """Hands results of threads to the loop: a queue and an eventfd, 8x cheaper than the loop's own."""
+    """Hands results of threads to the loop: a queue and an eventfd."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, finish: Finish) -> None:
+    def __init__(self, loop: PollLoop, finish: Finish) -> None:
         self._loop = loop
         self._finish = finish
         self._done: queue.SimpleQueue[tuple[Callable[..., Any], Any]] = queue.SimpleQueue()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        loop.add_reader(self._fd, self._on_ring)
+        loop.watch(self._fd, READABLE, self._on_ring)
 
     def ring(self, then: Callable[..., Any], result: Any) -> None:
         """Called on a worker thread."""
         self._done.put((then, result))
         os.eventfd_write(self._fd, 1)
 
-    def _on_ring(self) -> None:
+    def _on_ring(self, _events: int) -> None:
         os.eventfd_read(self._fd)
         while not self._done.empty():
             self._finish(*self._done.get_nowait())
 
     def close(self) -> None:
-        self._loop.remove_reader(self._fd)
+        self._loop.unwatch(self._fd)
         os.close(self._fd)
 
 
