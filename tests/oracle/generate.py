@@ -22,9 +22,9 @@ def _integers(kind: str) -> st.SearchStrategy[int]:
     )
 
 
-def _scalars(kind: str) -> st.SearchStrategy[Any]:
+def _scalars(kind: str, tame: bool) -> st.SearchStrategy[Any]:
     if kind in _BITS:
-        return _integers(kind)
+        return st.integers(0, 100) if tame else _integers(kind)
     if kind == "bool":
         return st.booleans()
     if kind == "float64":
@@ -39,19 +39,24 @@ def _scalars(kind: str) -> st.SearchStrategy[Any]:
     return st.one_of(st.binary(max_size=8), st.binary(max_size=8), long)
 
 
-def _values(kind: Any, version: int) -> st.SearchStrategy[Any]:
+def _values(kind: Any, version: int, tame: bool) -> st.SearchStrategy[Any]:
     if isinstance(kind, list):
-        return st.lists(_values(kind[0], version), max_size=3)
-    return structs(kind, version) if isinstance(kind, type) else _scalars(kind)
+        return st.lists(_values(kind[0], version, tame), max_size=3)
+    if isinstance(kind, type):
+        return structs(kind, version, tame=tame)
+    return _scalars(kind, tame)
 
 
-def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
-    """Instances of `cls` with any value in each field that `version` carries, null where it may be."""
+def structs(cls: type[Struct], version: int, *, tame: bool = False) -> st.SearchStrategy[Any]:
+    """Instances of `cls` with any value in each field that `version` carries, null where it may be.
+
+    `tame` keeps numbers in 0..100, for readers that make times and error codes of them.
+    """
     rows: dict[str, st.SearchStrategy[Any]] = {}
     for name, field in cls.fields.items():
         if version not in field.versions:
             continue
-        made = _values(field.kind, version)
+        made = _values(field.kind, version, tame)
         if version in field.nullable:
             made = st.one_of(st.none(), made)
         if field.tag is not None and not isinstance(field.kind, type):
@@ -60,10 +65,10 @@ def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
     return st.builds(cls, **rows)
 
 
-def messages(cls: type[Message], version: int) -> st.SearchStrategy[Any]:
+def messages(cls: type[Message], version: int, *, tame: bool = False) -> st.SearchStrategy[Any]:
     """Messages of `cls` as they can be at `version`."""
     assert version in cls.valid
-    return structs(cls, version)
+    return structs(cls, version, tame=tame)
 
 
 def versions(cls: type[Message]) -> range:
