@@ -299,7 +299,9 @@ class Partition:
 _NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
 _FENCED = KafkaError(Code.FENCED_LEADER_EPOCH, "the client's leader epoch is older than ours")
-_UNKNOWN_EPOCH = KafkaError(Code.UNKNOWN_LEADER_EPOCH, "the client's leader epoch is newer than ours")
+_UNKNOWN_EPOCH = KafkaError(
+    Code.UNKNOWN_LEADER_EPOCH, "the client's leader epoch is newer than ours"
+)
 _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "no such offset in the log")
 _TOO_FEW_BEFORE = KafkaError(
     Code.NOT_ENOUGH_REPLICAS, "fewer in-sync replicas than min.insync.replicas"
