@@ -263,9 +263,7 @@ class _OneFetch:
         self._outcomes = outcomes
         return total, below, must_answer or not may_wait
 
-    def _read_remote(
-        self, below: list[tuple[int, BelowLocalStart, int]], now_ms: int
-    ) -> Effects:
+    def _read_remote(self, below: list[tuple[int, BelowLocalStart, int]], now_ms: int) -> Effects:
         """Ask the tier for all of `below` at once; what is not there in time stays empty (T36)."""
         remote_read = self._fetching.remote_read
         assert remote_read is not None
@@ -312,9 +310,7 @@ class _OneFetch:
         """Answer; but if nothing at all came, hold on as a local read would: no spinning (T38)."""
         self._put_remote()
         waited_ms = now_ms - self._began_ms
-        has_any = any(
-            not isinstance(o, Local) or len(o.records) > 0 for o in self._outcomes
-        )
+        has_any = any(not isinstance(o, Local) or len(o.records) > 0 for o in self._outcomes)
         if has_any or waited_ms >= self._ask.max_wait_ms or self._ask.min_bytes <= 0:
             return self._finish()
         return self._wait(self._ask.min_bytes, self._ask.max_wait_ms - waited_ms, now_ms)
@@ -342,9 +338,7 @@ class _OneFetch:
         for wanted in self._wanted:
             if isinstance(wanted.hosted, Partition):
                 wanted.hosted.fetch_waiters.add(waiter)
-        return [
-            SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._wait_over)
-        ]
+        return [SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._wait_over)]
 
     def _stop_waiting(self) -> None:
         waiter = self._waiter
