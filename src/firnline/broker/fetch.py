@@ -204,7 +204,7 @@ class _OneFetch:
             self._outcomes = [_NO_FOLLOWER for _ in self._wanted]
             return self._finish()
         total, below, must_answer = self._read()
-        if below and self._fetching.remote_read is not None:
+        if below:
             return self._read_remote(below, now_ms)
         if must_answer or ask.max_wait_ms <= 0:
             return self._finish()
@@ -251,6 +251,9 @@ class _OneFetch:
                     is_first = False
                     total += size
                     left = max(0, left - size)
+            elif type(outcome) is BelowLocalStart and self._fetching.remote_read is None:
+                outcome = _GONE
+                must_answer = True
             elif type(outcome) is BelowLocalStart:
                 allotted = min(wanted.max_bytes, left)
                 if allotted > 0 or is_first:
@@ -381,4 +384,5 @@ def _local(
     )
 
 
+_GONE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "only a tier had it, and there is none here")
 _NO_FOLLOWER = KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "this is not a replica of ours")

@@ -87,6 +87,8 @@ class Producing:
         now_ms: int,
     ) -> Outcome:
         """Append, and collect in `woken` the Fetches that it completes."""
+        if partition.refusal is not None:
+            return partition.refusal
         if not partition.fetch_waiters:
             outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=origin)
         else:
