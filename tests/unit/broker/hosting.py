@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from tests.unit.replica.list_log import partition
-
 from firnline.base.effects import CancelTimer, Effects, Flush, SetTimer
 from firnline.base.errors import StorageError
 from firnline.broker.hosted import HostedPartitions
 from firnline.replica.partition import Partition
+from tests.unit.replica.list_log import partition
 
 ELSEWHERE = ("elsewhere", 0)
 ELSEWHERE_ID = b"\x09" * 16

@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from tests.unit.broker.hosting import World
-from tests.unit.replica.list_log import batch, log_of, partition
 
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
@@ -12,6 +10,8 @@ from firnline.broker.produce import Outcome, Producing
 from firnline.config.topic import TopicConfig
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
+from tests.unit.broker.hosting import World
+from tests.unit.replica.list_log import batch, log_of, partition
 
 TIMEOUT_MS = 30_000
 

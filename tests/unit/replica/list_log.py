@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from firnline.base.effects import Appended
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicPartition
-from firnline.base.ports import Buffer
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.config.topic import TopicConfig
 from firnline.records.batch import HEADER_BYTES, parse_header, set_offset_and_epoch

@@ -1,6 +1,12 @@
 """One partition: who may append, what is committed, what a read comes to."""
 
 import pytest
+
+from firnline.base.effects import Appended
+from firnline.base.errors import Code, KafkaError
+from firnline.config.topic import TopicConfig
+from firnline.replica.partition import ACKS_ALL, Partition
+from firnline.replica.read import BelowLocalStart, Diverging, Local
 from tests.unit.replica.list_log import (
     Aborted,
     ListLog,
@@ -9,12 +15,6 @@ from tests.unit.replica.list_log import (
     log_of,
     partition,
 )
-
-from firnline.base.effects import Appended
-from firnline.base.errors import Code, KafkaError
-from firnline.config.topic import TopicConfig
-from firnline.replica.partition import ACKS_ALL, Partition
-from firnline.replica.read import BelowLocalStart, Diverging, Local
 
 
 def code(outcome: object) -> Code:
