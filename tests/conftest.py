@@ -1,10 +1,10 @@
-"""What all tests share: the Java that Spark starts, and which tests need a peer."""
+"""What all tests share: the Java that Spark starts, and the peers (`tests/peers/plugin.py`)."""
 
 import os
 import shutil
 from pathlib import Path
 
-import pytest
+pytest_plugins = ["tests.peers.plugin"]
 
 
 def _use_packaged_java() -> None:
@@ -20,13 +20,3 @@ def _use_packaged_java() -> None:
 
 
 _use_packaged_java()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests against Apache Kafka run when FIRNLINE_PEERS=1: they fetch it and start JVMs."""
-    if os.environ.get("FIRNLINE_PEERS") == "1":
-        return
-    reason = "NOT RUN: compares with Apache Kafka; set FIRNLINE_PEERS=1 (needs Java 17 and Maven)"
-    for item in items:
-        if item.get_closest_marker("peer"):
-            item.add_marker(pytest.mark.skip(reason=reason))
