@@ -91,7 +91,7 @@ class Consumer:
     def produce(self, to: Partition, records: int = 1) -> None:
         self.world.run(
             self.producing.produce(
-                [(to, batch(records))], acks=1, timeout_ms=0, answer=lambda o: [], now_ms=0
+                [(to, batch(records))], acks=1, timeout_ms=0, answer=lambda o, now_ms: [], now_ms=0
             )
         )
 

@@ -42,7 +42,7 @@ class Producer:
         )
         self.world.run(effects)
 
-    def _answer(self, outcomes: list[Outcome]) -> Effects:
+    def _answer(self, outcomes: list[Outcome], now_ms: int) -> Effects:
         return [[o.code if isinstance(o, KafkaError) else o.base_offset for o in outcomes]]
 
     @property

@@ -129,6 +129,9 @@ class ListLog:
     def advance_log_start(self, offset: int) -> None:
         self.log_start_offset = max(self.log_start_offset, offset)
         self.local_log_start_offset = max(self.local_log_start_offset, offset)
+        floor = max((p for p in self.epochs.pairs if p[1] <= offset), default=None)
+        later = [p for p in self.epochs.pairs if p[1] > offset]
+        self.epochs.pairs = ([] if floor is None else [(floor[0], offset)]) + later
 
     def dirty_files(self) -> list[Any]:
         return self.dirty

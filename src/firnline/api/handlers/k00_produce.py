@@ -73,7 +73,11 @@ def _is_zstd(records: object) -> bool:
 
 
 def _answer(
-    node: "BrokerNode", context: RequestContext, request: ProduceRequest, outcomes: list[Outcome]
+    node: "BrokerNode",
+    context: RequestContext,
+    request: ProduceRequest,
+    outcomes: list[Outcome],
+    now_ms: int,
 ) -> Effects:
     if request.acks == 0:
         has_failed = any(type(outcome) is KafkaError for outcome in outcomes)
