@@ -120,6 +120,11 @@ class Partition:
         self.is_offline = True
         self._set_refusal()
 
+    def retire(self) -> None:
+        """The replica leaves this node: whoever still holds it is told to look elsewhere."""
+        self.leader_id = -1
+        self._set_refusal()
+
     def _set_refusal(self) -> None:
         if self.is_offline:
             self.refusal = _STORAGE_FAILED
