@@ -28,6 +28,7 @@ from firnline.records.compression import ZSTD
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+_new = object.__new__
 _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 10
 _ZSTD_VERSION = 7
@@ -90,23 +91,23 @@ def _answer(
         for data in topic.partition_data:
             outcome = next(rest)
             if type(outcome) is Appended:
-                partitions.append(
-                    PartitionProduceResponse(
-                        index=data.index,
-                        base_offset=outcome.base_offset,
-                        log_append_time_ms=outcome.log_append_time_ms,
-                        log_start_offset=outcome.log_start_offset,
-                    )
-                )
+                # Filled field by field: keywords cost three times as much, and this is the hot path.
+                part: PartitionProduceResponse = _new(PartitionProduceResponse)
+                part.index = data.index
+                part.base_offset = outcome.base_offset
+                part.log_append_time_ms = outcome.log_append_time_ms
+                part.log_start_offset = outcome.log_start_offset
+                partitions.append(part)
             else:
                 assert isinstance(outcome, KafkaError)
                 partitions.append(_failed(node, context, topic, data.index, outcome, leaders))
-        responses.append(
-            TopicProduceResponse(
-                name=topic.name, topic_id=topic.topic_id, partition_responses=partitions
-            )
-        )
-    response = ProduceResponse(responses=responses)
+        answered: TopicProduceResponse = _new(TopicProduceResponse)
+        answered.name = topic.name
+        answered.topic_id = topic.topic_id
+        answered.partition_responses = partitions
+        responses.append(answered)
+    response: ProduceResponse = _new(ProduceResponse)
+    response.responses = responses
     if leaders:
         response.node_endpoints = [
             NodeEndpoint(node_id=place.node_id, host=place.host, port=place.port, rack=place.rack)

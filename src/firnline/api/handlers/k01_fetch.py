@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 12
 _REPLICA_STATE_VERSION = 15
+_new = object.__new__
 _MOVED = (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH)
 
 
@@ -93,16 +94,18 @@ def _answer(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) ->
         if topic != last:
             last = topic
             partitions = []
-            topics.append(
-                FetchableTopicResponse(
-                    topic=wanted.topic or "", topic_id=wanted.topic_id, partitions=partitions
-                )
-            )
+            found: FetchableTopicResponse = _new(FetchableTopicResponse)
+            found.topic = wanted.topic or ""
+            found.topic_id = wanted.topic_id
+            found.partitions = partitions
+            topics.append(found)
         if type(outcome) is Local:
             partitions.append(_read(wanted.index, outcome))
         else:
             partitions.append(_refused(node, context, wanted, outcome, leaders))
-    response = FetchResponse(session_id=answer.session_id, responses=topics)
+    response: FetchResponse = _new(FetchResponse)
+    response.session_id = answer.session_id
+    response.responses = topics
     if leaders:
         response.node_endpoints = [
             NodeEndpoint(node_id=place.node_id, host=place.host, port=place.port, rack=place.rack)
@@ -112,23 +115,26 @@ def _answer(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) ->
 
 
 def _read(index: int, outcome: Local) -> FetchablePartitionResponse:
-    aborted = outcome.aborted
-    return FetchablePartitionResponse(
-        partition_index=index,
-        error_code=0,
-        high_watermark=outcome.high_watermark,
-        last_stable_offset=outcome.last_stable_offset,
-        log_start_offset=outcome.log_start_offset,
-        aborted_transactions=(
-            None
-            if aborted is None
-            else [
-                AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
-                for a in aborted
-            ]
-        ),
-        records=outcome.records,
+    # Filled field by field: keywords cost three times as much, and this is the hot path.
+    response: FetchablePartitionResponse = _new(FetchablePartitionResponse)
+    response.partition_index = index
+    response.error_code = 0
+    (
+        response.records,
+        response.high_watermark,
+        response.last_stable_offset,
+        response.log_start_offset,
+        aborted,
+    ) = outcome
+    response.aborted_transactions = (
+        None
+        if aborted is None
+        else [
+            AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
+            for a in aborted
+        ]
     )
+    return response
 
 
 def _refused(
