@@ -62,6 +62,7 @@ class Field(NamedTuple):
     nullable: Versions
     tag: int | None
     kafka_name: str | None
+    flexible: Versions | None
 
 
 _ZEROS: dict[str, Any] = {
@@ -136,6 +137,7 @@ def f(
     default: str | None = "",
     tag: int | None = None,
     name: str | None = None,
+    flexible: str | None = None,
 ) -> str | None: ...
 @overload
 def f(
@@ -263,6 +265,7 @@ def f(
     nullable: str = "none",
     tag: int | None = None,
     name: str | None = None,
+    flexible: str | None = None,
 ) -> Any:
     """Declare a field.
 
@@ -273,8 +276,11 @@ def f(
     nullable  versions in which null may be sent
     tag       number in the tagged section, for a tagged field
     name      Kafka's name where it is not our name in camel case
+    flexible  versions with the compact encoding, where they are not the message's
     """
-    return Field(kind, parse_versions(versions), doc, default, parse_versions(nullable), tag, name)
+    own = None if flexible is None else parse_versions(flexible)
+    null = parse_versions(nullable)
+    return Field(kind, parse_versions(versions), doc, default, null, tag, name, own)
 
 
 def _default(field: Field) -> Any:
@@ -284,7 +290,19 @@ def _default(field: Field) -> Any:
         return ()
     if isinstance(field.kind, str):
         return _ZEROS.get(field.kind, 0)
-    return None if field.nullable is not NEVER else field.kind()
+    return None if field.nullable is not NEVER else _frozen(field.kind)
+
+
+def _frozen(kind: "type[Struct]") -> "Struct":
+    """The default of a struct field: all messages share it, so setting an attribute of it is our bug."""
+
+    def refuse(self: Struct, name: str, value: object) -> None:
+        raise AttributeError(f"a shared default {kind.__name__}: set the whole field instead")
+
+    body = {"__setattr__": refuse, "__module__": kind.__module__}
+    frozen: type[Struct] = type(kind.__name__, (kind,), body)
+    frozen.fields = kind.fields
+    return frozen()
 
 
 class Struct:
@@ -307,7 +325,8 @@ class Struct:
         self.__dict__.update(values)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(
+        # `fields` is one dictionary per declaration; a shared default has that of its struct.
+        return getattr(other, "fields", None) is self.fields and all(
             _plain(getattr(self, name)) == _plain(getattr(other, name)) for name in self.fields
         )
 
