@@ -2,6 +2,8 @@
 
 import random
 import re
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from firnline.records.record import records
 from firnline.runtime.disk import RealFs
 from tests.log_world import ABORT, COMMIT, SeededRng, append, batch, end_txn, found_records
 from tests.peers import kafka
+from tests.unit.records.test_validate import cases
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
 
@@ -266,3 +269,35 @@ def test_we_read_what_kafka_wrote(cluster: kafka.Cluster, how: str) -> None:
     dumped_log = kafka.tool("dump", f"{log.path}/00000000000000000000.log", "--deep-iteration")
     assert len(found_records(log)) == len(re.findall(r"(?m)^\| offset", dumped_log))
     opened.close()
+
+
+def produce_raw(cluster: kafka.Cluster, topic: str, data: bytes) -> int:
+    """Send a Produce request of version 7 with these bytes as its records; return the error code."""
+    name = len(topic).to_bytes(2, "big") + topic.encode()
+    body = struct.pack(">hhih", 0, 7, 1, -1) + struct.pack(">hhii", -1, -1, 5000, 1) + name
+    body += struct.pack(">iii", 1, 0, len(data)) + data
+    host, port = cluster.bootstrap.split(":")
+    with socket.create_connection((host, int(port)), 10) as connection:
+        connection.sendall(len(body).to_bytes(4, "big") + body)
+        stream = connection.makefile("rb")
+        answer = stream.read(int.from_bytes(stream.read(4), "big"))
+    (code,) = struct.unpack_from(">h", answer, 4 + 4 + len(name) + 4 + 4)
+    return int(code)
+
+
+# Where we differ, and why: records/validate.py.
+DIFFERENT = {
+    "codec 5": -1,
+    "codec 7": -1,
+    "length 2^31-1": -1,
+    "a max timestamp that lies": 0,
+}
+
+
+def test_kafka_answers_the_same_codes_to_the_same_bytes(kafka_peer: kafka.Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka_peer.bootstrap})
+    new = NewTopic("judged", 1, 1, config={"max.message.bytes": "10000"})
+    admin.create_topics([new])["judged"].result()
+    judged = cases(now_ms(), leeway_ms=60_000)
+    found = {name: produce_raw(kafka_peer, "judged", data) for name, data, _ in judged}
+    assert found == {name: DIFFERENT.get(name, int(code)) for name, _, code in judged}

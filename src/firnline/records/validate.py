@@ -2,8 +2,8 @@
 
 Records are looked into for compacted topics only (a record without a key is refused); elsewhere the body is
 opaque, and corrupt compressed data under a right CRC reaches consumers as it came. Codes are those that Kafka
-4.3.1 answers to the same bytes (reliability d 31-44, spec C13); two differ: it answers UNKNOWN_SERVER_ERROR
-to an unknown codec and recomputes a wrong max timestamp, we answer INVALID_RECORD and judge the one stated.
+4.3.1 answers to the same bytes (reliability d 31-44, spec C13), but where that is UNKNOWN_SERVER_ERROR (an
+unknown codec, a length of 2^31-1); and a wrong max timestamp, which it recomputes, is judged as stated.
 """
 
 from struct import error as StructError
