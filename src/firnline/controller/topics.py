@@ -73,7 +73,9 @@ def create_topics(
         return _refuse_all(len(wanted), "more than 10,000 partitions in one request")
     repeated = _repeated([topic.name for topic in wanted])
     taken = {
-        collision_key(name): name for name in sorted(image.topics_by_name) if has_collision_chars(name)
+        collision_key(name): name
+        for name in sorted(image.topics_by_name)
+        if has_collision_chars(name)
     }
     records: list[Message] = []
     answers: list[CreatedTopic | KafkaError] = []
@@ -104,12 +106,14 @@ def _repeated(names: Sequence[object]) -> frozenset[object]:
 def _partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return config.num_partitions if topic.num_partitions == BY_DEFAULT else max(topic.num_partitions, 0)
+    return (
+        config.num_partitions
+        if topic.num_partitions == BY_DEFAULT
+        else max(topic.num_partitions, 0)
+    )
 
 
-def _name_conflict(
-    image: ClusterImage, taken: Mapping[str, str], name: str
-) -> KafkaError | None:
+def _name_conflict(image: ClusterImage, taken: Mapping[str, str], name: str) -> KafkaError | None:
     problem = creation_problem(name)
     if problem is not None:
         return problem
@@ -132,16 +136,17 @@ def _create(
         return problem
     topic_id = rng.uuid()
     replicas = (
-        _manual(image, topic)
-        if topic.assignments
-        else _automatic(image, config, topic, topic_id)
+        _manual(image, topic) if topic.assignments else _automatic(image, config, topic, topic_id)
     )
     if isinstance(replicas, KafkaError):
         return replicas
     records.append(r.TopicRecord(name=topic.name, topic_id=topic_id))
     records += [
         r.ConfigRecord(
-            resource_type=ResourceType.TOPIC, resource_name=topic.name, name=key, value=overrides[key]
+            resource_type=ResourceType.TOPIC,
+            resource_name=topic.name,
+            name=key,
+            value=overrides[key],
         )
         for key in sorted(overrides)
     ]
