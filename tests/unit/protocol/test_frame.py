@@ -1,6 +1,7 @@
 """Frames out of any stream of bytes, and no memory for a length that only claims."""
 
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -49,7 +50,7 @@ def test_any_cut_of_the_stream_gives_the_same_frames(bodies: list[bytes], cuts: 
     stream = b"".join(struct.pack(">i", len(b)) + b for b in bodies)
     edges = sorted({0, len(stream), *(c for c in cuts if c < len(stream))})
     frames = splitter()
-    seen = [f for a, b in zip(edges, edges[1:]) for f in receive(frames, stream[a:b])]
+    seen = [f for a, b in pairwise(edges) for f in receive(frames, stream[a:b])]
     assert seen == bodies
     assert frames.is_between_frames
 
@@ -60,9 +61,9 @@ def test_a_size_that_cannot_be_closes_the_connection(size: int, cut: int) -> Non
     """Whether the size arrives at once or byte by byte (reliability d 1-6)."""
     frames = splitter()
     stream = struct.pack(">i", size) + b"x" * 16
+    pieces = [stream[at : at + cut] for at in range(0, len(stream), cut)]
     with pytest.raises(ProtocolError):
-        for at in range(0, len(stream), cut):
-            receive(frames, stream[at : at + cut])
+        [receive(frames, piece) for piece in pieces]
 
 
 def test_a_frame_of_exactly_the_limit_is_taken() -> None:
