@@ -159,7 +159,8 @@ class Fetching:
         return self._serial
 
     def bytes_limit(self, ask: FetchAsk) -> int:
-        return min(ask.max_bytes, self._max_bytes)
+        asked, limit = ask.max_bytes, self._max_bytes
+        return asked if asked < limit else limit
 
 
 class _OneFetch:
@@ -171,6 +172,7 @@ class _OneFetch:
         "_began_ms",
         "_context",
         "_fetching",
+        "_has_below",
         "_is_answered",
         "_outcomes",
         "_remote",
@@ -193,6 +195,7 @@ class _OneFetch:
         self._remote_left = 0
         self._waiter: FetchWaiter | None = None
         self._is_answered = False
+        self._has_below = False
         self._serial = 0
         self._began_ms = 0
 
@@ -204,7 +207,7 @@ class _OneFetch:
             self._outcomes = [_NO_FOLLOWER for _ in self._wanted]
             return self._finish()
         total, below, must_answer = self._read()
-        if below and self._fetching.remote_read is not None:
+        if below:
             return self._read_remote(below, now_ms)
         if must_answer or ask.max_wait_ms <= 0:
             return self._finish()
@@ -236,9 +239,10 @@ class _OneFetch:
                 outcomes.append(found)
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
+            max_bytes = wanted.max_bytes
             outcome = found.read(
                 wanted.fetch_offset,
-                max_bytes=min(wanted.max_bytes, left),
+                max_bytes=max_bytes if max_bytes < left else left,
                 isolation=isolation,
                 leader_epoch=wanted.leader_epoch,
                 last_fetched_epoch=wanted.last_fetched_epoch,
@@ -250,9 +254,12 @@ class _OneFetch:
                 if size:
                     is_first = False
                     total += size
-                    left = max(0, left - size)
+                    left = left - size if size < left else 0
+            elif type(outcome) is BelowLocalStart and self._fetching.remote_read is None:
+                outcome = _GONE
+                must_answer = True
             elif type(outcome) is BelowLocalStart:
-                allotted = min(wanted.max_bytes, left)
+                allotted = min(max_bytes, left)
                 if allotted > 0 or is_first:
                     below.append((len(outcomes), outcome, allotted))
                     left = max(0, left - allotted)
@@ -261,11 +268,10 @@ class _OneFetch:
                 must_answer = True
             outcomes.append(outcome)
         self._outcomes = outcomes
+        self._has_below = bool(below)
         return total, below, must_answer or not may_wait
 
-    def _read_remote(
-        self, below: list[tuple[int, BelowLocalStart, int]], now_ms: int
-    ) -> Effects:
+    def _read_remote(self, below: list[tuple[int, BelowLocalStart, int]], now_ms: int) -> Effects:
         """Ask the tier for all of `below` at once; what is not there in time stays empty (T36)."""
         remote_read = self._fetching.remote_read
         assert remote_read is not None
@@ -312,15 +318,15 @@ class _OneFetch:
         """Answer; but if nothing at all came, hold on as a local read would: no spinning (T38)."""
         self._put_remote()
         waited_ms = now_ms - self._began_ms
-        has_any = any(
-            not isinstance(o, Local) or len(o.records) > 0 for o in self._outcomes
-        )
+        has_any = any(not isinstance(o, Local) or len(o.records) > 0 for o in self._outcomes)
         if has_any or waited_ms >= self._ask.max_wait_ms or self._ask.min_bytes <= 0:
             return self._finish()
         return self._wait(self._ask.min_bytes, self._ask.max_wait_ms - waited_ms, now_ms)
 
     def _put_remote(self) -> None:
         """Replace what is below the local start by what the tier gave, or by nothing yet."""
+        if not self._has_below:
+            return
         for index, outcome in enumerate(self._outcomes):
             if type(outcome) is BelowLocalStart:
                 aborted = () if self._ask.isolation == READ_COMMITTED else None
@@ -342,9 +348,7 @@ class _OneFetch:
         for wanted in self._wanted:
             if isinstance(wanted.hosted, Partition):
                 wanted.hosted.fetch_waiters.add(waiter)
-        return [
-            SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._wait_over)
-        ]
+        return [SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._wait_over)]
 
     def _stop_waiting(self) -> None:
         waiter = self._waiter
@@ -387,4 +391,5 @@ def _local(
     )
 
 
+_GONE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "only a tier had it, and there is none here")
 _NO_FOLLOWER = KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "this is not a replica of ours")

@@ -6,15 +6,17 @@ later, and not at all after the time-out. Source: spec 3.16; KIP-405, KIP-734, K
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
-from firnline.log.log import Log
 from firnline.records.batch import NO_TIMESTAMP
 from firnline.replica.partition import Partition
 from firnline.replica.read import READ_COMMITTED
+
+if TYPE_CHECKING:
+    from firnline.log.log import Log
 
 LATEST = -1
 EARLIEST = -2
@@ -51,7 +53,7 @@ class OffsetFound(NamedTuple):
 
 
 class RemoteOffset(Protocol):
-    """The tier's search by time. `then` gets the place, None when only local files can have it, or an error."""
+    """The tier's search by time; `then` gets the place, None if only local files can have it, or an error."""
 
     def __call__(
         self,
@@ -154,29 +156,29 @@ def search_local(partition: Partition, timestamp: int, isolation: int) -> Offset
     return _readable(log, log.offset_for_timestamp(timestamp), isolation)
 
 
-def _readable(log: Log, place: tuple[int, int] | None, isolation: int) -> OffsetFound:
+def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
     """A record above what the reader may see counts as none."""
     if place is None or place[0] >= _readable_end(log, isolation):
         return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
     return OffsetFound(place[0], place[1], _epoch_at(log, place[0]))
 
 
-def _readable_end(log: Log, isolation: int) -> int:
+def _readable_end(log: "Log", isolation: int) -> int:
     return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
 
 
-def _epoch_at(log: Log, offset: int) -> int:
+def _epoch_at(log: "Log", offset: int) -> int:
     epoch = log.epochs.epoch_at(offset) if offset >= log.log_start_offset else None
     return NO_EPOCH if epoch is None else epoch
 
 
-def _earliest_epoch(log: Log) -> int:
+def _earliest_epoch(log: "Log") -> int:
     """The first epoch known, if it begins no later than the log does."""
     entries = log.epochs.entries()
     return entries[0][0] if entries and entries[0][1] <= log.log_start_offset else NO_EPOCH
 
 
-def _earliest_pending_upload(log: Log) -> OffsetFound:
+def _earliest_pending_upload(log: "Log") -> OffsetFound:
     """Where copying to the tier goes on; nothing for a topic without one (KIP-1023)."""
     if not log.config.remote_storage_enable:
         return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)

@@ -18,7 +18,7 @@ Origin = Literal["client", "coordinator"]
 Outcome = Appended | KafkaError
 # The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
 Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
-Answer = Callable[[list[Outcome]], Effects]
+Answer = Callable[[list[Outcome], int], Effects]
 
 
 class Producing:
@@ -41,13 +41,13 @@ class Producing:
         now_ms: int,
         origin: Origin = "client",
     ) -> Effects:
-        """Append all of `writes`, then `answer(outcomes)` in their order, when `acks` is reached.
+        """Append all of `writes`, then `answer(outcomes, now_ms)` in their order, when `acks` is reached.
 
         acks        0, 1 or -1; anything else is INVALID_REQUIRED_ACKS for every partition
         timeout_ms  how long an acks=all answer waits for followers before REQUEST_TIMED_OUT
         """
         if acks not in (0, 1, ACKS_ALL):
-            return answer([_BAD_ACKS] * len(writes))
+            return answer([_BAD_ACKS] * len(writes), now_ms)
         outcomes: list[Outcome] = []
         woken: Effects = []
         flushes: list[int] = []
@@ -72,7 +72,7 @@ class Producing:
             if acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1):  # type: ignore[union-attr]
                 commits.append(index)
         if not flushes and not commits:
-            effects = answer(outcomes)
+            effects = answer(outcomes, now_ms)
             return effects + woken if woken else effects
         pending = _Pending(writes, outcomes, answer, self._on_storage_error)
         return woken + self._wait(pending, flushes, commits, timeout_ms, now_ms)
@@ -87,6 +87,8 @@ class Producing:
         now_ms: int,
     ) -> Outcome:
         """Append, and collect in `woken` the Fetches that it completes."""
+        if partition.refusal is not None:
+            return partition.refusal
         if not partition.fetch_waiters:
             outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=origin)
         else:
@@ -117,7 +119,7 @@ class Producing:
         effects: Effects = []
         pending.left = len(commits) + (1 if files else 0)
         if not pending.left:
-            return pending.answer(pending.outcomes)
+            return pending.answer(pending.outcomes, now_ms)
         if commits:
             self._serial += 1
             pending.timer = ("produce", self._serial)
@@ -183,7 +185,7 @@ class _Pending:
         error = self.partition(index).commit_error()
         if error is not None:
             self.outcomes[index] = error
-        return self._one_less()
+        return self._one_less(now_ms)
 
     def flushed(
         self, ends: list[tuple[int, int]], error: StorageError | None, now_ms: int
@@ -199,7 +201,7 @@ class _Pending:
             if not partition.is_offline:
                 partition.go_offline()
                 effects += self._on_storage_error(partition, now_ms)
-        return effects + self._one_less()
+        return effects + self._one_less(now_ms)
 
     def timed_out(self, now_ms: int) -> Effects:
         """Followers did not come in time. The append stands; the producer may retry."""
@@ -209,16 +211,16 @@ class _Pending:
         effects: Effects = []
         for index in late:
             self.outcomes[index] = _TIMED_OUT
-            effects += self._one_less()
+            effects += self._one_less(now_ms)
         return effects
 
-    def _one_less(self) -> Effects:
+    def _one_less(self, now_ms: int) -> Effects:
         assert self.left > 0
         self.left -= 1
         if self.left:
             return []
         self.left = -1
-        effects = self.answer(self.outcomes)
+        effects = self.answer(self.outcomes, now_ms)
         if self.timer is not None:
             return [CancelTimer(key=self.timer), *effects]
         return effects

@@ -12,13 +12,12 @@ Source: rel-R6, rel-R13, rel-R15, rel-P9; spec C13, C14, T45.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
-from firnline.log.log import Log
 from firnline.replica.read import (
     READ_COMMITTED,
     BelowLocalStart,
@@ -27,6 +26,9 @@ from firnline.replica.read import (
     ReadOutcome,
 )
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
+
+if TYPE_CHECKING:
+    from firnline.log.log import Log
 
 ACKS_ALL = -1
 FsyncRule = Literal["auto", "always", "never"]
@@ -59,7 +61,7 @@ class Partition:
         "topic_partition",
     )
 
-    def __init__(self, log: Log, *, node_id: int, fsync_rule: FsyncRule) -> None:
+    def __init__(self, log: "Log", *, node_id: int, fsync_rule: FsyncRule) -> None:
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id: Uuid = log.topic_id
@@ -116,6 +118,11 @@ class Partition:
     def go_offline(self) -> None:
         """The files can no longer be trusted: refuse everything from here on (rel-P9)."""
         self.is_offline = True
+        self._set_refusal()
+
+    def retire(self) -> None:
+        """The replica leaves this node: whoever still holds it is told to look elsewhere."""
+        self.leader_id = -1
         self._set_refusal()
 
     def _set_refusal(self) -> None:
@@ -299,7 +306,9 @@ class Partition:
 _NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
 _FENCED = KafkaError(Code.FENCED_LEADER_EPOCH, "the client's leader epoch is older than ours")
-_UNKNOWN_EPOCH = KafkaError(Code.UNKNOWN_LEADER_EPOCH, "the client's leader epoch is newer than ours")
+_UNKNOWN_EPOCH = KafkaError(
+    Code.UNKNOWN_LEADER_EPOCH, "the client's leader epoch is newer than ours"
+)
 _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "no such offset in the log")
 _TOO_FEW_BEFORE = KafkaError(
     Code.NOT_ENOUGH_REPLICAS, "fewer in-sync replicas than min.insync.replicas"
