@@ -41,4 +41,5 @@ def collision_key(name: str) -> str:
 
 
 def has_collision_chars(name: str) -> bool:
+    """May another name have the same collision key?"""
     return "." in name or "_" in name

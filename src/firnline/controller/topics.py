@@ -5,7 +5,7 @@ its head (far too many partitions for an existing topic: UNKNOWN_SERVER_ERROR an
 answer is POLICY_VIOLATION. Source: KIP-4, KIP-195, KIP-516, KIP-525; reliability d 46-50.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
@@ -16,7 +16,13 @@ from firnline.config.layers import check_topic
 from firnline.controller.placement import Assignment, manual_problem, place
 from firnline.controller.topic_names import collision_key, creation_problem, has_collision_chars
 from firnline.metadata import records as r
-from firnline.metadata.image import BrokerImage, ClusterImage, PartitionImage, ResourceType
+from firnline.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_records import partition_record
 from firnline.protocol.schema import Message
@@ -49,10 +55,10 @@ class CreatedTopic(NamedTuple):
 
 
 class NewPartitions(NamedTuple):
-    """A topic is to have `count` partitions; `assignments` of the new ones, or None to have them placed."""
+    """A topic is to have `total` partitions; `assignments` of the new ones, or None to have them placed."""
 
     name: str
-    count: int
+    total: int
     assignments: Sequence[Sequence[int]] | None = None
 
 
@@ -73,7 +79,9 @@ def create_topics(
         return _refuse_all(len(wanted), "more than 10,000 partitions in one request")
     repeated = _repeated([topic.name for topic in wanted])
     taken = {
-        collision_key(name): name for name in sorted(image.topics_by_name) if has_collision_chars(name)
+        collision_key(name): name
+        for name in sorted(image.topics_by_name)
+        if has_collision_chars(name)
     }
     records: list[Message] = []
     answers: list[CreatedTopic | KafkaError] = []
@@ -104,12 +112,14 @@ def _repeated(names: Sequence[object]) -> frozenset[object]:
 def _partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return config.num_partitions if topic.num_partitions == BY_DEFAULT else max(topic.num_partitions, 0)
+    return (
+        config.num_partitions
+        if topic.num_partitions == BY_DEFAULT
+        else max(topic.num_partitions, 0)
+    )
 
 
-def _name_conflict(
-    image: ClusterImage, taken: Mapping[str, str], name: str
-) -> KafkaError | None:
+def _name_conflict(image: ClusterImage, taken: Mapping[str, str], name: str) -> KafkaError | None:
     problem = creation_problem(name)
     if problem is not None:
         return problem
@@ -126,22 +136,26 @@ def _create(
     image: ClusterImage, config: BrokerConfig, rng: Rng, topic: NewTopic, records: list[Message]
 ) -> CreatedTopic | KafkaError:
     """Append the records of one topic, or return why not, having appended nothing."""
+    nulls = sorted(name for name, value in topic.configs.items() if value is None)
+    if nulls:
+        return KafkaError(Code.INVALID_CONFIG, f"no value is given for {', '.join(nulls)}")
     overrides = {name: value for name, value in topic.configs.items() if value is not None}
     problem = check_topic(config, overrides)
     if problem is not None:
         return problem
     topic_id = rng.uuid()
     replicas = (
-        _manual(image, topic)
-        if topic.assignments
-        else _automatic(image, config, topic, topic_id)
+        _manual(image, topic) if topic.assignments else _automatic(image, config, topic, topic_id)
     )
     if isinstance(replicas, KafkaError):
         return replicas
     records.append(r.TopicRecord(name=topic.name, topic_id=topic_id))
     records += [
         r.ConfigRecord(
-            resource_type=ResourceType.TOPIC, resource_name=topic.name, name=key, value=overrides[key]
+            resource_type=ResourceType.TOPIC,
+            resource_name=topic.name,
+            name=key,
+            value=overrides[key],
         )
         for key in sorted(overrides)
     ]
@@ -214,14 +228,14 @@ def delete_topics(
     answers: list[tuple[str, Uuid] | KafkaError] = []
     deleted: dict[Uuid, None] = {}
     for ref in wanted:
-        by_name = isinstance(ref, str)
-        topic = image.topics_by_name.get(ref) if by_name else image.topics_by_id.get(ref)
+        topic = _find(image, ref)
         if not is_enabled:
             answers.append(KafkaError(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable is false"))
         elif ref in repeated:
             answers.append(KafkaError(Code.INVALID_REQUEST, "the request names this topic twice"))
         elif topic is None:
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION if by_name else Code.UNKNOWN_TOPIC_ID
+            is_name = isinstance(ref, str)
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION if is_name else Code.UNKNOWN_TOPIC_ID
             answers.append(KafkaError(code, "there is no such topic"))
         elif topic.topic_id in deleted:
             why = "the request names this topic by name and by id"
@@ -231,6 +245,12 @@ def delete_topics(
             records.append(r.RemoveTopicRecord(topic_id=topic.topic_id))
             answers.append((topic.name, topic.topic_id))
     return ControllerResult(records, answers)
+
+
+def _find(image: ClusterImage, ref: TopicRef) -> TopicImage | None:
+    if isinstance(ref, str):
+        return image.topics_by_name.get(ref)
+    return image.topics_by_id.get(ref)
 
 
 def create_partitions(
@@ -259,11 +279,11 @@ def _grow(image: ClusterImage, growth: NewPartitions, left: int) -> list[Message
     if topic is None:
         return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
     present = len(topic.partitions)
-    more = growth.count - present
+    more = growth.total - present
     if more == 0:
         return KafkaError(Code.INVALID_PARTITIONS, f"the topic has {present} partitions already")
     if more < 0:
-        why = f"the topic has {present} partitions, and {growth.count} would not be more"
+        why = f"the topic has {present} partitions, and {growth.total} would not be more"
         return KafkaError(Code.INVALID_PARTITIONS, why)
     if growth.assignments is not None and len(growth.assignments) != more:
         why = f"{more} partitions are new, but {len(growth.assignments)} assignments are given"
@@ -285,15 +305,3 @@ def _grow(image: ClusterImage, growth: NewPartitions, left: int) -> list[Message
     if isinstance(placed, KafkaError):
         return placed
     return _partition_records(image, topic.topic_id, present, placed)
-
-
-def for_each_partition_of(
-    image: ClusterImage, broker_id: int, visit: Callable[[Uuid, str, int, PartitionImage], None]
-) -> None:
-    """Call `visit(topic id, topic name, number, partition)` for all that have a replica there, in order."""
-    for name in sorted(image.topics_by_name):
-        topic = image.topics_by_name[name]
-        for number in sorted(topic.partitions):
-            partition = topic.partitions[number]
-            if broker_id in partition.replicas:
-                visit(topic.topic_id, name, number, partition)
