@@ -11,6 +11,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from firnline.base.errors import Code, ConfigError, KafkaError
+from firnline.base.ids import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+    TRANSACTION_TOPIC,
+)
 from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.define import TYPE_IDS, Key, Value
 from firnline.config.parse import nearest, parse, text_of
@@ -25,6 +31,10 @@ DEFAULT = 5
 
 MS_PER_MINUTE = 60_000
 MS_PER_HOUR = 3_600_000
+_NEVER_TIERED = (
+    *(METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC, REMOTE_LOG_METADATA_TOPIC),
+    "__share_group_state",
+)
 _NOTHING: Mapping[str, str] = {}
 # Broker keys that say the same in a coarser unit, asked in this order where the first is silent.
 _COARSER = {
@@ -146,13 +156,18 @@ def _retention_ms(broker: BrokerConfig) -> int:
 
 
 def check_topic(
-    broker: BrokerConfig, overrides: Mapping[str, str], *, before: Mapping[str, str] = _NOTHING
+    broker: BrokerConfig,
+    overrides: Mapping[str, str],
+    *,
+    before: Mapping[str, str] = _NOTHING,
+    topic: str = "",
 ) -> KafkaError | None:
     """Say why a topic may not have these overrides, or None. For create and alter.
 
     broker     settings of the node, whose defaults fill what the overrides leave open
     overrides  all overrides the topic would have
     before     all overrides it has now; empty for a new topic
+    topic      its name: Kafka's own topics are never tiered
     """
     try:
         for name in sorted(overrides):
@@ -160,7 +175,7 @@ def check_topic(
     except ConfigError as problem:
         return KafkaError(Code.INVALID_CONFIG, str(problem))
     config = topic_config(broker, overrides)
-    for broken in _rules(broker, config, before):
+    for broken in _rules(broker, config, before, topic):
         return KafkaError(Code.INVALID_CONFIG, broken)
     return None
 
@@ -177,7 +192,9 @@ def _check_override(name: str, text: str) -> None:
         raise ConfigError(f"{name} is not supported yet, and what it promises would not hold")
 
 
-def _rules(broker: BrokerConfig, config: TopicConfig, before: Mapping[str, str]) -> Iterator[str]:
+def _rules(
+    broker: BrokerConfig, config: TopicConfig, before: Mapping[str, str], topic: str
+) -> Iterator[str]:
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         yield (
             f"min.compaction.lag.ms={config.min_compaction_lag_ms} must not exceed"
@@ -190,7 +207,10 @@ def _rules(broker: BrokerConfig, config: TopicConfig, before: Mapping[str, str])
             " remote.log.delete.on.disable=true: what is in the tier is deleted then"
         )
     if config.remote_storage_enable:
+        if topic in _NEVER_TIERED:
+            yield f"{topic} is internal and cannot be tiered"
         yield from _tiered_rules(broker, config)
+        yield from _metadata_rules(broker, config)
 
 
 def _tiered_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
@@ -215,6 +235,16 @@ def _tiered_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
                 f"remote.log.copy.disable=true needs local.retention.{unit} to be -2 or the same as"
                 f" retention.{unit}={total}: nothing more will be copied"
             )
+
+
+def _metadata_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
+    """T52: a metadata topic that forgets before its topics do would lose their segments."""
+    name = "remote.log.metadata.topic.retention.ms"
+    text = broker.with_prefix(broker.remote_log_metadata_manager_impl_prefix).get(name, "-1")
+    if not text.isdecimal():
+        return  # -1 is no limit; anything else stops the broker when the metadata manager starts
+    if config.retention_ms == -1 or config.retention_ms >= int(text):
+        yield f"retention.ms={config.retention_ms} must be below {name}={text}"
 
 
 # ---------------------------------------------------------------------------- describing

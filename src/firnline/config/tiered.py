@@ -153,3 +153,23 @@ class TierKeys:
     remote_log_storage_system_enable: bool = key(
         "BOOLEAN", False, "Whether topics may have a remote tier.", source="KIP-405 Configs"
     )
+    remote_log_manager_copy_quota_window_num: int = key(
+        "INT",
+        11,
+        "Windows over which the rate of copying is taken.",
+        valid="[1,...]",
+        source="KIP-956",
+    )
+    remote_log_manager_copy_quota_window_size_seconds: int = key(
+        "INT", 1, "Length of such a window.", valid="[1,...]", source="KIP-956"
+    )
+    remote_log_manager_fetch_quota_window_num: int = key(
+        "INT",
+        11,
+        "Windows over which the rate of remote reads is taken.",
+        valid="[1,...]",
+        source="KIP-956",
+    )
+    remote_log_manager_fetch_quota_window_size_seconds: int = key(
+        "INT", 1, "Length of such a window.", valid="[1,...]", source="KIP-956"
+    )

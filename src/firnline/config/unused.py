@@ -113,10 +113,6 @@ queued.max.requests | INT | 500 | [1,...] | HIGH
 quota.window.num | INT | 11 | [1,...] | LOW
 quota.window.size.seconds | INT | 1 | [1,...] | LOW
 remote.log.index.file.cache.ttl.ms | LONG | 900000 | [-1,...] | LOW internal
-remote.log.manager.copy.quota.window.num | INT | 11 | [1,...] | MEDIUM
-remote.log.manager.copy.quota.window.size.seconds | INT | 1 | [1,...] | MEDIUM
-remote.log.manager.fetch.quota.window.num | INT | 11 | [1,...] | MEDIUM
-remote.log.manager.fetch.quota.window.size.seconds | INT | 1 | [1,...] | MEDIUM
 remote.log.manager.follower.thread.pool.size | INT | 2 | [1,...] | MEDIUM dynamic
 remote.log.manager.thread.pool.size | INT | 2 | [1,...] | MEDIUM
 replica.fetch.backoff.ms | INT | 1000 | [0,...] | MEDIUM

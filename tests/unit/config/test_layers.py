@@ -154,6 +154,25 @@ def test_leaving_the_tier_says_what_happens_to_what_is_there() -> None:
     assert check_topic(TIERED, leaving, before=before) is None
 
 
+def test_kafkas_own_topics_are_never_tiered() -> None:
+    tiered = {"remote.storage.enable": "true"}
+    assert "internal" in refused(tiered, topic="__remote_log_metadata")
+    assert check_topic(TIERED, tiered, topic="mine") is None
+
+
+@pytest.mark.parametrize("ms", ["-1", "1000", "2000"])
+def test_a_topic_may_not_outlive_the_metadata_of_its_segments(ms: str) -> None:
+    """T52: what the metadata topic forgets is lost to the tier's readers."""
+    broker = BrokerConfig(
+        remote_log_storage_system_enable=True,
+        stated={"rlmm.config.remote.log.metadata.topic.retention.ms": "1000"},
+    )
+    tiered = {"remote.storage.enable": "true", "retention.ms": ms}
+    assert "must be below" in refused(tiered, broker)
+    assert check_topic(broker, {**tiered, "retention.ms": "999"}) is None
+    assert check_topic(TIERED, tiered) is None
+
+
 def test_compaction_lags_that_cross_are_refused() -> None:
     says = refused({"max.compaction.lag.ms": "5", "min.compaction.lag.ms": "6"})
     assert "must not exceed" in says
