@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, uuid_text
 from firnline.client.connection import Connection, parse_address
+from firnline.client.wire import refuse
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -142,7 +142,7 @@ class Admin:
         """Return one topic and its partitions, with both ends of each log."""
         answer = self.metadata([name])
         (topic,) = answer.topics
-        _refuse(topic.error_code, None, f"topic {name}")
+        refuse(topic.error_code, None, f"topic {name}")
         by_leader: dict[int, list[int]] = {}
         for part in topic.partitions:
             by_leader.setdefault(part.leader_id, []).append(part.partition_index)
@@ -213,7 +213,7 @@ class Admin:
             topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only
         )
         (result,) = self._ask(self.controller(), request).topics
-        _refuse(result.error_code, result.error_message, f"topic {name}")
+        refuse(result.error_code, result.error_message, f"topic {name}")
         return "" if result.topic_id == ZERO_UUID else uuid_text(result.topic_id)
 
     def delete_topic(self, name: str) -> None:
@@ -222,14 +222,14 @@ class Admin:
             topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._timeout_ms
         )
         (result,) = self._ask(self.controller(), request).responses
-        _refuse(result.error_code, result.error_message, f"topic {name}")
+        refuse(result.error_code, result.error_message, f"topic {name}")
 
     def set_partitions(self, name: str, count: int) -> None:
         """Raise the number of partitions to `count`."""
         topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms)
         (result,) = self._ask(self.controller(), request).results
-        _refuse(result.error_code, result.error_message, f"topic {name}")
+        refuse(result.error_code, result.error_message, f"topic {name}")
 
     # ------------------------------------------------------------------------------- settings
 
@@ -239,7 +239,7 @@ class Admin:
             resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
         )
         (result,) = self._first.ask(DescribeConfigsRequest(resources=[resource])).results
-        _refuse(result.error_code, result.error_message, f"topic {name}")
+        refuse(result.error_code, result.error_message, f"topic {name}")
         return {
             each.name: each.value
             for each in result.configs
@@ -260,7 +260,7 @@ class Admin:
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
         (result,) = self._ask(self.controller(), request).responses
-        _refuse(result.error_code, result.error_message, f"topic {name}")
+        refuse(result.error_code, result.error_message, f"topic {name}")
 
     # ------------------------------------------------------------------------------- tiers
 
@@ -269,11 +269,11 @@ class Admin:
         rows: list[dict[str, Any]] = []
         for broker in self.brokers():
             answer = broker.ask(TierStatusRequest(topics=topics))
-            _refuse(answer.error_code, answer.error_message, "tier status")
+            refuse(answer.error_code, answer.error_message, "tier status")
             for topic in answer.topics:
-                _refuse(topic.error_code, None, f"topic {topic.name}")
+                refuse(topic.error_code, None, f"topic {topic.name}")
                 for part in topic.partitions:
-                    _refuse(part.error_code, None, f"{topic.name}-{part.partition}")
+                    refuse(part.error_code, None, f"{topic.name}-{part.partition}")
                     facts = {field: getattr(part, field) for field in type(part).fields}
                     facts.pop("error_code")
                     named = {"topic": topic.name, "topic_id": uuid_text(topic.topic_id)}
@@ -292,7 +292,7 @@ class Admin:
         for broker in self.brokers():
             for each in broker.ask(request, timeout_s=timeout_s + self._timeout_s).topics:
                 for part in each.partitions:
-                    _refuse(part.error_code, part.error_message, f"{topic}-{part.partition}")
+                    refuse(part.error_code, part.error_message, f"{topic}-{part.partition}")
                     rows.append(
                         {
                             "topic": topic,
@@ -312,9 +312,3 @@ class Admin:
     def _ask(self, connection: Connection, request: Message) -> Any:
         """Ask for a change: the broker may take the whole timeout, and we wait a little longer."""
         return connection.ask(request, timeout_s=self._timeout_s + 5)
-
-
-def _refuse(code: int, message: str | None, what: str) -> None:
-    """Raise the KafkaError that an error code of an answer stands for."""
-    if code:
-        raise KafkaError(Code(code), f"{what}: {message}" if message else what)

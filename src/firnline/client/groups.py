@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from firnline.base.errors import Code, KafkaError
 from firnline.client.admin import LATEST, Admin
 from firnline.client.connection import Connection
+from firnline.client.wire import refuse
 from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
@@ -48,7 +49,7 @@ def list_groups(admin: Admin) -> list[GroupRow]:
     rows = []
     for broker in admin.brokers():
         answer = broker.ask(ListGroupsRequest())
-        _refuse(answer.error_code, "groups")
+        refuse(answer.error_code, None, "groups")
         rows += [
             GroupRow(g.group_id, g.group_state, g.group_type, g.protocol_type)
             for g in answer.groups
@@ -60,7 +61,7 @@ def describe_group(admin: Admin, group: str) -> GroupDescription:
     """Return one group. Raises KafkaError(GROUP_ID_NOT_FOUND) for one that nobody knows."""
     coordinator = find_coordinator(admin, group)
     (found,) = coordinator.ask(DescribeGroupsRequest(groups=[group])).groups
-    _refuse(found.error_code, f"group {group}")
+    refuse(found.error_code, None, f"group {group}")
     offsets = _offsets(admin, coordinator, group)
     if found.group_state == "Dead" and not offsets:
         raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"group {group}")
@@ -80,7 +81,7 @@ def delete_group(admin: Admin, group: str) -> None:
     """Forget an empty group and its offsets."""
     coordinator = find_coordinator(admin, group)
     (result,) = coordinator.ask(DeleteGroupsRequest(groups_names=[group])).results
-    _refuse(result.error_code, f"group {group}")
+    refuse(result.error_code, None, f"group {group}")
 
 
 def find_coordinator(admin: Admin, group: str) -> Connection:
@@ -88,7 +89,7 @@ def find_coordinator(admin: Admin, group: str) -> Connection:
     request = FindCoordinatorRequest(coordinator_key=group, coordinator_keys=[group], key_type=0)
     answer: Any = admin.brokers()[0].ask(request)
     for found in answer.coordinators or [answer]:
-        _refuse(found.error_code, f"group {group}")
+        refuse(found.error_code, None, f"group {group}")
         return admin.node(found.node_id, found.host, found.port)
     raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, f"group {group}")
 
@@ -103,7 +104,7 @@ def _offsets(admin: Admin, coordinator: Connection, group: str) -> list[OffsetRo
     answer = coordinator.ask(request, version=min(spoken.last, _OFFSET_FETCH_BY_NAME))
     committed: dict[str, dict[int, int]] = {}
     for found in answer.groups or [answer]:
-        _refuse(found.error_code, f"group {group}")
+        refuse(found.error_code, None, f"group {group}")
         for topic in found.topics:
             for part in topic.partitions:
                 if part.committed_offset >= 0:
@@ -132,8 +133,3 @@ def _ends(admin: Admin, topic: str) -> dict[int, int]:
             leader = admin.node(leader_id, broker.host, broker.port)
             ends |= admin.offsets(leader, topic, by_leader[leader_id], LATEST)
     return ends
-
-
-def _refuse(code: int, what: str) -> None:
-    if code:
-        raise KafkaError(Code(code), what)

@@ -17,6 +17,7 @@ API_VERSIONS = 18
 # Keys from here on are ours alone: never advertised, version 0.
 PRIVATE_KEYS = 32_000
 FRAME_BYTES_MAX = 1 << 30
+_CODES = frozenset(Code)
 _SIZE = struct.Struct(">i")
 
 
@@ -70,7 +71,7 @@ def decode_versions(frame: Buffer, *, correlation_id: int, version: int) -> dict
     if code == Code.UNSUPPORTED_VERSION:
         version = 0
     elif code:
-        raise KafkaError(Code(code), "the broker refused ApiVersions")
+        refuse(code, None, "ApiVersions")
     answer, _ = ApiVersionsResponse.read(frame, version, position)
     return {row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys}
 
@@ -94,3 +95,14 @@ def choose_version(request: type[Message] | Message, spoken: Mapping[int, Versio
             client=f"{request.valid.first}-{request.valid.last}",
         )
     return version
+
+
+def refuse(code: int, message: str | None, what: str) -> None:
+    """Raise the KafkaError that an error code inside an answer stands for; 0 is none.
+
+    what  the topic, group or partition it is about, for the person who reads it
+    """
+    if code:
+        known = Code(code) if code in _CODES else Code.UNKNOWN_SERVER_ERROR
+        said = message if message else "" if known == code else f"error code {code}"
+        raise KafkaError(known, f"{what}: {said}" if said else what)
