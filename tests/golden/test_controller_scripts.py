@@ -107,9 +107,6 @@ class Story:
             self.cluster.controller.create_topics(topics, validate_only=validate_only)
         )
 
-    def do_create_automatic(self, items: Items) -> list[str]:
-        return self._told(self.cluster.controller.create_automatic_topics(items[0]))
-
     def do_delete(self, items: Items) -> list[str]:
         refs = [int(w[3:]).to_bytes(16, "big") if w.startswith("id=") else w for w in items[0]]
         return self._told(self.cluster.controller.delete_topics(refs))
