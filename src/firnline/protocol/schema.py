@@ -62,6 +62,7 @@ class Field(NamedTuple):
     nullable: Versions
     tag: int | None
     kafka_name: str | None
+    flexible: Versions | None
 
 
 _ZEROS: dict[str, Any] = {
@@ -136,6 +137,7 @@ def f(
     default: str | None = "",
     tag: int | None = None,
     name: str | None = None,
+    flexible: str | None = None,
 ) -> str | None: ...
 @overload
 def f(
@@ -263,6 +265,7 @@ def f(
     nullable: str = "none",
     tag: int | None = None,
     name: str | None = None,
+    flexible: str | None = None,
 ) -> Any:
     """Declare a field.
 
@@ -273,8 +276,11 @@ def f(
     nullable  versions in which null may be sent
     tag       number in the tagged section, for a tagged field
     name      Kafka's name where it is not our name in camel case
+    flexible  versions with the compact encoding, where they are not the message's
     """
-    return Field(kind, parse_versions(versions), doc, default, parse_versions(nullable), tag, name)
+    own = None if flexible is None else parse_versions(flexible)
+    null = parse_versions(nullable)
+    return Field(kind, parse_versions(versions), doc, default, null, tag, name, own)
 
 
 def _default(field: Field) -> Any:

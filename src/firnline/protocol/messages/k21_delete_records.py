@@ -1,0 +1,37 @@
+"""DeleteRecords: move the log start offset. PURE.
+
+Source: KIP-107.
+"""
+
+from firnline.protocol.schema import Message, Struct, f
+
+
+class DeleteRecordsPartition(Struct):
+    partition_index = f("int32", "0+", "Partition number.")
+    offset = f("int64", "0+", "Delete what is before; -1 for the high watermark.")
+
+
+class DeleteRecordsTopic(Struct):
+    name = f("string", "0+", "Topic name.")
+    partitions = f([DeleteRecordsPartition], "0+", "By partition.")
+
+
+class DeleteRecordsRequest(Message, key=21, valid="0-2", flexible="2+"):
+    topics = f([DeleteRecordsTopic], "0+", "By topic.")
+    timeout_ms = f("int32", "0+", "How long the broker may take.")
+
+
+class DeleteRecordsPartitionResult(Struct):
+    partition_index = f("int32", "0+", "Partition number.")
+    low_watermark = f("int64", "0+", "First offset left; -1 on error.")
+    error_code = f("int16", "0+", "0, or why it failed.")
+
+
+class DeleteRecordsTopicResult(Struct):
+    name = f("string", "0+", "Topic name.")
+    partitions = f([DeleteRecordsPartitionResult], "0+", "By partition.")
+
+
+class DeleteRecordsResponse(Message, key=21, valid="0-2", flexible="2+"):
+    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    topics = f([DeleteRecordsTopicResult], "0+", "By topic.")

@@ -1,0 +1,35 @@
+"""IncrementalAlterConfigs: change single settings. PURE.
+
+Source: KIP-339.
+"""
+
+from firnline.protocol.schema import Message, Struct, f
+
+
+class AlterableConfig(Struct):
+    name = f("string", "0+", "Configuration key.")
+    config_operation = f("int8", "0+", "0 set, 1 delete, 2 append, 3 subtract.")
+    value = f("string", "0+", "Setting; null to delete the key.", nullable="0+")
+
+
+class AlterConfigsResource(Struct):
+    resource_type = f("int8", "0+", "2 topic, 4 broker, and so on.")
+    resource_name = f("string", "0+", "Name of the resource.")
+    configs = f([AlterableConfig], "0+", "Changes to make.")
+
+
+class IncrementalAlterConfigsRequest(Message, key=44, valid="0-1", flexible="1+"):
+    resources = f([AlterConfigsResource], "0+", "By resource.")
+    validate_only = f("bool", "0+", "Check alone, change nothing.")
+
+
+class AlterConfigsResourceResponse(Struct):
+    error_code = f("int16", "0+", "0, or why it failed.")
+    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
+    resource_type = f("int8", "0+", "2 topic, 4 broker, and so on.")
+    resource_name = f("string", "0+", "Name of the resource.")
+
+
+class IncrementalAlterConfigsResponse(Message, key=44, valid="0-1", flexible="1+"):
+    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    responses = f([AlterConfigsResourceResponse], "0+", "One result per resource.")

@@ -1,0 +1,16 @@
+"""UnregisterBroker: forget a broker for good. PURE.
+
+Source: KIP-631.
+"""
+
+from firnline.protocol.schema import Message, f
+
+
+class UnregisterBrokerRequest(Message, key=64, valid="0", flexible="0+"):
+    broker_id = f("int32", "0+", "Node id of the broker.")
+
+
+class UnregisterBrokerResponse(Message, key=64, valid="0", flexible="0+"):
+    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    error_code = f("int16", "0+", "0, or why it failed.")
+    error_message = f("string", "0+", "The failure in words; null without one.", nullable="0+")
