@@ -92,7 +92,7 @@ def decode_frames(data: Buffer, frames: Frames, wanted: Wanted) -> Iterator[pa.R
     if wanted.verify_crc:
         check_crcs(data, chosen, wanted)
     for first, last, bodies in _groups(data, chosen, wanted):
-        part = Frames(chosen.begins[first:last], chosen.ends[first:last], chosen.heads[first:last])
+        part = chosen.part(first, last)
         try:
             batch = _decode_group(_join(data, part, bodies), wanted)
         except (Corrupt, IndexError, pa.ArrowInvalid) as problem:

@@ -64,6 +64,10 @@ class Frames(NamedTuple):
     def only(self, mask: Mask) -> "Frames":
         return Frames(self.begins[mask], self.ends[mask], self.heads[mask])
 
+    def part(self, first: int, last: int) -> "Frames":
+        """Return the batches numbered [first, last)."""
+        return Frames(self.begins[first:last], self.ends[first:last], self.heads[first:last])
+
 
 def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> Frames:
     """Return the whole batches of `data`; a partial one at the end is left out, as in a Fetch.
