@@ -1,1 +1,1 @@
-"""L2: a sans-I/O client for the command line, Spark executors and other brokers. PURE."""
+"""L2: a small synchronous client, for the command line, Spark executors and tests. PURE but for sockets."""

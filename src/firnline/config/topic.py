@@ -1,42 +1,267 @@
-"""Per-topic settings, resolved. PURE. Attribute = Kafka's key with underscores; defaults are 4.3.1's."""
+"""Per-topic settings, resolved. PURE. Attribute = Kafka's key with underscores; defaults are 4.3.1's.
 
+The keyword constructor checks nothing, so that tests may use segments of 200 bytes; what comes from
+outside goes through `config/layers.py`, which checks each key and the rules between them.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from firnline.config.define import Key, declared_keys, key
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+LONG_MAX = 9223372036854775807
+
+
+@dataclass(frozen=True, kw_only=True)
 class TopicConfig:
     """What one topic does, after all layers are applied."""
 
-    cleanup_policy: tuple[str, ...] = ("delete",)
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_type: str = "producer"
-    compression_zstd_level: int = 3
-    delete_retention_ms: int = 86400000
-    file_delete_delay_ms: int = 60000
-    flush_messages: int = 9223372036854775807
-    flush_ms: int = 9223372036854775807
-    follower_replication_throttled_replicas: tuple[str, ...] = ()
-    index_interval_bytes: int = 4096
-    leader_replication_throttled_replicas: tuple[str, ...] = ()
-    local_retention_bytes: int = -2
-    local_retention_ms: int = -2
-    max_compaction_lag_ms: int = 9223372036854775807
-    max_message_bytes: int = 1048588
-    message_timestamp_after_max_ms: int = 3600000
-    message_timestamp_before_max_ms: int = 9223372036854775807
-    message_timestamp_type: str = "CreateTime"
-    min_cleanable_dirty_ratio: float = 0.5
-    min_compaction_lag_ms: int = 0
-    min_insync_replicas: int = 1
-    preallocate: bool = False
-    remote_log_copy_disable: bool = False
-    remote_log_delete_on_disable: bool = False
-    remote_storage_enable: bool = False
-    retention_bytes: int = -1
-    retention_ms: int = 604800000
-    segment_bytes: int = 1073741824
-    segment_index_bytes: int = 10485760
-    segment_jitter_ms: int = 0
-    segment_ms: int = 604800000
-    unclean_leader_election_enable: bool = False
+    cleanup_policy: tuple[str, ...] = key(
+        "LIST",
+        ("delete",),
+        "What happens to old segments: deleted by age and size, compacted by key, both, or with an"
+        " empty list neither.",
+        valid="[compact, delete]",
+        synonym="log.cleanup.policy",
+        source="KIP-1161",
+    )
+    compression_gzip_level: int = key(
+        "INT",
+        -1,
+        "Level for gzip where the broker compresses; -1 is the library's default.",
+        valid="[1,...,9] or -1",
+        synonym="compression.gzip.level",
+        source="KIP-390",
+    )
+    compression_lz4_level: int = key(
+        "INT",
+        9,
+        "Level for lz4 where the broker compresses.",
+        valid="[1,...,17]",
+        synonym="compression.lz4.level",
+        source="KIP-390",
+    )
+    compression_type: str = key(
+        "STRING",
+        "producer",
+        "Codec of stored batches; `producer` keeps what each producer chose.",
+        valid="[uncompressed, zstd, lz4, snappy, gzip, producer]",
+        synonym="compression.type",
+    )
+    compression_zstd_level: int = key(
+        "INT",
+        3,
+        "Level for zstd where the broker compresses.",
+        valid="[-131072,...,22]",
+        synonym="compression.zstd.level",
+        source="KIP-390",
+    )
+    delete_retention_ms: int = key(
+        "LONG",
+        86400000,
+        "How long a compacted topic keeps the markers of deleted keys.",
+        valid="[0,...]",
+        synonym="log.cleaner.delete.retention.ms",
+    )
+    file_delete_delay_ms: int = key(
+        "LONG",
+        60000,
+        "Time between a segment leaving the log and its files leaving the disk.",
+        valid="[0,...]",
+        synonym="log.segment.delete.delay.ms",
+    )
+    flush_messages: int = key(
+        "LONG",
+        LONG_MAX,
+        "Flush to disk after so many records.",
+        valid="[1,...]",
+        synonym="log.flush.interval.messages",
+    )
+    flush_ms: int = key(
+        "LONG",
+        LONG_MAX,
+        "Flush to disk after a record has waited so long.",
+        valid="[0,...]",
+        synonym="log.flush.interval.ms",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = key(
+        "LIST",
+        (),
+        "Replicas whose copying is slowed on the follower's side: partition:broker pairs, or *.",
+        valid="[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        kind="inert",
+    )
+    index_interval_bytes: int = key(
+        "INT",
+        4096,
+        "Bytes of log between two entries of the offset index.",
+        valid="[0,...]",
+        synonym="log.index.interval.bytes",
+    )
+    internal_segment_bytes: int | None = key(
+        "INT",
+        None,
+        "Segment size for tests, without the lower bound of segment.bytes; it wins where set.",
+        internal=True,
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = key(
+        "LIST",
+        (),
+        "Replicas whose copying is slowed on the leader's side: partition:broker pairs, or *.",
+        valid="[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        kind="inert",
+    )
+    local_retention_bytes: int = key(
+        "LONG",
+        -2,
+        "Size limit of the local tier of one partition. -2: same as retention.bytes. -1: no limit.",
+        valid="[-2,...]",
+        synonym="log.local.retention.bytes",
+        source="KIP-405 Configs; T13-T16",
+    )
+    local_retention_ms: int = key(
+        "LONG",
+        -2,
+        "Age limit of the local tier. -2: same as retention.ms. -1: no limit.",
+        valid="[-2,...]",
+        synonym="log.local.retention.ms",
+        source="KIP-405 Configs; T13-T16",
+    )
+    max_compaction_lag_ms: int = key(
+        "LONG",
+        LONG_MAX,
+        "Longest time a record of a compacted topic may wait for compaction.",
+        valid="[1,...]",
+        synonym="log.cleaner.max.compaction.lag.ms",
+        source="KIP-354",
+    )
+    max_message_bytes: int = key(
+        "INT",
+        1048588,
+        "Largest batch the topic takes, compressed, with its header.",
+        valid="[0,...]",
+        synonym="message.max.bytes",
+    )
+    message_timestamp_after_max_ms: int = key(
+        "LONG",
+        3600000,
+        "How far in the future a record's time may be when it arrives.",
+        valid="[0,...]",
+        synonym="log.message.timestamp.after.max.ms",
+        source="KIP-937",
+    )
+    message_timestamp_before_max_ms: int = key(
+        "LONG",
+        LONG_MAX,
+        "How far in the past a record's time may be when it arrives.",
+        valid="[0,...]",
+        synonym="log.message.timestamp.before.max.ms",
+        source="KIP-937",
+    )
+    message_timestamp_type: str = key(
+        "STRING",
+        "CreateTime",
+        "Whose time a record carries: the producer's, or that of the append.",
+        valid="[CreateTime, LogAppendTime]",
+        synonym="log.message.timestamp.type",
+        source="KIP-32",
+    )
+    min_cleanable_dirty_ratio: float = key(
+        "DOUBLE",
+        0.5,
+        "Part of a compacted log that must be new before compaction is worth its cost.",
+        valid="[0,...,1]",
+        synonym="log.cleaner.min.cleanable.ratio",
+    )
+    min_compaction_lag_ms: int = key(
+        "LONG",
+        0,
+        "Time during which a record of a compacted topic is kept whatever comes after it.",
+        valid="[0,...]",
+        synonym="log.cleaner.min.compaction.lag.ms",
+        source="KIP-58",
+    )
+    min_insync_replicas: int = key(
+        "INT",
+        1,
+        "Replicas that must have a record before a producer with acks=all is answered.",
+        valid="[1,...]",
+        synonym="min.insync.replicas",
+    )
+    preallocate: bool = key(
+        "BOOLEAN",
+        False,
+        "Reserve the space of a segment when it is made.",
+        synonym="log.preallocate",
+        kind="inert",
+    )
+    remote_log_copy_disable: bool = key(
+        "BOOLEAN",
+        False,
+        "Copy nothing more to the remote tier; what is there stays readable.",
+        source="KIP-950",
+    )
+    remote_log_delete_on_disable: bool = key(
+        "BOOLEAN",
+        False,
+        "Delete what is in the remote tier when remote.storage.enable is set back to false.",
+        source="KIP-950",
+    )
+    remote_storage_enable: bool = key(
+        "BOOLEAN",
+        False,
+        "Copy finished segments to the remote tier and read them from there.",
+        source="KIP-405 Configs",
+    )
+    retention_bytes: int = key(
+        "LONG",
+        -1,
+        "Size limit of one partition over both tiers; -1 is no limit.",
+        synonym="log.retention.bytes",
+    )
+    retention_ms: int = key(
+        "LONG",
+        604800000,
+        "Age limit over both tiers; -1 is no limit.",
+        valid="[-1,...]",
+        synonym="log.retention.ms",
+    )
+    segment_bytes: int = key(
+        "INT",
+        1073741824,
+        "Size at which a new segment is begun.",
+        valid="[1048576,...]",
+        synonym="log.segment.bytes",
+    )
+    segment_index_bytes: int = key(
+        "INT",
+        10485760,
+        "Largest size of an index file; a segment whose index is full is finished.",
+        valid="[4,...]",
+        synonym="log.index.size.max.bytes",
+    )
+    segment_jitter_ms: int = key(
+        "LONG",
+        0,
+        "Random time taken off segment.ms, so that partitions do not all roll at once.",
+        valid="[0,...]",
+        synonym="log.roll.jitter.ms",
+    )
+    segment_ms: int = key(
+        "LONG",
+        604800000,
+        "Age at which a segment is finished even if it is small.",
+        valid="[1,...]",
+        synonym="log.roll.ms",
+    )
+    unclean_leader_election_enable: bool = key(
+        "BOOLEAN",
+        False,
+        "Allow a replica that is behind to lead when no other is left; loses records.",
+        synonym="unclean.leader.election.enable",
+    )
+
+
+def topic_keys() -> Mapping[str, Key]:
+    """Return every topic key of Kafka 4.3.1 by name."""
+    return declared_keys(TopicConfig, "topic")

@@ -1,9 +1,10 @@
 """Message declarations compiled to straight-line readers and writers, per version, on first use. PURE.
 
-A reader is `read(buffer, position, end, budget) -> (object, position)`; a writer is
-`write(object, emit)`, `emit` taking byte strings and file slices in order. Runs of fixed-width fields
-become one `Struct.unpack_from` or `pack`; lengths of one byte are inlined. The generated source is
-kept in `linecache`, so a traceback and a debugger show it.
+A reader is `read(buffer, position, end, budget) -> (object, position)`: `end` bounds the message,
+`budget[0]` the array elements that may still be made. A writer is `write(object, emit)`, `emit`
+taking byte strings and file slices in order. Runs of fixed-width fields become one
+`Struct.unpack_from` or `pack`; lengths of one byte are inlined. The generated source is kept in
+`linecache`, so a traceback and a debugger show it.
 
 Measured beside hand-written code and kio: design page `performance`, section 4; `bench/codec.py`.
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firnline.base.errors import ProtocolError
+from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileRecords
 from firnline.protocol.primitives import (
     NO_TAGS,
@@ -47,7 +49,10 @@ _writers: dict[tuple[type[Struct], int, bool], Writer] = {}
 
 
 def reader(cls: type[Message], version: int) -> Reader:
-    """Return the reader of `cls` at `version`; it raises ProtocolError for whatever bytes it is given."""
+    """Return the reader of `cls` at `version`; for bytes that are no such message it raises ProtocolError.
+
+    An empty `budget` stands for the usual one, ARRAY_ELEMENTS_MAX.
+    """
     key = (cls, version, version in cls.flexible)
     found = _readers.get(key)
     if found is None:
@@ -69,9 +74,12 @@ def writer(cls: type[Message], version: int) -> Writer:
 def _guarded(read: Reader, name: str) -> Reader:
     def guarded(buffer: Any, position: int, end: int, budget: list[int]) -> tuple[Any, int]:
         try:
-            return read(buffer, position, end, budget)
+            message, after = read(buffer, position, end, budget or [ARRAY_ELEMENTS_MAX])
         except _BAD_BYTES as problem:
             raise ProtocolError(f"not a {name}", problem=problem) from None
+        if after > end:  # fixed-width fields are unpacked without a look at `end`
+            raise ProtocolError(f"not a {name}: it ends early", left=end - position)
+        return message, after
 
     return guarded
 
@@ -107,6 +115,14 @@ class _Source:
         return self.names[signature.partition("(")[0]]
 
 
+def _title(cls: type[Struct]) -> str:
+    return f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+
+
+def _is_flexible(field: Field, version: int, flexible: bool) -> bool:
+    return flexible if field.flexible is None else version in field.flexible
+
+
 def _present(cls: type[Struct], version: int) -> list[tuple[str, Field]]:
     return [(n, x) for n, x in cls.fields.items() if version in x.versions and x.tag is None]
 
@@ -138,7 +154,7 @@ def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
     key = (cls, version, flexible)
     if not issubclass(cls, Message) and key in _readers:
         return _readers[key]
-    src = _Source(f"read {cls.__name__} v{version}")
+    src = _Source(f"read {_title(cls)} v{version}")
     src.names |= {
         "new": cls.__new__,
         "cls": cls,
@@ -154,10 +170,11 @@ def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
             run.append((f"o.{name}", field.kind))
             continue
         _read_run(src, run)
-        _read_value(src, f"o.{name}", field.kind, version in field.nullable, version, flexible)
+        compact = _is_flexible(field, version, flexible)
+        _read_value(src, f"o.{name}", field.kind, version in field.nullable, version, compact)
     _read_run(src, run)
     if flexible:
-        known = {x.tag: (n, _tag_reader(x, version)) for n, x in _tagged(cls, version)}
+        known = {x.tag: (n, _tag_reader(cls, n, version)) for n, x in _tagged(cls, version)}
         tags = src.bind("tags", known or NO_TAGS)
         src.names["read_tags"] = read_tags
         src.add("if b[p]: p = read_tags(b, p, e, k, " + tags + ", o)")
@@ -169,9 +186,10 @@ def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
     return read
 
 
-def _tag_reader(field: Field, version: int) -> Reader:
+def _tag_reader(cls: type[Struct], name: str, version: int) -> Reader:
     """A reader of one tagged value; tagged sections exist in flexible versions only."""
-    src = _Source(f"read tag {field.tag} v{version}")
+    field = cls.fields[name]
+    src = _Source(f"read {_title(cls)}.{name} v{version}")
     src.names |= {
         "uvarint": read_uvarint,
         "after": check_length,
@@ -279,7 +297,7 @@ def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
     key = (cls, version, flexible)
     if not issubclass(cls, Message) and key in _writers:
         return _writers[key]
-    src = _Source(f"write {cls.__name__} v{version}")
+    src = _Source(f"write {_title(cls)} v{version}")
     src.names |= {"uvarint": uvarint, "FileRecords": FileRecords, "pack": struct.pack}
     run: list[tuple[str, str]] = []
     for name, field in _present(cls, version):
@@ -287,7 +305,8 @@ def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
             run.append((f"o.{name}", field.kind))
             continue
         _write_run(src, run)
-        _write_value(src, f"o.{name}", field.kind, version in field.nullable, version, flexible)
+        compact = _is_flexible(field, version, flexible)
+        _write_value(src, f"o.{name}", field.kind, version in field.nullable, version, compact)
     _write_run(src, run)
     if flexible:
         _write_tags(src, cls, version)
@@ -387,26 +406,34 @@ def _write_tags(src: _Source, cls: type[Struct], version: int) -> None:
     if not tagged:
         src.add(r"emit(b'\x00')")
         return
-    src.add("tags = []")
+    slow: list[str] = []
+    untouched: list[str] = []
     for name, field in tagged:
         default = src.bind("default", getattr(cls, name))
-        inner = _Source(f"write {cls.__name__}.{name} v{version}")
+        untouched.append(f"o.{name} is {default}")
+        inner = _Source(f"write {_title(cls)}.{name} v{version}")
         inner.names |= {"uvarint": uvarint, "FileRecords": FileRecords, "pack": struct.pack}
         _write_value(inner, "o", field.kind, version in field.nullable, version, True)
         write = src.bind("write", inner.function("write(o, emit)"))
-        differs = (
-            f"len(o.{name}) > 0"
-            if isinstance(field.kind, list) and getattr(cls, name) == ()
-            else f"o.{name} != {default}"
-        )
-        if isinstance(field.kind, list) and version in field.nullable:
-            differs = (
-                f"(o.{name} is None or {differs})"
-                if getattr(cls, name) is not None
-                else f"o.{name} is not None"
-            )
-        src.add(f"if {differs}:")
-        src.add(f"    body = []; {write}(o.{name}, body.append)")
-        src.add(f"    tags.append(({field.tag}, b''.join(body)))")
+        slow.append(f"if {_differs(cls, name, default)}:")
+        slow.append(f"    body = []; {write}(o.{name}, body.append)")
+        slow.append(f"    tags.append(({field.tag}, b''.join(body)))")
+    # An attribute that was never set is the class's default itself: the usual case, and cheap to see.
+    src.add(f"if {' and '.join(untouched)}: emit(b'\\x00')")
+    src.add("else:")
+    src.indent += 1
+    src.add("tags = []")
+    for line in slow:
+        src.add(line)
     src.add("emit(uvarint(len(tags)))")
     src.add("for t, body in tags: emit(uvarint(t) + uvarint(len(body)) + body)")
+    src.indent -= 1
+
+
+def _differs(cls: type[Struct], name: str, default: str) -> str:
+    """The condition under which a tagged field is written; an array of any type may be its value."""
+    if not isinstance(cls.fields[name].kind, list):
+        return f"o.{name} != {default}"
+    if getattr(cls, name) is None:
+        return f"o.{name} is not None"
+    return f"o.{name} is None or len(o.{name}) > 0"

@@ -290,7 +290,19 @@ def _default(field: Field) -> Any:
         return ()
     if isinstance(field.kind, str):
         return _ZEROS.get(field.kind, 0)
-    return None if field.nullable is not NEVER else field.kind()
+    return None if field.nullable is not NEVER else _frozen(field.kind)
+
+
+def _frozen(kind: "type[Struct]") -> "Struct":
+    """The default of a struct field: all messages share it, so setting an attribute of it is our bug."""
+
+    def refuse(self: Struct, name: str, value: object) -> None:
+        raise AttributeError(f"a shared default {kind.__name__}: set the whole field instead")
+
+    body = {"__setattr__": refuse, "__module__": kind.__module__}
+    frozen: type[Struct] = type(kind.__name__, (kind,), body)
+    frozen.fields = kind.fields
+    return frozen()
 
 
 class Struct:
@@ -313,7 +325,8 @@ class Struct:
         self.__dict__.update(values)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(
+        # `fields` is one dictionary per declaration; a shared default has that of its struct.
+        return getattr(other, "fields", None) is self.fields and all(
             _plain(getattr(self, name)) == _plain(getattr(other, name)) for name in self.fields
         )
 

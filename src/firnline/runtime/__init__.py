@@ -1,1 +1,1 @@
-"""L7: asyncio, sockets, disks, threads; the only caller of `BrokerNode.step` in production. WORLD."""
+"""L7: the loop, sockets, disks, threads: the only caller of a node in production. WORLD."""

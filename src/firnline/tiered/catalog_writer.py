@@ -9,11 +9,13 @@ Source: spec T62.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from firnline.base.errors import StorageError
+from firnline.base.effects import Effects, Submit
+from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import Uuid, uuid_text
 from firnline.tiered.catalog import (
     CatalogHead,
@@ -22,6 +24,7 @@ from firnline.tiered.catalog import (
     encode_head,
     encode_part,
 )
+from firnline.tiered.hosted import Done, Hosted, Services
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
     LOG,
@@ -283,6 +286,152 @@ def _row_of(segment: RemoteSegment) -> CatalogSegment:
         suffixes=tuple(suffixes),
         custom_metadata=segment.custom_metadata,
     )
+
+
+class CatalogKeeper:
+    """Keeps the catalog of one led partition up to date: one write at a time, the newest state each.
+
+    `request` answers when a head is in the store that says at least what is known now. Without an
+    object store there is no catalog, and every request is answered at once.
+    """
+
+    def __init__(self, services: Services, hosted: Hosted) -> None:
+        self._services = services
+        self._hosted = hosted
+        self._writer: CatalogWriter | None = None
+        self._is_writing = False
+        self._waiting: list[Done] = []
+        self._written: object = None
+        self.is_begun = services.catalog is None
+
+    def _signature(self) -> object:
+        log = self._hosted.log
+        return self._hosted.metadata_version, log.log_start_offset, log.epochs.entries()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the newest head says all that is known."""
+        return self._services.catalog is None or self._written == self._signature()
+
+    def request(self, then: Done, now_ms: int) -> Effects:
+        """Have the catalog written, if it does not say all yet; then `then(error or None, now_ms)`."""
+        if self.is_current and not self._is_writing:
+            return then(None, now_ms)
+        self._waiting.append(then)
+        return [] if self._is_writing else self._write(now_ms)
+
+    def _write(self, now_ms: int) -> Effects:
+        store, hosted = self._services.catalog, self._hosted
+        assert store is not None
+        if hosted.is_over:
+            return self._answer(_OVER, now_ms)
+        self._is_writing = True
+        topic, where = hosted.topic, hosted.where
+        if self._writer is None:
+            return [
+                Submit(
+                    name=f"begin catalog of {topic}-{where.partition}",
+                    pool="copy",
+                    work=partial(
+                        begin_catalog,
+                        store,
+                        topic=topic,
+                        topic_id=where.topic_id,
+                        partition=where.partition,
+                        now_ms=now_ms,
+                    ),
+                    then=self._begun,
+                )
+            ]
+        state = self._state()
+        if isinstance(state, KafkaError):
+            return self._answer(state, now_ms)
+        update = self._writer.prepare(state, now_ms)
+        waiting, self._waiting = self._waiting, []
+        return [
+            Submit(
+                name=f"write catalog of {topic}-{where.partition}",
+                pool="copy",
+                work=partial(apply_update, store, update),
+                then=partial(self._applied, update, self._signature(), waiting),
+            )
+        ]
+
+    def _begun(self, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, Exception):
+            return self._answer(as_error(result), now_ms)
+        self._writer = CatalogWriter(
+            topic_id=self._hosted.where.topic_id,
+            partition=self._hosted.where.partition,
+            leader_epoch=self._hosted.leader_epoch,
+            broker_id=self._services.settings.node_id,
+            listed=result,
+        )
+        self._is_writing = False
+        return self._write(now_ms)
+
+    def _state(self) -> CatalogState | KafkaError:
+        hosted, metadata = self._hosted, self._services.metadata
+        finished = hosted.finished(metadata)
+        if isinstance(finished, KafkaError):
+            return finished
+        partition, offset = metadata.applied_offset(hosted.where)
+        return CatalogState(
+            topic=hosted.topic,
+            log_start_offset=hosted.log.log_start_offset,
+            log_end_offset=hosted.log.log_end_offset,
+            epochs=hosted.log.epochs.entries(),
+            segments={segment.segment_id: segment for segment in finished},
+            metadata_partition=partition,
+            metadata_offset=offset,
+        )
+
+    def _applied(
+        self,
+        update: CatalogUpdate,
+        signature: object,
+        waiting: list[Done],
+        result: Any,
+        now_ms: int,
+    ) -> Effects:
+        assert self._writer is not None
+        self._is_writing = False
+        if isinstance(result, Exception):
+            self._writer.failed(update)
+            self._waiting = waiting + self._waiting
+            return self._answer(as_error(result), now_ms)
+        self._writer.committed(update)
+        self._written = signature
+        self.is_begun = True
+        self._hosted.catalog_problem = None
+        effects = [effect for then in waiting for effect in then(None, now_ms)]
+        if self._waiting and not self._is_writing:
+            effects += self._again(now_ms)
+        return effects
+
+    def _again(self, now_ms: int) -> Effects:
+        """Somebody asked while a head was being written: what it says may be enough for them."""
+        if not self.is_current:
+            return self._write(now_ms)
+        waiting, self._waiting = self._waiting, []
+        return [effect for then in waiting for effect in then(None, now_ms)]
+
+    def _answer(self, error: FirnlineError, now_ms: int) -> Effects:
+        """Nothing was written: everybody who waits is told."""
+        self._is_writing = False
+        self._hosted.catalog_problem = str(error)
+        waiting, self._waiting = self._waiting, []
+        return [effect for then in waiting for effect in then(error, now_ms)]
+
+
+_OVER = StorageError("this node does not lead the partition any more")
+
+
+def as_error(problem: Exception) -> FirnlineError:
+    """Return what a worker raised as one of our errors: plug-ins raise what they like (F8, F34)."""
+    if isinstance(problem, FirnlineError):
+        return problem
+    return StorageError(f"{type(problem).__name__}: {problem}")
 
 
 # ------------------------------------------------------------------- in worker threads (they block)

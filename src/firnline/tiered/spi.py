@@ -216,7 +216,19 @@ class RemoteLogMetadata(Protocol):
     Questions answer from what this node has applied and return KafkaError REPLICA_NOT_AVAILABLE as
     a value while that is not complete (spec T22): an absent answer is never mistaken for "none".
     A write calls `then(None, now_ms)` only once its record is committed and visible here (T21, X36).
+    `on_applied(partition, now_ms)` is set by the tier and called for each partition of which something
+    was applied, before the `then` of the write that said it.
     """
+
+    on_applied: Callable[[TopicIdPartition, int], Effects] | None
+
+    def assign(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        """Answer questions about `where` from now on, once all that is committed by now is applied."""
+        ...
+
+    def unassign(self, where: TopicIdPartition) -> None:
+        """No longer answer questions about `where`."""
+        ...
 
     def add(self, segment: RemoteSegment, then: Published, now_ms: int) -> Effects:
         """Publish a new segment; COPY_STARTED only (assertion)."""
@@ -252,6 +264,34 @@ class RemoteLogMetadata(Protocol):
         """Return all segments not yet deleted; with `epoch` those of it, ascending by offset."""
         ...
 
+    def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
+        """Return one segment that is not deleted, as far as it is known, ready or not."""
+        ...
+
+    def has_history(self, where: TopicIdPartition) -> bool:
+        """Whether anything was ever said about that partition."""
+        ...
+
+    def applied_offset(self, where: TopicIdPartition) -> tuple[int, int]:
+        """Return (partition, last applied offset) of the metadata log; -1 where there is none."""
+        ...
+
+    def removes(self, where: TopicIdPartition) -> bool:
+        """Whether it is this node that has to remove that partition if its topic is deleted."""
+        ...
+
+    def segments_to_remove(self, where: TopicIdPartition) -> Sequence[RemoteSegment] | KafkaError:
+        """Return all segments not yet deleted of a partition that need not be hosted here (T55)."""
+        ...
+
     def deletions(self) -> Sequence[PartitionDelete]:
         """Return the partitions whose deletion has begun and which this node has to carry out."""
+        ...
+
+    def undeleted(self) -> Sequence[tuple[TopicIdPartition, str]]:
+        """Return (partition, topic name) of all that this node removes and that is not yet marked."""
+        ...
+
+    def delete_state(self, where: TopicIdPartition) -> DeleteState | None:
+        """Return how far the deletion of that partition got."""
         ...

@@ -58,6 +58,12 @@ MODULES: dict[int, tuple[str, str]] = {
     75: ("k75_describe_topic_partitions", "DescribeTopicPartitions"),
 }
 
+# Ours alone: answered, never advertised, and no part of `REQUESTS`.
+PRIVATE_MODULES: dict[int, tuple[str, str]] = {
+    32001: ("k32001_tier_status", "TierStatus"),
+    32002: ("k32002_tier_flush", "TierFlush"),
+}
+
 _loaded: dict[int, tuple[type[Message], type[Message]]] = {}
 
 
@@ -65,7 +71,7 @@ def messages_of(key: int) -> tuple[type[Message], type[Message]]:
     """Return the request and the response of an API; KeyError for a key that has no messages here."""
     found = _loaded.get(key)
     if found is None:
-        module_name, name = MODULES[key]
+        module_name, name = MODULES[key] if key in MODULES else PRIVATE_MODULES[key]
         module = import_module(f"{__name__}.{module_name}")
         found = (getattr(module, f"{name}Request"), getattr(module, f"{name}Response"))
         _loaded[key] = found

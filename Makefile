@@ -1,0 +1,52 @@
+# The workshop. On a fresh machine `make demo` and `make test` are all that is needed.
+# Needs Python 3.11 or newer and a C compiler; Java 17 for Spark, fetched as a wheel where it is missing.
+
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help install check test demo bench docs clean
+
+help:
+	@echo "make demo     a broker, a stream, a tier and Spark, start to end"
+	@echo "make test     every test (installs what is missing first)"
+	@echo "make check    formatting, lint, types, import rules, tidy rules"
+	@echo "make bench    measurements; each prints a ratio to a named baseline"
+	@echo "make docs     regenerate docs/reference from the declarations"
+	@echo "make install  only the virtual environment in $(VENV)"
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml tools/install.sh
+	@bash tools/install.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+# Tools from the system that some tests use; without root or apt those tests say what they lacked.
+$(VENV)/peers: tools/install_peers.sh | $(VENV)/installed
+	@bash tools/install_peers.sh "$(VENV)"
+	@touch $@
+
+check: $(VENV)/installed
+	@$(VENV)/bin/ruff format --check src tests
+	@$(VENV)/bin/ruff check src tests
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-cache
+	@$(PY) -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/test_docs.py
+
+# FIRNLINE_FREEZE makes every event and effect immutable, so a test sees a machine that alters one.
+test: $(VENV)/installed $(VENV)/peers
+	@FIRNLINE_FREEZE=1 $(PY) -m pytest -m "not soak"
+
+demo: $(VENV)/installed
+	@$(PY) -m demo
+
+bench: $(VENV)/installed
+	@for question in bench/*.py; do echo "== $$question"; $(PY) $$question || exit 1; done
+
+docs: $(VENV)/installed
+	@$(PY) -m firnline.config.render > docs/reference/config.md
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out

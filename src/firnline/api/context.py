@@ -1,0 +1,52 @@
+"""Who asks, and how to answer them. PURE."""
+
+from typing import Any
+
+from firnline.base.effects import CloseConnection, Reply
+
+
+class RequestContext:
+    """One request in progress. `connection` is the runtime's own; machines pass it through unseen."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "listener",
+        "peer_host",
+        "principal",
+        "received_ms",
+    )
+
+    def __init__(
+        self,
+        connection: Any,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        received_ms: int,
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.received_ms = received_ms
+        self.listener: str = connection.listener
+        self.peer_host: str = connection.peer_host
+        self.principal: str = connection.principal
+
+    def reply(self, message: Any) -> Reply:
+        """Answer with `message`, encoded at the request's version."""
+        return Reply(context=self, message=message)
+
+    def no_reply(self) -> Reply:
+        """Finish a request that has no answer: Produce with acks=0 (C13)."""
+        return Reply(context=self, message=None)
+
+    def close(self) -> CloseConnection:
+        """Drop the connection without an answer."""
+        return CloseConnection(context=self)

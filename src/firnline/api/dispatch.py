@@ -1,0 +1,106 @@
+"""A frame becomes a call, an answer becomes a frame: the only place that does either. PURE.
+
+Unknown keys, unsupported versions and unreadable bytes close the connection (C17); ApiVersions alone
+answers a version it does not know, in the layout of version 0 (C4).
+"""
+
+import struct
+from importlib import import_module
+from typing import Any
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects, Reply
+from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.limits import ARRAY_ELEMENTS_MAX
+from firnline.base.slices import FileSlice
+from firnline.protocol.messages import messages_of
+from firnline.protocol.schema import Part
+from firnline.protocol.session import (
+    API_VERSIONS_KEY,
+    REQUEST_START,
+    Api,
+    encode_answer,
+    read_client_id,
+    skip_header_tags,
+)
+from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED
+
+_PRODUCE_KEY = 0
+
+
+class Dispatcher:
+    """Finds the API of a request, decodes it, calls its handler; encodes what is answered."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+        self._rows = {row.key: row for row in SERVED + PRIVATE}
+        self._apis: dict[int, Api] = {}
+
+    def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> Effects:
+        """Handle one request; return the effects of its handler.
+
+        `frame` is writable and valid during this call. Only Produce works on it in place; for the
+        others it is copied, so that what they keep stays what it was. Raises ProtocolError: the
+        connection is to be closed.
+        """
+        try:
+            key, version, correlation_id, client_length = REQUEST_START.unpack_from(frame)
+        except struct.error:
+            raise ProtocolError("header ends early", size=len(frame)) from None
+        api = self._apis.get(key << 16 | version & 0xFFFF) or self._find(key, version)
+        data: Any = frame if key == _PRODUCE_KEY else bytes(frame)
+        client_id, position = read_client_id(data, client_length)
+        context = RequestContext(connection, key, version, correlation_id, client_id, now_ms)
+        if api.flexible:
+            if position < len(data) and data[position] == 0:
+                position += 1
+            else:
+                position = skip_header_tags(data, position)
+        if api.version != version:
+            return self._answer_unknown_version(context)
+        request, end = api.read(data, position, len(data), [ARRAY_ELEMENTS_MAX])
+        if end != len(data):
+            raise ProtocolError("bytes after the request", key=key, version=version)
+        effects: Effects = api.handle(self._node, context, request, now_ms)
+        return effects
+
+    def encode(self, reply: Reply) -> list[Part]:
+        """Return the frame that answers `reply.context` with `reply.message`."""
+        context = reply.context
+        api = self._apis[context.api_key << 16 | context.api_version & 0xFFFF]
+        return encode_answer(api, context.correlation_id, reply.message)
+
+    def _find(self, key: int, version: int) -> Api:
+        row = self._rows.get(key)
+        if row is None:
+            raise ProtocolError("unknown API key", key=key)
+        first = PRODUCE_VERSION_MIN if key == _PRODUCE_KEY else row.advertised_min
+        served = first <= version <= row.advertised_max
+        if not served and key != API_VERSIONS_KEY:
+            raise ProtocolError("unsupported version", key=key, version=version)
+        request, response = messages_of(key)
+        module = import_module(f"firnline.api.handlers.k{key:02d}_{row.name}")
+        api = Api(request, response, version if served else 0, module.handle)
+        self._apis[key << 16 | api.version] = api
+        return api
+
+    def _answer_unknown_version(self, context: RequestContext) -> Effects:
+        _, response = messages_of(API_VERSIONS_KEY)
+        from firnline.protocol.messages.k18_api_versions import ApiVersion
+
+        context.api_version = 0
+        row = self._rows[API_VERSIONS_KEY]
+        own = ApiVersion(
+            api_key=row.key, min_version=row.advertised_min, max_version=row.advertised_max
+        )
+        return [context.reply(response(error_code=Code.UNSUPPORTED_VERSION, api_keys=[own]))]
+
+
+def error_code(outcome: object) -> int:
+    """Return the wire code of an outcome that is either a KafkaError or a success."""
+    return outcome.code if isinstance(outcome, KafkaError) else Code.NONE
+
+
+def frame_bytes(parts: list[Part]) -> bytes:
+    """Join a frame, reading its file slices: for tests and small answers."""
+    return b"".join(p.read() if isinstance(p, FileSlice) else p for p in parts)

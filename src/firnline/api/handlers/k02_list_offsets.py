@@ -1,0 +1,78 @@
+"""ListOffsets: wishes and times in, offsets out. PURE. Source: spec 3.16."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError
+from firnline.broker.list_offsets import OffsetAsk, Outcome
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+_TIMEOUT_VERSION = 10
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: ListOffsetsRequest, now_ms: int
+) -> Effects:
+    """Answer every partition; one that is named twice is INVALID_REQUEST."""
+    times_named: dict[tuple[str, int], int] = {}
+    for topic in request.topics:
+        for part in topic.partitions:
+            key = (topic.name, part.partition_index)
+            times_named[key] = times_named.get(key, 0) + 1
+    asks = [
+        OffsetAsk(
+            _TWICE
+            if times_named[topic.name, part.partition_index] > 1
+            else node.hosted.find(topic.name, part.partition_index),
+            part.timestamp,
+            part.current_leader_epoch,
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+    return node.listing_offsets.list_offsets(
+        asks,
+        isolation=request.isolation_level,
+        version=context.api_version,
+        timeout_ms=request.timeout_ms if context.api_version >= _TIMEOUT_VERSION else None,
+        answer=partial(_answer, context, request),
+        now_ms=now_ms,
+    )
+
+
+def _answer(
+    context: RequestContext, request: ListOffsetsRequest, outcomes: list[Outcome]
+) -> Effects:
+    rest = iter(outcomes)
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[_one(part.partition_index, next(rest)) for part in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return [context.reply(ListOffsetsResponse(topics=topics))]
+
+
+def _one(index: int, outcome: Outcome) -> ListOffsetsPartitionResponse:
+    if isinstance(outcome, KafkaError):
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=outcome.code)
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        timestamp=outcome.timestamp,
+        offset=outcome.offset,
+        leader_epoch=outcome.leader_epoch,
+    )
+
+
+_TWICE = KafkaError(Code.INVALID_REQUEST, "a partition is named twice")

@@ -1,0 +1,96 @@
+"""FindCoordinator: which broker a group's requests go to. PURE. Source: KIP-98, KIP-699.
+
+The offsets topic is made when the first client asks. There is no transaction coordinator yet: its keys
+are answered as by a broker without the topic, COORDINATOR_NOT_AVAILABLE. Share groups: INVALID_REQUEST,
+as by a broker that has them off.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects, EnsureTopic
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import OFFSETS_TOPIC
+from firnline.protocol.messages.k10_find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+_GROUP, _TRANSACTION = 0, 1
+_KEYS_VERSION = 4
+_NOBODY = -1
+_NO_TRANSACTIONS = "this cluster has no transaction coordinator"
+_UNKNOWN_TYPE = "unknown kind of coordinator"
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: FindCoordinatorRequest, now_ms: int
+) -> Effects:
+    keys = (
+        request.coordinator_keys
+        if context.api_version >= _KEYS_VERSION
+        else [request.coordinator_key]
+    )
+    if request.key_type != _GROUP:
+        if request.key_type == _TRANSACTION:
+            refusal = KafkaError(Code.COORDINATOR_NOT_AVAILABLE, _NO_TRANSACTIONS)
+        else:
+            refusal = KafkaError(Code.INVALID_REQUEST, _UNKNOWN_TYPE)
+        return [_reply(context, [_nobody(key, refusal) for key in keys])]
+    if OFFSETS_TOPIC in node.image.topics_by_name:
+        return [_reply(context, [_leader(node, context, key) for key in keys])]
+
+    def made(problem: KafkaError | None, _: int) -> Effects:
+        if problem is None:
+            return [_reply(context, [_leader(node, context, key) for key in keys])]
+        # Whatever stopped it, the client is to ask again; the words say what it was.
+        later = KafkaError(Code.COORDINATOR_NOT_AVAILABLE, problem.why)
+        return [_reply(context, [_nobody(key, later) for key in keys])]
+
+    return [EnsureTopic(name=OFFSETS_TOPIC, then=made)]
+
+
+def _leader(node: "BrokerNode", context: RequestContext, group_id: str) -> Coordinator:
+    partition = node.image.partition(OFFSETS_TOPIC, node.groups.partition_for(group_id))
+    broker = None if partition is None else node.image.brokers.get(partition.leader)
+    endpoint = None if broker is None or broker.fenced else broker.endpoint(context.listener)
+    if broker is None or endpoint is None:
+        return _nobody(group_id, KafkaError(Code.COORDINATOR_NOT_AVAILABLE, "no leader"))
+    return Coordinator(
+        key=group_id,
+        node_id=broker.broker_id,
+        host=endpoint.host,
+        port=endpoint.port,
+        error_message=None,
+    )
+
+
+def _nobody(key: str, refusal: KafkaError) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=_NOBODY,
+        host="",
+        port=_NOBODY,
+        error_code=refusal.code,
+        error_message=refusal.why,
+    )
+
+
+def _reply(context: RequestContext, found: Sequence[Coordinator]) -> object:
+    if context.api_version >= _KEYS_VERSION:
+        return context.reply(FindCoordinatorResponse(coordinators=found))
+    one = found[0]
+    return context.reply(
+        FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+    )

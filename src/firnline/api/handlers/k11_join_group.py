@@ -1,0 +1,67 @@
+"""JoinGroup: a member comes and hears of its generation once all are there. PURE. Source: KIP-394, KIP-814."""
+
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effect, Effects
+from firnline.coordinator.membership import JoinRequest, JoinResult, Protocol
+from firnline.protocol.messages.k11_join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+_REBALANCE_TIMEOUT_VERSION = 1
+_KNOWN_MEMBER_ID_VERSION = 4
+_NULL_PROTOCOL_VERSION = 7
+_SKIP_ASSIGNMENT_VERSION = 9
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: JoinGroupRequest, now_ms: int
+) -> Effects:
+    version = context.api_version
+    asked = JoinRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.peer_host}",  # as Kafka writes an address without a name
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=(
+            request.rebalance_timeout_ms
+            if version >= _REBALANCE_TIMEOUT_VERSION
+            else request.session_timeout_ms
+        ),
+        protocol_type=request.protocol_type,
+        protocols=tuple(Protocol(p.name, bytes(p.metadata)) for p in request.protocols),
+        needs_known_member_id=version >= _KNOWN_MEMBER_ID_VERSION,
+        may_skip_assignment=version >= _SKIP_ASSIGNMENT_VERSION,
+    )
+
+    def answer(result: JoinResult) -> Effect:
+        no_name = None if version >= _NULL_PROTOCOL_VERSION else ""
+        return context.reply(
+            JoinGroupResponse(
+                error_code=result.code,
+                generation_id=result.generation_id,
+                protocol_type=result.protocol_type,
+                protocol_name=no_name if result.protocol_name is None else result.protocol_name,
+                leader=result.leader,
+                skip_assignment=result.skip_assignment,
+                member_id=result.member_id,
+                members=[
+                    JoinGroupResponseMember(
+                        member_id=m.member_id,
+                        group_instance_id=m.instance_id,
+                        metadata=m.metadata,
+                    )
+                    for m in result.members
+                ],
+            )
+        )
+
+    return node.groups.join(asked, answer, now_ms)

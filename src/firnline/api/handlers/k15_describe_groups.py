@@ -1,0 +1,61 @@
+"""DescribeGroups: state, protocol and members of groups. PURE. Source: KIP-430, KIP-1043."""
+
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects
+from firnline.base.errors import Code
+from firnline.coordinator import membership
+from firnline.protocol.messages.k15_describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+_NOT_FOUND_VERSION = 6
+_NOT_ASKED = -(2**31)
+# Bits of what an ACL can permit on a group, by operation number: READ 3, DELETE 6, DESCRIBE 8,
+# DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11. Without an authorizer everybody may do all of it.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: DescribeGroupsRequest, now_ms: int
+) -> Effects:
+    operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
+    groups = []
+    for group_id in request.groups:
+        group = _wire(node.groups.describe(group_id), operations)
+        if group.error_code == Code.GROUP_ID_NOT_FOUND:
+            if context.api_version < _NOT_FOUND_VERSION:
+                group.error_code = Code.NONE  # state Dead says it
+            else:
+                group.error_message = f"Group {group_id} not found."
+        groups.append(group)
+    return [context.reply(DescribeGroupsResponse(groups=groups))]
+
+
+def _wire(group: membership.DescribedGroup, operations: int) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=group.code,
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_data,
+        members=[
+            DescribedGroupMember(
+                member_id=m.member_id,
+                group_instance_id=m.instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                member_metadata=m.metadata,
+                member_assignment=m.assignment,
+            )
+            for m in group.members
+        ],
+        authorized_operations=operations if group.code is Code.NONE else _NOT_ASKED,
+    )

@@ -1,0 +1,63 @@
+"""ApiVersions: what this node can do, and the cluster's feature levels. PURE.
+
+Too new a version never comes here: `api/dispatch` answers it in the layout of version 0 (C4).
+Source: KIP-35, KIP-511 (names of the client are checked), KIP-584.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects
+from firnline.base.errors import Code
+from firnline.protocol.messages.k18_api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from firnline.protocol.versions import SERVED
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+_FEATURES_VERSION = 3
+_ZERO_MIN_VERSION = 4
+# Letters and digits at both ends; dots and dashes between them (KIP-511).
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: ApiVersionsRequest, now_ms: int
+) -> Effects:
+    """Answer with the table of APIs; INVALID_REQUEST for a client whose name or version is none."""
+    version = context.api_version
+    if version >= _FEATURES_VERSION and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return [context.reply(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))]
+    response = ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(
+                api_key=row.key, min_version=row.advertised_min, max_version=row.advertised_max
+            )
+            for row in SERVED
+        ]
+    )
+    if version >= _FEATURES_VERSION:
+        image = node.image
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in sorted(node.supported_features.items())
+            # Before version 4 a range from 0 would be refused by older Java clients (KAFKA-17011).
+            if low > 0 or version >= _ZERO_MIN_VERSION
+        ]
+        response.finalized_features_epoch = image.offset
+        response.finalized_features = [
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in sorted(image.features.items())
+            if level > 0
+        ]
+    return [context.reply(response)]

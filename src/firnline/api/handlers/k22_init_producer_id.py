@@ -1,0 +1,43 @@
+"""InitProducerId: an id for an idempotent producer. PURE. Source: KIP-98, KIP-360.
+
+With a transactional id: UNSUPPORTED_VERSION. There are no transactions here yet, and clients take this
+answer as final at once, where any coordinator error would have them try until their time-out.
+"""
+
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effect, Effects
+from firnline.base.errors import Code, KafkaError
+from firnline.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NewProducer
+from firnline.protocol.messages.k22_init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: InitProducerIdRequest, now_ms: int
+) -> Effects:
+    def answer(result: NewProducer | KafkaError) -> Effect:
+        if isinstance(result, KafkaError):
+            code, result = result.code, NewProducer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        else:
+            code = Code.NONE
+        return context.reply(
+            InitProducerIdResponse(
+                error_code=code,
+                producer_id=result.producer_id,
+                producer_epoch=result.producer_epoch,
+            )
+        )
+
+    if request.transactional_id is not None:
+        is_named = request.transactional_id != ""
+        return [answer(KafkaError(Code.UNSUPPORTED_VERSION if is_named else Code.INVALID_REQUEST))]
+    return node.producer_ids.init(
+        producer_id=request.producer_id, producer_epoch=request.producer_epoch, answer=answer
+    )

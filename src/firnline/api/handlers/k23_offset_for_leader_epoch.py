@@ -1,0 +1,45 @@
+"""OffsetForLeaderEpoch: where a leader epoch ends in our log. PURE. Source: KIP-320, spec T45."""
+
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects
+from firnline.base.errors import KafkaError
+from firnline.protocol.messages.k23_offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+
+def handle(
+    node: "BrokerNode",
+    context: RequestContext,
+    request: OffsetForLeaderEpochRequest,
+    now_ms: int,
+) -> Effects:
+    """Answer each partition from its epoch cache."""
+    topics = [
+        OffsetForLeaderTopicResult(
+            topic=topic.topic, partitions=[_one(node, topic.topic, p) for p in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return [context.reply(OffsetForLeaderEpochResponse(topics=topics))]
+
+
+def _one(node: "BrokerNode", topic: str, part: OffsetForLeaderPartition) -> EpochEndOffset:
+    found = node.hosted.find(topic, part.partition)
+    refusal = (
+        found if isinstance(found, KafkaError) else found.check_epoch(part.current_leader_epoch)
+    )
+    if refusal is not None:
+        return EpochEndOffset(partition=part.partition, error_code=refusal.code)
+    assert not isinstance(found, KafkaError)
+    epoch, end_offset = found.end_offset_for_epoch(part.leader_epoch)
+    return EpochEndOffset(partition=part.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,395 @@
+"""Fetch over the partitions of one request: local first, then the tier, then wait. PURE.
+
+Partitions are read in the order asked, within the request's byte limit; the first batch found is
+returned whole whatever its size (KIP-74). Offsets that only the tier has are read through a port,
+several partitions of one request at once (better than T37), and whatever is ready when
+`remote.fetch.max.wait.ms` is over is answered. With too few bytes the request waits in
+`replica/waiters`. Source: spec C14, T35-T42.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.slices import EMPTY_RECORDS, Records
+from firnline.broker.fetch_session import (
+    Answered,
+    FetchContext,
+    FetchSessions,
+    Key,
+    Wanted,
+)
+from firnline.broker.hosted import HostedPartitions
+from firnline.replica.partition import Partition
+from firnline.replica.read import (
+    READ_COMMITTED,
+    AbortedTransaction,
+    BelowLocalStart,
+    Local,
+    ReadOutcome,
+)
+from firnline.replica.waiters import FetchWaiter
+
+CONSUMER_REPLICA = -1
+
+
+class RemoteData(NamedTuple):
+    """What the tier gave: whole batches, empty if none; `aborted` is None for uncommitted readers."""
+
+    records: Records
+    aborted: Sequence[AbortedTransaction] | None
+
+
+class RemoteRead(Protocol):
+    """The tier's door. Answers once through `then`, at once or later; errors are values (T41)."""
+
+    def __call__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        offset: int,
+        epoch: int,
+        max_bytes: int,
+        isolation: int,
+        then: Callable[[RemoteData | KafkaError, int], Effects],
+    ) -> Effects: ...
+
+
+class FetchAsk:
+    """One Fetch request in our terms. Bytes and milliseconds.
+
+    session_id, session_epoch  (0, -1): no session (KIP-227)
+    uses_ids                   topics are named by id: version 13 and later
+    """
+
+    __slots__ = (
+        "forgotten",
+        "isolation",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "replica_id",
+        "session_epoch",
+        "session_id",
+        "uses_ids",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 0,
+        max_bytes: int,
+        isolation: int = 0,
+        replica_id: int = CONSUMER_REPLICA,
+        session_id: int = 0,
+        session_epoch: int = -1,
+        forgotten: Sequence[Key] = (),
+        uses_ids: bool = False,
+    ) -> None:
+        self.wanted = wanted
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.isolation = isolation
+        self.replica_id = replica_id
+        self.session_id = session_id
+        self.session_epoch = session_epoch
+        self.forgotten = forgotten
+        self.uses_ids = uses_ids
+
+
+class FetchAnswer(NamedTuple):
+    """`error` concerns the whole request; otherwise one outcome per partition that has news."""
+
+    error: KafkaError | None
+    session_id: int
+    outcomes: Answered
+
+
+Answer = Callable[[FetchAnswer], Effects]
+
+
+class Fetching:
+    """Reads for consumers.
+
+    max_bytes           fetch.max.bytes: cap on any answer
+    remote_read         the tier, or None where there is none
+    remote_max_wait_ms  remote.fetch.max.wait.ms
+    """
+
+    def __init__(
+        self,
+        hosted: HostedPartitions,
+        sessions: FetchSessions,
+        *,
+        max_bytes: int,
+        remote_read: RemoteRead | None,
+        remote_max_wait_ms: int,
+    ) -> None:
+        self.hosted = hosted
+        self.sessions = sessions
+        self.remote_read = remote_read
+        self.remote_max_wait_ms = remote_max_wait_ms
+        self._max_bytes = max_bytes
+        self._serial = 0
+
+    def fetch(self, ask: FetchAsk, answer: Answer, now_ms: int) -> Effects:
+        """Read, wait if need be, then `answer`."""
+        context = self.sessions.context(
+            ask.session_id,
+            ask.session_epoch,
+            ask.wanted,
+            ask.forgotten,
+            uses_ids=ask.uses_ids,
+            now_ms=now_ms,
+        )
+        if isinstance(context, KafkaError):
+            return answer(FetchAnswer(context, 0, []))
+        one = _OneFetch(self, ask, context, answer)
+        return one.begin(now_ms)
+
+    def next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def bytes_limit(self, ask: FetchAsk) -> int:
+        asked, limit = ask.max_bytes, self._max_bytes
+        return asked if asked < limit else limit
+
+
+class _OneFetch:
+    """One request from its first read to its answer."""
+
+    __slots__ = (
+        "_answer",
+        "_ask",
+        "_began_ms",
+        "_context",
+        "_fetching",
+        "_has_below",
+        "_is_answered",
+        "_outcomes",
+        "_remote",
+        "_remote_left",
+        "_serial",
+        "_waiter",
+        "_wanted",
+    )
+
+    def __init__(
+        self, fetching: Fetching, ask: FetchAsk, context: FetchContext, answer: Answer
+    ) -> None:
+        self._fetching = fetching
+        self._ask = ask
+        self._context = context
+        self._answer = answer
+        self._wanted: Sequence[Wanted] = context.wanted
+        self._outcomes: list[ReadOutcome] = []
+        self._remote: dict[int, ReadOutcome] = {}
+        self._remote_left = 0
+        self._waiter: FetchWaiter | None = None
+        self._is_answered = False
+        self._has_below = False
+        self._serial = 0
+        self._began_ms = 0
+
+    def begin(self, now_ms: int) -> Effects:
+        ask = self._ask
+        self._began_ms = now_ms
+        if ask.replica_id >= 0:
+            # No other replica exists yet, so whoever says so is none (reliability d 54).
+            self._outcomes = [_NO_FOLLOWER for _ in self._wanted]
+            return self._finish()
+        total, below, must_answer = self._read()
+        if below:
+            return self._read_remote(below, now_ms)
+        if must_answer or ask.max_wait_ms <= 0:
+            return self._finish()
+        missing = min(ask.min_bytes, self._fetching.bytes_limit(ask)) - total
+        if missing <= 0:
+            return self._finish()
+        return self._wait(missing, ask.max_wait_ms, now_ms)
+
+    # ------------------------------------------------------------------------------- reading
+
+    def _read(self) -> tuple[int, list[tuple[int, BelowLocalStart, int]], bool]:
+        """Read every partition; return (bytes, what only the tier has, whether not to wait)."""
+        ask = self._ask
+        hosted = self._fetching.hosted
+        left = self._fetching.bytes_limit(ask)
+        isolation = ask.isolation
+        is_first = True
+        total = 0
+        may_wait = must_answer = False
+        outcomes: list[ReadOutcome] = []
+        below: list[tuple[int, BelowLocalStart, int]] = []
+        for wanted in self._wanted:
+            found = wanted.hosted = (
+                hosted.find_by_id(wanted.topic_id, wanted.index)
+                if wanted.topic is None
+                else hosted.find(wanted.topic, wanted.index)
+            )
+            if isinstance(found, KafkaError):
+                outcomes.append(found)
+                must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
+                continue
+            max_bytes = wanted.max_bytes
+            outcome = found.read(
+                wanted.fetch_offset,
+                max_bytes=max_bytes if max_bytes < left else left,
+                isolation=isolation,
+                leader_epoch=wanted.leader_epoch,
+                last_fetched_epoch=wanted.last_fetched_epoch,
+                min_one_batch=is_first,
+            )
+            if type(outcome) is Local:
+                may_wait = True
+                size = len(outcome.records)
+                if size:
+                    is_first = False
+                    total += size
+                    left = left - size if size < left else 0
+            elif type(outcome) is BelowLocalStart and self._fetching.remote_read is None:
+                outcome = _GONE
+                must_answer = True
+            elif type(outcome) is BelowLocalStart:
+                allotted = min(max_bytes, left)
+                if allotted > 0 or is_first:
+                    below.append((len(outcomes), outcome, allotted))
+                    left = max(0, left - allotted)
+                    is_first = False
+            else:
+                must_answer = True
+            outcomes.append(outcome)
+        self._outcomes = outcomes
+        self._has_below = bool(below)
+        return total, below, must_answer or not may_wait
+
+    def _read_remote(self, below: list[tuple[int, BelowLocalStart, int]], now_ms: int) -> Effects:
+        """Ask the tier for all of `below` at once; what is not there in time stays empty (T36)."""
+        remote_read = self._fetching.remote_read
+        assert remote_read is not None
+        self._serial = self._fetching.next_serial()
+        self._remote_left = len(below)
+        wait_ms = self._fetching.remote_max_wait_ms
+        effects: Effects = [
+            SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._remote_late)
+        ]
+        asked = self._wanted
+        for index, outcome, max_bytes in below:
+            partition = asked[index].hosted
+            assert isinstance(partition, Partition)
+            effects += remote_read(
+                partition.topic_partition,
+                partition.topic_id,
+                outcome.offset,
+                outcome.epoch,
+                max_bytes,
+                self._ask.isolation,
+                partial(self._remote_came, index, outcome),
+            )
+        return effects
+
+    def _remote_came(
+        self, index: int, below: BelowLocalStart, result: RemoteData | KafkaError, now_ms: int
+    ) -> Effects:
+        if self._is_answered or index in self._remote:
+            return []
+        if isinstance(result, KafkaError):
+            self._remote[index] = result
+        else:
+            self._remote[index] = _local(below, result.records, result.aborted)
+        self._remote_left -= 1
+        if self._remote_left:
+            return []
+        cancel: Effects = [CancelTimer(key=("fetch", self._serial))]
+        return cancel + self._after_remote(now_ms)
+
+    def _remote_late(self, now_ms: int) -> Effects:
+        return [] if self._is_answered else self._finish()
+
+    def _after_remote(self, now_ms: int) -> Effects:
+        """Answer; but if nothing at all came, hold on as a local read would: no spinning (T38)."""
+        self._put_remote()
+        waited_ms = now_ms - self._began_ms
+        has_any = any(not isinstance(o, Local) or len(o.records) > 0 for o in self._outcomes)
+        if has_any or waited_ms >= self._ask.max_wait_ms or self._ask.min_bytes <= 0:
+            return self._finish()
+        return self._wait(self._ask.min_bytes, self._ask.max_wait_ms - waited_ms, now_ms)
+
+    def _put_remote(self) -> None:
+        """Replace what is below the local start by what the tier gave, or by nothing yet."""
+        if not self._has_below:
+            return
+        for index, outcome in enumerate(self._outcomes):
+            if type(outcome) is BelowLocalStart:
+                aborted = () if self._ask.isolation == READ_COMMITTED else None
+                got = self._remote.get(index)
+                self._outcomes[index] = (
+                    _local(outcome, EMPTY_RECORDS, aborted) if got is None else got
+                )
+
+    # ------------------------------------------------------------------------------- waiting
+
+    def _wait(self, missing_bytes: int, wait_ms: int, now_ms: int) -> Effects:
+        self._serial = self._fetching.next_serial()
+        waiter = self._waiter = FetchWaiter(
+            serial=self._serial,
+            missing_bytes=missing_bytes,
+            wants_committed=self._ask.isolation == READ_COMMITTED,
+            complete=self._woken,
+        )
+        for wanted in self._wanted:
+            if isinstance(wanted.hosted, Partition):
+                wanted.hosted.fetch_waiters.add(waiter)
+        return [SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._wait_over)]
+
+    def _stop_waiting(self) -> None:
+        waiter = self._waiter
+        if waiter is None:
+            return
+        waiter.is_done = True
+        for wanted in self._wanted:
+            if isinstance(wanted.hosted, Partition):
+                wanted.hosted.fetch_waiters.discard(waiter)
+        self._waiter = None
+
+    def _woken(self, now_ms: int) -> Effects:
+        """Enough came, or a partition changed: read again and answer."""
+        effects: Effects = [CancelTimer(key=("fetch", self._serial))]
+        return effects + self._wait_over(now_ms)
+
+    def _wait_over(self, now_ms: int) -> Effects:
+        if self._is_answered:
+            return []
+        self._stop_waiting()
+        self._read()
+        return self._finish()
+
+    def _finish(self) -> Effects:
+        """Answer with what is there."""
+        assert not self._is_answered
+        self._is_answered = True
+        self._put_remote()
+        told = self._context.answer(list(zip(self._wanted, self._outcomes, strict=True)))
+        if isinstance(told, KafkaError):
+            return self._answer(FetchAnswer(told, 0, []))
+        return self._answer(FetchAnswer(None, self._context.session_id, told))
+
+
+def _local(
+    below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTransaction] | None
+) -> Local:
+    return Local(
+        records, below.high_watermark, below.last_stable_offset, below.log_start_offset, aborted
+    )
+
+
+_GONE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "only a tier had it, and there is none here")
+_NO_FOLLOWER = KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "this is not a replica of ours")

@@ -1,0 +1,283 @@
+"""Incremental Fetch: what a client asked for before need not be asked, nor answered, again. PURE.
+
+A session remembers the partitions of one client and what it was last told about each. An incremental
+request names only changes; its answer only partitions with news. Partitions that brought records go
+to the end of the order, so that a small answer starves nobody. Source: KIP-227; spec C14 (70/71/106).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
+from firnline.base.ports import Rng
+from firnline.base.units import INT32_MAX
+from firnline.replica.partition import Partition
+from firnline.replica.read import Local, ReadOutcome
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+
+Key = tuple[str | Uuid, int]
+
+
+class Wanted:
+    """One partition of a Fetch: what is asked, and in a session what was last told.
+
+    topic, topic_id  one of them: names up to version 12, ids from 13 on (the other is None / zero)
+    max_bytes        of this partition; the first batch may be larger (KIP-74)
+    """
+
+    __slots__ = (
+        "fetch_offset",
+        "hosted",
+        "index",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "max_bytes",
+        "told_high_watermark",
+        "told_log_start",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: str | None,
+        topic_id: Uuid,
+        index: int,
+        *,
+        fetch_offset: int,
+        max_bytes: int,
+        leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.leader_epoch = leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.told_high_watermark = NO_OFFSET
+        self.told_log_start = NO_OFFSET
+        self.hosted: Partition | KafkaError | None = None  # looked up anew by each Fetch
+
+    @property
+    def key(self) -> Key:
+        return (self.topic_id if self.topic is None else self.topic, self.index)
+
+    def ask_again(self, news: "Wanted") -> None:
+        """Take the position of a later request; what was told stays."""
+        self.fetch_offset = news.fetch_offset
+        self.max_bytes = news.max_bytes
+        self.leader_epoch = news.leader_epoch
+        self.last_fetched_epoch = news.last_fetched_epoch
+
+    def has_news(self, outcome: ReadOutcome) -> bool:
+        """Whether an incremental answer must carry `outcome`; notes what is told."""
+        if isinstance(outcome, KafkaError):
+            self.told_high_watermark = NO_OFFSET  # tell everything once it is well again
+            return True
+        news = (
+            not isinstance(outcome, Local)
+            or len(outcome.records) > 0
+            or outcome.high_watermark != self.told_high_watermark
+            or outcome.log_start_offset != self.told_log_start
+        )
+        self.told_high_watermark = outcome.high_watermark
+        self.told_log_start = outcome.log_start_offset
+        return news
+
+
+Answered = list[tuple[Wanted, ReadOutcome]]
+
+
+class Sessionless:
+    """A Fetch that stands for itself: everything asked is answered."""
+
+    session_id = NO_SESSION
+
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
+        self.wanted: Sequence[Wanted] = wanted
+
+    def answer(self, outcomes: Answered) -> Answered | KafkaError:
+        return outcomes
+
+
+class FetchSession:
+    """The partitions of one client, in the order they are served."""
+
+    __slots__ = ("_partitions", "created_ms", "epoch", "session_id", "used_ms", "uses_ids")
+
+    def __init__(
+        self, session_id: int, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int
+    ) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.uses_ids = uses_ids
+        self.created_ms = now_ms
+        self.used_ms = now_ms
+        self._partitions: dict[Key, Wanted] = {w.key: w for w in wanted}
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def wanted(self) -> Iterable[Wanted]:
+        return self._partitions.values()
+
+    def update(self, wanted: Sequence[Wanted], forgotten: Sequence[Key]) -> None:
+        """Take the changes of an incremental request."""
+        for news in wanted:
+            known = self._partitions.get(news.key)
+            if known is None:
+                self._partitions[news.key] = news
+            else:
+                known.ask_again(news)
+        for key in forgotten:
+            self._partitions.pop(key, None)
+
+    def advance(self) -> None:
+        self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
+
+    def to_the_end(self, wanted: Wanted) -> None:
+        """Serve it last next time."""
+        moved = self._partitions.pop(wanted.key, None)
+        if moved is not None:
+            self._partitions[wanted.key] = moved
+
+
+class Full:
+    """The first Fetch of a new session: everything is answered, and remembered."""
+
+    def __init__(self, session: FetchSession) -> None:
+        self._session = session
+        self.session_id = session.session_id
+        self.wanted: Sequence[Wanted] = list(session.wanted)
+
+    def answer(self, outcomes: Answered) -> Answered | KafkaError:
+        for wanted, outcome in outcomes:
+            wanted.has_news(outcome)
+        return outcomes
+
+
+class Incremental:
+    """A later Fetch of a session: only news is answered."""
+
+    def __init__(self, session: FetchSession) -> None:
+        self._session = session
+        self._epoch = session.epoch
+        self.session_id = session.session_id
+        self.wanted: Sequence[Wanted] = list(session.wanted)
+
+    def answer(self, outcomes: Answered) -> Answered | KafkaError:
+        if self._session.epoch != self._epoch:
+            return _BAD_EPOCH  # a later request of the session overtook this one
+        told = []
+        for wanted, outcome in outcomes:
+            if wanted.has_news(outcome):
+                told.append((wanted, outcome))
+                if isinstance(outcome, Local) and len(outcome.records) > 0:
+                    self._session.to_the_end(wanted)
+        return told
+
+
+FetchContext = Sessionless | Full | Incremental
+
+
+class FetchSessions:
+    """All sessions of the node, at most `sessions_max`.
+
+    A new session pushes one out only if that was unused for `eviction_ms`, or is smaller and old
+    enough; with nobody to push out the client gets no session and keeps sending full requests.
+    """
+
+    def __init__(self, *, sessions_max: int, eviction_ms: int, rng: Rng) -> None:
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._sessions_max = sessions_max
+        self._eviction_ms = eviction_ms
+        self._rng = rng
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def context(
+        self,
+        session_id: int,
+        session_epoch: int,
+        wanted: Sequence[Wanted],
+        forgotten: Sequence[Key],
+        *,
+        uses_ids: bool,
+        now_ms: int,
+    ) -> FetchContext | KafkaError:
+        """Return what this request stands in; FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
+        or FETCH_SESSION_TOPIC_ID_ERROR for the whole request."""
+        if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            if session_epoch == FINAL_EPOCH:
+                return Sessionless(wanted)
+            session = self._make(wanted, uses_ids=uses_ids, now_ms=now_ms)
+            return Sessionless(wanted) if session is None else Full(session)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return _NOT_FOUND
+        if session.epoch != session_epoch:
+            return _BAD_EPOCH
+        if session.uses_ids != uses_ids:
+            return _TOPIC_IDS
+        if wanted or forgotten:
+            session.update(wanted, forgotten)
+        if not len(session):
+            del self._sessions[session_id]
+            return Sessionless(())
+        session.used_ms = now_ms
+        session.advance()
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        return Incremental(session)
+
+    def _make(
+        self, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int
+    ) -> FetchSession | None:
+        if not wanted or not self._has_room(len(wanted), now_ms):
+            return None
+        session_id = 0
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = 1 + self._rng.below(INT32_MAX)
+        session = FetchSession(session_id, wanted, uses_ids=uses_ids, now_ms=now_ms)
+        self._sessions[session_id] = session
+        return session
+
+    def _has_room(self, size: int, now_ms: int) -> bool:
+        """Find or make room for a session of `size` partitions."""
+        if len(self._sessions) < self._sessions_max:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms <= self._eviction_ms:
+            smaller = (
+                s
+                for s in self._sessions.values()
+                if len(s) < size and now_ms - s.created_ms > self._eviction_ms
+            )
+            found = min(smaller, key=len, default=None)
+            if found is None:
+                return False
+            oldest = found
+        del self._sessions[oldest.session_id]
+        return True
+
+
+def wanted_key(topic: str | None, topic_id: Uuid, index: int) -> Key:
+    """Return the key under which a session knows a partition."""
+    assert topic is not None or topic_id is not ZERO_UUID
+    return (topic_id if topic is None else topic, index)
+
+
+_NOT_FOUND = KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND, "no such fetch session")
+_BAD_EPOCH = KafkaError(Code.INVALID_FETCH_SESSION_EPOCH, "not the next epoch of the session")
+_TOPIC_IDS = KafkaError(
+    Code.FETCH_SESSION_TOPIC_ID_ERROR, "the session began with topic names, or with ids"
+)

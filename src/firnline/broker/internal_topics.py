@@ -1,0 +1,61 @@
+"""Topics that the node makes for itself, when one of its parts first needs them. PURE.
+
+Who asks while one is being made waits for the same answer: a second creation would only fail.
+Source: spec C2 (the offsets topic), T17 (the tier's metadata topic).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError
+
+Then = Callable[[KafkaError | None, int], Effects]
+
+
+class TopicPlan(NamedTuple):
+    """How an internal topic is made."""
+
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+# Create a topic; `then(error or None, now_ms)` runs once it is committed and hosted.
+Create = Callable[[str, TopicPlan, Then, int], Effects]
+
+
+class InternalTopics:
+    """Makes each topic of `plans` once, on demand."""
+
+    __slots__ = ("_create", "_exists", "_waiting", "plans")
+
+    def __init__(
+        self, *, plans: Mapping[str, TopicPlan], exists: Callable[[str], bool], create: Create
+    ) -> None:
+        self.plans = dict(plans)
+        self._exists = exists
+        self._create = create
+        self._waiting: dict[str, list[Then]] = {}
+
+    def ensure(self, name: str, then: Then, now_ms: int) -> Effects:
+        """Answer `then(None, now_ms)` once the topic is there, or with why it cannot be."""
+        if self._exists(name):
+            return then(None, now_ms)
+        waiting = self._waiting.get(name)
+        if waiting is not None:
+            waiting.append(then)
+            return []
+        plan = self.plans.get(name)
+        if plan is None:
+            return then(KafkaError(Code.INVALID_TOPIC_EXCEPTION, "not an internal topic"), now_ms)
+        self._waiting[name] = [then]
+        return self._create(name, plan, lambda error, now: self._made(name, error, now), now_ms)
+
+    def _made(self, name: str, error: KafkaError | None, now_ms: int) -> Effects:
+        if error is not None and error.code == Code.TOPIC_ALREADY_EXISTS:
+            error = None
+        effects: Effects = []
+        for then in self._waiting.pop(name):
+            effects += then(error, now_ms)
+        return effects

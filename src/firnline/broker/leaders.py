@@ -1,0 +1,56 @@
+"""Whom a client should ask instead: leaders and their addresses, from the committed image. PURE.
+
+Source: KIP-951 (CurrentLeader and NodeEndpoints in answers), spec C14.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from firnline.metadata.image import NO_LEADER, ClusterImage
+
+
+class Place(NamedTuple):
+    """Where a node is reached under the listener of whoever asks."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Leaders:
+    """Reads the image that is committed at the moment of the question."""
+
+    __slots__ = ("_image",)
+
+    def __init__(self, image: Callable[[], ClusterImage]) -> None:
+        self._image = image
+
+    def leader_of(self, topic: str | None, index: int) -> tuple[int, int] | None:
+        """Return (leader's node id, leader epoch); None when there is no leader."""
+        if topic is None:
+            return None
+        partition = self._image().partition(topic, index)
+        if partition is None or partition.leader == NO_LEADER:
+            return None
+        return partition.leader, partition.leader_epoch
+
+    def places(self, node_ids: Iterable[int], listener: str) -> list[Place]:
+        """Return the addresses of `node_ids`, those that have one under `listener`."""
+        brokers = self._image().brokers
+        places = []
+        for node_id in node_ids:
+            broker = brokers.get(node_id)
+            endpoint = None if broker is None else broker.endpoint(listener)
+            if broker is not None and endpoint is not None:
+                places.append(Place(node_id, endpoint.host, endpoint.port, broker.rack))
+        return places
+
+    def exists(self, topic: str, index: int) -> bool:
+        """Whether the image has the partition."""
+        return self._image().partition(topic, index) is not None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic with that id."""
+        topic = self._image().topics_by_id.get(topic_id)
+        return None if topic is None else topic.name

@@ -1,0 +1,226 @@
+"""ListOffsets: either end of a log, either end of a tier, or the first record of a time. PURE.
+
+A time is looked up in the tier first where it holds what local files no longer do; that answer comes
+later, and not at all after the time-out. Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from firnline.records.batch import NO_TIMESTAMP
+from firnline.replica.partition import Partition
+from firnline.replica.read import READ_COMMITTED
+
+if TYPE_CHECKING:
+    from firnline.log.log import Log
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+# What is asked -> first version of the request that may ask it; times from version 1.
+VERSION_MIN = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+class OffsetAsk(NamedTuple):
+    """One question. `timestamp` is a time in milliseconds, or one of the negative names above."""
+
+    partition: Partition | KafkaError
+    timestamp: int
+    leader_epoch: int = NO_EPOCH
+
+
+class OffsetFound(NamedTuple):
+    """One answer; -1 for what there is none of."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class RemoteOffset(Protocol):
+    """The tier's search by time; `then` gets the place, None if only local files can have it, or an error."""
+
+    def __call__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        timestamp: int,
+        then: Callable[[OffsetFound | KafkaError | None, int], Effects],
+    ) -> Effects: ...
+
+
+Outcome = OffsetFound | KafkaError
+Answer = Callable[[list[Outcome]], Effects]
+
+
+class ListingOffsets:
+    """Answers over the partitions of one request.
+
+    remote      the tier, or None
+    timeout_ms  remote.list.offsets.request.timeout.ms, for versions that do not say
+    """
+
+    __slots__ = ("_serial", "remote", "timeout_ms")
+
+    def __init__(self, *, remote: RemoteOffset | None, timeout_ms: int) -> None:
+        self.remote = remote
+        self.timeout_ms = timeout_ms
+        self._serial = 0
+
+    def list_offsets(
+        self,
+        asks: Sequence[OffsetAsk],
+        *,
+        isolation: int,
+        version: int,
+        timeout_ms: int | None,
+        answer: Answer,
+        now_ms: int,
+    ) -> Effects:
+        """Answer all of `asks` in their order."""
+        pending = _Pending(asks, isolation, answer)
+        for index, ask in enumerate(asks):
+            outcome = self._one(ask, isolation, version)
+            if outcome is None:
+                pending.remote[index] = None
+            else:
+                pending.outcomes[index] = outcome
+        if not pending.remote:
+            return pending.finish()
+        assert self.remote is not None
+        self._serial += 1
+        pending.timer = ("list-offsets", self._serial)
+        wait_ms = self.timeout_ms if timeout_ms is None or timeout_ms <= 0 else timeout_ms
+        effects: Effects = [
+            SetTimer(key=pending.timer, at_ms=now_ms + wait_ms, then=pending.timed_out)
+        ]
+        for index in list(pending.remote):
+            found = asks[index].partition
+            assert isinstance(found, Partition)
+            effects += self.remote(
+                found.topic_partition,
+                found.topic_id,
+                asks[index].timestamp,
+                partial(pending.came, index),
+            )
+        return effects
+
+    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Outcome | None:
+        """Return the outcome, or None when the tier must be asked."""
+        found, timestamp = ask.partition, ask.timestamp
+        if isinstance(found, KafkaError):
+            return found
+        if timestamp < 0 and version < VERSION_MIN.get(timestamp, version + 1):
+            return _UNSUPPORTED
+        refusal = found.check_epoch(ask.leader_epoch)
+        if refusal is not None:
+            return refusal
+        log = found.log
+        if timestamp == LATEST:
+            return OffsetFound(_readable_end(log, isolation), NO_TIMESTAMP, found.leader_epoch)
+        if timestamp == EARLIEST:
+            return OffsetFound(log.log_start_offset, NO_TIMESTAMP, _earliest_epoch(log))
+        if timestamp == EARLIEST_LOCAL:
+            start = log.local_log_start_offset
+            return OffsetFound(start, NO_TIMESTAMP, _epoch_at(log, start))
+        if timestamp == LATEST_TIERED:
+            highest = log.highest_remote_offset
+            return OffsetFound(highest, NO_TIMESTAMP, _epoch_at(log, highest))
+        if timestamp == EARLIEST_PENDING_UPLOAD:
+            return _earliest_pending_upload(log)
+        if timestamp == MAX_TIMESTAMP:
+            return _readable(log, log.offset_of_max_timestamp(), isolation)
+        if self.remote is not None and log.local_log_start_offset > log.log_start_offset:
+            return None
+        return search_local(found, timestamp, isolation)
+
+
+def search_local(partition: Partition, timestamp: int, isolation: int) -> OffsetFound:
+    """Find the first readable record of that time or later in local files."""
+    log = partition.log
+    return _readable(log, log.offset_for_timestamp(timestamp), isolation)
+
+
+def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
+    """A record above what the reader may see counts as none."""
+    if place is None or place[0] >= _readable_end(log, isolation):
+        return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
+    return OffsetFound(place[0], place[1], _epoch_at(log, place[0]))
+
+
+def _readable_end(log: "Log", isolation: int) -> int:
+    return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
+
+
+def _epoch_at(log: "Log", offset: int) -> int:
+    epoch = log.epochs.epoch_at(offset) if offset >= log.log_start_offset else None
+    return NO_EPOCH if epoch is None else epoch
+
+
+def _earliest_epoch(log: "Log") -> int:
+    """The first epoch known, if it begins no later than the log does."""
+    entries = log.epochs.entries()
+    return entries[0][0] if entries and entries[0][1] <= log.log_start_offset else NO_EPOCH
+
+
+def _earliest_pending_upload(log: "Log") -> OffsetFound:
+    """Where copying to the tier goes on; nothing for a topic without one (KIP-1023)."""
+    if not log.config.remote_storage_enable:
+        return OffsetFound(NO_OFFSET, NO_TIMESTAMP, NO_EPOCH)
+    offset = max(log.highest_remote_offset + 1, log.log_start_offset)
+    return OffsetFound(offset, NO_TIMESTAMP, _epoch_at(log, offset))
+
+
+class _Pending:
+    """One request with partitions that the tier is searched for."""
+
+    __slots__ = ("_answer", "_asks", "_isolation", "outcomes", "remote", "timer")
+
+    def __init__(self, asks: Sequence[OffsetAsk], isolation: int, answer: Answer) -> None:
+        self._asks = asks
+        self._isolation = isolation
+        self._answer = answer
+        self.outcomes: list[Outcome] = [_TIMED_OUT] * len(asks)
+        self.remote: dict[int, None] = {}
+        self.timer: tuple[str, int] | None = None
+
+    def came(self, index: int, found: OffsetFound | KafkaError | None, now_ms: int) -> Effects:
+        if index not in self.remote:
+            return []  # after the time-out
+        del self.remote[index]
+        if found is None:
+            partition = self._asks[index].partition
+            assert isinstance(partition, Partition)
+            found = search_local(partition, self._asks[index].timestamp, self._isolation)
+        self.outcomes[index] = found
+        if self.remote:
+            return []
+        return [CancelTimer(key=self.timer), *self.finish()]
+
+    def timed_out(self, now_ms: int) -> Effects:
+        if not self.remote:
+            return []
+        self.remote.clear()
+        return self.finish()
+
+    def finish(self) -> Effects:
+        return self._answer(self.outcomes)
+
+
+_UNSUPPORTED = KafkaError(Code.UNSUPPORTED_VERSION, "this version may not ask that")
+_TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "the tier did not answer in time")

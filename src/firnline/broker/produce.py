@@ -1,0 +1,233 @@
+"""Produce over the partitions of one request, and when it may be answered. PURE.
+
+acks=0 and acks=1 answer at once; acks=all when every partition is committed, and, where
+`firnline.acks.fsync` asks for it, on disk. Failures are values, one per partition: a bad batch of one
+partition never costs another its append. Source: spec C13; rel-R13; design 'Durable acks'.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTimer
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import INTERNAL_TOPICS
+from firnline.base.ports import File
+from firnline.replica.partition import ACKS_ALL, Partition
+
+Origin = Literal["client", "coordinator"]
+Outcome = Appended | KafkaError
+# The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
+Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
+Answer = Callable[[list[Outcome], int], Effects]
+
+
+class Producing:
+    """Appends for clients and for our own coordinators."""
+
+    __slots__ = ("_on_storage_error", "_serial")
+
+    def __init__(self, on_storage_error: Callable[[Partition, int], Effects]) -> None:
+        """`on_storage_error(partition, now_ms)` is told of each partition whose files failed."""
+        self._serial = 0
+        self._on_storage_error = on_storage_error
+
+    def produce(
+        self,
+        writes: Sequence[Write],
+        *,
+        acks: int,
+        timeout_ms: int,
+        answer: Answer,
+        now_ms: int,
+        origin: Origin = "client",
+    ) -> Effects:
+        """Append all of `writes`, then `answer(outcomes, now_ms)` in their order, when `acks` is reached.
+
+        acks        0, 1 or -1; anything else is INVALID_REQUIRED_ACKS for every partition
+        timeout_ms  how long an acks=all answer waits for followers before REQUEST_TIMED_OUT
+        """
+        if acks not in (0, 1, ACKS_ALL):
+            return answer([_BAD_ACKS] * len(writes), now_ms)
+        outcomes: list[Outcome] = []
+        woken: Effects = []
+        flushes: list[int] = []
+        commits: list[int] = []
+        for index, (partition, batch) in enumerate(writes):
+            if type(partition) is KafkaError:
+                outcomes.append(partition)
+                continue
+            assert isinstance(partition, Partition)
+            if origin == "client" and partition.topic_partition.topic in INTERNAL_TOPICS:
+                outcomes.append(_INTERNAL)
+                continue
+            if batch is None or not batch:
+                outcomes.append(_EMPTY)
+                continue
+            outcome = self._append(partition, batch, acks, origin, woken, now_ms)
+            outcomes.append(outcome)
+            if acks == 0 or type(outcome) is KafkaError:
+                continue
+            if partition.needs_flush(acks):
+                flushes.append(index)
+            if acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1):  # type: ignore[union-attr]
+                commits.append(index)
+        if not flushes and not commits:
+            effects = answer(outcomes, now_ms)
+            return effects + woken if woken else effects
+        pending = _Pending(writes, outcomes, answer, self._on_storage_error)
+        return woken + self._wait(pending, flushes, commits, timeout_ms, now_ms)
+
+    def _append(
+        self,
+        partition: Partition,
+        batch: bytearray | memoryview,
+        acks: int,
+        origin: Origin,
+        woken: Effects,
+        now_ms: int,
+    ) -> Outcome:
+        """Append, and collect in `woken` the Fetches that it completes."""
+        if partition.refusal is not None:
+            return partition.refusal
+        if not partition.fetch_waiters:
+            outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=origin)
+        else:
+            log = partition.log
+            stable, high = log.last_stable_offset, log.high_watermark
+            outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=origin)
+            woken += partition.grown(len(batch), stable, high, now_ms)
+        if type(outcome) is KafkaError and partition.is_offline:
+            woken += self._on_storage_error(partition, now_ms)
+        return outcome
+
+    def _wait(
+        self,
+        pending: "_Pending",
+        flushes: list[int],
+        commits: list[int],
+        timeout_ms: int,
+        now_ms: int,
+    ) -> Effects:
+        files: list[File] = []
+        ends: list[tuple[int, int]] = []
+        for index in flushes:
+            partition = pending.partition(index)
+            dirty = partition.dirty_files()
+            if dirty:
+                files += dirty
+                ends.append((index, partition.log.log_end_offset))
+        effects: Effects = []
+        pending.left = len(commits) + (1 if files else 0)
+        if not pending.left:
+            return pending.answer(pending.outcomes, now_ms)
+        if commits:
+            self._serial += 1
+            pending.timer = ("produce", self._serial)
+            pending.uncommitted = dict.fromkeys(commits)
+            for index in commits:
+                pending.await_commit(index)
+            effects.append(
+                SetTimer(key=pending.timer, at_ms=now_ms + timeout_ms, then=pending.timed_out)
+            )
+        if files:
+            effects.append(
+                Flush(files=files, then=lambda error, now: pending.flushed(ends, error, now))
+            )
+        return effects
+
+
+class _Pending:
+    """One Produce whose answer waits. `left` counts what is outstanding; -1 once it is answered."""
+
+    __slots__ = (
+        "_on_storage_error",
+        "_writes",
+        "answer",
+        "left",
+        "outcomes",
+        "timer",
+        "uncommitted",
+    )
+
+    def __init__(
+        self,
+        writes: Sequence[Write],
+        outcomes: list[Outcome],
+        answer: Answer,
+        on_storage_error: Callable[[Partition, int], Effects],
+    ) -> None:
+        # Only the partitions: the batches are views of a buffer that is used again by now.
+        self._writes = [partition for partition, _ in writes]
+        self.outcomes = outcomes
+        self.answer = answer
+        self.left = 0
+        self.timer: tuple[str, int] | None = None
+        self.uncommitted: dict[int, None] = {}
+        self._on_storage_error = on_storage_error
+
+    def partition(self, index: int) -> Partition:
+        found = self._writes[index]
+        assert isinstance(found, Partition)
+        return found
+
+    def await_commit(self, index: int) -> None:
+        outcome = self.outcomes[index]
+        assert isinstance(outcome, Appended)
+        self.partition(index).produce_waiters.add(
+            outcome.last_offset + 1, lambda now_ms: self._committed(index, now_ms)
+        )
+
+    def _committed(self, index: int, now_ms: int) -> Effects:
+        """The watermark passed it, or the partition changed: say which."""
+        if index not in self.uncommitted:
+            return []  # timed out meanwhile
+        del self.uncommitted[index]
+        error = self.partition(index).commit_error()
+        if error is not None:
+            self.outcomes[index] = error
+        return self._one_less(now_ms)
+
+    def flushed(
+        self, ends: list[tuple[int, int]], error: StorageError | None, now_ms: int
+    ) -> Effects:
+        """The disk has it, or failed: then the files are lost, whatever a retry says (rel-P9)."""
+        effects: Effects = []
+        for index, end_offset in ends:
+            partition = self.partition(index)
+            if error is None:
+                partition.log.flushed(end_offset)
+                continue
+            self.outcomes[index] = _STORAGE_FAILED
+            if not partition.is_offline:
+                partition.go_offline()
+                effects += self._on_storage_error(partition, now_ms)
+        return effects + self._one_less(now_ms)
+
+    def timed_out(self, now_ms: int) -> Effects:
+        """Followers did not come in time. The append stands; the producer may retry."""
+        self.timer = None
+        late = list(self.uncommitted)
+        self.uncommitted.clear()
+        effects: Effects = []
+        for index in late:
+            self.outcomes[index] = _TIMED_OUT
+            effects += self._one_less(now_ms)
+        return effects
+
+    def _one_less(self, now_ms: int) -> Effects:
+        assert self.left > 0
+        self.left -= 1
+        if self.left:
+            return []
+        self.left = -1
+        effects = self.answer(self.outcomes, now_ms)
+        if self.timer is not None:
+            return [CancelTimer(key=self.timer), *effects]
+        return effects
+
+
+_BAD_ACKS = KafkaError(Code.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
+_INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "clients do not write to internal topics")
+_EMPTY = KafkaError(Code.INVALID_RECORD, "a Produce partition holds exactly one record batch")
+_STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
+_TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "followers did not confirm in time")

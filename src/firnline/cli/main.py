@@ -1,0 +1,67 @@
+"""The `firnline` command: which subcommand is where, and how an error is shown. WORLD.
+
+Subcommands are imported when they are used, so `firnline --version` costs little more than click.
+"""
+
+import sys
+from importlib import import_module
+
+import click
+
+from firnline import __version__
+from firnline.base.errors import FirnlineError
+
+# name -> (module, one line for --help)
+COMMANDS = {
+    "dev": ("firnline.cli.dev", "Start a broker for development: one process, no set-up."),
+    "server": ("firnline.cli.server", "Start a node from a server.properties file."),
+    "storage": ("firnline.cli.storage", "Prepare the directories of a node."),
+    "topic": ("firnline.cli.topic", "Create, list, describe, alter and delete topics."),
+    "group": ("firnline.cli.group", "List, describe and delete consumer groups."),
+    "tier": ("firnline.cli.tier", "What is in the remote tier, and what still waits."),
+    "dump": ("firnline.cli.dump", "Print the files of a log as text."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose subcommands live in modules named by COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}. There are: {', '.join(COMMANDS)}.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="firnline")
+def cli() -> None:
+    """A Kafka-compatible event log in Python."""
+
+
+def main() -> None:
+    """Run the command line; the exit code is 0, 1 for an error, 2 for wrong usage."""
+    try:
+        cli.main(prog_name="firnline")
+    except FirnlineError as problem:
+        print(f"firnline: {problem}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)

@@ -1,0 +1,314 @@
+"""What the command line asks of a cluster: topics, settings, groups, tiers. WORLD.
+
+Each call takes and returns plain values; a refusal is a KafkaError whose text names the topic or group.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from firnline.base.ids import ZERO_UUID, uuid_text
+from firnline.client.connection import Connection, parse_address
+from firnline.client.wire import refuse
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from firnline.protocol.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from firnline.protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from firnline.protocol.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from firnline.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from firnline.protocol.messages.k32001_tier_status import TierStatusRequest
+from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
+from firnline.protocol.schema import Message
+
+TOPIC_RESOURCE = 2
+EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
+_DEFAULT_SOURCE = 5
+_SET, _DELETE = 0, 1
+
+
+class TopicRow(NamedTuple):
+    """One topic as `topic list` shows it."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    is_internal: bool
+
+
+class PartitionRow(NamedTuple):
+    """One partition as `topic describe` shows it; offsets are -1 where nobody answered."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    log_start_offset: int
+    log_end_offset: int
+
+
+class Admin:
+    """A cluster behind one bootstrap address; connects to other nodes where a request needs it."""
+
+    def __init__(self, bootstrap: str, *, timeout_s: float = 30.0) -> None:
+        host, port = parse_address(bootstrap.split(",")[0].strip())
+        self._timeout_s = timeout_s
+        self._first = Connection(host, port, timeout_s=timeout_s)
+        self._nodes: dict[int, Connection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for connection in (self._first, *self._nodes.values()):
+            connection.close()
+        self._nodes.clear()
+
+    # ------------------------------------------------------------------------------- nodes
+
+    def metadata(self, topics: Sequence[str] | None) -> Any:
+        """Return a MetadataResponse for these topics, None for all; creates none."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        return self._first.ask(request)
+
+    def node(self, node_id: int, host: str, port: int) -> Connection:
+        """Return a connection to a node, kept for later calls."""
+        if node_id not in self._nodes:
+            self._nodes[node_id] = Connection(host, port, timeout_s=self._timeout_s)
+        return self._nodes[node_id]
+
+    def brokers(self) -> list[Connection]:
+        """Return a connection to each live broker."""
+        answer = self.metadata([])
+        return [self.node(each.node_id, each.host, each.port) for each in answer.brokers]
+
+    def controller(self) -> Connection:
+        """Return a connection to the broker that takes changes."""
+        answer = self.metadata([])
+        for each in answer.brokers:
+            if each.node_id == answer.controller_id:
+                return self.node(each.node_id, each.host, each.port)
+        return self._first
+
+    # ------------------------------------------------------------------------------- topics
+
+    def topics(self) -> list[TopicRow]:
+        """Return all topics, by name."""
+        rows = []
+        for topic in self.metadata(None).topics:
+            replicas = [len(part.replica_nodes) for part in topic.partitions]
+            rows.append(
+                TopicRow(
+                    topic.name,
+                    uuid_text(topic.topic_id),
+                    len(topic.partitions),
+                    max(replicas, default=0),
+                    topic.is_internal,
+                )
+            )
+        return sorted(rows)
+
+    def topic(self, name: str) -> tuple[TopicRow, list[PartitionRow]]:
+        """Return one topic and its partitions, with both ends of each log."""
+        answer = self.metadata([name])
+        (topic,) = answer.topics
+        refuse(topic.error_code, None, f"topic {name}")
+        by_leader: dict[int, list[int]] = {}
+        for part in topic.partitions:
+            by_leader.setdefault(part.leader_id, []).append(part.partition_index)
+        starts: dict[int, int] = {}
+        ends: dict[int, int] = {}
+        for broker in answer.brokers:
+            mine = by_leader.get(broker.node_id, [])
+            if mine:
+                leader = self.node(broker.node_id, broker.host, broker.port)
+                starts |= self.offsets(leader, name, mine, EARLIEST)
+                ends |= self.offsets(leader, name, mine, LATEST)
+        rows = [
+            PartitionRow(
+                part.partition_index,
+                part.leader_id,
+                part.leader_epoch,
+                tuple(part.replica_nodes),
+                tuple(part.isr_nodes),
+                starts.get(part.partition_index, -1),
+                ends.get(part.partition_index, -1),
+            )
+            for part in sorted(topic.partitions, key=lambda part: part.partition_index)
+        ]
+        head = TopicRow(
+            name,
+            uuid_text(topic.topic_id),
+            len(rows),
+            max((len(row.replicas) for row in rows), default=0),
+            topic.is_internal,
+        )
+        return head, rows
+
+    def offsets(
+        self, leader: Connection, topic: str, partitions: Iterable[int], wish: int
+    ) -> dict[int, int]:
+        """Return the offset at `wish` (EARLIEST, LATEST, ...) by partition; left out where refused."""
+        wanted = [ListOffsetsPartition(partition_index=p, timestamp=wish) for p in partitions]
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic(name=topic, partitions=wanted)],
+            timeout_ms=int(self._timeout_s * 1000),
+        )
+        answer = leader.ask(request)
+        return {
+            part.partition_index: part.offset
+            for each in answer.topics
+            for part in each.partitions
+            if part.error_code == 0
+        }
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str],
+        validate_only: bool = False,
+    ) -> str:
+        """Create a topic and return its id as text, empty where the broker did not say."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[CreatableTopicConfig(name=k, value=v) for k, v in sorted(configs.items())],
+        )
+        request = CreateTopicsRequest(
+            topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only
+        )
+        (result,) = self._ask(self.controller(), request).topics
+        refuse(result.error_code, result.error_message, f"topic {name}")
+        return "" if result.topic_id == ZERO_UUID else uuid_text(result.topic_id)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._timeout_ms
+        )
+        (result,) = self._ask(self.controller(), request).responses
+        refuse(result.error_code, result.error_message, f"topic {name}")
+
+    def set_partitions(self, name: str, count: int) -> None:
+        """Raise the number of partitions to `count`."""
+        topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+        request = CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms)
+        (result,) = self._ask(self.controller(), request).results
+        refuse(result.error_code, result.error_message, f"topic {name}")
+
+    # ------------------------------------------------------------------------------- settings
+
+    def topic_configs(self, name: str, *, only_changed: bool) -> dict[str, str | None]:
+        """Return a topic's settings; `only_changed` leaves out those at Kafka's default."""
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+        )
+        (result,) = self._first.ask(DescribeConfigsRequest(resources=[resource])).results
+        refuse(result.error_code, result.error_message, f"topic {name}")
+        return {
+            each.name: each.value
+            for each in result.configs
+            if not only_changed or each.config_source != _DEFAULT_SOURCE
+        }
+
+    def alter_topic(
+        self, name: str, *, changes: Mapping[str, str], resets: Iterable[str] = ()
+    ) -> None:
+        """Set some overrides of a topic and drop others."""
+        rows = [
+            AlterableConfig(name=key, config_operation=_SET, value=value)
+            for key, value in sorted(changes.items())
+        ]
+        rows += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in resets]
+        resource = AlterConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=name, configs=rows
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        (result,) = self._ask(self.controller(), request).responses
+        refuse(result.error_code, result.error_message, f"topic {name}")
+
+    # ------------------------------------------------------------------------------- tiers
+
+    def tier_status(self, topics: Sequence[str] | None) -> list[dict[str, Any]]:
+        """Return one row per partition that some broker leads, by topic and partition."""
+        rows: list[dict[str, Any]] = []
+        for broker in self.brokers():
+            answer = broker.ask(TierStatusRequest(topics=topics))
+            refuse(answer.error_code, answer.error_message, "tier status")
+            for topic in answer.topics:
+                refuse(topic.error_code, None, f"topic {topic.name}")
+                for part in topic.partitions:
+                    refuse(part.error_code, None, f"{topic.name}-{part.partition}")
+                    facts = {field: getattr(part, field) for field in type(part).fields}
+                    facts.pop("error_code")
+                    named = {"topic": topic.name, "topic_id": uuid_text(topic.topic_id)}
+                    rows.append(named | facts)
+        return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+
+    def tier_flush(
+        self, topic: str, partitions: Sequence[int], *, timeout_s: float
+    ) -> list[dict[str, Any]]:
+        """Have everything that is written copied to the tier; return one row per partition."""
+        rows: list[dict[str, Any]] = []
+        request = TierFlushRequest(
+            topics=[TierFlushTopic(name=topic, partitions=partitions)],
+            timeout_ms=int(timeout_s * 1000),
+        )
+        for broker in self.brokers():
+            for each in broker.ask(request, timeout_s=timeout_s + self._timeout_s).topics:
+                for part in each.partitions:
+                    refuse(part.error_code, part.error_message, f"{topic}-{part.partition}")
+                    rows.append(
+                        {
+                            "topic": topic,
+                            "partition": part.partition,
+                            "log_end_offset": part.log_end_offset,
+                            "highest_remote_offset": part.highest_remote_offset,
+                        }
+                    )
+        return sorted(rows, key=lambda row: int(row["partition"]))
+
+    # ------------------------------------------------------------------------------- within
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self._timeout_s * 1000)
+
+    def _ask(self, connection: Connection, request: Message) -> Any:
+        """Ask for a change: the broker may take the whole timeout, and we wait a little longer."""
+        return connection.ask(request, timeout_s=self._timeout_s + 5)

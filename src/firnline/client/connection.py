@@ -1,0 +1,142 @@
+"""One blocking connection to one broker. WORLD.
+
+    with Connection("127.0.0.1", 9092) as broker:
+        answer = broker.ask(MetadataRequest(topics=None))
+
+The version is the highest that both sides know, unless it is given.
+"""
+
+import socket
+from types import TracebackType
+from typing import Any, Self
+
+from firnline.base.errors import FirnlineError, ProtocolError
+from firnline.client.wire import (
+    choose_version,
+    decode_answer,
+    decode_size,
+    decode_versions,
+    encode_request,
+)
+from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
+from firnline.protocol.schema import Message, Versions
+
+_OUR_API_VERSIONS = 3
+_PIECE_BYTES = 1 << 20
+
+
+class Unreachable(FirnlineError):
+    """A broker that could not be reached, or that hung up: whoever runs it must act."""
+
+
+class Connection:
+    """A connection that is opened when it is first used. Not for several threads at once."""
+
+    def __init__(
+        self, host: str, port: int, *, timeout_s: float = 10.0, client_id: str = "firnline"
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self._host, self._port = host, port
+        self._timeout_s = timeout_s
+        self._client_id = client_id
+        self._socket: socket.socket | None = None
+        self._spoken: dict[int, Versions] | None = None
+        self._correlation_id = 0
+
+    def ask(
+        self, request: Message, *, version: int | None = None, timeout_s: float | None = None
+    ) -> Any:
+        """Send one request and return its answer, a message of the response's class.
+
+        version    None: the highest both know; a broker is asked once what it speaks
+        timeout_s  instead of the connection's own; for requests that wait on purpose
+
+        Raises Unreachable, ProtocolError, KafkaError(UNSUPPORTED_VERSION). Error codes inside the
+        answer are the caller's.
+        """
+        if version is None:
+            version = choose_version(request, self.spoken())
+        frame, correlation_id = self._exchange(request, version, timeout_s)
+        return decode_answer(request, version, frame, correlation_id=correlation_id)
+
+    def spoken(self) -> dict[int, Versions]:
+        """Return what the broker speaks, by API key."""
+        if self._spoken is None:
+            request = ApiVersionsRequest(
+                client_software_name="firnline", client_software_version="1"
+            )
+            frame, correlation_id = self._exchange(request, _OUR_API_VERSIONS, None)
+            self._spoken = decode_versions(
+                frame, correlation_id=correlation_id, version=_OUR_API_VERSIONS
+            )
+        return self._spoken
+
+    def close(self) -> None:
+        """Hang up; the next `ask` connects again."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self._spoken = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _exchange(
+        self, request: Message, version: int, timeout_s: float | None
+    ) -> tuple[memoryview, int]:
+        self._correlation_id += 1
+        data = encode_request(
+            request,
+            version=version,
+            correlation_id=self._correlation_id,
+            client_id=self._client_id,
+        )
+        try:
+            connected = self._connected()
+            connected.settimeout(self._timeout_s if timeout_s is None else timeout_s)
+            connected.sendall(data)
+            size = decode_size(self._receive(connected, 4))
+            return self._receive(connected, size), self._correlation_id
+        except TimeoutError:
+            self.close()
+            raise Unreachable(f"{self.address} did not answer in time") from None
+        except OSError as problem:
+            self.close()
+            raise Unreachable(
+                f"cannot reach a broker at {self.address}: {problem.strerror or problem}"
+            ) from None
+        except ProtocolError:
+            self.close()
+            raise
+
+    def _connected(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.create_connection((self._host, self._port), self._timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._socket
+
+    def _receive(self, connected: socket.socket, size: int) -> memoryview:
+        """Receive exactly `size` bytes; memory grows with what came, not with what was announced."""
+        buffer = bytearray()
+        while len(buffer) < size:
+            piece = connected.recv(min(size - len(buffer), _PIECE_BYTES))
+            if not piece:
+                raise ConnectionResetError(0, "it closed the connection without an answer")
+            buffer += piece
+        return memoryview(buffer)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Parse `host:port`, an IPv6 host in brackets. Raises Unreachable."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise Unreachable(f"{text!r} is not an address: expected host:port")
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -1,0 +1,135 @@
+"""Consumer groups as the command line shows them: members, offsets, lag. WORLD."""
+
+from typing import Any, NamedTuple
+
+from firnline.base.errors import Code, KafkaError
+from firnline.client.admin import LATEST, Admin
+from firnline.client.connection import Connection
+from firnline.client.wire import refuse
+from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
+from firnline.protocol.messages.k16_list_groups import ListGroupsRequest
+from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
+
+# The last version that names topics instead of giving their ids.
+_OFFSET_FETCH_BY_NAME = 9
+
+
+class GroupRow(NamedTuple):
+    """One group as `group list` shows it."""
+
+    group: str
+    state: str
+    kind: str
+    protocol_type: str
+
+
+class OffsetRow(NamedTuple):
+    """What a group has read of one partition. `lag_records` is -1 where the log end is not known."""
+
+    topic: str
+    partition: int
+    committed_offset: int
+    log_end_offset: int
+    lag_records: int
+
+
+class GroupDescription(NamedTuple):
+    """One group, its members and its offsets."""
+
+    row: GroupRow
+    coordinator: str
+    members: list[dict[str, str]]
+    offsets: list[OffsetRow]
+
+
+def list_groups(admin: Admin) -> list[GroupRow]:
+    """Return the groups of all brokers, by name."""
+    rows = []
+    for broker in admin.brokers():
+        answer = broker.ask(ListGroupsRequest())
+        refuse(answer.error_code, None, "groups")
+        rows += [
+            GroupRow(g.group_id, g.group_state, g.group_type, g.protocol_type)
+            for g in answer.groups
+        ]
+    return sorted(rows)
+
+
+def describe_group(admin: Admin, group: str) -> GroupDescription:
+    """Return one group. Raises KafkaError(GROUP_ID_NOT_FOUND) for one that nobody knows."""
+    coordinator = find_coordinator(admin, group)
+    (found,) = coordinator.ask(DescribeGroupsRequest(groups=[group])).groups
+    refuse(found.error_code, None, f"group {group}")
+    offsets = _offsets(admin, coordinator, group)
+    if found.group_state == "Dead" and not offsets:
+        raise KafkaError(Code.GROUP_ID_NOT_FOUND, f"group {group}")
+    members = [
+        {
+            "member": member.member_id,
+            "client": member.client_id,
+            "host": member.client_host,
+        }
+        for member in found.members
+    ]
+    row = GroupRow(group, found.group_state, "classic", found.protocol_type)
+    return GroupDescription(row, coordinator.address, members, offsets)
+
+
+def delete_group(admin: Admin, group: str) -> None:
+    """Forget an empty group and its offsets."""
+    coordinator = find_coordinator(admin, group)
+    (result,) = coordinator.ask(DeleteGroupsRequest(groups_names=[group])).results
+    refuse(result.error_code, None, f"group {group}")
+
+
+def find_coordinator(admin: Admin, group: str) -> Connection:
+    """Return a connection to the broker that looks after `group`."""
+    request = FindCoordinatorRequest(coordinator_key=group, coordinator_keys=[group], key_type=0)
+    answer: Any = admin.brokers()[0].ask(request)
+    for found in answer.coordinators or [answer]:
+        refuse(found.error_code, None, f"group {group}")
+        return admin.node(found.node_id, found.host, found.port)
+    raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, f"group {group}")
+
+
+def _offsets(admin: Admin, coordinator: Connection, group: str) -> list[OffsetRow]:
+    spoken = coordinator.spoken()[OffsetFetchRequest.key]
+    request = OffsetFetchRequest(
+        group_id=group,
+        topics=None,
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=None)],
+    )
+    answer = coordinator.ask(request, version=min(spoken.last, _OFFSET_FETCH_BY_NAME))
+    committed: dict[str, dict[int, int]] = {}
+    for found in answer.groups or [answer]:
+        refuse(found.error_code, None, f"group {group}")
+        for topic in found.topics:
+            for part in topic.partitions:
+                if part.committed_offset >= 0:
+                    offsets = committed.setdefault(topic.name, {})
+                    offsets[part.partition_index] = part.committed_offset
+    rows = []
+    for name in sorted(committed):
+        ends = _ends(admin, name)
+        for partition, offset in sorted(committed[name].items()):
+            end = ends.get(partition, -1)
+            rows.append(OffsetRow(name, partition, offset, end, end - offset if end >= 0 else -1))
+    return rows
+
+
+def _ends(admin: Admin, topic: str) -> dict[int, int]:
+    """Return the log ends of a topic by partition; empty for a topic that is gone."""
+    answer = admin.metadata([topic])
+    brokers = {each.node_id: each for each in answer.brokers}
+    by_leader: dict[int, list[int]] = {}
+    for part in answer.topics[0].partitions:
+        by_leader.setdefault(part.leader_id, []).append(part.partition_index)
+    ends: dict[int, int] = {}
+    for leader_id in sorted(by_leader):
+        broker = brokers.get(leader_id)
+        if broker is not None:
+            leader = admin.node(leader_id, broker.host, broker.port)
+            ends |= admin.offsets(leader, topic, by_leader[leader_id], LATEST)
+    return ends

@@ -1,0 +1,108 @@
+"""The client's half of a connection without its socket: frames, headers, choice of versions. PURE.
+
+Source: KIP-35 (a client asks what the broker speaks), KIP-482 (headers); spec C4, C11.
+"""
+
+import struct
+from collections.abc import Mapping
+
+from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.ports import Buffer
+from firnline.protocol.messages import messages_of
+from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
+from firnline.protocol.messages.k18_api_versions import ApiVersionsResponse
+from firnline.protocol.schema import Message, Versions
+
+API_VERSIONS = 18
+# Keys from here on are ours alone: never advertised, version 0.
+PRIVATE_KEYS = 32_000
+FRAME_BYTES_MAX = 1 << 30
+_CODES = frozenset(Code)
+_SIZE = struct.Struct(">i")
+
+
+def encode_request(
+    request: Message, *, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """Return the whole frame of a request, length first."""
+    header = RequestHeader(
+        request_api_key=request.key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    body = header.write(2 if version in request.flexible else 1) + request.write(version)
+    return _SIZE.pack(len(body)) + body
+
+
+def decode_size(data: Buffer) -> int:
+    """Return the length that the first four bytes of an answer state. Raises ProtocolError."""
+    (size,) = _SIZE.unpack(data)
+    if not 4 <= size <= FRAME_BYTES_MAX:
+        raise ProtocolError("an answer of an impossible size: is this a Kafka port?", size=size)
+    return int(size)
+
+
+def decode_answer(request: Message, version: int, frame: Buffer, *, correlation_id: int) -> Message:
+    """Return the answer to `request` that `frame`, without its length, holds. Raises ProtocolError."""
+    flexible = version in request.flexible and request.key != API_VERSIONS
+    header, position = ResponseHeader.read(frame, 1 if flexible else 0)
+    if header.correlation_id != correlation_id:
+        raise ProtocolError(
+            "an answer to another request", wanted=correlation_id, got=header.correlation_id
+        )
+    _, response = messages_of(request.key)
+    message, end = response.read(frame, version, position)
+    if end != len(frame):
+        raise ProtocolError("bytes after the answer", key=request.key, version=version)
+    return message
+
+
+def decode_versions(frame: Buffer, *, correlation_id: int, version: int) -> dict[int, Versions]:
+    """Return what a broker speaks by API key, from its answer to ApiVersions at `version`.
+
+    A broker that does not know the version answers in version 0 with UNSUPPORTED_VERSION; what it
+    speaks is read from that. Raises KafkaError for any other refusal.
+    """
+    header, position = ResponseHeader.read(frame, 0)
+    if header.correlation_id != correlation_id:
+        raise ProtocolError("an answer to another request")
+    (code,) = struct.unpack_from(">h", frame, position)
+    if code == Code.UNSUPPORTED_VERSION:
+        version = 0
+    elif code:
+        refuse(code, None, "ApiVersions")
+    answer, _ = ApiVersionsResponse.read(frame, version, position)
+    return {row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys}
+
+
+def choose_version(request: type[Message] | Message, spoken: Mapping[int, Versions]) -> int:
+    """Return the highest version that both sides know. Raises KafkaError(UNSUPPORTED_VERSION)."""
+    if request.key >= PRIVATE_KEYS:
+        return request.valid.last
+    theirs = spoken.get(request.key)
+    if theirs is None:
+        raise KafkaError(
+            Code.UNSUPPORTED_VERSION, "the broker does not serve this request", key=request.key
+        )
+    version = min(theirs.last, request.valid.last)
+    if version < max(theirs.first, request.valid.first):
+        raise KafkaError(
+            Code.UNSUPPORTED_VERSION,
+            "no version that both sides know",
+            key=request.key,
+            broker=f"{theirs.first}-{theirs.last}",
+            client=f"{request.valid.first}-{request.valid.last}",
+        )
+    return version
+
+
+def refuse(code: int, message: str | None, what: str) -> None:
+    """Raise the KafkaError that an error code inside an answer stands for; 0 is none.
+
+    what  the topic, group or partition it is about, for the person who reads it
+    """
+    if code:
+        known = Code(code) if code in _CODES else Code.UNKNOWN_SERVER_ERROR
+        said = message if message else "" if known == code else f"error code {code}"
+        raise KafkaError(known, f"{what}: {said}" if said else what)

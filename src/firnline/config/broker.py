@@ -1,0 +1,184 @@
+"""The settings of one node: every section together, and the rules between keys. PURE.
+
+The keyword constructor checks nothing. What an operator wrote goes through `config/load.py`, which
+parses, checks each key, and then calls `check_rules`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from firnline.base.errors import ConfigError
+from firnline.config.define import Key, Value, declared_keys, key
+from firnline.config.group import GroupKeys
+from firnline.config.logs import LogKeys
+from firnline.config.network import NetworkKeys
+from firnline.config.quorum import QuorumKeys
+from firnline.config.tiered import TierKeys
+from firnline.config.unused import unused_keys
+
+
+class Endpoint(NamedTuple):
+    """One listener: its name, and an address to bind or to tell. An empty host is every interface."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig(NetworkKeys, LogKeys, GroupKeys, QuorumKeys, TierKeys):
+    """What one node does, after file, environment and command line are merged."""
+
+    firnline_acks_fsync: str = key(
+        "STRING",
+        "auto",
+        "When an acks=all answer waits for the disk: `always`; `auto`, where no second replica has the"
+        " record; `never`, as Kafka does.",
+        valid="[auto, always, never]",
+        importance="HIGH",
+        source="rel-P1",
+    )
+    # What the operator wrote, by key: the STATIC_BROKER layer, with the keys that plug-ins are given.
+    stated: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Where partition logs are."""
+        return self.log_dirs or self.log_dir
+
+    @property
+    def metadata_directory(self) -> str:
+        """Where the metadata log is."""
+        return self.metadata_log_dir or self.directories[0]
+
+    @property
+    def client_listeners(self) -> list[Endpoint]:
+        """What clients connect to: the listeners that are not the controller's."""
+        found = [parse_endpoint(text) for text in self.listeners]
+        return [each for each in found if each.listener not in self.controller_listener_names]
+
+    @property
+    def advertised(self) -> list[Endpoint]:
+        """What clients are told to connect to."""
+        if self.advertised_listeners is None:
+            return self.client_listeners
+        found = [parse_endpoint(text) for text in self.advertised_listeners]
+        return [each for each in found if each.listener not in self.controller_listener_names]
+
+    def with_prefix(self, prefix: str) -> dict[str, str]:
+        """Return what was stated under `prefix`, without it: the settings of a plug-in."""
+        found = sorted(name for name in self.stated if name.startswith(prefix))
+        return {name.removeprefix(prefix): self.stated[name] for name in found}
+
+    @property
+    def plugin_prefixes(self) -> tuple[str, ...]:
+        """Prefixes under which any key is accepted."""
+        return (
+            self.remote_log_storage_manager_impl_prefix,
+            self.remote_log_metadata_manager_impl_prefix,
+        )
+
+
+@cache
+def broker_keys() -> Mapping[str, Key]:
+    """Return every broker key: Kafka 4.3.1's and ours, alphabetical."""
+    both = {**declared_keys(BrokerConfig, "broker"), **unused_keys()}
+    return {name: both[name] for name in sorted(both)}
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Parse `name://host:port`, the host bare, in brackets (IPv6) or empty. Raises ConfigError."""
+    listener, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not (listener and separator and colon) or not port.isascii() or not port.isdigit():
+        raise ConfigError(f"listeners: {text!r} is not of the form name://host:port")
+    if int(port) > 65535:
+        raise ConfigError(f"listeners: port {port} of {text!r} is above 65535")
+    return Endpoint(listener.upper(), host.strip("[]"), int(port))
+
+
+def check_rules(config: BrokerConfig, values: Mapping[str, Value]) -> None:
+    """Check what no key can know alone; `values` are all keys by name. Raises ConfigError."""
+    for problem in _problems(config):
+        raise ConfigError(problem)
+    for name, value in values.items():
+        each = broker_keys()[name]
+        if each.kind == "promise" and value != each.default:
+            raise ConfigError(
+                f"{name} is not supported yet, and what it promises would not hold: remove it"
+            )
+
+
+def _problems(config: BrokerConfig) -> Iterator[str]:
+    yield from _role_problems(config)
+    yield from _listener_problems(config)
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        yield "group.min.session.timeout.ms must not exceed group.max.session.timeout.ms"
+    if config.offsets_topic_compression_codec not in range(5):
+        yield "offsets.topic.compression.codec must be 0 to 4"
+    if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
+        yield "log.cleaner.min.compaction.lag.ms must not exceed log.cleaner.max.compaction.lag.ms"
+    if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
+        yield "broker.heartbeat.interval.ms must be below broker.session.timeout.ms"
+    for name, value in _ages(config).items():
+        if value is not None and (value == 0 or value < -1):
+            yield f"{name}={value}: must be -1, no limit, or above 0"
+    if config.remote_log_storage_system_enable:
+        yield from _tier_problems(config)
+
+
+def _role_problems(config: BrokerConfig) -> Iterator[str]:
+    if not config.process_roles:
+        yield "process.roles must name broker, controller, or both"
+    if len(set(config.process_roles)) != len(config.process_roles):
+        yield "process.roles names a role twice"
+    if not config.directories:
+        yield "log.dirs names no directory"
+
+
+def _listener_problems(config: BrokerConfig) -> Iterator[str]:
+    listeners = [parse_endpoint(text) for text in config.listeners]
+    names = [each.listener for each in listeners]
+    ports = [each.port for each in listeners if each.port]
+    if len(set(names)) != len(names):
+        yield "listeners: each listener needs a name of its own"
+    if len(set(ports)) != len(ports) and len({(e.host, e.port) for e in listeners}) != len(names):
+        yield "listeners: each listener needs an address of its own"
+    protocols = dict(
+        part.strip().rpartition(":")[::2]
+        for part in config.listener_security_protocol_map.split(",")
+        if part.strip()
+    )
+    for name in names:
+        # Kafka takes a controller listener that the map lacks to be PLAINTEXT.
+        fallback = "PLAINTEXT" if name in config.controller_listener_names else None
+        protocol = protocols.get(name, fallback)
+        if protocol is None:
+            yield f"listeners: {name} is not in listener.security.protocol.map"
+        elif protocol != "PLAINTEXT":
+            yield f"listeners: {name} asks for {protocol}; only PLAINTEXT is served yet"
+    if "broker" in config.process_roles and not config.client_listeners:
+        yield "listeners: none is for clients; all are named in controller.listener.names"
+    for each in config.advertised:
+        if each.host in ("0.0.0.0", "::"):
+            yield "advertised.listeners: 0.0.0.0 is no address that a client can use"
+        if each.listener not in names:
+            yield f"advertised.listeners: {each.listener} is not one of the listeners"
+
+
+def _ages(config: BrokerConfig) -> dict[str, int | None]:
+    return {
+        "log.retention.ms": config.log_retention_ms,
+        "log.retention.minutes": config.log_retention_minutes,
+        "log.retention.hours": config.log_retention_hours,
+    }
+
+
+def _tier_problems(config: BrokerConfig) -> Iterator[str]:
+    if not config.remote_log_storage_manager_class_name:
+        yield (
+            "remote.log.storage.system.enable=true needs remote.log.storage.manager.class.name:"
+            " where to copy segments to"
+        )

@@ -1,0 +1,115 @@
+"""What a configuration key is, and how one is declared: once, with everything about it. PURE.
+
+A key that acts is a field of a config class (`TopicConfig`, or one of the sections that make up
+`BrokerConfig`), declared with `key(...)`; the field's name is Kafka's name with '_' for '.'. A key of
+Kafka's that does not act here is a row of `config/unused.py`. Both are a `Key`.
+
+Three kinds, which decide what a value other than the default means:
+
+    acts      it does what Kafka's documentation says
+    inert     it has no meaning here (threads of a JVM, features we lack): accepted, named once at start
+    promise   it would change what users may rely on, and does not yet: refused by name
+
+For DescribeConfigs, see `config/layers.py`: `describe_broker` and `describe_topic` return one `Entry`
+per key with value, source, synonyms, type, read-only and sensitive, numbered as on the wire.
+Source: Apache Kafka 4.3.1's own definitions (names, types, defaults, ranges).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Literal, cast
+
+Type = Literal["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
+Kind = Literal["acts", "inert", "promise"]
+Importance = Literal["HIGH", "MEDIUM", "LOW"]
+Scope = Literal["broker", "topic"]
+Value = bool | int | float | str | tuple[str, ...] | None
+
+# Numbers of DescribeConfigs' ConfigType.
+TYPE_IDS: dict[Type, int] = {
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key: what it is called, what it takes, and what it does."""
+
+    name: str
+    type: Type
+    default: Value  # what the keyword constructor takes too, where a file must state the key
+    valid: str  # in Kafka's notation: "[1,...,9] or -1", "[compact, delete]", ""
+    importance: Importance
+    scope: Scope
+    kind: Kind = "acts"
+    doc: str = ""
+    source: str = ""  # KIP section or spec id
+    synonym: str | None = None  # the broker key that is a topic key's default
+    is_dynamic: bool = False  # Kafka changes it without a restart
+    is_required: bool = False
+    is_internal: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """Name of the field that holds it."""
+        return self.name.replace(".", "_")
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Never shown: not in answers, not in logs."""
+        return self.type == "PASSWORD"
+
+
+def key(
+    type_: Type,
+    default: Value,
+    doc: str,
+    *,
+    valid: str = "",
+    importance: Importance = "MEDIUM",
+    source: str = "",
+    synonym: str | None = None,
+    kind: Kind = "acts",
+    dynamic: bool = False,
+    required: bool = False,
+    internal: bool = False,
+) -> Any:
+    """Declare a key as the default of a dataclass field; see `Key` for what the parts mean."""
+    facts = {
+        "type": type_,
+        "valid": valid,
+        "importance": importance,
+        "doc": doc,
+        "source": source,
+        "synonym": synonym,
+        "kind": kind,
+        "is_dynamic": dynamic,
+        "is_required": required,
+        "is_internal": internal,
+    }
+    return field(default=default, metadata={"key": facts})
+
+
+@cache
+def declared_keys(section: type, scope: Scope) -> Mapping[str, Key]:
+    """Return the keys declared as fields of a config class, by Kafka's name, in alphabetical order."""
+    found = [
+        Key(
+            name=item.name.replace("_", "."),
+            default=cast(Value, item.default),
+            scope=scope,
+            **item.metadata["key"],
+        )
+        for item in fields(section)
+        if "key" in item.metadata
+    ]
+    return {each.name: each for each in sorted(found, key=lambda each: each.name)}

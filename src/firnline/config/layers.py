@@ -1,0 +1,336 @@
+"""Layers of settings: default < file < cluster < this broker < topic; who wins, and who said so. PURE.
+
+The answers of DescribeConfigs come from here: `describe_broker` and `describe_topic` list every key of
+Kafka 4.3.1 with the numbers of the wire. Internal keys are listed only where they were stated, and
+what a plug-in was given is sensitive, as Kafka does.
+Source: KIP-226 (dynamic configs), KIP-405 (rules of tiered topics, T7); observed on Kafka 4.3.1.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from firnline.base.errors import Code, ConfigError, KafkaError
+from firnline.base.ids import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+    TRANSACTION_TOPIC,
+)
+from firnline.config.broker import BrokerConfig, broker_keys
+from firnline.config.define import TYPE_IDS, Key, Value
+from firnline.config.parse import nearest, parse, text_of
+from firnline.config.topic import TopicConfig, topic_keys
+
+# Sources of a value, as DescribeConfigs numbers them.
+DYNAMIC_TOPIC = 1
+DYNAMIC_BROKER = 2
+DYNAMIC_DEFAULT_BROKER = 3
+STATIC_BROKER = 4
+DEFAULT = 5
+
+MS_PER_MINUTE = 60_000
+MS_PER_HOUR = 3_600_000
+_NEVER_TIERED = (
+    *(METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC, REMOTE_LOG_METADATA_TOPIC),
+    "__share_group_state",
+)
+_NOTHING: Mapping[str, str] = {}
+# Broker keys that say the same in a coarser unit, asked in this order where the first is silent.
+_COARSER = {
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.hours",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+    "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
+}
+
+
+class Synonym(NamedTuple):
+    """One place a value could come from, with what it says; sensitive values are None."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class Entry(NamedTuple):
+    """One key as DescribeConfigs tells it."""
+
+    name: str
+    value: str | None
+    source: int
+    type_id: int
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    doc: str
+
+    @property
+    def is_default(self) -> bool:
+        """Nobody stated it."""
+        return self.source == DEFAULT
+
+
+class Layers(NamedTuple):
+    """What was stated, strongest first: for this broker, for the cluster, in the file."""
+
+    node: Mapping[str, str]
+    cluster: Mapping[str, str]
+    file: Mapping[str, str]
+
+    def stated(self, name: str) -> Iterator[tuple[str, int]]:
+        """Yield (text, source) of each layer that states `name`, strongest first."""
+        sources = (DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER)
+        for layer, source in zip(self, sources, strict=True):
+            if name in layer:
+                yield layer[name], source
+
+
+def broker_config(
+    static: BrokerConfig,
+    cluster: Mapping[str, str] = _NOTHING,
+    node: Mapping[str, str] = _NOTHING,
+) -> BrokerConfig:
+    """Apply what was altered at run time, for all brokers and for this one, to the file's settings.
+
+    Keys that Kafka does not change without a restart, or that do not act here, are left alone: the
+    controller refused them, or an older release wrote them.
+    """
+    changed: dict[str, Any] = {}
+    for layer in (cluster, node):
+        for name in sorted(layer):
+            each = broker_keys().get(name)
+            if each is not None and each.is_dynamic and each.kind == "acts":
+                changed[each.attribute] = parse(each, layer[name])
+    return replace(static, **changed) if changed else static
+
+
+def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """Resolve a topic's settings: its overrides on top of the broker's defaults.
+
+    An override that cannot be parsed is ignored: it was checked when it was set, so it comes from a
+    later release, and a topic that cannot be served would be worse.
+    """
+    values = topic_defaults(broker)
+    for name in sorted(overrides):
+        each = topic_keys().get(name)
+        if each is None:
+            continue
+        try:
+            values[each.attribute] = parse(each, overrides[name])
+        except ConfigError:
+            continue
+    if values.get("internal_segment_bytes") is not None:
+        values["segment_bytes"] = values["internal_segment_bytes"]
+    return TopicConfig(**values)
+
+
+def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
+    """Return what a topic without overrides gets, by attribute."""
+    values = {
+        each.attribute: getattr(broker, each.synonym.replace(".", "_"))
+        for each in topic_keys().values()
+        if each.synonym is not None and each.kind == "acts"
+    }
+    values["retention_ms"] = _retention_ms(broker)
+    if broker.log_roll_ms is None:
+        values["segment_ms"] = broker.log_roll_hours * MS_PER_HOUR
+    if broker.log_roll_jitter_ms is None:
+        values["segment_jitter_ms"] = broker.log_roll_jitter_hours * MS_PER_HOUR
+    if broker.log_flush_interval_ms is None:
+        values["flush_ms"] = broker.log_flush_scheduler_interval_ms
+    return values
+
+
+def _retention_ms(broker: BrokerConfig) -> int:
+    if broker.log_retention_ms is not None:
+        value = broker.log_retention_ms
+    elif broker.log_retention_minutes is not None:
+        value = broker.log_retention_minutes * MS_PER_MINUTE
+    else:
+        value = broker.log_retention_hours * MS_PER_HOUR
+    return max(value, -1)
+
+
+# ---------------------------------------------------------------------------- checking overrides
+
+
+def check_topic(
+    broker: BrokerConfig,
+    overrides: Mapping[str, str],
+    *,
+    before: Mapping[str, str] = _NOTHING,
+    topic: str = "",
+) -> KafkaError | None:
+    """Say why a topic may not have these overrides, or None. For create and alter.
+
+    broker     settings of the node, whose defaults fill what the overrides leave open
+    overrides  all overrides the topic would have
+    before     all overrides it has now; empty for a new topic
+    topic      its name: Kafka's own topics are never tiered
+    """
+    try:
+        for name in sorted(overrides):
+            _check_override(name, overrides[name])
+    except ConfigError as problem:
+        return KafkaError(Code.INVALID_CONFIG, str(problem))
+    config = topic_config(broker, overrides)
+    for broken in _rules(broker, config, before, topic):
+        return KafkaError(Code.INVALID_CONFIG, broken)
+    return None
+
+
+def _check_override(name: str, text: str) -> None:
+    each = topic_keys().get(name)
+    if each is None:
+        close = nearest(name, topic_keys())
+        raise ConfigError(
+            f"{name} is not a setting of topics" + (f": is it {close}?" if close else "")
+        )
+    value = parse(each, text)
+    if each.kind == "promise" and value != each.default:
+        raise ConfigError(f"{name} is not supported yet, and what it promises would not hold")
+
+
+def _rules(
+    broker: BrokerConfig, config: TopicConfig, before: Mapping[str, str], topic: str
+) -> Iterator[str]:
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        yield (
+            f"min.compaction.lag.ms={config.min_compaction_lag_ms} must not exceed"
+            f" max.compaction.lag.ms={config.max_compaction_lag_ms}"
+        )
+    was_tiered = topic_config(broker, before).remote_storage_enable
+    if was_tiered and not config.remote_storage_enable and not config.remote_log_delete_on_disable:
+        yield (
+            "remote.storage.enable may go from true to false only with"
+            " remote.log.delete.on.disable=true: what is in the tier is deleted then"
+        )
+    if config.remote_storage_enable:
+        if topic in _NEVER_TIERED:
+            yield f"{topic} is internal and cannot be tiered"
+        yield from _tiered_rules(broker, config)
+        yield from _metadata_rules(broker, config)
+
+
+def _tiered_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
+    """T7: what a topic with a remote tier may not be."""
+    if not broker.remote_log_storage_system_enable:
+        yield (
+            "remote.storage.enable=true needs remote.log.storage.system.enable=true on the brokers"
+        )
+    if "compact" in config.cleanup_policy:
+        yield "remote.storage.enable=true and cleanup.policy=compact exclude each other"
+    limits = (
+        ("ms", config.local_retention_ms, config.retention_ms),
+        ("bytes", config.local_retention_bytes, config.retention_bytes),
+    )
+    for unit, local, total in limits:
+        if local == -1 and total != -1:
+            yield f"local.retention.{unit}=-1 is more than retention.{unit}={total}"
+        if local > total >= 0:
+            yield f"local.retention.{unit}={local} must not exceed retention.{unit}={total}"
+        if config.remote_log_copy_disable and local not in (-2, total):
+            yield (
+                f"remote.log.copy.disable=true needs local.retention.{unit} to be -2 or the same as"
+                f" retention.{unit}={total}: nothing more will be copied"
+            )
+
+
+def _metadata_rules(broker: BrokerConfig, config: TopicConfig) -> Iterator[str]:
+    """T52: a metadata topic that forgets before its topics do would lose their segments."""
+    name = "remote.log.metadata.topic.retention.ms"
+    text = broker.with_prefix(broker.remote_log_metadata_manager_impl_prefix).get(name, "-1")
+    if not text.isdecimal():
+        return  # -1 is no limit; anything else stops the broker when the metadata manager starts
+    if config.retention_ms == -1 or config.retention_ms >= int(text):
+        yield f"retention.ms={config.retention_ms} must be below {name}={text}"
+
+
+# ---------------------------------------------------------------------------- describing
+
+
+def describe_topic(
+    broker: BrokerConfig,
+    overrides: Mapping[str, str],
+    *,
+    cluster: Mapping[str, str] = _NOTHING,
+    node: Mapping[str, str] = _NOTHING,
+) -> list[Entry]:
+    """Return every topic key with its value for one topic, alphabetical.
+
+    broker         the file's settings
+    cluster, node  what was altered at run time for all brokers, and for this one
+    """
+    layers = Layers(node, cluster, broker.stated)
+    config = topic_config(broker_config(broker, cluster, node), overrides)
+    entries = []
+    for each in topic_keys().values():
+        if each.is_internal and each.name not in overrides:
+            continue
+        synonyms = []
+        if each.name in overrides:
+            synonyms.append(Synonym(each.name, overrides[each.name], DYNAMIC_TOPIC))
+        if each.synonym is not None:
+            synonyms += _broker_synonyms(broker_keys()[each.synonym], layers)
+        value = text_of(each, getattr(config, each.attribute))
+        entries.append(_entry(each, value, synonyms, is_read_only=False))
+    return entries
+
+
+def describe_broker(
+    broker: BrokerConfig,
+    *,
+    cluster: Mapping[str, str] = _NOTHING,
+    node: Mapping[str, str] = _NOTHING,
+) -> list[Entry]:
+    """Return every broker key with its value, alphabetical; then what plug-ins were given, hidden."""
+    layers = Layers(node, cluster, broker.stated)
+    config = broker_config(broker, cluster, node)
+    entries = []
+    for each in broker_keys().values():
+        if each.is_internal and each.name not in broker.stated:
+            continue
+        value = text_of(each, _value(config, each, broker.stated))
+        may_change = each.is_dynamic and each.kind == "acts"
+        synonyms = _broker_synonyms(each, layers)
+        entries.append(_entry(each, value, synonyms, is_read_only=not may_change))
+    for name in sorted(broker.stated):
+        if name not in broker_keys():
+            hidden = (Synonym(name, None, STATIC_BROKER),)
+            entries.append(Entry(name, None, STATIC_BROKER, 0, True, True, hidden, ""))
+    return entries
+
+
+def _value(config: BrokerConfig, each: Key, stated: Mapping[str, str]) -> Value:
+    if hasattr(config, each.attribute):
+        value: Value = getattr(config, each.attribute)
+        return value
+    return parse(each, stated[each.name]) if each.name in stated else each.default
+
+
+def _broker_synonyms(each: Key, layers: Layers) -> list[Synonym]:
+    """Return where the value of a broker key may come from, strongest first, its default last."""
+    found = [
+        Synonym(each.name, None if each.is_sensitive else text, source)
+        for text, source in layers.stated(each.name)
+    ]
+    for name in _COARSER.get(each.name, ()):
+        found += [Synonym(name, text, source) for text, source in layers.stated(name)]
+    default = None if each.is_required else text_of(each, each.default)
+    if default is not None:
+        found.append(Synonym(each.name, default, DEFAULT))
+    return found
+
+
+def _entry(each: Key, value: str | None, synonyms: list[Synonym], *, is_read_only: bool) -> Entry:
+    return Entry(
+        each.name,
+        None if each.is_sensitive else value,
+        synonyms[0].source if synonyms else DEFAULT,
+        TYPE_IDS[each.type],
+        is_read_only,
+        each.is_sensitive,
+        tuple(synonyms),
+        each.doc,
+    )

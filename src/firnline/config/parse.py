@@ -1,0 +1,136 @@
+"""Kafka's rules for turning text into a value of a key's type, checking it, and printing it. PURE.
+
+Source: observed on Apache Kafka 4.3.1; the ranges are written in its own notation.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from firnline.base.errors import ConfigError
+from firnline.config.define import Key, Value
+
+Check = Callable[[Any], str | None]
+
+_INT_BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
+_WHOLE = re.compile(r"[+-]?[0-9]+\Z")
+_REAL = re.compile(
+    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?\Z"
+)
+_RANGE = re.compile(
+    r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\](?: or (-?[0-9]+))?\Z"  # [0,...] [1,...,9] or -1
+)
+_THROTTLED = re.compile(r"[0-9]+:[0-9]+\Z")
+_JAVA_MAX = "1.7976931348623157E308"
+
+
+def parse(key: Key, text: str) -> Value:
+    """Return the value that `text` means for `key`, checked. Raises ConfigError naming key and value."""
+    value = _parse_type(key, text.strip())
+    problem = fault(key, value)
+    if problem:
+        raise ConfigError(f"{key.name}={shown(key, text)}: {problem}")
+    return value
+
+
+def shown(key: Key, text: str) -> str:
+    """Return `text` as an error or a log may show it."""
+    return "[hidden]" if key.is_sensitive else text
+
+
+def _parse_type(key: Key, text: str) -> Value:
+    if key.type == "BOOLEAN":
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{key.name}={text}: expected true or false")
+        return text.lower() == "true"
+    if key.type == "LIST":
+        return tuple(part.strip() for part in text.split(",")) if text else ()
+    if key.type == "DOUBLE":
+        if not _REAL.match(text):
+            raise ConfigError(f"{key.name}={text}: expected a number")
+        return float(text.rstrip("fFdD") if text.strip("+-") not in ("NaN", "Infinity") else text)
+    if key.type in _INT_BITS:
+        bound = 1 << (_INT_BITS[key.type] - 1)
+        if not _WHOLE.match(text) or not -bound <= int(text) < bound:
+            raise ConfigError(
+                f"{key.name}={text}: expected a whole number of {_INT_BITS[key.type]} bits"
+            )
+        return int(text)
+    return text
+
+
+def text_of(key: Key, value: Value) -> str | None:
+    """Print a value as Kafka does in DescribeConfigs; None for null."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if key.type == "DOUBLE":
+        number = float(value)
+        return _JAVA_MAX if number == float(_JAVA_MAX) else repr(number)
+    return str(value)
+
+
+def fault(key: Key, value: Value) -> str | None:
+    """Say what is wrong with a value by the key's own range, or return None."""
+    if not key.valid or value is None:
+        return None
+    return _checker(key.valid)(value)
+
+
+@cache
+def _checker(valid: str) -> Check:
+    """Return the check that a range in Kafka's notation stands for."""
+    numbers = _RANGE.match(valid)
+    if numbers:
+        return _in_range(*numbers.groups())
+    if valid == "non-empty string":
+        return lambda value: None if value else "must not be empty"
+    if valid.startswith("[partitionId]"):
+        return _throttled_fault
+    if valid in ("non-null string", "non-empty list"):
+        return lambda value: None  # what these refuse, null, no text can say
+    folds = valid.startswith("(case insensitive) ")
+    allowed = tuple(valid.removeprefix("(case insensitive) ").strip("[]").split(", "))
+    return _one_of(allowed, folds)
+
+
+def _in_range(low_text: str, high_text: str | None, also_text: str | None) -> Check:
+    low, high = float(low_text), float(high_text) if high_text else None
+
+    def check(value: float) -> str | None:
+        if also_text and value == float(also_text):
+            return None
+        if value < low:
+            return f"must be at least {low_text}" + (f" or {also_text}" if also_text else "")
+        if high is not None and value > high:
+            return f"must be at most {high_text}" + (f" or {also_text}" if also_text else "")
+        return None if value == value else "must be a number"
+
+    return check
+
+
+def _one_of(allowed: tuple[str, ...], folds: bool) -> Check:
+    def check(value: str | tuple[str, ...]) -> str | None:
+        for item in (value,) if isinstance(value, str) else value:
+            if (item.upper() if folds else item) not in allowed:
+                return f"must be one of {', '.join(allowed)}"
+        return None
+
+    return check
+
+
+def _throttled_fault(value: tuple[str, ...]) -> str | None:
+    if value == ("*",) or all(_THROTTLED.match(item) for item in value):
+        return None
+    return "must be * or a list of partition:broker"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `name` was probably meant to be."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return close[0] if close else None

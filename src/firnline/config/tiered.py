@@ -1,0 +1,175 @@
+"""The remote tier. PURE. Names, types, defaults and ranges are Kafka 4.3.1's."""
+
+from dataclasses import dataclass
+
+from firnline.config.define import key
+from firnline.config.topic import LONG_MAX
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierKeys:
+    """The switch, the two plug-ins, and the pace of the tier's tasks."""
+
+    remote_fetch_max_wait_ms: int = key(
+        "INT",
+        500,
+        "How long a fetch waits for the remote tier.",
+        valid="[1,...]",
+        source="KIP-1018",
+        dynamic=True,
+    )
+    remote_list_offsets_request_timeout_ms: int = key(
+        "LONG",
+        30000,
+        "How long a search by time waits for the remote tier.",
+        valid="[1,...]",
+        source="KIP-1075",
+        dynamic=True,
+    )
+    remote_log_index_file_cache_total_size_bytes: int = key(
+        "LONG",
+        1073741824,
+        "Bytes of remote indexes kept on the local disk.",
+        valid="[1,...]",
+        importance="LOW",
+        source="KIP-405 Configs",
+        dynamic=True,
+    )
+    remote_log_manager_copier_thread_pool_size: int = key(
+        "INT", 10, "Copies at a time.", valid="[1,...]", source="KIP-950", dynamic=True
+    )
+    remote_log_manager_copy_max_bytes_per_second: int = key(
+        "LONG",
+        LONG_MAX,
+        "Bytes per second that copying may use.",
+        valid="[1,...]",
+        source="KIP-956",
+        dynamic=True,
+    )
+    remote_log_manager_expiration_thread_pool_size: int = key(
+        "INT", 10, "Deletions at a time.", valid="[1,...]", source="KIP-950", dynamic=True
+    )
+    remote_log_manager_fetch_max_bytes_per_second: int = key(
+        "LONG",
+        LONG_MAX,
+        "Bytes per second that remote reads may use.",
+        valid="[1,...]",
+        source="KIP-956",
+        dynamic=True,
+    )
+    remote_log_manager_task_interval_ms: int = key(
+        "LONG",
+        30000,
+        "Time between two looks for segments to copy or to expire.",
+        valid="[1,...]",
+        importance="LOW",
+        source="KIP-405 Configs",
+    )
+    remote_log_manager_task_retry_backoff_max_ms: int = key(
+        "LONG",
+        30000,
+        "Longest wait after failed copies or deletes.",
+        valid="[1,...]",
+        importance="LOW",
+        source="KIP-405 Configs",
+        internal=True,
+    )
+    remote_log_manager_task_retry_backoff_ms: int = key(
+        "LONG",
+        500,
+        "First wait after a failed copy or delete.",
+        valid="[1,...]",
+        importance="LOW",
+        source="KIP-405 Configs",
+        internal=True,
+    )
+    remote_log_manager_task_retry_jitter: float = key(
+        "DOUBLE",
+        0.2,
+        "Random part of those waits.",
+        valid="[0,...,0.5]",
+        importance="LOW",
+        source="KIP-405 Configs",
+        internal=True,
+    )
+    remote_log_metadata_custom_metadata_max_bytes: int = key(
+        "INT",
+        128,
+        "Largest custom metadata a store may attach to a segment.",
+        valid="[0,...]",
+        importance="LOW",
+        source="KIP-405",
+    )
+    remote_log_metadata_manager_class_name: str = key(
+        "STRING",
+        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+        "Where segment metadata is kept. The default is the internal topic.",
+        valid="non-empty string",
+        source="KIP-405 Configs",
+    )
+    remote_log_metadata_manager_impl_prefix: str = key(
+        "STRING",
+        "rlmm.config.",
+        "Prefix of the keys that are handed to the metadata manager without it.",
+        valid="non-empty string",
+        source="KIP-405 Configs",
+    )
+    remote_log_metadata_manager_listener_name: str | None = key(
+        "STRING",
+        None,
+        "Listener for the metadata manager. The built-in one needs none.",
+        valid="non-empty string",
+        source="KIP-405 Configs",
+    )
+    remote_log_reader_max_pending_tasks: int = key(
+        "INT",
+        100,
+        "Remote reads that may wait; one more is refused.",
+        valid="[1,...]",
+        source="KIP-405 Configs",
+    )
+    remote_log_reader_threads: int = key(
+        "INT",
+        10,
+        "Remote reads at a time.",
+        valid="[1,...]",
+        source="KIP-405 Configs",
+        dynamic=True,
+    )
+    remote_log_storage_manager_class_name: str | None = key(
+        "STRING",
+        None,
+        "The store: module:Class of a RemoteStorage, or a built-in name.",
+        valid="non-empty string",
+        source="KIP-405 Configs",
+    )
+    remote_log_storage_manager_impl_prefix: str = key(
+        "STRING",
+        "rsm.config.",
+        "Prefix of the keys that are handed to the store without it.",
+        valid="non-empty string",
+        source="KIP-405 Configs",
+    )
+    remote_log_storage_system_enable: bool = key(
+        "BOOLEAN", False, "Whether topics may have a remote tier.", source="KIP-405 Configs"
+    )
+    remote_log_manager_copy_quota_window_num: int = key(
+        "INT",
+        11,
+        "Windows over which the rate of copying is taken.",
+        valid="[1,...]",
+        source="KIP-956",
+    )
+    remote_log_manager_copy_quota_window_size_seconds: int = key(
+        "INT", 1, "Length of such a window.", valid="[1,...]", source="KIP-956"
+    )
+    remote_log_manager_fetch_quota_window_num: int = key(
+        "INT",
+        11,
+        "Windows over which the rate of remote reads is taken.",
+        valid="[1,...]",
+        source="KIP-956",
+    )
+    remote_log_manager_fetch_quota_window_size_seconds: int = key(
+        "INT", 1, "Length of such a window.", valid="[1,...]", source="KIP-956"
+    )

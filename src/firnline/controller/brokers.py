@@ -1,0 +1,386 @@
+"""Brokers come, stay and go: registration, heartbeats, fencing, and the leaders that follow. PURE.
+
+Decisions are records on the newest image; who was heard from last is kept here and nowhere else, and a
+new controller counts every broker as heard from at its beginning (I7). Source: KIP-631, KIP-903; spec
+I1-I7, I25, I26, I34.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from immutables import Map
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import Uuid
+from firnline.config.broker import BrokerConfig
+from firnline.config.layers import topic_config
+from firnline.controller.ids import epoch_problem
+from firnline.controller.partition_change import with_leader, without_replica
+from firnline.metadata import records as r
+from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, CORDONED_SINCE
+from firnline.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    ClusterImage,
+    ControllerImage,
+    Endpoint,
+    FeatureRange,
+)
+from firnline.metadata.result import ControllerResult
+from firnline.metadata.snapshot_records import (
+    register_broker_record,
+    register_controller_record,
+)
+from firnline.protocol.schema import Message
+
+# Directory ids below this are reserved: unassigned, lost, migrating and more to come. KIP-858.
+_RESERVED_DIRECTORIES = 100
+
+
+class Registration(NamedTuple):
+    """What a broker says of itself when it starts."""
+
+    broker_id: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: Map[str, FeatureRange]
+    rack: str | None
+    log_dirs: tuple[Uuid, ...]
+
+
+class Heartbeat(NamedTuple):
+    """What a broker says every now and then. `metadata_offset` is the last one it has applied."""
+
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+
+
+class HeartbeatAnswer(NamedTuple):
+    """What the broker is to do."""
+
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+class State(Enum):
+    """Where a broker stands."""
+
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    CONTROLLED_SHUTDOWN = "controlled-shutdown"
+    SHUTDOWN_NOW = "shutdown-now"
+
+
+class Brokers:
+    """Registrations and sessions. Times are milliseconds of the machine's one time line."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._contact_ms: dict[int, int] = {}
+        self._metadata_offsets: dict[int, int] = {}
+        self._shutdown_offsets: dict[int, int] = {}
+
+    def activate(self, image: ClusterImage, now_ms: int) -> None:
+        """This node leads from now on: every broker's session begins now (I7)."""
+        self._contact_ms = dict.fromkeys(sorted(image.brokers), now_ms)
+        self._metadata_offsets = {}
+        self._shutdown_offsets = {}
+
+    # ---------------------------------------------------------------------------- registration
+
+    def register(
+        self,
+        image: ClusterImage,
+        next_offset: int,
+        wanted: Registration,
+        now_ms: int,
+        *,
+        replaces_dead_incarnation: bool,
+    ) -> ControllerResult[int | KafkaError]:
+        """Register a broker, fenced; the answer is its epoch: the offset of its record (I1).
+
+        replaces_dead_incarnation  the caller holds the directory's lock, so the registered
+                                   incarnation of this broker is dead, whatever its session says (I34)
+        """
+        problem = self._registration_problem(image, wanted, now_ms, replaces_dead_incarnation)
+        if problem is not None:
+            return ControllerResult([], problem)
+        existing = image.brokers.get(wanted.broker_id)
+        if existing is not None and existing.incarnation_id == wanted.incarnation_id:
+            # The answer to its first request was lost: nothing about it changes (I3).
+            self._contact_ms[wanted.broker_id] = now_ms
+            return ControllerResult([], existing.epoch)
+        records: list[Message] = []
+        if existing is not None and not existing.fenced:
+            # What the dead incarnation led gets a new leader epoch before anybody leads it again, so
+            # that an unsynced tail it lost cannot give two records the same offset and epoch.
+            records += self._without_broker(image, wanted.broker_id)
+        epoch = next_offset + len(records)
+        broker = BrokerImage(
+            broker_id=wanted.broker_id,
+            epoch=epoch,
+            incarnation_id=wanted.incarnation_id,
+            endpoints=wanted.endpoints,
+            features=wanted.features,
+            rack=wanted.rack,
+            fenced=True,
+            in_controlled_shutdown=False,
+            log_dirs=wanted.log_dirs,
+        )
+        record = register_broker_record(broker)
+        if image.metadata_version >= CORDONED_SINCE:
+            record.cordoned_log_dirs = ()
+        records.append(record)
+        self._contact_ms[wanted.broker_id] = now_ms
+        self._shutdown_offsets.pop(wanted.broker_id, None)
+        self._metadata_offsets.pop(wanted.broker_id, None)
+        return ControllerResult(records, epoch, is_atomic=False)
+
+    def _registration_problem(
+        self, image: ClusterImage, wanted: Registration, now_ms: int, replaces: bool
+    ) -> KafkaError | None:
+        existing = image.brokers.get(wanted.broker_id)
+        if (
+            existing is not None
+            and existing.incarnation_id != wanted.incarnation_id
+            and not replaces
+            and not existing.fenced
+            and self._is_alive(wanted.broker_id, now_ms)
+        ):
+            why = f"another broker {wanted.broker_id} is registered and alive"
+            return KafkaError(Code.DUPLICATE_BROKER_REGISTRATION, why)
+        return _directory_problem(image.brokers, wanted) or _feature_problem(
+            image.features, wanted.features
+        )
+
+    def register_controller(
+        self, image: ClusterImage, controller: ControllerImage
+    ) -> ControllerResult[None]:
+        """Write down where a controller listens, if the cluster's metadata.version has a record for it."""
+        known = image.controllers.get(controller.controller_id)
+        if image.metadata_version < CONTROLLER_REGISTRATION_SINCE or known == controller:
+            return ControllerResult([], None)
+        return ControllerResult([register_controller_record(controller)], None)
+
+    def unregister(
+        self, image: ClusterImage, broker_id: int
+    ) -> ControllerResult[KafkaError | None]:
+        """Forget a broker that will not come back."""
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            why = f"no broker {broker_id} is registered"
+            return ControllerResult([], KafkaError(Code.BROKER_ID_NOT_REGISTERED, why))
+        records: list[Message] = self._without_broker(image, broker_id)
+        records.append(r.UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
+        self._contact_ms.pop(broker_id, None)
+        return ControllerResult(records, None, is_atomic=False)
+
+    # ---------------------------------------------------------------------------- sessions
+
+    def heartbeat(
+        self, image: ClusterImage, next_offset: int, beat: Heartbeat, now_ms: int
+    ) -> ControllerResult[HeartbeatAnswer | KafkaError]:
+        """Renew a session and move the broker where it wants and may go."""
+        problem = epoch_problem(image, broker_id=beat.broker_id, broker_epoch=beat.broker_epoch)
+        if problem is not None:
+            why = problem.why
+            return ControllerResult([], KafkaError(Code.STALE_BROKER_EPOCH, why))
+        broker = image.brokers[beat.broker_id]
+        self._contact_ms[beat.broker_id] = now_ms
+        self._metadata_offsets[beat.broker_id] = beat.metadata_offset
+        state = _state_of(broker)
+        wanted = self._next_state(image, broker, beat)
+        records = self._transition(image, broker, state, wanted)
+        if wanted is State.CONTROLLED_SHUTDOWN and state is State.UNFENCED:
+            self._shutdown_offsets[beat.broker_id] = next_offset + len(records)
+        answer = HeartbeatAnswer(
+            is_caught_up=beat.metadata_offset >= broker.epoch,
+            is_fenced=wanted in (State.FENCED, State.SHUTDOWN_NOW),
+            should_shut_down=wanted is State.SHUTDOWN_NOW,
+        )
+        return ControllerResult(records, answer, is_atomic=False)
+
+    def fence_stale(self, image: ClusterImage, now_ms: int) -> ControllerResult[int | None]:
+        """Fence the broker not heard from for longest, if that is too long; the answer is its id (I6)."""
+        waiting = sorted(
+            (self._contact_ms.setdefault(node_id, now_ms), node_id)
+            for node_id in sorted(image.brokers)
+            if not image.brokers[node_id].fenced
+        )
+        if not waiting or self._is_alive(waiting[0][1], now_ms):
+            return ControllerResult([], None)
+        broker = image.brokers[waiting[0][1]]
+        records = self._transition(image, broker, _state_of(broker), State.FENCED)
+        return ControllerResult(records, broker.broker_id, is_atomic=False)
+
+    def _is_alive(self, broker_id: int, now_ms: int) -> bool:
+        contact_ms = self._contact_ms.get(broker_id)
+        return (
+            contact_ms is not None and now_ms - contact_ms < self._config.broker_session_timeout_ms
+        )
+
+    def _next_state(self, image: ClusterImage, broker: BrokerImage, beat: Heartbeat) -> State:
+        state = _state_of(broker)
+        if state is State.FENCED:
+            if beat.want_shut_down:
+                return State.SHUTDOWN_NOW
+            may_serve = not beat.want_fence and beat.metadata_offset >= broker.epoch
+            return State.UNFENCED if may_serve else State.FENCED
+        if state is State.UNFENCED:
+            if beat.want_fence:
+                return State.SHUTDOWN_NOW if beat.want_shut_down else State.FENCED
+            if not beat.want_shut_down:
+                return State.UNFENCED
+            leads = _leads_any(image, broker.broker_id)
+            return State.CONTROLLED_SHUTDOWN if leads else State.SHUTDOWN_NOW
+        assert state is State.CONTROLLED_SHUTDOWN
+        if _leads_any(image, broker.broker_id) or not self._has_everybody_seen(image, broker):
+            return State.CONTROLLED_SHUTDOWN
+        return State.SHUTDOWN_NOW
+
+    def _has_everybody_seen(self, image: ClusterImage, broker: BrokerImage) -> bool:
+        """Do all active brokers know that this one leads nothing any more?"""
+        end_offset = self._shutdown_offsets.get(broker.broker_id, broker.epoch)
+        return all(
+            self._metadata_offsets.get(node_id, -1) >= end_offset - 1
+            for node_id in sorted(image.brokers)
+            if image.brokers[node_id].is_active
+        )
+
+    # ---------------------------------------------------------------------------- consequences
+
+    def _transition(
+        self, image: ClusterImage, broker: BrokerImage, state: State, wanted: State
+    ) -> list[Message]:
+        if wanted is state or (state is State.FENCED and wanted is State.SHUTDOWN_NOW):
+            return []
+        change = r.BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id, broker_epoch=broker.epoch
+        )
+        if wanted is State.UNFENCED:
+            change.fenced = -1
+            return [change, *self._elections(image, broker.broker_id)]
+        if wanted is State.CONTROLLED_SHUTDOWN:
+            change.in_controlled_shutdown = 1
+        else:
+            change.fenced = 1
+        return [change, *self._without_broker(image, broker.broker_id)]
+
+    def _without_broker(self, image: ClusterImage, lost: int) -> list[Message]:
+        """Take a broker out of every ISR and away from every leadership (I25)."""
+
+        def is_active(node_id: int) -> bool:
+            broker = image.brokers.get(node_id)
+            return node_id != lost and broker is not None and broker.is_active
+
+        def change(topic: str, topic_id: Uuid, number: int) -> Message | None:
+            before = image.topics_by_id[topic_id].partitions[number]
+            if lost not in before.isr and before.leader != lost:
+                return None
+            return without_replica(
+                topic_id,
+                number,
+                before,
+                lost,
+                is_active=is_active,
+                is_unclean_allowed=self._may_be_unclean(image, topic),
+                metadata_version=image.metadata_version,
+            )
+
+        return _for_each_partition(image, change)
+
+    def _elections(self, image: ClusterImage, gained: int) -> list[Message]:
+        """Elect leaders for partitions without one, now that a broker is there to lead (I5)."""
+
+        def is_active(node_id: int) -> bool:
+            broker = image.brokers.get(node_id)
+            return node_id == gained or (broker is not None and broker.is_active)
+
+        def change(topic: str, topic_id: Uuid, number: int) -> Message | None:
+            before = image.topics_by_id[topic_id].partitions[number]
+            if before.leader != NO_LEADER or gained not in before.replicas:
+                return None
+            return with_leader(
+                topic_id,
+                number,
+                before,
+                is_active=is_active,
+                is_unclean_allowed=self._may_be_unclean(image, topic),
+                metadata_version=image.metadata_version,
+            )
+
+        return _for_each_partition(image, change)
+
+    def _may_be_unclean(self, image: ClusterImage, topic: str) -> bool:
+        overrides = image.topic_config_overrides(topic)
+        return topic_config(self._config, overrides).unclean_leader_election_enable
+
+
+def _for_each_partition(
+    image: ClusterImage, change: Callable[[str, Uuid, int], Message | None]
+) -> list[Message]:
+    """Return the changes that `change(topic, topic id, number)` asks for, in a stable order."""
+    found = []
+    for name in sorted(image.topics_by_name):
+        topic = image.topics_by_name[name]
+        for number in sorted(topic.partitions):
+            record = change(name, topic.topic_id, number)
+            if record is not None:
+                found.append(record)
+    return found
+
+
+def _state_of(broker: BrokerImage) -> State:
+    if broker.fenced:
+        return State.FENCED
+    return State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else State.UNFENCED
+
+
+def _leads_any(image: ClusterImage, broker_id: int) -> bool:
+    return any(
+        partition.leader == broker_id
+        for topic in image.topics_by_name.values()
+        for partition in topic.partitions.values()
+    )
+
+
+def _directory_problem(
+    brokers: Mapping[int, BrokerImage], wanted: Registration
+) -> KafkaError | None:
+    """I2: a directory belongs to one broker, and every broker has one."""
+    if not wanted.log_dirs:
+        return KafkaError(Code.INVALID_REGISTRATION, "a broker without a log directory")
+    if len(dict.fromkeys(wanted.log_dirs)) != len(wanted.log_dirs):
+        return KafkaError(Code.INVALID_REGISTRATION, "a log directory is given twice")
+    for directory in wanted.log_dirs:
+        if int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES:
+            return KafkaError(Code.INVALID_REGISTRATION, "a log directory has a reserved id")
+        owner = _owner(brokers.values(), directory)
+        if owner not in (None, wanted.broker_id):
+            why = f"a log directory belongs to broker {owner}"
+            return KafkaError(Code.INVALID_REGISTRATION, why)
+    return None
+
+
+def _owner(brokers: Iterable[BrokerImage], directory: Uuid) -> int | None:
+    return next((b.broker_id for b in brokers if directory in b.log_dirs), None)
+
+
+def _feature_problem(
+    finalised: Mapping[str, int], features: Mapping[str, FeatureRange]
+) -> KafkaError | None:
+    """I33: a broker that cannot run what the cluster runs does not join it."""
+    for name in sorted(finalised):
+        levels = features.get(name, FeatureRange(0, 0))
+        if not levels.lowest <= finalised[name] <= levels.highest:
+            why = (
+                f"the cluster runs {name} {finalised[name]}; the broker runs"
+                f" {levels.lowest} to {levels.highest}"
+            )
+            return KafkaError(Code.UNSUPPORTED_VERSION, why)
+    return None

@@ -1,0 +1,142 @@
+"""The controller: every change of the cluster is decided here, on the newest metadata. PURE.
+
+Methods return records and the response that is true once they are committed; `MetadataQuorum.write`
+takes both, in the same step of the node, and replay applies them. Source: KIP-500, KIP-631.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from firnline.base.errors import KafkaError
+from firnline.base.ids import Uuid
+from firnline.base.ports import Rng
+from firnline.config.broker import BrokerConfig
+from firnline.config.layers import broker_config
+from firnline.controller import configs, ids, topics
+from firnline.controller.brokers import Brokers, Heartbeat, HeartbeatAnswer, Registration
+from firnline.controller.configs import Alteration
+from firnline.controller.ids import ProducerIdBlock
+from firnline.controller.internal_topics import automatic_topic
+from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
+from firnline.metadata.image import ClusterImage, ConfigResource, ControllerImage, ResourceType
+from firnline.metadata.result import ControllerResult
+
+
+class NewestMetadata(Protocol):
+    """Where the controller reads the cluster as of the last write; `MetadataQuorum` is one."""
+
+    newest: ClusterImage
+
+    @property
+    def next_offset(self) -> int:
+        """Offset that the next record written gets."""
+        ...
+
+
+class Controller:
+    """Decides. Holds nothing but who was heard from and when; all else is in the image."""
+
+    def __init__(self, *, config: BrokerConfig, rng: Rng, metadata: NewestMetadata) -> None:
+        self._config = config
+        self._rng = rng
+        self._metadata = metadata
+        self._brokers = Brokers(config)
+
+    def activate(self, now_ms: int) -> None:
+        """Begin to lead: call once, when the quorum says that this node does."""
+        self._brokers.activate(self._metadata.newest, now_ms)
+
+    # ------------------------------------------------------------------------------- topics
+
+    def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
+        """Make topics; answers in the order asked."""
+        return topics.create_topics(
+            self._metadata.newest,
+            self._cluster_config(),
+            self._rng,
+            wanted,
+            validate_only=validate_only,
+        )
+
+    def create_automatic_topics(
+        self, names: Sequence[str]
+    ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
+        """Make topics that were only named: internal ones by their role, others by the defaults."""
+        config = self._cluster_config()
+        return self.create_topics([automatic_topic(name, config) for name in names])
+
+    def delete_topics(
+        self, wanted: Sequence[TopicRef]
+    ) -> ControllerResult[list[tuple[str, Uuid] | KafkaError]]:
+        """Delete topics by name (str) or id (bytes); answers in the order asked."""
+        return topics.delete_topics(
+            self._metadata.newest, wanted, is_enabled=self._config.delete_topic_enable
+        )
+
+    def create_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> ControllerResult[list[KafkaError | None]]:
+        """Add partitions to topics; answers in the order asked."""
+        return topics.create_partitions(self._metadata.newest, wanted, validate_only=validate_only)
+
+    # ------------------------------------------------------------------------------- settings
+
+    def incremental_alter_configs(
+        self,
+        wanted: Sequence[tuple[ConfigResource, Sequence[Alteration]]],
+        *,
+        validate_only: bool = False,
+    ) -> ControllerResult[list[KafkaError | None]]:
+        """Change settings of topics and brokers; answers in the order asked."""
+        return configs.incremental_alter_configs(
+            self._metadata.newest, self._cluster_config(), wanted, validate_only=validate_only
+        )
+
+    def allocate_producer_ids(
+        self, *, broker_id: int, broker_epoch: int
+    ) -> ControllerResult[ProducerIdBlock | KafkaError]:
+        """Hand out the next block of producer ids."""
+        return ids.allocate_producer_ids(
+            self._metadata.newest, broker_id=broker_id, broker_epoch=broker_epoch
+        )
+
+    # ------------------------------------------------------------------------------- brokers
+
+    def register_broker(
+        self, wanted: Registration, now_ms: int, *, replaces_dead_incarnation: bool = False
+    ) -> ControllerResult[int | KafkaError]:
+        """Register a broker; the answer is its epoch. See `Brokers.register`."""
+        return self._brokers.register(
+            self._metadata.newest,
+            self._metadata.next_offset,
+            wanted,
+            now_ms,
+            replaces_dead_incarnation=replaces_dead_incarnation,
+        )
+
+    def register_controller(self, controller: ControllerImage) -> ControllerResult[None]:
+        """Write down where this controller listens."""
+        return self._brokers.register_controller(self._metadata.newest, controller)
+
+    def unregister_broker(self, broker_id: int) -> ControllerResult[KafkaError | None]:
+        """Forget a broker."""
+        return self._brokers.unregister(self._metadata.newest, broker_id)
+
+    def heartbeat(
+        self, beat: Heartbeat, now_ms: int
+    ) -> ControllerResult[HeartbeatAnswer | KafkaError]:
+        """Hear from a broker; the answer says what it is to do."""
+        return self._brokers.heartbeat(
+            self._metadata.newest, self._metadata.next_offset, beat, now_ms
+        )
+
+    def fence_stale(self, now_ms: int) -> ControllerResult[int | None]:
+        """Fence one broker that was silent for longer than its session; the answer is its id or None."""
+        return self._brokers.fence_stale(self._metadata.newest, now_ms)
+
+    def _cluster_config(self) -> BrokerConfig:
+        """The broker's settings with what was altered for all brokers at run time."""
+        changed = self._metadata.newest.config(ResourceType.BROKER, "")
+        return broker_config(self._config, changed) if changed else self._config

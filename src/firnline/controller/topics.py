@@ -1,0 +1,307 @@
+"""Topics come, grow and go. PURE: decisions on the newest image, as records and answers per topic.
+
+Error codes and their order are those of Apache Kafka 4.3.1, asked with its own clients; where it loses
+its head (far too many partitions for an existing topic: UNKNOWN_SERVER_ERROR and a new controller) the
+answer is POLICY_VIOLATION. Source: KIP-4, KIP-195, KIP-516, KIP-525; reliability d 46-50.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import ZERO_UUID, Uuid
+from firnline.base.ports import Rng
+from firnline.config.broker import BrokerConfig
+from firnline.config.layers import check_topic
+from firnline.controller.placement import Assignment, manual_problem, place
+from firnline.controller.topic_names import collision_key, creation_problem, has_collision_chars
+from firnline.metadata import records as r
+from firnline.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
+from firnline.metadata.result import ControllerResult
+from firnline.metadata.snapshot_records import partition_record
+from firnline.protocol.schema import Message
+
+PARTITIONS_PER_REQUEST_MAX = 10_000
+RECORDS_PER_REQUEST_MAX = 10_000
+BY_DEFAULT = -1
+_UNASSIGNED: Uuid = ZERO_UUID
+_MIGRATING: Uuid = bytes(15) + b"\x02"
+
+
+class NewTopic(NamedTuple):
+    """A topic somebody asks for. -1 for the broker's default; `assignments` excludes both counts."""
+
+    name: str
+    num_partitions: int = BY_DEFAULT
+    replication_factor: int = BY_DEFAULT
+    assignments: Mapping[int, Sequence[int]] = {}
+    configs: Mapping[str, str | None] = {}
+
+
+class CreatedTopic(NamedTuple):
+    """What was made, or would be, by `validate_only`."""
+
+    name: str
+    topic_id: Uuid
+    num_partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+class NewPartitions(NamedTuple):
+    """A topic is to have `total` partitions; `assignments` of the new ones, or None to have them placed."""
+
+    name: str
+    total: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+TopicRef = str | Uuid
+
+
+def create_topics(
+    image: ClusterImage,
+    config: BrokerConfig,
+    rng: Rng,
+    wanted: Sequence[NewTopic],
+    *,
+    validate_only: bool,
+) -> ControllerResult[list[CreatedTopic | KafkaError]]:
+    """Decide on topics, each on its own; the answers are in the order of `wanted`."""
+    total = sum(_partitions_asked(topic, config) for topic in wanted)
+    if total > PARTITIONS_PER_REQUEST_MAX:
+        return _refuse_all(len(wanted), "more than 10,000 partitions in one request")
+    repeated = _repeated([topic.name for topic in wanted])
+    taken = {
+        collision_key(name): name
+        for name in sorted(image.topics_by_name)
+        if has_collision_chars(name)
+    }
+    records: list[Message] = []
+    answers: list[CreatedTopic | KafkaError] = []
+    for topic in wanted:
+        answer: CreatedTopic | KafkaError | None
+        if topic.name in repeated:
+            answer = KafkaError(Code.INVALID_REQUEST, "the request names this topic twice")
+        else:
+            answer = _name_conflict(image, taken, topic.name)
+        if answer is None:
+            answer = _create(image, config, rng, topic, records)
+            if not isinstance(answer, KafkaError):
+                taken.setdefault(collision_key(topic.name), topic.name)
+        answers.append(answer)
+    if len(records) > RECORDS_PER_REQUEST_MAX:
+        return _refuse_all(len(wanted), "more than 10,000 changes in one request")
+    return ControllerResult([] if validate_only else records, answers)
+
+
+def _refuse_all(count: int, why: str) -> ControllerResult[list[CreatedTopic | KafkaError]]:
+    return ControllerResult([], [KafkaError(Code.POLICY_VIOLATION, why)] * count)
+
+
+def _repeated(names: Sequence[object]) -> frozenset[object]:
+    return frozenset(name for place, name in enumerate(names) if name in names[:place])
+
+
+def _partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return (
+        config.num_partitions
+        if topic.num_partitions == BY_DEFAULT
+        else max(topic.num_partitions, 0)
+    )
+
+
+def _name_conflict(image: ClusterImage, taken: Mapping[str, str], name: str) -> KafkaError | None:
+    problem = creation_problem(name)
+    if problem is not None:
+        return problem
+    if name in image.topics_by_name:
+        return KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+    other = taken.get(collision_key(name)) if has_collision_chars(name) else None
+    if other is not None and other != name:
+        why = f"topic {name!r} would have the metric names of the existing topic {other!r}"
+        return KafkaError(Code.INVALID_TOPIC_EXCEPTION, why)
+    return None
+
+
+def _create(
+    image: ClusterImage, config: BrokerConfig, rng: Rng, topic: NewTopic, records: list[Message]
+) -> CreatedTopic | KafkaError:
+    """Append the records of one topic, or return why not, having appended nothing."""
+    nulls = sorted(name for name, value in topic.configs.items() if value is None)
+    if nulls:
+        return KafkaError(Code.INVALID_CONFIG, f"no value is given for {', '.join(nulls)}")
+    overrides = {name: value for name, value in topic.configs.items() if value is not None}
+    problem = check_topic(config, overrides)
+    if problem is not None:
+        return problem
+    topic_id = rng.uuid()
+    replicas = (
+        _manual(image, topic) if topic.assignments else _automatic(image, config, topic, topic_id)
+    )
+    if isinstance(replicas, KafkaError):
+        return replicas
+    records.append(r.TopicRecord(name=topic.name, topic_id=topic_id))
+    records += [
+        r.ConfigRecord(
+            resource_type=ResourceType.TOPIC,
+            resource_name=topic.name,
+            name=key,
+            value=overrides[key],
+        )
+        for key in sorted(overrides)
+    ]
+    records += _partition_records(image, topic_id, 0, replicas)
+    return CreatedTopic(topic.name, topic_id, len(replicas), len(replicas[0]), overrides)
+
+
+def _manual(image: ClusterImage, topic: NewTopic) -> list[Assignment] | KafkaError:
+    if topic.num_partitions != BY_DEFAULT or topic.replication_factor != BY_DEFAULT:
+        why = "an assignment is given, so the counts of partitions and replicas must be -1"
+        return KafkaError(Code.INVALID_REQUEST, why)
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        why = "the partitions of an assignment are not numbered 0, 1, 2 and so on"
+        return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why)
+    replicas = [tuple(topic.assignments[number]) for number in range(len(topic.assignments))]
+    return manual_problem(image.brokers, replicas, None) or replicas
+
+
+def _automatic(
+    image: ClusterImage, config: BrokerConfig, topic: NewTopic, topic_id: Uuid
+) -> list[Assignment] | KafkaError:
+    count, factor = topic.num_partitions, topic.replication_factor
+    if factor == 0 or factor < BY_DEFAULT:
+        why = "the replication factor must be above 0, or -1 for the default"
+        return KafkaError(Code.INVALID_REPLICATION_FACTOR, why)
+    if count == 0 or count < BY_DEFAULT:
+        why = "the number of partitions must be above 0, or -1 for the default"
+        return KafkaError(Code.INVALID_PARTITIONS, why)
+    return place(
+        image.brokers,
+        topic_id=topic_id,
+        first_partition=0,
+        count=config.num_partitions if count == BY_DEFAULT else count,
+        replication_factor=config.default_replication_factor if factor == BY_DEFAULT else factor,
+    )
+
+
+def _partition_records(
+    image: ClusterImage, topic_id: Uuid, first: int, assignments: Sequence[Assignment]
+) -> list[Message]:
+    brokers = image.brokers
+    made: list[Message] = []
+    for number, replicas in enumerate(assignments, first):
+        isr = tuple(node_id for node_id in replicas if brokers[node_id].is_active)
+        partition = PartitionImage(
+            replicas=replicas,
+            directories=tuple(_directory(brokers[node_id]) for node_id in replicas),
+            isr=isr,
+            leader=isr[0],
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+        made.append(partition_record(topic_id, number, partition, image.metadata_version))
+    return made
+
+
+def _directory(broker: BrokerImage) -> Uuid:
+    """Where a broker will put a new replica, as far as its registration tells. KIP-858."""
+    if not broker.log_dirs:
+        return _MIGRATING
+    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else _UNASSIGNED
+
+
+def delete_topics(
+    image: ClusterImage, wanted: Sequence[TopicRef], *, is_enabled: bool
+) -> ControllerResult[list[tuple[str, Uuid] | KafkaError]]:
+    """Decide on deletions by name (str) or by id (bytes); an answer is (name, id), in the order asked."""
+    repeated = _repeated(wanted)
+    records: list[Message] = []
+    answers: list[tuple[str, Uuid] | KafkaError] = []
+    deleted: dict[Uuid, None] = {}
+    for ref in wanted:
+        topic = _find(image, ref)
+        if not is_enabled:
+            answers.append(KafkaError(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable is false"))
+        elif ref in repeated:
+            answers.append(KafkaError(Code.INVALID_REQUEST, "the request names this topic twice"))
+        elif topic is None:
+            is_name = isinstance(ref, str)
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION if is_name else Code.UNKNOWN_TOPIC_ID
+            answers.append(KafkaError(code, "there is no such topic"))
+        elif topic.topic_id in deleted:
+            why = "the request names this topic by name and by id"
+            answers.append(KafkaError(Code.INVALID_REQUEST, why))
+        else:
+            deleted[topic.topic_id] = None
+            records.append(r.RemoveTopicRecord(topic_id=topic.topic_id))
+            answers.append((topic.name, topic.topic_id))
+    return ControllerResult(records, answers)
+
+
+def _find(image: ClusterImage, ref: TopicRef) -> TopicImage | None:
+    if isinstance(ref, str):
+        return image.topics_by_name.get(ref)
+    return image.topics_by_id.get(ref)
+
+
+def create_partitions(
+    image: ClusterImage, wanted: Sequence[NewPartitions], *, validate_only: bool
+) -> ControllerResult[list[KafkaError | None]]:
+    """Decide on more partitions; an answer is None for done, in the order asked."""
+    repeated = _repeated([growth.name for growth in wanted])
+    records: list[Message] = []
+    answers: list[KafkaError | None] = []
+    for growth in wanted:
+        if growth.name in repeated:
+            why = "the request names this topic twice"
+            answers.append(KafkaError(Code.INVALID_REQUEST, why))
+            continue
+        made = _grow(image, growth, PARTITIONS_PER_REQUEST_MAX - len(records))
+        if isinstance(made, KafkaError):
+            answers.append(made)
+        else:
+            records += made
+            answers.append(None)
+    return ControllerResult([] if validate_only else records, answers)
+
+
+def _grow(image: ClusterImage, growth: NewPartitions, left: int) -> list[Message] | KafkaError:
+    topic = image.topics_by_name.get(growth.name)
+    if topic is None:
+        return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+    present = len(topic.partitions)
+    more = growth.total - present
+    if more == 0:
+        return KafkaError(Code.INVALID_PARTITIONS, f"the topic has {present} partitions already")
+    if more < 0:
+        why = f"the topic has {present} partitions, and {growth.total} would not be more"
+        return KafkaError(Code.INVALID_PARTITIONS, why)
+    if growth.assignments is not None and len(growth.assignments) != more:
+        why = f"{more} partitions are new, but {len(growth.assignments)} assignments are given"
+        return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why)
+    if more > left:
+        return KafkaError(Code.POLICY_VIOLATION, "more than 10,000 new partitions in one request")
+    factor = len(topic.partitions[0].replicas)
+    if growth.assignments is not None:
+        replicas = [tuple(ids) for ids in growth.assignments]
+        problem = manual_problem(image.brokers, replicas, factor)
+        return problem or _partition_records(image, topic.topic_id, present, replicas)
+    placed = place(
+        image.brokers,
+        topic_id=topic.topic_id,
+        first_partition=present,
+        count=more,
+        replication_factor=factor,
+    )
+    if isinstance(placed, KafkaError):
+        return placed
+    return _partition_records(image, topic.topic_id, present, placed)

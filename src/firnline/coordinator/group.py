@@ -1,0 +1,650 @@
+"""One classic group: members join, sync, heartbeat and leave; generations follow each other. PURE.
+
+The broker picks the protocol and the leader and carries bytes between members; the leader assigns.
+What survives a crash is one record per completed generation, written before its members hear of their
+assignment. Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814 as 4.3.1 runs them; spec C15, rel-C6.
+"""
+
+from collections.abc import Callable, Mapping
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.errors import Code
+from firnline.base.units import INT32_MAX
+from firnline.coordinator.group_state import (
+    COMMIT_ANSWER,
+    HEARTBEAT_ANSWER,
+    Cause,
+    GroupState,
+    may_rebalance,
+    next_state,
+)
+from firnline.coordinator.membership import (
+    UNKNOWN_MEMBER,
+    DescribedGroup,
+    DescribedMember,
+    Identity,
+    JoinAnswer,
+    JoinRequest,
+    JoinResult,
+    Left,
+    Member,
+    SyncAnswer,
+    SyncRequest,
+    SyncResult,
+    Tally,
+)
+from firnline.coordinator.policy import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupPolicy
+from firnline.coordinator.roster import Roster
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
+
+# Writes the group with these assignments; calls back with NONE once committed, or why it is not.
+Written = Callable[[Code, int], Effects]
+Persist = Callable[["Group", Mapping[str, bytes], Written, int], Effects]
+
+
+class Group:
+    """Members, generation and state of one group id.
+
+    Invariants (those of the members are the roster's):
+      I3  a member waits for a join only while joining, or while its replacement is written.
+      I4  a member waits for a sync only in CompletingRebalance.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        policy: GroupPolicy,
+        tally: Tally,
+        new_id: Callable[[], str],
+        persist: Persist,
+        on_unused: Callable[["Group", int], Effects],
+    ) -> None:
+        self.group_id = group_id
+        self.state = EMPTY
+        self.state_since_ms = -1
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.roster = Roster(tally)
+        self.unsynced: dict[str, None] = {}  # members of this generation that have not synced
+        self._is_first_rebalance = False
+        self._came_in_delay = False
+        self._generation_in_writing = -1
+        self._policy = policy
+        self._new_id = new_id
+        self._persist = persist
+        self._on_unused = on_unused
+
+    # ------------------------------------------------------------------------------------- asked
+
+    def join(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
+        """Let a member in, or tell it why not; the answer may wait for the others."""
+        member_id = request.member_id
+        if self.state is DEAD:
+            return [answer(JoinResult(code=Code.COORDINATOR_NOT_AVAILABLE, member_id=member_id))]
+        if not self._has_room_for(member_id):
+            gone = self._remove(member_id, Code.GROUP_MAX_SIZE_REACHED)
+            settled = self._end_join_phase_if_all_joined(now_ms)
+            return [*gone, answer(JoinResult(code=Code.GROUP_MAX_SIZE_REACHED)), *settled]
+        if not self._can_work_with(request):
+            code = Code.INCONSISTENT_GROUP_PROTOCOL
+            return [answer(JoinResult(code=code, member_id=member_id))]
+        if member_id == UNKNOWN_MEMBER:
+            return self._join_newcomer(request, answer, now_ms)
+        if member_id in self.roster.pending and request.instance_id is None:
+            return self._add(member_id, request, answer, now_ms)
+        return self._rejoin(request, answer, now_ms)
+
+    def sync(self, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> Effects:
+        """Take the leader's assignment, or a follower's wish for its part of it."""
+        refusal = self._sync_refusal(request)
+        if refusal is not Code.NONE:
+            return [answer(SyncResult(code=refusal))]
+        member = self.roster.members[request.member_id]
+        effects = self._mark_synced(member)
+        if self.state is STABLE:
+            return [
+                *effects,
+                answer(self._synced(member)),
+                self._expect_heartbeat(member, now_ms),
+            ]
+        effects += _answer_sync(member, SyncResult(code=Code.REBALANCE_IN_PROGRESS))
+        member.sync_answer = answer
+        # A leader that asks again while its assignment is being written changes nothing.
+        if member.member_id != self.roster.leader or self._generation_in_writing == self.generation:
+            return effects
+        generation = self._generation_in_writing = self.generation
+        parts = {m: request.assignments.get(m, b"") for m in self.roster.members}
+        return effects + self._persist(
+            self, parts, lambda code, now: self._on_assigned(generation, parts, code, now), now_ms
+        )
+
+    def heartbeat(
+        self, member_id: str, *, instance_id: str | None, generation_id: int, now_ms: int
+    ) -> tuple[Code, Effects]:
+        """Return what the member is to hear; its session begins anew if it is one."""
+        if self.state is DEAD:
+            return Code.COORDINATOR_NOT_AVAILABLE, []
+        refusal = self.roster.stranger(member_id, instance_id)
+        if refusal is Code.NONE and generation_id != self.generation:
+            refusal = Code.ILLEGAL_GENERATION
+        if refusal is not Code.NONE:
+            return refusal, []
+        answer = HEARTBEAT_ANSWER[self.state]
+        if answer is Code.UNKNOWN_MEMBER_ID:
+            return answer, []
+        return answer, [self._expect_heartbeat(self.roster.members[member_id], now_ms)]
+
+    def leave(self, leavers: list[Identity], now_ms: int) -> tuple[list[Left], Effects]:
+        """Take members out; one rebalance follows for all of them."""
+        left: list[Left] = []
+        effects: Effects = []
+        before = len(self.roster.members)
+        for who in leavers:
+            member_id = who.member_id
+            if member_id == UNKNOWN_MEMBER and who.instance_id is not None:
+                # By instance id alone: an administrator removes a static member (KIP-345).
+                member_id = self.roster.instances.get(who.instance_id, UNKNOWN_MEMBER)
+            code = Code.NONE
+            if self.state is DEAD:
+                code = Code.COORDINATOR_NOT_AVAILABLE
+            elif member_id not in self.roster.pending:
+                code = self.roster.stranger(member_id, who.instance_id)
+            left.append(Left(who, code))
+            if code is Code.NONE:
+                effects += self._remove(member_id, Code.UNKNOWN_MEMBER_ID)
+        return left, effects + self._after_removal(before, now_ms)
+
+    def commit_refusal(
+        self, member_id: str, *, instance_id: str | None, generation_id: int
+    ) -> Code:
+        """Return why these commits are refused, or NONE. -1 and no member: a simple consumer (C15)."""
+        if self.state is DEAD:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state is EMPTY:
+            return Code.NONE
+        if generation_id < 0 and not member_id and instance_id is None:
+            return Code.UNKNOWN_MEMBER_ID  # only members commit while there are members
+        refusal = self.roster.stranger(member_id, instance_id)
+        if refusal is Code.NONE and generation_id != self.generation:
+            refusal = Code.ILLEGAL_GENERATION
+        return COMMIT_ANSWER[self.state] if refusal is Code.NONE else refusal
+
+    def touch(self, member_id: str, now_ms: int) -> Effects:
+        """Begin the member's session anew: a commit counts as a heartbeat."""
+        member = self.roster.members.get(member_id)
+        if member is None or self.state not in (STABLE, PREPARING):
+            return []
+        return [self._expect_heartbeat(member, now_ms)]
+
+    def describe(self) -> DescribedGroup:
+        """Return the group for DescribeGroups; subscriptions and assignments only when Stable."""
+        stable = self.state is STABLE
+        members = tuple(
+            DescribedMember(
+                m.member_id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                m.metadata_for(self.protocol_name) if stable else b"",
+                m.assignment if stable else b"",
+            )
+            for m in self.roster.members.values()
+        )
+        return DescribedGroup(
+            code=Code.NONE,
+            group_id=self.group_id,
+            state=self.state.value,
+            protocol_type=self.protocol_type or "",
+            protocol_data=(self.protocol_name or "") if stable else "",
+            members=members,
+        )
+
+    @property
+    def is_deserted(self) -> bool:
+        """Nobody is in, nobody was told to come."""
+        return self.state is EMPTY and not self.roster.pending
+
+    @property
+    def is_simple(self) -> bool:
+        """It exists for its offsets alone: no member ever came."""
+        return self.is_deserted and self.protocol_type is None
+
+    def topics_in_use(self) -> frozenset[str] | None:
+        """Topics the members of a consumer group subscribe to; None when that is not known."""
+        if self.protocol_type != "consumer":
+            return None
+        return self.roster.topics(self.protocol_name)
+
+    # ------------------------------------------------------------------------ begin and end of life
+
+    def restore(
+        self,
+        *,
+        generation: int,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        leader: str | None,
+        state_since_ms: int,
+        members: list[Member],
+    ) -> None:
+        """Become what a record says: Stable with those members, or Empty without."""
+        self.generation = generation
+        self.protocol_type = protocol_type
+        self.protocol_name = protocol_name
+        self.state_since_ms = state_since_ms
+        self.roster.fill(members, leader)
+        self.state = STABLE if members else EMPTY
+
+    def start(self, now_ms: int) -> Effects:
+        """Begin the sessions of the members that were loaded."""
+        effects: Effects = [self._expect_heartbeat(m, now_ms) for m in self.roster.members.values()]
+        if len(self.roster.members) > self._policy.max_size:
+            effects += self._rebalance(now_ms)
+        return effects
+
+    def close(self, code: Code, now_ms: int) -> Effects:
+        """End: whoever waits hears `code`, and no timer fires any more."""
+        effects: Effects = [CancelTimer(key=self._key("join")), CancelTimer(key=self._key("sync"))]
+        for member_id in [*self.roster.members, *self.roster.pending]:
+            effects += self._remove(member_id, code)
+        self._enter(Cause.REMOVED, now_ms)
+        return effects
+
+    # ------------------------------------------------------------------------------ join, by case
+
+    def _has_room_for(self, member_id: str) -> bool:
+        """Whether one more, or this one again, stays within group.max.size.
+
+        While joining, those who have joined count: a group that is too large loses its last.
+        """
+        size = self._policy.max_size
+        if self.state is EMPTY:
+            return True
+        if self.state is PREPARING:
+            member = self.roster.members.get(member_id)
+            has_joined = member is not None and member.join_answer is not None
+            return has_joined or self.roster.joined_count < size
+        return member_id in self.roster.members or len(self.roster.members) < size
+
+    def _can_work_with(self, request: JoinRequest) -> bool:
+        if self.state is EMPTY:
+            return bool(request.protocol_type and request.protocols)
+        same_type = request.protocol_type == self.protocol_type
+        return same_type and self.roster.shares_a_protocol(request.protocols)
+
+    def _join_newcomer(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
+        stem = request.client_id if request.instance_id is None else request.instance_id
+        member_id = f"{stem}-{self._new_id()}"
+        if request.instance_id is not None:
+            if request.instance_id in self.roster.instances:
+                return self._replace_static(member_id, request, answer, now_ms)
+            return self._add(member_id, request, answer, now_ms)
+        if not request.needs_known_member_id:
+            return self._add(member_id, request, answer, now_ms)
+        # KIP-394: come back with the id, so that a join whose answer is lost leaves no ghost.
+        self.roster.expect(member_id)
+        return [
+            SetTimer(
+                key=self._key("member", member_id),
+                at_ms=now_ms + request.session_timeout_ms,
+                then=lambda now: self._on_session_end(member_id, now),
+            ),
+            answer(JoinResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id)),
+        ]
+
+    def _add(
+        self, member_id: str, request: JoinRequest, answer: JoinAnswer, now_ms: int
+    ) -> Effects:
+        member = Member(
+            member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=request.protocols,
+        )
+        member.is_new = True
+        member.join_answer = answer
+        if not self.roster.members:
+            self.protocol_type = request.protocol_type
+        if self.state is PREPARING and self._is_first_rebalance:
+            self._came_in_delay = True
+        self.roster.add(member)
+        # It cannot heartbeat before it has its id, and nobody sees its connection go.
+        session = self._expect_heartbeat(member, now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        return [session, *self._rebalance_or_settle(now_ms)]
+
+    def _rejoin(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
+        member_id = request.member_id
+        refusal = self.roster.stranger(member_id, request.instance_id)
+        if refusal is Code.NONE and self.state is EMPTY:
+            refusal = Code.UNKNOWN_MEMBER_ID
+        if refusal is not Code.NONE:
+            return [answer(JoinResult(code=refusal, member_id=member_id))]
+        member = self.roster.members[member_id]
+        is_leader = member_id == self.roster.leader
+        if member.protocols == request.protocols and (
+            self.state is COMPLETING or (self.state is STABLE and not is_leader)
+        ):
+            # It lost our answer, or nothing changed for it: the running generation, once more.
+            # A leader that joins a stable group wants a rebalance, whatever its subscription.
+            return [answer(self._joined(member))]
+        effects = self._update(member, request, answer)
+        return effects + self._rebalance_or_settle(now_ms)
+
+    def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> Effects:
+        # One member, one waiting join: the older request's connection is told to try again.
+        effects = _answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
+        member.protocols = request.protocols
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.join_answer = answer
+        return effects
+
+    def _replace_static(
+        self, member_id: str, request: JoinRequest, answer: JoinAnswer, now_ms: int
+    ) -> Effects:
+        """A static member came back without its id: it takes its own place, the old id is fenced."""
+        assert request.instance_id is not None
+        old_id = self.roster.instances[request.instance_id]
+        old, old_leader = self.roster.members[old_id], self.roster.leader
+        effects = self._fence(old)
+        new = Member(
+            member_id,
+            instance_id=request.instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=request.protocols,
+            assignment=old.assignment,
+        )
+        new.join_answer = answer
+        self.roster.replace(old_id, new)
+        if old_id in self.unsynced:
+            self.unsynced[member_id] = self.unsynced.pop(old_id)
+        effects.append(self._expect_heartbeat(new, now_ms))
+        if self.state is STABLE and self.protocol_name == self.roster.choose_protocol():
+            skips = request.may_skip_assignment
+            shown_leader = self.roster.leader if skips else old_leader
+            generation = self.generation
+            return effects + self._persist(
+                self,
+                {m.member_id: m.assignment for m in self.roster.members.values()},
+                lambda code, now: self._on_replaced(
+                    new, generation, shown_leader, skips, code, now
+                ),
+                now_ms,
+            )
+        # The leader may already hold the old id in its plan: only a new generation is safe.
+        return effects + self._rebalance_or_settle(now_ms)
+
+    def _on_replaced(
+        self,
+        member: Member,
+        generation: int,
+        shown_leader: str | None,
+        skips: bool,
+        code: Code,
+        now_ms: int,
+    ) -> Effects:
+        if member.join_answer is None or self.state is not STABLE or self.generation != generation:
+            return []  # a rebalance has begun and answers the join, or has
+        session = self._expect_heartbeat(member, now_ms)
+        if code is not Code.NONE:
+            return [session, *_answer_join(member, JoinResult(code=code))]
+        is_leader = member.member_id == self.roster.leader
+        result = JoinResult(
+            code=Code.NONE,
+            member_id=member.member_id,
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=shown_leader or UNKNOWN_MEMBER,
+            skip_assignment=skips and is_leader,
+            members=self.roster.seen_by_leader(self.protocol_name) if skips and is_leader else (),
+        )
+        return [session, *_answer_join(member, result)]
+
+    def _fence(self, old: Member) -> Effects:
+        """Take the old incarnation of a static member out; whatever it waits for is fenced."""
+        code = Code.FENCED_INSTANCE_ID
+        return [
+            CancelTimer(key=self._key("member", old.member_id)),
+            *_answer_join(old, JoinResult(code=code, member_id=old.member_id)),
+            *_answer_sync(old, SyncResult(code=code)),
+        ]
+
+    # ------------------------------------------------------------------------------- rebalancing
+
+    def _rebalance_or_settle(self, now_ms: int) -> Effects:
+        if may_rebalance(self.state):
+            return self._rebalance(now_ms)
+        return self._end_join_phase_if_all_joined(now_ms)
+
+    def _rebalance(self, now_ms: int) -> Effects:
+        """Begin a join phase: members that wait for an assignment must join again."""
+        effects: Effects = [CancelTimer(key=self._key("sync"))]
+        if self.state is COMPLETING:
+            effects += self._answer_all_syncs(Code.REBALANCE_IN_PROGRESS, now_ms)
+        self._is_first_rebalance = self.state is EMPTY
+        self._enter(Cause.MEMBERS_CHANGED, now_ms)
+        if self._is_first_rebalance:
+            # KIP-134: the first of many members waits a little for the others.
+            delay = self._policy.initial_rebalance_delay_ms
+            left = max(self.roster.rebalance_timeout_ms - delay, 0)
+            return [*effects, self._delay_first_join(delay, left, now_ms)]
+        if self.roster.all_joined:
+            return effects + self._end_join_phase(now_ms)
+        return [*effects, self._await_joins(now_ms)]
+
+    def _delay_first_join(self, delay_ms: int, left_ms: int, now_ms: int) -> SetTimer:
+        self._came_in_delay = False
+        return SetTimer(
+            key=self._key("join"),
+            at_ms=now_ms + delay_ms,
+            then=lambda now: self._on_first_delay_end(delay_ms, left_ms, now),
+        )
+
+    def _on_first_delay_end(self, delay_ms: int, left_ms: int, now_ms: int) -> Effects:
+        if self.state is not PREPARING:
+            return []
+        if self._came_in_delay and left_ms:
+            longer = min(self._policy.initial_rebalance_delay_ms, left_ms)
+            return [self._delay_first_join(longer, max(left_ms - delay_ms, 0), now_ms)]
+        return self._end_join_phase(now_ms)
+
+    def _await_joins(self, now_ms: int) -> SetTimer:
+        return SetTimer(
+            key=self._key("join"),
+            at_ms=now_ms + self.roster.rebalance_timeout_ms,
+            then=self._on_join_timeout,
+        )
+
+    def _on_join_timeout(self, now_ms: int) -> Effects:
+        return self._end_join_phase(now_ms) if self.state is PREPARING else []
+
+    def _end_join_phase_if_all_joined(self, now_ms: int) -> Effects:
+        # The first rebalance of a group always lasts its delay.
+        if self.state is PREPARING and not self._is_first_rebalance and self.roster.all_joined:
+            return self._end_join_phase(now_ms)
+        return []
+
+    def _end_join_phase(self, now_ms: int) -> Effects:
+        """Drop who did not come, count the generation up, and tell everybody who leads."""
+        effects: Effects = [CancelTimer(key=self._key("join"))]
+        for member in list(self.roster.members.values()):
+            if member.join_answer is None and member.instance_id is None:
+                effects += self._remove(member.member_id, Code.UNKNOWN_MEMBER_ID)
+        if self.roster.members and not self.roster.elect_leader_that_joined():
+            # Only static members are left and none is here: their sessions decide.
+            return [*effects, self._await_joins(now_ms)]
+        self.generation = self.generation % INT32_MAX + 1
+        self.unsynced.clear()
+        if not self.roster.members:
+            self.protocol_name = None
+            self._enter(Cause.DESERTED, now_ms)
+            return effects + self._persist(self, {}, lambda code, now: [], now_ms)
+        members = list(self.roster.members.values())
+        self.protocol_name = self.roster.choose_protocol()
+        self._enter(Cause.ALL_JOINED, now_ms)
+        for member in members:
+            effects += _answer_join(member, self._joined(member))
+            effects.append(self._expect_heartbeat(member, now_ms))
+            member.is_new = False
+            self.unsynced[member.member_id] = None
+        generation = self.generation
+        effects.append(
+            SetTimer(
+                key=self._key("sync"),
+                at_ms=now_ms + self.roster.rebalance_timeout_ms,
+                then=lambda now: self._on_sync_timeout(generation, now),
+            )
+        )
+        return effects
+
+    # -------------------------------------------------------------------------------- assignment
+
+    def _sync_refusal(self, request: SyncRequest) -> Code:
+        if self.state is DEAD:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        refusal = self.roster.stranger(request.member_id, request.instance_id)
+        if refusal is not Code.NONE:
+            return refusal
+        if request.generation_id != self.generation:
+            return Code.ILLEGAL_GENERATION
+        for said, known in (
+            (request.protocol_type, self.protocol_type),
+            (request.protocol_name, self.protocol_name),
+        ):
+            if said is not None and said != known:
+                return Code.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is PREPARING:
+            return Code.REBALANCE_IN_PROGRESS
+        return Code.UNKNOWN_MEMBER_ID if self.state is EMPTY else Code.NONE
+
+    def _mark_synced(self, member: Member) -> Effects:
+        self.unsynced.pop(member.member_id, None)
+        return [] if self.unsynced else [CancelTimer(key=self._key("sync"))]
+
+    def _on_assigned(
+        self, generation: int, parts: Mapping[str, bytes], code: Code, now_ms: int
+    ) -> Effects:
+        """The assignment is committed, or cannot be."""
+        if self._generation_in_writing == generation:
+            self._generation_in_writing = -1
+        if self.state is not COMPLETING or self.generation != generation:
+            return []  # a rebalance has begun meanwhile, and its answers are out
+        if code is not Code.NONE:
+            return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
+        for member_id, member in self.roster.members.items():
+            member.assignment = parts[member_id]
+        self._enter(Cause.ASSIGNED, now_ms)
+        return self._answer_all_syncs(Code.NONE, now_ms)
+
+    def _answer_all_syncs(self, code: Code, now_ms: int) -> Effects:
+        effects: Effects = []
+        for member in self.roster.members.values():
+            if member.sync_answer is not None:
+                refused = code is not Code.NONE
+                result = SyncResult(code=code) if refused else self._synced(member)
+                effects += _answer_sync(member, result)
+                effects.append(self._expect_heartbeat(member, now_ms))
+        return effects
+
+    def _on_sync_timeout(self, generation: int, now_ms: int) -> Effects:
+        """Members that joined and never synced are out."""
+        is_over = generation != self.generation or not self.unsynced
+        if is_over or self.state not in (COMPLETING, STABLE):
+            return []
+        effects: Effects = []
+        before = len(self.roster.members)
+        for member_id in list(self.unsynced):
+            effects += self._remove(member_id, Code.UNKNOWN_MEMBER_ID)
+        return effects + self._after_removal(before, now_ms)
+
+    # ------------------------------------------------------------------------ sessions and removal
+
+    def _expect_heartbeat(
+        self, member: Member, now_ms: int, timeout_ms: int | None = None
+    ) -> SetTimer:
+        member_id = member.member_id
+        return SetTimer(
+            key=self._key("member", member_id),
+            at_ms=now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms),
+            then=lambda now: self._on_session_end(member_id, now),
+        )
+
+    def _on_session_end(self, member_id: str, now_ms: int) -> Effects:
+        member = self.roster.members.get(member_id)
+        # A member that waits for us cannot heartbeat; a new one is given up even so.
+        if member is not None and member.is_waiting and not member.is_new:
+            return []
+        if member is None and member_id not in self.roster.pending:
+            return []
+        before = len(self.roster.members)
+        effects = self._remove(member_id, Code.UNKNOWN_MEMBER_ID)
+        return effects + self._after_removal(before, now_ms)
+
+    def _after_removal(self, members_before: int, now_ms: int) -> Effects:
+        if self.state in (STABLE, COMPLETING) and len(self.roster.members) < members_before:
+            return self._rebalance(now_ms)
+        if self.is_simple:
+            return self._on_unused(self, now_ms)
+        return self._end_join_phase_if_all_joined(now_ms)
+
+    def _remove(self, member_id: str, code: Code) -> Effects:
+        """Forget a member or a pending id; requests of it that wait hear `code`."""
+        effects: Effects = [CancelTimer(key=self._key("member", member_id))]
+        self.unsynced.pop(member_id, None)
+        member = self.roster.remove(member_id)
+        if member is None:
+            return effects
+        effects += _answer_join(member, JoinResult(code=code))
+        effects += _answer_sync(member, SyncResult(code=code))
+        return effects
+
+    # ----------------------------------------------------------------------------------- answers
+
+    def _joined(self, member: Member) -> JoinResult:
+        is_leader = member.member_id == self.roster.leader
+        return JoinResult(
+            code=Code.NONE,
+            member_id=member.member_id,
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.roster.leader or UNKNOWN_MEMBER,
+            members=self.roster.seen_by_leader(self.protocol_name) if is_leader else (),
+        )
+
+    def _synced(self, member: Member) -> SyncResult:
+        return SyncResult(
+            code=Code.NONE,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            assignment=member.assignment,
+        )
+
+    # ------------------------------------------------------------------------------------ inside
+
+    def _key(self, what: str, member_id: str = "") -> tuple[str, str, str, str]:
+        return ("group", self.group_id, what, member_id)
+
+    def _enter(self, cause: Cause, now_ms: int) -> None:
+        self.state = next_state(self.state, cause)
+        self.state_since_ms = now_ms
+
+
+def _answer_join(member: Member, result: JoinResult) -> Effects:
+    answer, member.join_answer = member.join_answer, None
+    return [] if answer is None else [answer(result)]
+
+
+def _answer_sync(member: Member, result: SyncResult) -> Effects:
+    answer, member.sync_answer = member.sync_answer, None
+    return [] if answer is None else [answer(result)]

@@ -1,0 +1,393 @@
+"""The group coordinator of a node: which shard, whether it is loaded, and every question to it. PURE.
+
+Requests of one group go to the shard of partition `partition_for(group)`. A shard that this node
+leads but has not read yet answers COORDINATOR_LOAD_IN_PROGRESS, one it does not lead NOT_COORDINATOR.
+Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from firnline.base.effects import Effect, Effects, SetTimer
+from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
+from firnline.base.event import event
+from firnline.base.ids import ZERO_UUID, TopicPartition, Uuid
+from firnline.base.ports import Buffer, Rng
+from firnline.coordinator.group_state import GroupState
+from firnline.coordinator.membership import (
+    UNKNOWN_MEMBER,
+    DescribedGroup,
+    Identity,
+    JoinAnswer,
+    JoinRequest,
+    JoinResult,
+    Left,
+    ListedGroup,
+    SyncAnswer,
+    SyncRequest,
+    SyncResult,
+    Tally,
+)
+from firnline.coordinator.offsets import NO_EXPIRY, CommittedOffset
+from firnline.coordinator.policy import GroupPolicy, Settings
+from firnline.coordinator.shard import Shard
+
+GROUP_TYPE = "classic"
+_EXPIRY_TIMER = ("group", "expiry")
+
+
+class NewCommit(NamedTuple):
+    """One offset to commit. The metadata may be None on the wire: that is the empty text."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    topic_id: Uuid = ZERO_UUID
+
+
+@event
+class CommitRequest:
+    """One OffsetCommit. `retention_ms` -1: the broker's setting. Generation -1: no member."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation_id: int
+    commits: Sequence[NewCommit]
+    retention_ms: int = -1
+    knows_group_id_not_found: bool = False  # versions from 9 on
+
+
+class FetchedOffset(NamedTuple):
+    """One partition's answer; `commit` None where there is none."""
+
+    partition: int
+    commit: CommittedOffset | None
+    code: Code
+
+
+class FetchedOffsets(NamedTuple):
+    """One group's answer: by topic, in the order asked, or all there are."""
+
+    code: Code
+    topics: tuple[tuple[str, tuple[FetchedOffset, ...]], ...] = ()
+
+
+def java_hash(text: str) -> int:
+    """Return Java's String.hashCode: over UTF-16 units, as a signed 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2]):
+        value = value * 31 + (high << 8 | low) & 0xFFFFFFFF
+    return value - (value >> 31 << 32)
+
+
+def utf16_length(text: str) -> int:
+    """Return Java's String.length."""
+    return len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
+class GroupCoordinator:
+    """Groups and offsets of this node. Changes answer through `answer`; reads return values."""
+
+    def __init__(self, config: Settings, rng: Rng) -> None:
+        self.policy = GroupPolicy.from_config(config)
+        self._rng = rng
+        self._tally = Tally()
+        self._shards: dict[int, Shard] = {}
+        self._not_ready: dict[int, Code] = {}  # loading, or failed to load
+
+    def partition_for(self, group_id: str) -> int:
+        """Return the partition of `__consumer_offsets` that holds the group."""
+        hashed = java_hash(group_id)
+        # As Kafka: the one number without an absolute value counts as 0.
+        return (0 if hashed == -(2**31) else abs(hashed)) % self.policy.topic_num_partitions
+
+    # -------------------------------------------------------------------------------------- life
+
+    def start(self, now_ms: int) -> Effects:
+        """Begin the periodic expiry of offsets and groups."""
+        return [
+            SetTimer(
+                key=_EXPIRY_TIMER,
+                at_ms=now_ms + self.policy.retention_check_interval_ms,
+                then=self._on_expiry_due,
+            )
+        ]
+
+    def begin_loading(self, partition: int) -> None:
+        """Answer COORDINATOR_LOAD_IN_PROGRESS for this partition until it is loaded."""
+        if partition not in self._shards:
+            self._not_ready[partition] = Code.COORDINATOR_LOAD_IN_PROGRESS
+
+    def load_partition(self, partition: int, batches: Iterable[Buffer], now_ms: int) -> Effects:
+        """Replay a partition this node now leads, whole batches in log order, and serve it.
+
+        Raises StorageError for bytes that are not group records: the partition then answers
+        NOT_COORDINATOR, as nothing of it can be believed.
+        """
+        effects = self.unload_partition(partition, now_ms)
+        shard = Shard(partition, policy=self.policy, tally=self._tally, rng=self._rng)
+        try:
+            for data in batches:
+                shard.load(data)
+        except (KafkaError, ProtocolError) as problem:
+            self._not_ready[partition] = Code.NOT_COORDINATOR
+            raise StorageError(
+                "a partition of group records cannot be loaded",
+                partition=shard.topic_partition,
+                problem=problem,
+            ) from None
+        self._shards[partition] = shard
+        return effects + shard.start(now_ms)
+
+    def unload_partition(self, partition: int, now_ms: int) -> Effects:
+        """Forget a partition that another node leads now; whoever waits hears NOT_COORDINATOR."""
+        self._not_ready.pop(partition, None)
+        shard = self._shards.pop(partition, None)
+        return [] if shard is None else shard.close(Code.NOT_COORDINATOR, now_ms)
+
+    def _on_expiry_due(self, now_ms: int) -> Effects:
+        effects = [e for shard in list(self._shards.values()) for e in shard.expire(now_ms)]
+        return effects + self.start(now_ms)
+
+    def _shard_of(self, group_id: str) -> Shard | Code:
+        partition = self.partition_for(group_id)
+        shard = self._shards.get(partition)
+        return shard or self._not_ready.get(partition, Code.NOT_COORDINATOR)
+
+    # ----------------------------------------------------------------------------------- members
+
+    def join(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
+        """Take a member into its group; the answer may wait for the whole group."""
+        refusal = self._join_refusal(request)
+        shard = self._shard_of(request.group_id)
+        if refusal is Code.NONE and isinstance(shard, Code):
+            refusal = shard
+        if refusal is not Code.NONE or isinstance(shard, Code):
+            return [answer(JoinResult(code=refusal, member_id=request.member_id))]
+        group = shard.groups.get(request.group_id)
+        if group is not None:
+            return group.join(request, answer, now_ms)
+        if request.member_id != UNKNOWN_MEMBER:
+            refused = JoinResult(code=Code.UNKNOWN_MEMBER_ID, member_id=request.member_id)
+            return [answer(refused)]
+        group = shard.group(request.group_id)
+        effects = group.join(request, answer, now_ms)
+        if group.is_simple:  # refused: nothing was begun
+            del shard.groups[request.group_id]
+            return effects
+        return effects + shard.write_group(group, now_ms)
+
+    def _join_refusal(self, request: JoinRequest) -> Code:
+        policy = self.policy
+        if not request.group_id:
+            return Code.INVALID_GROUP_ID
+        low, high = policy.min_session_timeout_ms, policy.max_session_timeout_ms
+        if not low <= request.session_timeout_ms <= high:
+            return Code.INVALID_SESSION_TIMEOUT
+        is_stranger = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
+        if is_stranger and self._tally.pending >= policy.pending_members_max:
+            return Code.COORDINATOR_NOT_AVAILABLE
+        return Code.NONE
+
+    def sync(self, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> Effects:
+        """Take or hand out an assignment."""
+        shard = self._shard_of(request.group_id)
+        if not request.group_id:
+            shard = Code.INVALID_GROUP_ID
+        if isinstance(shard, Code):
+            return [answer(SyncResult(code=shard))]
+        group = shard.groups.get(request.group_id)
+        if group is None:
+            return [answer(SyncResult(code=Code.UNKNOWN_MEMBER_ID))]
+        return group.sync(request, answer, now_ms)
+
+    def heartbeat(
+        self,
+        group_id: str,
+        member_id: str,
+        *,
+        instance_id: str | None,
+        generation_id: int,
+        answer: Callable[[Code], Effect],
+        now_ms: int,
+    ) -> Effects:
+        """Keep a member's session alive, and tell it whether to join again."""
+        shard = self._shard_of(group_id)
+        if not group_id:
+            return [answer(Code.INVALID_GROUP_ID)]
+        if isinstance(shard, Code):
+            # While we load, nobody's session runs: as Kafka, all is well.
+            loading = shard is Code.COORDINATOR_LOAD_IN_PROGRESS
+            return [answer(Code.NONE if loading else shard)]
+        group = shard.groups.get(group_id)
+        if group is None:
+            return [answer(Code.UNKNOWN_MEMBER_ID)]
+        code, effects = group.heartbeat(
+            member_id, instance_id=instance_id, generation_id=generation_id, now_ms=now_ms
+        )
+        return [*effects, answer(code)]
+
+    def leave(
+        self,
+        group_id: str,
+        leavers: list[Identity],
+        answer: Callable[[Code, list[Left]], Effect],
+        now_ms: int,
+    ) -> Effects:
+        """Take members out; `answer` gets the request's code and one result per leaver."""
+        shard = self._shard_of(group_id)
+        if not group_id:
+            shard = Code.INVALID_GROUP_ID
+        if isinstance(shard, Code):
+            return [answer(shard, [])]
+        group = shard.groups.get(group_id)
+        if group is None:
+            strangers = [Left(who, Code.UNKNOWN_MEMBER_ID) for who in leavers]
+            return [answer(Code.NONE, strangers)]
+        left, effects = group.leave(leavers, now_ms)
+        return [answer(Code.NONE, left), *effects]
+
+    # ----------------------------------------------------------------------------------- offsets
+
+    def commit(
+        self, request: CommitRequest, answer: Callable[[list[Code]], Effect], now_ms: int
+    ) -> Effects:
+        """Commit offsets; `answer` gets one code per commit, in order, once all are committed."""
+        count = len(request.commits)
+        shard = self._shard_of(request.group_id)
+        refusal = shard if isinstance(shard, Code) else self._commit_refusal(shard, request)
+        if refusal is not Code.NONE or isinstance(shard, Code):
+            return [answer([refusal] * count)]
+        group = shard.groups.get(request.group_id)
+        effects = [] if group is None else group.touch(request.member_id, now_ms)
+        codes, commits = self._judge(request, now_ms)
+        if not commits:
+            return [*effects, answer(codes)]
+
+        def done(code: Code) -> Effects:
+            return [answer([code if c is Code.NONE else c for c in codes])]
+
+        return effects + shard.commit(request.group_id, commits, done, now_ms)
+
+    def _commit_refusal(self, shard: Shard, request: CommitRequest) -> Code:
+        group = shard.groups.get(request.group_id)
+        if group is not None:
+            return group.commit_refusal(
+                request.member_id,
+                instance_id=request.instance_id,
+                generation_id=request.generation_id,
+            )
+        if request.generation_id < 0:
+            return Code.NONE  # a simple consumer makes its group by committing
+        if request.knows_group_id_not_found:
+            return Code.GROUP_ID_NOT_FOUND
+        return Code.ILLEGAL_GENERATION
+
+    def _judge(
+        self, request: CommitRequest, now_ms: int
+    ) -> tuple[list[Code], dict[TopicPartition, CommittedOffset]]:
+        codes: list[Code] = []
+        commits: dict[TopicPartition, CommittedOffset] = {}
+        expires = NO_EXPIRY if request.retention_ms < 0 else now_ms + request.retention_ms
+        for c in request.commits:
+            if utf16_length(c.metadata) > self.policy.metadata_max_chars:
+                codes.append(Code.OFFSET_METADATA_TOO_LARGE)
+                continue
+            codes.append(Code.NONE)
+            commits[TopicPartition(c.topic, c.partition)] = CommittedOffset(
+                c.offset, c.leader_epoch, c.metadata, now_ms, expires, c.topic_id
+            )
+        return codes, commits
+
+    def fetch(
+        self,
+        group_id: str,
+        wanted: Sequence[tuple[str, Sequence[int]]] | None,
+        *,
+        require_stable: bool,
+    ) -> FetchedOffsets:
+        """Return committed offsets of the partitions wanted; None for all of the group's."""
+        shard = self._shard_of(group_id)
+        if isinstance(shard, Code):
+            return FetchedOffsets(shard)
+        known = shard.offsets.of(group_id)
+        if wanted is None:
+            by_topic: dict[str, list[int]] = {}
+            for tp in sorted(known):
+                by_topic.setdefault(tp.topic, []).append(tp.partition)
+            wanted = list(by_topic.items())
+        topics = []
+        for topic, partitions in wanted:
+            rows = []
+            for partition in partitions:
+                tp = TopicPartition(topic, partition)
+                if require_stable and shard.offsets.is_unstable(group_id, tp):
+                    rows.append(FetchedOffset(partition, None, Code.UNSTABLE_OFFSET_COMMIT))
+                else:
+                    rows.append(FetchedOffset(partition, known.get(tp), Code.NONE))
+            topics.append((topic, tuple(rows)))
+        return FetchedOffsets(Code.NONE, tuple(topics))
+
+    # ------------------------------------------------------------------------------------ groups
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        """Return the group; GROUP_ID_NOT_FOUND and state Dead where there is none (KIP-1043)."""
+        shard = self._shard_of(group_id)
+        if isinstance(shard, Code):
+            return DescribedGroup(code=shard, group_id=group_id, state="")
+        group = shard.groups.get(group_id)
+        if group is None:
+            return DescribedGroup(
+                code=Code.GROUP_ID_NOT_FOUND, group_id=group_id, state=GroupState.DEAD.value
+            )
+        return group.describe()
+
+    def list_groups(
+        self, *, states: Sequence[str] = (), types: Sequence[str] = ()
+    ) -> tuple[Code, list[ListedGroup]]:
+        """Return the groups of this node in those states and of those types, any case; () for all."""
+        if Code.COORDINATOR_LOAD_IN_PROGRESS in self._not_ready.values():
+            return Code.COORDINATOR_LOAD_IN_PROGRESS, []
+        wanted = {state.lower() for state in states}
+        if types and GROUP_TYPE not in {name.lower() for name in types}:
+            return Code.NONE, []
+        return Code.NONE, [
+            ListedGroup(g.group_id, g.protocol_type or "", g.state.value, GROUP_TYPE)
+            for shard in self._shards.values()
+            for g in shard.groups.values()
+            if not wanted or g.state.value.lower() in wanted
+        ]
+
+    def delete_groups(
+        self,
+        group_ids: Sequence[str],
+        answer: Callable[[Sequence[tuple[str, Code]]], Effect],
+        now_ms: int,
+    ) -> Effects:
+        """Delete groups without members; `answer` gets one code per group once all is committed."""
+        results: dict[str, Code | None] = dict.fromkeys(group_ids)
+
+        def settle(group_id: str, code: Code) -> Effects:
+            results[group_id] = code
+            settled = [(g, c) for g, c in results.items() if c is not None]
+            return [answer(settled)] if len(settled) == len(results) else []
+
+        effects: Effects = [] if results else [answer([])]
+        for group_id in list(results):
+            shard = self._shard_of(group_id)
+            if isinstance(shard, Code):
+                effects += settle(group_id, shard)
+            else:
+                effects += shard.delete(group_id, partial(settle, group_id), now_ms)
+        return effects
+
+    def on_topics_deleted(self, topics: Sequence[str], now_ms: int) -> Effects:
+        """Delete the offsets committed for topics that are gone, whatever their groups do."""
+        gone = frozenset(topics)
+        shards = list(self._shards.values())
+        return [e for shard in shards for e in shard.forget_topics(gone, now_ms)]

@@ -1,0 +1,66 @@
+"""The settings that coordinators act on, and the bounds that have no key. PURE."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from firnline.base.units import MINUTE_MS
+
+# A member whose id is not known to it yet cannot heartbeat; it is forgotten after this long. As Kafka.
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
+# Ids handed out for which no member has come yet, over all groups of the node (rel d 55).
+PENDING_MEMBERS_MAX = 50_000
+# Tombstones of one batch, so that it stays far below max.message.bytes.
+TOMBSTONES_BYTES_MAX = 256 * 1024
+
+
+class Settings(Protocol):
+    """The broker's keys that coordinators read; `config.broker.BrokerConfig` has them."""
+
+    @property
+    def group_min_session_timeout_ms(self) -> int: ...
+    @property
+    def group_max_session_timeout_ms(self) -> int: ...
+    @property
+    def group_max_size(self) -> int: ...
+    @property
+    def group_initial_rebalance_delay_ms(self) -> int: ...
+    @property
+    def offset_metadata_max_bytes(self) -> int: ...
+    @property
+    def offsets_retention_minutes(self) -> int: ...
+    @property
+    def offsets_retention_check_interval_ms(self) -> int: ...
+    @property
+    def offsets_topic_num_partitions(self) -> int: ...
+    @property
+    def offsets_topic_compression_codec(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPolicy:
+    """Attribute = Kafka's key without `group.` and `offsets.`; defaults are 4.3.1's."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2_147_483_647
+    initial_rebalance_delay_ms: int = 3_000
+    metadata_max_chars: int = 4_096
+    retention_ms: int = 10_080 * MINUTE_MS
+    retention_check_interval_ms: int = 600_000
+    topic_num_partitions: int = 50
+    topic_compression_codec: int = 0
+    pending_members_max: int = PENDING_MEMBERS_MAX
+
+    @classmethod
+    def from_config(cls, config: Settings) -> "GroupPolicy":
+        return cls(
+            min_session_timeout_ms=config.group_min_session_timeout_ms,
+            max_session_timeout_ms=config.group_max_session_timeout_ms,
+            max_size=config.group_max_size,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            metadata_max_chars=config.offset_metadata_max_bytes,
+            retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+            retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+            topic_num_partitions=config.offsets_topic_num_partitions,
+            topic_compression_codec=config.offsets_topic_compression_codec,
+        )

@@ -1,0 +1,140 @@
+"""Who is in a group, who was told to come, and who leads. PURE. Source: KIP-345, KIP-394; rel-C6."""
+
+from collections.abc import Sequence
+
+from firnline.base.errors import Code
+from firnline.coordinator.membership import (
+    JoinedMember,
+    Member,
+    Protocol,
+    Tally,
+    choose_protocol,
+    subscribed_topics,
+)
+
+
+class Roster:
+    """The members of one group.
+
+    Invariants (checked after every change):
+      I1  the leader is a member, and there is one whenever there are members.
+      I2  no member is also pending; an instance id names exactly one member.
+    """
+
+    __slots__ = ("_tally", "instances", "leader", "members", "pending")
+
+    def __init__(self, tally: Tally) -> None:
+        self.members: dict[str, Member] = {}
+        self.instances: dict[str, str] = {}  # instance id -> member id
+        self.pending: dict[str, None] = {}  # ids handed out, nobody has come with them yet
+        self.leader: str | None = None
+        self._tally = tally
+
+    def stranger(self, member_id: str, instance_id: str | None) -> Code:
+        """Return NONE for a member that is who it says it is, or what it is to hear."""
+        if instance_id is not None:
+            owner = self.instances.get(instance_id)
+            if owner is not None and owner != member_id:
+                return Code.FENCED_INSTANCE_ID
+            if owner is None:
+                return Code.UNKNOWN_MEMBER_ID
+        return Code.NONE if member_id in self.members else Code.UNKNOWN_MEMBER_ID
+
+    def fill(self, members: Sequence[Member], leader: str | None) -> None:
+        """Become what a record says."""
+        self.members = {m.member_id: m for m in members}
+        self.instances = {m.instance_id: m.member_id for m in members if m.instance_id is not None}
+        # A log of before KIP-394 may name a leader that had gone: any member will do.
+        self.leader = leader if leader in self.members else next(iter(self.members), None)
+        self._check()
+
+    def expect(self, member_id: str) -> None:
+        """Note an id that was handed out."""
+        self.pending[member_id] = None
+        self._tally.pending += 1
+
+    def add(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        self._forget_pending(member.member_id)
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self._check()
+
+    def replace(self, old_id: str, new: Member) -> None:
+        """Put the new incarnation of a static member in the old one's place."""
+        assert new.instance_id is not None
+        del self.members[old_id]
+        self.members[new.member_id] = new
+        self.instances[new.instance_id] = new.member_id
+        if self.leader == old_id:
+            self.leader = new.member_id
+        self._check()
+
+    def remove(self, member_id: str) -> Member | None:
+        """Take a member or a pending id out; return the member, if it was one."""
+        self._forget_pending(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        if member.instance_id is not None:
+            del self.instances[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self._check()
+        return member
+
+    def elect_leader_that_joined(self) -> bool:
+        """Keep a leader that joined, or make the first that did the leader; False when none did."""
+        if self.leader is not None and self.members[self.leader].join_answer is not None:
+            return True
+        joined = (m.member_id for m in self.members.values() if m.join_answer is not None)
+        elected = next(joined, None)
+        self.leader = elected or self.leader
+        return elected is not None
+
+    @property
+    def all_joined(self) -> bool:
+        return not self.pending and all(m.join_answer is not None for m in self.members.values())
+
+    @property
+    def joined_count(self) -> int:
+        return sum(m.join_answer is not None for m in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    def shares_a_protocol(self, protocols: Sequence[Protocol]) -> bool:
+        return any(all(m.supports(p.name) for m in self.members.values()) for p in protocols)
+
+    def choose_protocol(self) -> str:
+        return choose_protocol(list(self.members.values()), self.leader or "")
+
+    def seen_by_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(m.member_id, m.instance_id, m.metadata_for(protocol_name))
+            for m in self.members.values()
+        )
+
+    def topics(self, protocol_name: str | None) -> frozenset[str] | None:
+        """Return the topics the members subscribe to, or None when one's bytes cannot be read."""
+        topics: frozenset[str] = frozenset()
+        for member in self.members.values():
+            of_member = subscribed_topics(member.metadata_for(protocol_name))
+            if of_member is None:
+                return None
+            topics |= of_member
+        return topics
+
+    def _forget_pending(self, member_id: str) -> None:
+        if member_id in self.pending:
+            del self.pending[member_id]
+            self._tally.pending -= 1
+
+    def _check(self) -> None:
+        assert (self.leader in self.members) == bool(self.members), "I1"
+        assert not self.pending.keys() & self.members.keys(), "I2"
+        static = sum(m.instance_id is not None for m in self.members.values())
+        assert len(self.instances) == static, "I2"

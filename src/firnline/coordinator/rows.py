@@ -1,0 +1,137 @@
+"""Commits and groups as records of `__consumer_offsets`, and back. PURE. Source: KIP-915; spec C15."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from firnline.base.ids import ZERO_UUID, TopicPartition
+from firnline.coordinator.group import Group
+from firnline.coordinator.membership import Member, Protocol
+from firnline.coordinator.offsets import NO_EXPIRY, CommittedOffset
+from firnline.coordinator.policy import TOMBSTONES_BYTES_MAX
+from firnline.coordinator.records import (
+    GROUP_METADATA_VALUE_VERSION,
+    OFFSET_COMMIT_VALUE_VERSION,
+    GroupMember,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_key,
+    encode_value,
+)
+from firnline.records.build import NewRecord
+
+# The one version whose commits state their own end, and the first that carries a topic id.
+_VERSION_WITH_EXPIRY = 1
+_VERSION_WITH_TOPIC_ID = 4
+T = TypeVar("T")
+
+
+def commit_row(
+    group_id: str, tp: TopicPartition, commit: CommittedOffset, now_ms: int
+) -> NewRecord:
+    """Return the record of a commit, in the version 4.3.1 writes for what it carries."""
+    version = OFFSET_COMMIT_VALUE_VERSION
+    if commit.expire_timestamp_ms != NO_EXPIRY:
+        version = _VERSION_WITH_EXPIRY
+    elif commit.topic_id != ZERO_UUID:
+        version = _VERSION_WITH_TOPIC_ID
+    value = OffsetCommitValue(
+        offset=commit.offset,
+        leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        commit_timestamp=commit.commit_timestamp_ms,
+        expire_timestamp=commit.expire_timestamp_ms,
+        topic_id=commit.topic_id,
+    )
+    key = OffsetCommitKey(group=group_id, topic=tp.topic, partition=tp.partition)
+    return NewRecord(encode_key(key), encode_value(value, version), now_ms)
+
+
+def group_row(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> NewRecord:
+    """Return the record of a group's generation; members are those of `assignments`."""
+    members = [
+        GroupMember(
+            member_id=m.member_id,
+            group_instance_id=m.instance_id,
+            client_id=m.client_id,
+            client_host=m.client_host,
+            rebalance_timeout=m.rebalance_timeout_ms,
+            session_timeout=m.session_timeout_ms,
+            subscription=m.metadata_for(group.protocol_name),
+            assignment=assignments[m.member_id],
+        )
+        for m in group.roster.members.values()
+        if m.member_id in assignments
+    ]
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol_name,
+        leader=group.roster.leader if members else None,
+        current_state_timestamp=group.state_since_ms,
+        members=members,
+    )
+    key = encode_key(GroupMetadataKey(group=group.group_id))
+    return NewRecord(key, encode_value(value, GROUP_METADATA_VALUE_VERSION), now_ms)
+
+
+def tombstone(group_id: str, tp: TopicPartition | None, now_ms: int) -> NewRecord:
+    """Return the record that deletes one offset, or the group itself for None."""
+    if tp is None:
+        return NewRecord(encode_key(GroupMetadataKey(group=group_id)), None, now_ms)
+    key = OffsetCommitKey(group=group_id, topic=tp.topic, partition=tp.partition)
+    return NewRecord(encode_key(key), None, now_ms)
+
+
+def committed(
+    value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int
+) -> CommittedOffset:
+    """Return what a commit's record says."""
+    if isinstance(value, LegacyOffsetCommitValue):
+        return CommittedOffset(
+            value.offset, -1, value.metadata, value.commit_timestamp, record_offset=record_offset
+        )
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        bytes(value.topic_id),
+        record_offset,
+    )
+
+
+def members_of(value: GroupMetadataValue) -> list[Member]:
+    """Return the members a group's record says; each knows the chosen protocol alone."""
+    return [
+        Member(
+            m.member_id,
+            instance_id=m.group_instance_id,
+            client_id=m.client_id,
+            client_host=m.client_host,
+            session_timeout_ms=m.session_timeout,
+            rebalance_timeout_ms=(
+                m.session_timeout if m.rebalance_timeout < 0 else m.rebalance_timeout
+            ),
+            protocols=[Protocol(value.protocol or "", bytes(m.subscription))],
+            assignment=bytes(m.assignment),
+        )
+        for m in value.members
+    ]
+
+
+def in_batches(rows: Sequence[tuple[T, NewRecord]]) -> Iterator[list[tuple[T, NewRecord]]]:
+    """Cut rows into lists that each make a batch of moderate size."""
+    part: list[tuple[T, NewRecord]] = []
+    size_bytes = 0
+    for item in rows:
+        part.append(item)
+        size_bytes += len(item[1].key or b"") + len(item[1].value or b"")
+        if size_bytes >= TOMBSTONES_BYTES_MAX:
+            yield part
+            part, size_bytes = [], 0
+    if part:
+        yield part

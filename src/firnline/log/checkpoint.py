@@ -1,0 +1,122 @@
+"""Small files that are replaced whole: Kafka's checkpoints, `partition.metadata`, marker files. STORE.
+
+Text checkpoints are version line, entry count, one entry a line, as Kafka writes and reads them; they
+carry no CRC of ours. Every replacement goes through a temporary file that is synced before it takes the
+name, and the directory is synced after. Source: rel-P2, rel-P6; spec T46.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from firnline.base.errors import StorageError
+from firnline.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
+from firnline.base.ports import Fs
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+_VERSION = 0
+_WHOLE_FILE = 1 << 31
+
+
+def write_durably(fs: Fs, path: str, data: bytes) -> None:
+    """Replace `path` by `data` so that a power cut leaves the old bytes or the new, never a mixture."""
+    temporary = path + ".tmp"
+    file = fs.open(temporary, create=True)
+    try:
+        if file.size():
+            file.truncate(0)
+        file.append(data)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(temporary, path)
+    fs.sync_dir(path.rsplit("/", 1)[0] or "/")
+
+
+def read_whole(fs: Fs, path: str) -> bytes | None:
+    """Return the bytes of a small file, or None when there is none."""
+    if not fs.exists(path):
+        return None
+    file = fs.open(path)
+    try:
+        return file.read(0, min(file.size(), _WHOLE_FILE))
+    finally:
+        file.close()
+
+
+def write_entries(fs: Fs, path: str, entries: Iterable[Sequence[object]]) -> None:
+    """Write a version 0 checkpoint: one entry a line, its columns parted by a space."""
+    lines = [" ".join(map(str, entry)) for entry in entries]
+    write_durably(fs, path, "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode())
+
+
+def parse_entries(data: bytes, columns: int) -> list[list[str]]:
+    """Return the entries of a version 0 checkpoint; ValueError for anything else."""
+    lines = data.decode().splitlines()
+    if len(lines) < 2:
+        raise ValueError("the version or the count is missing")
+    version, count = int(lines[0]), int(lines[1])
+    if version != _VERSION:
+        raise ValueError(f"version {version} is not {_VERSION}")
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    if count != len(rows):
+        raise ValueError(f"{count} entries announced, {len(rows)} found")
+    if any(len(row) != columns for row in rows):
+        raise ValueError(f"an entry has not {columns} columns")
+    return rows
+
+
+def write_offsets(fs: Fs, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Write a per-partition offset checkpoint, sorted by topic and partition."""
+    write_entries(fs, path, ((tp.topic, tp.partition, offsets[tp]) for tp in sorted(offsets)))
+
+
+def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
+    """Read a per-partition offset checkpoint; one that is missing or damaged counts as empty.
+
+    Empty is the safe answer for each of these files: recover everything, start at the first segment,
+    ask the leader for the high watermark (reliability d 93). Negative offsets are left out.
+    """
+    data = read_whole(fs, path)
+    if data is None:
+        return {}
+    try:
+        rows = [
+            (TopicPartition(topic, int(partition)), int(offset))
+            for topic, partition, offset in parse_entries(data, 3)
+        ]
+    except ValueError:
+        return {}
+    return {tp: offset for tp, offset in rows if offset >= 0 and tp.partition >= 0}
+
+
+def write_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> None:
+    """Write which topic id the partition in `directory` belongs to."""
+    text = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
+    write_durably(fs, f"{directory}/{PARTITION_METADATA}", text.encode())
+
+
+def read_partition_metadata(fs: Fs, directory: str) -> Uuid | None:
+    """Return the topic id, or None without the file.
+
+    Raises StorageError when the file is damaged: guessing would mix two topics of one name.
+    """
+    path = f"{directory}/{PARTITION_METADATA}"
+    data = read_whole(fs, path)
+    if data is None:
+        return None
+    try:
+        fields = dict(line.split(": ", 1) for line in data.decode().splitlines() if line)
+        if fields["version"] != "0":
+            raise ValueError(f"version {fields['version']} is not 0")
+        return uuid_from_text(fields["topic_id"])
+    except (KeyError, ValueError) as problem:
+        raise StorageError(
+            "partition.metadata is damaged",
+            path=path,
+            problem=problem,
+            remedy="remove the partition's directory if other replicas hold its data",
+        ) from None

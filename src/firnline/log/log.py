@@ -1,0 +1,671 @@
+"""One partition's log: append, read, truncate; its start, end, high watermark and last stable offset. STORE.
+
+The hot path is `append_as_leader` with one batch of a client: judge the header, stamp it in place, one write.
+Nothing here syncs on its own, but for the rare changes (truncation, epochs): `dirty_files` says what a Flush
+has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from crc32c import crc32c
+
+from firnline.base.effects import Appended, Effects, SetTimer, Submit
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.ports import Buffer, File, Fs
+from firnline.base.slices import FileRecords
+from firnline.base.units import DAY_MS
+from firnline.config.topic import TopicConfig
+from firnline.log import names, retention
+from firnline.log.epochs import LeaderEpochs
+from firnline.log.producer_state import (
+    BatchMark,
+    ProducerStates,
+    decode_snapshot,
+    read_latest_snapshot,
+    read_marker,
+    snapshot_offsets,
+    snapshot_path,
+    write_snapshot,
+)
+from firnline.log.segment import Segment, index_rules
+from firnline.log.segments import ClosedSegment, Segments, note_producer
+from firnline.log.sync_ledger import DirSync, SyncLedger
+from firnline.log.txn_index import AbortedTxn
+from firnline.records.batch import BatchHeader, set_log_append_time, set_offset_and_epoch
+from firnline.records.validate import (
+    BatchLimits,
+    as_create_time,
+    check_batches,
+    check_client_batch,
+)
+
+Origin = Literal["client", "coordinator"]
+PRODUCER_EXPIRATION_MS = DAY_MS  # producer.id.expiration.ms
+
+
+class Log:
+    """One partition directory.
+
+    Invariants: log_start_offset <= local_log_start_offset <= log_end_offset; recovery_point and
+    high_watermark <= log_end_offset; every batch below `log_end_offset` was verified when it came in.
+    Opened by `recovery.open_log`.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        path: str,
+        topic_partition: TopicPartition,
+        *,
+        topic_id: Uuid,
+        config: TopicConfig,
+        segments: Segments,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        log_end_offset: int,
+        recovery_point: int,
+        is_remote_system_enabled: bool = False,
+        before_truncation: Callable[[], None] | None = None,
+    ) -> None:
+        self._fs = fs
+        self.path = path
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.epochs = epochs
+        self.producers = producers
+        self.log_end_offset = log_end_offset
+        self.log_start_offset = segments.first_base_offset
+        self.local_log_start_offset = segments.first_base_offset
+        self.high_watermark = 0
+        self.highest_remote_offset = NO_OFFSET
+        # Writes the lowered recovery point to disk before a truncation: a crash after it must not find a
+        # checkpoint that vouches for bytes which were replaced (rel-P13).
+        self.before_truncation = before_truncation
+        self._segments = segments
+        self._ledger = SyncLedger(recovery_point)
+        self._is_remote_system_enabled = is_remote_system_enabled
+        self._snapshot_offset = NO_OFFSET
+        self.recovery: object = None  # recovery.RecoveryReport
+        self._latest_epoch = epochs.latest_epoch
+        self.config = config
+
+    def recovered(
+        self,
+        report: object,
+        unsynced: list[Segment],
+        *,
+        log_start_offset: int,
+        high_watermark: int,
+    ) -> None:
+        """Take over what opening found: marks from the checkpoints, segments that may not be on disk (T5)."""
+        self.recovery = report
+        self._ledger.unsynced = unsynced
+        first = self._segments.first_base_offset
+        self.local_log_start_offset = max(log_start_offset, first)
+        self.log_start_offset = log_start_offset if self.is_tiered else self.local_log_start_offset
+        self.high_watermark = max(high_watermark, self.log_start_offset)
+        if self.is_tiered:
+            self.high_watermark = max(self.high_watermark, self.local_log_start_offset)
+        self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        self.epochs.truncate_from_start(self.log_start_offset)
+        offsets = snapshot_offsets(self._fs, self.path)
+        self._snapshot_offset = offsets[-1] if offsets else NO_OFFSET
+
+    # -- settings ----------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._limits = BatchLimits(
+            config.max_message_bytes,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+            self._is_log_append_time,
+            "compact" in config.cleanup_policy,
+        )
+        self._segment_bytes = config.segment_bytes
+        self._segment_ms = config.segment_ms - self._jitter_ms(config)
+        self._rules = index_rules(config)
+        self._segments.active.rules = self._rules
+
+    def _jitter_ms(self, config: TopicConfig) -> int:
+        """Spread the rolls of partitions over segment.jitter.ms, the same after each start."""
+        limit = min(config.segment_jitter_ms, config.segment_ms)
+        return crc32c(self.path.encode()) % limit if limit > 0 else 0
+
+    @property
+    def is_tiered(self) -> bool:
+        """True when the remote log counts as enabled for this partition (T4)."""
+        return retention.is_tiered(
+            self.topic_partition.topic,
+            self._config,
+            system_enabled=self._is_remote_system_enabled,
+        )
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it is on disk and survives a power cut (rel-P5)."""
+        return self._ledger.recovery_point
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset that read_committed may not see: an open transaction, or the high watermark."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in the local segments."""
+        return sum(segment.size_bytes for segment in self._segments.all())
+
+    # -- append ------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        data: bytearray | memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = "client",
+    ) -> Appended | KafkaError:
+        """Append what a producer sent, one batch, or what a coordinator of ours built, whole batches.
+
+        `data` is writable and is stamped in place: base offset, leader epoch, under LogAppendTime the time. A
+        repeat of one of the producer's last five batches is answered with the offsets of the first copy and
+        not written. Refusals are values, with Kafka's codes; StorageError when the bytes could not be
+        written, and the log is then as before. Source: spec C13; reliability d 31-44.
+        """
+        if origin != "client":
+            return self._append_own(data, leader_epoch, now_ms)
+        header = check_client_batch(data, self._limits, now_ms)
+        if isinstance(header, KafkaError):
+            return header
+        size = header.batch_length + 12
+        if size != len(data):
+            data = memoryview(data)[:size]
+        if header.producer_id >= 0:
+            verdict = self.producers.check(header, is_client=True)
+            if verdict is not None:
+                return self._repeat(verdict) if isinstance(verdict, BatchMark) else verdict
+        if size > self._segment_bytes:
+            return KafkaError(Code.RECORD_LIST_TOO_LARGE, "the batch exceeds segment.bytes")
+        base_offset = self.log_end_offset
+        max_time = header.max_timestamp
+        set_offset_and_epoch(data, 0, base_offset, leader_epoch)
+        if self._is_log_append_time:
+            max_time = now_ms
+            set_log_append_time(data, header, now_ms)
+        elif header.attributes & 8:
+            as_create_time(data, header)
+        if leader_epoch != self._latest_epoch:
+            self._assign_epoch(leader_epoch, base_offset)
+        last_offset = base_offset + header.last_offset_delta
+        segment = self._segments.active
+        if (
+            segment.size_bytes + size > self._segment_bytes
+            or segment.waited_ms(now_ms, max_time) > self._segment_ms
+            or last_offset - segment.base_offset > 0x7FFFFFFF
+            or not segment.has_room_in_indexes()
+        ) and segment.size_bytes:
+            segment = self._roll(base_offset, now_ms)
+        segment.note(segment.append(data), size, last_offset, max_time)
+        self.log_end_offset = self.producers.end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            self.producers.note_batch(header, base_offset, max_time)
+        return Appended(
+            base_offset=base_offset,
+            last_offset=last_offset,
+            log_append_time_ms=max_time if self._is_log_append_time else -1,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _repeat(self, mark: BatchMark) -> Appended:
+        return Appended(
+            base_offset=mark.first_offset,
+            last_offset=mark.last_offset,
+            log_append_time_ms=mark.timestamp_ms,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _append_own(
+        self, data: bytearray | memoryview, leader_epoch: int, now_ms: int
+    ) -> Appended | KafkaError:
+        """Append whole batches of a coordinator or a controller: data or control, offsets assigned here."""
+        found = check_batches(data, self._limits)
+        if isinstance(found, KafkaError):
+            return found
+        first_offset = offset = self.log_end_offset
+        stamped: list[BatchHeader] = []
+        for header in found:
+            problem = self._judge_own(data, header)
+            if problem is not None:
+                return problem
+            set_offset_and_epoch(data, header.position, offset, leader_epoch)
+            header = header._replace(base_offset=offset, leader_epoch=leader_epoch)
+            if self._is_log_append_time:
+                set_log_append_time(data, header, now_ms)
+                header = header._replace(max_timestamp=now_ms)
+            stamped.append(header)
+            offset = header.next_offset
+        self._write(data, stamped, now_ms)
+        return Appended(
+            base_offset=first_offset,
+            last_offset=offset - 1,
+            log_append_time_ms=now_ms if self._is_log_append_time else -1,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _judge_own(self, data: Buffer, header: BatchHeader) -> KafkaError | None:
+        if header.size_bytes > self._segment_bytes:
+            return KafkaError(Code.RECORD_LIST_TOO_LARGE, "the batch exceeds segment.bytes")
+        if header.producer_id < 0:
+            return None
+        if header.is_control:
+            marker = read_marker(data, header)
+            return None if marker is None else self.producers.check_marker(header, marker)
+        verdict = self.producers.check(header, is_client=False)
+        assert not isinstance(verdict, BatchMark), "repeats are looked for in clients' batches only"
+        return verdict
+
+    def append_as_follower(
+        self, data: bytearray | memoryview | bytes, *, now_ms: int
+    ) -> Appended | KafkaError:
+        """Append whole batches as the leader wrote them; a partial one at the end is left out.
+
+        CORRUPT_MESSAGE when a batch is damaged, OFFSET_OUT_OF_RANGE when it begins below the log end.
+        """
+        found = check_batches(data)
+        if isinstance(found, KafkaError):
+            return found
+        expected = self.log_end_offset
+        for header in found:
+            if header.base_offset < expected:
+                return KafkaError(
+                    Code.OFFSET_OUT_OF_RANGE,
+                    "a batch begins below the log end",
+                    base_offset=header.base_offset,
+                    log_end_offset=expected,
+                )
+            expected = header.next_offset
+        self._write(data, found, now_ms)
+        return Appended(
+            base_offset=found[0].base_offset,
+            last_offset=found[-1].last_offset,
+            log_append_time_ms=-1,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def _write(self, data: Buffer, found: list[BatchHeader], now_ms: int) -> None:
+        """Write judged and stamped batches: one call for as many as go into one segment."""
+        begin = 0
+        while begin < len(found):
+            segment = self._segments.active
+            if segment.size_bytes and self._has_to_roll(segment, found[begin], now_ms):
+                segment = self._roll(found[begin].base_offset, now_ms)
+            end, room = begin + 1, self._segment_bytes - segment.size_bytes
+            room -= found[begin].size_bytes
+            while end < len(found) and found[end].size_bytes <= room:
+                if not segment.may_hold(found[end].last_offset):
+                    break
+                room -= found[end].size_bytes
+                end += 1
+            self._write_run(data, segment, found[begin:end])
+            begin = end
+
+    def _has_to_roll(self, segment: Segment, header: BatchHeader, now_ms: int) -> bool:
+        return (
+            segment.size_bytes + header.size_bytes > self._segment_bytes
+            or segment.waited_ms(now_ms, header.max_timestamp) > self._segment_ms
+            or not segment.may_hold(header.last_offset)
+            or not segment.has_room_in_indexes()
+        )
+
+    def _write_run(self, data: Buffer, segment: Segment, run: list[BatchHeader]) -> None:
+        start, stop = run[0].position, run[-1].position + run[-1].size_bytes
+        for header in run:
+            if header.leader_epoch != self._latest_epoch and header.leader_epoch >= 0:
+                self._assign_epoch(header.leader_epoch, header.base_offset)
+        with memoryview(data) as view, view[start:stop] as part:
+            position = segment.append(part)
+        for header in run:
+            at = position + header.position - start
+            segment.note(at, header.size_bytes, header.last_offset, header.max_timestamp)
+            self.log_end_offset = self.producers.end_offset = header.next_offset
+            if header.producer_id >= 0 and note_producer(self.producers, segment, header, data):
+                self._ledger.dir_changes += 1
+
+    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
+        if epoch != NO_EPOCH:
+            self.epochs.assign(epoch, start_offset)
+            self._latest_epoch = self.epochs.latest_epoch
+
+    # -- read --------------------------------------------------------------------------------------
+
+    def read(
+        self, start_offset: int, *, max_bytes: int, upto_offset: int, min_one_batch: bool = True
+    ) -> FileRecords:
+        """Return whole batches from the local segments, beginning with the one that holds `start_offset`.
+
+        `start_offset` is inclusive, in [local_log_start_offset, log_end_offset]: the caller checks. The first
+        batch may begin before it. `upto_offset` is exclusive. `max_bytes` is soft: with `min_one_batch` the
+        first batch comes whole also when it is larger (KIP-74). Nothing is decoded or verified; empty when
+        nothing is readable yet. StorageError for a damaged file.
+        """
+        upto_offset = min(upto_offset, self.log_end_offset)
+        if start_offset >= upto_offset:
+            return FileRecords(())
+        return self._segments.read(
+            start_offset,
+            max_bytes=max_bytes,
+            upto_offset=upto_offset,
+            min_one_batch=min_one_batch,
+        )
+
+    def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
+        """Return whole batches up to the log end as bytes, for coordinators and loaders."""
+        return self.read(start_offset, max_bytes=max_bytes, upto_offset=self.log_end_offset).read()
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first local record with at least that timestamp."""
+        return self._segments.first_at_time(timestamp_ms, self.local_log_start_offset)
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first local record with the greatest timestamp."""
+        return self._segments.of_greatest_time(self.local_log_start_offset)
+
+    def aborted_transactions(self, start_offset: int, upto_offset: int) -> list[AbortedTxn]:
+        """Return the aborted transactions with records in [start, upto), in the order of their markers."""
+        found: list[AbortedTxn] = []
+        for segment in self._segments.from_offset(start_offset):
+            if segment.txn_index.collect(start_offset, upto_offset, found):
+                break
+        return found
+
+    # -- marks -------------------------------------------------------------------------------------
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark to `offset`, at most to the log end; True when it moved."""
+        offset = min(offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producers.on_high_watermark(offset)
+        return True
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Raise the log start, for DeleteRecords and after a leader's; True when it moved.
+
+        The local start is dragged along (T3); files go with the next `delete_due_segments`. The caller has
+        checked that `offset` is not above the high watermark (a follower: the log end).
+        """
+        assert offset <= self.log_end_offset, "the log start never passes the log end"
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.local_log_start_offset = max(self.local_log_start_offset, offset)
+        self.high_watermark = max(self.high_watermark, offset)
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    def set_highest_remote(self, offset: int) -> None:
+        """Set the last offset, inclusive, that the remote tier holds; -1 for none. Never persisted (T1)."""
+        self.highest_remote_offset = offset
+
+    # -- segments ----------------------------------------------------------------------------------
+
+    def closed_segments(self) -> list[ClosedSegment]:
+        """Return the segments that take no more batches, oldest first."""
+        return self._segments.describe_closed(self.path)
+
+    def roll(self, now_ms: int) -> bool:
+        """Close the active segment and begin a new one at the log end; False when it is empty."""
+        if not self._segments.active.size_bytes:
+            return False
+        self._roll(self.log_end_offset, now_ms)
+        return True
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Roll an active segment that has been open for segment.ms, though nothing is appended.
+
+        Kafka rolls on the next append only; internal logs that are read by others use this.
+        """
+        segment = self._segments.active
+        return segment.waited_ms(now_ms, now_ms) > self._segment_ms and self.roll(now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        old = self._segments.active
+        base_offset = max(base_offset, self.log_end_offset)
+        new = Segment.create(self._fs, self.path, base_offset, rules=self._rules, now_ms=now_ms)
+        self._take_snapshot(base_offset).close()
+        old.finish()
+        self._ledger.unsynced.append(old)
+        self._ledger.dir_changes += 1
+        self._segments.add(new)
+        return new
+
+    def _take_snapshot(self, offset: int) -> File:
+        file = write_snapshot(self._fs, self.path, offset, self.producers.entries())
+        self._snapshot_offset = offset
+        return file
+
+    def delete_due_segments(self, now_ms: int) -> Effects:
+        """Apply retention: take the segments that may go out of the log, rename their files `.deleted`.
+
+        Returns the effects that remove those after file.delete.delay.ms; empty when nothing was due. On a
+        tiered topic only the local start moves, elsewhere the log start (T16).
+        """
+        gone: list[str] = []
+        while True:
+            decision = retention.decide(self._view(), self._config, now_ms)
+            if decision.segments:
+                gone += self._condemn(self._segments.drop_first(decision.segments))
+            if decision.roll_active:
+                self.roll(now_ms)
+            elif not decision.segments:
+                break
+        return self._removal(gone, now_ms)
+
+    def _view(self) -> retention.LogView:
+        segments = self._segments.all()
+        ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset]
+        return retention.LogView(
+            [
+                retention.SegmentAge(
+                    segment.base_offset, end, segment.size_bytes, segment.largest_time_ms()
+                )
+                for segment, end in zip(segments, ends)
+            ],
+            self.log_start_offset,
+            self.local_log_start_offset,
+            self.high_watermark,
+            self.highest_remote_offset,
+            self.is_tiered,
+        )
+
+    def _condemn(self, segments: list[Segment]) -> list[str]:
+        """Rename the files of segments that are no longer part of the log; return their new paths."""
+        self._ledger.removed(segments)
+        paths = [path for segment in segments for path in segment.all_files()]
+        snapshots = [snapshot_path(self.path, segment.base_offset) for segment in segments]
+        paths += [path for path in snapshots if self._fs.exists(path)]
+        for path in paths:
+            self._fs.rename(path, path + names.DELETED)
+        self._ledger.dir_changes += 1
+        first = self._segments.first_base_offset
+        self.local_log_start_offset = max(self.local_log_start_offset, first)
+        if not self.is_tiered or self._config.remote_log_copy_disable:
+            self.advance_log_start(max(first, self.log_start_offset))
+        return [path + names.DELETED for path in paths]
+
+    def _removal(self, paths: list[str], now_ms: int) -> Effects:
+        if not paths:
+            return []
+        fs = self._fs
+
+        def remove() -> None:
+            for path in paths:
+                fs.remove(path)
+
+        submit = Submit(
+            name=f"remove segments of {self.topic_partition}",
+            pool="disk",
+            work=remove,
+            # What could not be removed now is found and removed at the next start (rel-P11).
+            then=lambda result, now: [],
+        )
+        return [
+            SetTimer(
+                key=("remove-segments", self.path, paths[0]),
+                at_ms=now_ms + self._config.file_delete_delay_ms,
+                then=lambda now: [submit],
+            )
+        ]
+
+    # -- truncation --------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every batch that reaches `offset` or beyond, durably; a follower's way back to the lineage.
+
+        Order (rel-P13): lower the recovery point on disk, cut the log and sync it, then the epochs.
+        """
+        assert offset >= 0
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(offset)
+            self._latest_epoch = self.epochs.latest_epoch
+            return
+        if offset < self._segments.first_base_offset:
+            self.truncate_fully(offset)
+            return
+        self._ledger.truncated_to(offset)
+        if self.before_truncation is not None:
+            self.before_truncation()
+        self._drop(self._segments.drop_after(offset))
+        active = self._segments.active
+        self._ledger.removed([active])
+        self.log_end_offset = active.truncate_to(offset)
+        active.rules = self._rules
+        self._after_truncation()
+        self._reload_producers()
+
+    def truncate_fully(
+        self, offset: int, *, log_start_offset: int | None = None, now_ms: int = 0
+    ) -> None:
+        """Drop everything and begin again at `offset`; the log start is there too, unless it is given.
+
+        For a follower whose log ends before the leader's begins, and for one that begins with the local part
+        of a tiered log. Epochs below `offset` stay: take over the lineage with `epochs.replace`.
+        """
+        self._ledger.truncated_to(0)
+        if self.before_truncation is not None:
+            self.before_truncation()
+        old = self._segments.all()
+        self._drop(old)
+        new = Segment.create(self._fs, self.path, offset, rules=self._rules, now_ms=now_ms)
+        self._segments.replace_all(new)
+        self.log_end_offset = self.local_log_start_offset = offset
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
+        self._ledger.recovery_point = offset
+        self.producers.clear(offset)
+        self._remove_snapshots_after(NO_OFFSET)
+        self._after_truncation()
+        self.high_watermark = max(self.high_watermark, self.log_start_offset)
+
+    def _after_truncation(self) -> None:
+        self._ledger.dir_changes += 1
+        end = self.log_end_offset
+        self._remove_snapshots_after(end)
+        self.epochs.truncate_from_end(end)
+        self._latest_epoch = self.epochs.latest_epoch
+        self.high_watermark = min(self.high_watermark, end)
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.local_log_start_offset = min(self.local_log_start_offset, end)
+
+    def _drop(self, segments: list[Segment]) -> None:
+        """Remove the files of segments now; slices that were cut from them stay readable."""
+        self._ledger.removed(segments)
+        for segment in segments:
+            for path in segment.all_files():
+                self._fs.remove(path)
+
+    def _remove_snapshots_after(self, offset: int) -> None:
+        for found in snapshot_offsets(self._fs, self.path):
+            if found > offset:
+                self._fs.remove(snapshot_path(self.path, found))
+        self._snapshot_offset = min(self._snapshot_offset, offset)
+
+    def _reload_producers(self) -> None:
+        """Producer state up to the log end, from the newest snapshot and what follows it."""
+        end = self.log_end_offset
+        latest = read_latest_snapshot(self._fs, self.path, upto_offset=end)
+        self.producers.load(latest[1] if latest else (), latest[0] if latest else 0)
+        self._segments.replay(self.producers, end)
+        self.producers.on_high_watermark(self.high_watermark)
+
+    def install_producer_snapshot(self, data: bytes, offset: int) -> None:
+        """Take over the producer state up to `offset`, the log end, from another replica or the tier.
+
+        StorageError when `data` is not a whole snapshot file.
+        """
+        assert offset == self.log_end_offset, "a snapshot of another place in the log"
+        self.producers.load(decode_snapshot(data), offset)
+        self._take_snapshot(offset).close()
+
+    # -- durability --------------------------------------------------------------------------------
+
+    def dirty_files(self) -> list[File]:
+        """Return what a Flush has to sync, in this order, so that everything below the log end is durable.
+
+        Report its success with `flushed(the log end at this moment)`; empty when nothing is unsynced.
+        """
+        ledger, active = self._ledger, self._segments.active
+        has_news = self.log_end_offset > ledger.recovery_point and active.size_bytes > 0
+        if not has_news and not ledger.unsynced and not ledger.is_dir_dirty:
+            return []
+        files: list[File] = []
+        for segment in ledger.unsynced:
+            files += segment.files_to_sync()
+        files += self._snapshot_files(ledger.unsynced)
+        if has_news:
+            files += active.data_to_sync()
+        if ledger.is_dir_dirty:
+            files.append(DirSync(self._fs, self.path))
+        ledger.open_round(self.log_end_offset)
+        return files
+
+    def _snapshot_files(self, segments: list[Segment]) -> list[File]:
+        bases = {segment.base_offset for segment in segments}
+        ends = [end for segment, end in self._segments.closed() if segment.base_offset in bases]
+        paths = [snapshot_path(self.path, end) for end in ends]
+        return [self._fs.open(path) for path in paths if self._fs.exists(path)]
+
+    def flushed(self, upto_offset: int) -> None:
+        """The files that `dirty_files` listed when the log ended at `upto_offset` are synced."""
+        self._ledger.close_round(upto_offset)
+
+    def sync_now(self) -> None:
+        """Sync everything here and now; StorageError when that failed. For close, and for quorum logs."""
+        for file in self.dirty_files():
+            file.sync()
+        self._ledger.all_synced(self.log_end_offset)
+
+    def close(self) -> None:
+        """Write out and sync everything, so that the next start has nothing to recover (rel-P7)."""
+        active = self._segments.active
+        active.finish()
+        self._ledger.dir_changes += 1
+        if self._snapshot_offset != self.log_end_offset:
+            self._take_snapshot(self.log_end_offset).sync()
+        for file in active.files_to_sync():
+            file.sync()
+        self.sync_now()
+        for segment in self._segments.all():
+            segment.file = None

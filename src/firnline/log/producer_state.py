@@ -1,0 +1,418 @@
+"""What each producer last wrote, which transactions are open, and the snapshot file of it. STORE.
+
+The log asks `check` before an append and tells `note_batch` or `note_marker` after it; replaying the batches
+of a log through the same two gives the same state, which a snapshot cuts short. Kept per producer: epoch, the
+last five batches (so that a retry is answered with its first offsets, spec C13), the first offset of its open
+transaction. The last stable offset follows from the open transactions and from those whose marker is not
+below the high watermark yet. Source: KIP-98, KIP-360, KIP-890.
+
+Snapshot file `<20 digit offset>.snapshot`, big endian: version 1 (int16), CRC-32C over what follows it
+(uint32), number of entries (int32), entries of 46 bytes: producer id 8, epoch 2, last sequence 4, last data
+offset 8, offset delta 4, timestamp 8, coordinator epoch 4, first offset of the open transaction or -1, 8.
+Source: ProducerSnapshot v1. Only the file functions at the end touch `Fs`.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ports import Buffer, File, Fs
+from firnline.log import names
+from firnline.log.checkpoint import read_whole
+from firnline.log.txn_index import AbortedTxn
+from firnline.records.batch import BatchHeader
+from firnline.records.record import records
+
+SNAPSHOT_VERSION = 1
+_HEAD = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_CRC_END = 6
+BATCHES_KEPT = 5
+SEQUENCE_MASK = 0x7FFFFFFF
+ABORT, COMMIT = 0, 1
+_MARKER_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+
+
+class SnapshotEntry(NamedTuple):
+    """What one producer had done. -1 where it had done nothing of the kind; offsets are inclusive."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    txn_first_offset: int
+
+
+class BatchMark(NamedTuple):
+    """One batch a producer wrote: the sequences and offsets of its last record, and its extent."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
+
+
+class EndMarker(NamedTuple):
+    """The control record that ends a transaction."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that has ended; offsets inclusive, the last is that of its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class Producer:
+    """One producer id, as this partition knows it."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "last_time_ms",
+        "producer_epoch",
+        "producer_id",
+        "txn_first_offset",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = -1
+        self.coordinator_epoch = -1
+        self.last_time_ms = -1
+        self.txn_first_offset = -1
+        self.batches: deque[BatchMark] = deque(maxlen=BATCHES_KEPT)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record written in the current epoch, -1 without one."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    def entry(self) -> SnapshotEntry:
+        """Return what a snapshot keeps of it."""
+        last = self.batches[-1] if self.batches else BatchMark(-1, -1, 0, -1)
+        return SnapshotEntry(
+            self.producer_id,
+            self.producer_epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            self.last_time_ms,
+            self.coordinator_epoch,
+            self.txn_first_offset,
+        )
+
+
+class ProducerStates:
+    """All producers of one partition.
+
+    Invariants: `_open` holds exactly the producers with a `txn_first_offset`, in ascending order of it;
+    `end_offset` is the end of what has been noted.
+    """
+
+    __slots__ = ("_ended", "_open", "_producers", "end_offset")
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}  # producer id -> first offset, oldest transaction first
+        self._ended: list[CompletedTxn] = []  # marker not below the high watermark yet
+        self.end_offset = 0
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def all(self) -> Iterable[Producer]:
+        """Return every producer, by id: what DescribeProducers shows."""
+        return [self._producers[key] for key in sorted(self._producers)]
+
+    def get(self, producer_id: int) -> Producer | None:
+        """Return one producer, or None when this partition does not know it."""
+        return self._producers.get(producer_id)
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """True when that producer has records here in a transaction of this epoch that has not ended."""
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.txn_first_offset >= 0
+            and producer.producer_epoch == producer_epoch
+        )
+
+    def check(self, header: BatchHeader, *, is_client: bool) -> BatchMark | KafkaError | None:
+        """Judge a data batch before it is appended by a leader.
+
+        Returns None when it may be appended, the mark of the first copy when it is a repeat, KafkaError
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE otherwise. Sequences are
+        asked of clients only. A producer this partition does not know may begin with any sequence.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        epoch = header.producer_epoch
+        if epoch == producer.producer_epoch:
+            if is_client:
+                first, last = header.base_sequence, header.last_sequence
+                for mark in producer.batches:
+                    if mark.last_sequence == last and mark.first_sequence == first:
+                        return mark
+        elif epoch < producer.producer_epoch:
+            return KafkaError(
+                Code.INVALID_PRODUCER_EPOCH,
+                "the producer epoch is older than the last one seen",
+                producer_id=header.producer_id,
+                epoch=epoch,
+                last_epoch=producer.producer_epoch,
+            )
+        if is_client and not self._is_in_sequence(producer, header):
+            return KafkaError(
+                Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                "the batch does not follow the producer's last one",
+                producer_id=header.producer_id,
+                sequence=header.base_sequence,
+                last_sequence=producer.last_sequence,
+            )
+        if producer.txn_first_offset >= 0 and not header.is_transactional:
+            return KafkaError(
+                Code.INVALID_TXN_STATE,
+                "a batch outside the producer's open transaction",
+                producer_id=header.producer_id,
+            )
+        return None
+
+    @staticmethod
+    def _is_in_sequence(producer: Producer, header: BatchHeader) -> bool:
+        if producer.producer_epoch < 0:  # known by a marker's coordinator only
+            return True
+        if header.producer_epoch != producer.producer_epoch:
+            return header.base_sequence == 0
+        return header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
+
+    def check_marker(self, header: BatchHeader, marker: EndMarker) -> KafkaError | None:
+        """Judge an end of transaction before it is appended by a leader."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        if header.producer_epoch < producer.producer_epoch:
+            return KafkaError(
+                Code.INVALID_PRODUCER_EPOCH,
+                "the marker's producer epoch is older than the last one seen",
+                producer_id=header.producer_id,
+            )
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            return KafkaError(
+                Code.TRANSACTION_COORDINATOR_FENCED,
+                "a marker of an older coordinator",
+                coordinator_epoch=marker.coordinator_epoch,
+                last_coordinator_epoch=producer.coordinator_epoch,
+            )
+        return None
+
+    def note_batch(self, header: BatchHeader, base_offset: int, max_time_ms: int) -> None:
+        """Take note of a data batch with a producer id that was appended at `base_offset`."""
+        producer = self._of(header.producer_id, header.producer_epoch)
+        delta = header.last_offset_delta
+        producer.batches.append(
+            BatchMark(header.last_sequence, base_offset + delta, delta, max_time_ms)
+        )
+        producer.last_time_ms = max_time_ms
+        if producer.txn_first_offset < 0 and header.is_transactional:
+            producer.txn_first_offset = base_offset
+            self._open[producer.producer_id] = base_offset
+
+    def note_marker(
+        self, header: BatchHeader, marker: EndMarker, marker_offset: int
+    ) -> CompletedTxn | None:
+        """Take note of an end of transaction; return what it ended, None when nothing was open.
+
+        The transaction still holds the last stable offset until the high watermark passes its marker.
+        """
+        producer = self._of(header.producer_id, header.producer_epoch)
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_time_ms = header.max_timestamp
+        if producer.txn_first_offset < 0:
+            return None
+        done = CompletedTxn(
+            producer.producer_id, producer.txn_first_offset, marker_offset, not marker.is_commit
+        )
+        producer.txn_first_offset = -1
+        del self._open[producer.producer_id]
+        self._ended.append(done)
+        return done
+
+    def aborted(self, done: CompletedTxn) -> AbortedTxn:
+        """Return the index entry of a transaction that has just been aborted."""
+        stable = min(self._open.values(), default=done.last_offset + 1)
+        return AbortedTxn(done.producer_id, done.first_offset, done.last_offset, stable)
+
+    def _of(self, producer_id: int, epoch: int) -> Producer:
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(producer_id)
+        if producer.producer_epoch != epoch:
+            producer.producer_epoch = epoch
+            producer.batches.clear()
+        return producer
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest transaction that is open, or ended above the high watermark."""
+        if not self._open and not self._ended:
+            return None
+        first_open = next(iter(self._open.values()), None)
+        first_ended = min((done.first_offset for done in self._ended), default=None)
+        if first_open is None or first_ended is None:
+            return first_ended if first_open is None else first_open
+        return min(first_open, first_ended)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Let go of the ended transactions whose marker is below it."""
+        if self._ended:
+            self._ended = [done for done in self._ended if done.last_offset >= high_watermark]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers idle for `expiration_ms` without an open transaction; return how many."""
+        gone = [
+            key
+            for key, producer in self._producers.items()
+            if producer.txn_first_offset < 0 and now_ms - producer.last_time_ms >= expiration_ms
+        ]
+        for key in gone:
+            del self._producers[key]
+        return len(gone)
+
+    def entries(self) -> list[SnapshotEntry]:
+        """Return what a snapshot at `end_offset` holds, by producer id."""
+        return [producer.entry() for producer in self.all()]
+
+    def load(self, entries: Iterable[SnapshotEntry], end_offset: int) -> None:
+        """Start again from a snapshot."""
+        self.clear(end_offset)
+        for entry in entries:
+            producer = Producer(entry.producer_id)
+            producer.producer_epoch = entry.producer_epoch
+            producer.coordinator_epoch = entry.coordinator_epoch
+            producer.last_time_ms = entry.timestamp_ms
+            producer.txn_first_offset = entry.txn_first_offset
+            if entry.last_offset >= 0:
+                producer.batches.append(
+                    BatchMark(
+                        entry.last_sequence,
+                        entry.last_offset,
+                        entry.offset_delta,
+                        entry.timestamp_ms,
+                    )
+                )
+            self._producers[entry.producer_id] = producer
+        still_open = [p for p in self._producers.values() if p.txn_first_offset >= 0]
+        still_open.sort(key=lambda producer: producer.txn_first_offset)
+        self._open = {producer.producer_id: producer.txn_first_offset for producer in still_open}
+
+    def clear(self, end_offset: int) -> None:
+        """Forget everything; what is noted from now on begins at `end_offset`."""
+        self._producers.clear()
+        self._open.clear()
+        self._ended.clear()
+        self.end_offset = end_offset
+
+
+def read_marker(data: Buffer, header: BatchHeader) -> EndMarker | None:
+    """Return the end of transaction in a control batch; None when it holds another control record.
+
+    A control batch without records is what compaction leaves of one: also None. Raises KafkaError
+    CORRUPT_MESSAGE when the record is not what the header says.
+    """
+    for record in records(data, header):
+        try:
+            _, kind = _MARKER_KEY.unpack_from(record.key or b"")
+            if kind not in (ABORT, COMMIT):
+                return None
+            _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
+        except StructError:
+            raise KafkaError(
+                Code.CORRUPT_MESSAGE, "a damaged control record", offset=record.offset
+            ) from None
+        return EndMarker(kind == COMMIT, coordinator_epoch)
+    return None
+
+
+def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
+    """Return the file of `entries`, which are written in the order given."""
+    rows = [_ENTRY.pack(*entry) for entry in entries]
+    body = Struct(">i").pack(len(rows)) + b"".join(rows)
+    return Struct(">hI").pack(SNAPSHOT_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes, *, path: str = "") -> list[SnapshotEntry]:
+    """Return the entries of a snapshot file; StorageError when it is not whole or not version 1."""
+    if len(data) < _HEAD.size:
+        raise StorageError("a producer snapshot is cut short", path=path, size=len(data))
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise StorageError("a producer snapshot of another version", path=path, version=version)
+    if crc != crc32c(data[_CRC_END:]):
+        raise StorageError("a producer snapshot with a wrong CRC", path=path)
+    if len(data) != _HEAD.size + count * _ENTRY.size:
+        raise StorageError(
+            "a producer snapshot of another size than it says", path=path, entries=count
+        )
+    return [SnapshotEntry._make(row) for row in _ENTRY.iter_unpack(data[_HEAD.size :])]
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """Return the path of the snapshot that holds everything below `offset`."""
+    return f"{directory}/{names.stem(offset)}{names.SNAPSHOT}"
+
+
+def write_snapshot(fs: Fs, directory: str, offset: int, entries: Iterable[SnapshotEntry]) -> File:
+    """Write the snapshot at `offset` and return its file, to be synced and closed by the caller."""
+    file = fs.open(snapshot_path(directory, offset), create=True)
+    if file.size():
+        file.truncate(0)
+    file.append(encode_snapshot(entries))
+    return file
+
+
+def snapshot_offsets(fs: Fs, directory: str) -> list[int]:
+    """Return the offsets of all snapshots in the directory, ascending."""
+    found = (names.parse_segment_file(name) for name in fs.list_dir(directory))
+    return sorted(pair[0] for pair in found if pair and pair[1] == names.SNAPSHOT)
+
+
+def read_latest_snapshot(
+    fs: Fs, directory: str, *, upto_offset: int
+) -> tuple[int, list[SnapshotEntry]] | None:
+    """Return (offset, entries) of the newest good snapshot at or below `upto_offset`.
+
+    A damaged one is removed, and the one before it is tried: what it held is in the log.
+    """
+    for offset in reversed(snapshot_offsets(fs, directory)):
+        if offset > upto_offset:
+            continue
+        path = snapshot_path(directory, offset)
+        try:
+            return offset, decode_snapshot(read_whole(fs, path) or b"", path=path)
+        except StorageError:
+            fs.remove(path)
+    return None

@@ -1,0 +1,305 @@
+"""Open a partition's log: as it was closed, or after a crash from its recovery point on. STORE.
+
+After a clean stop nothing is scanned but what follows the last index entry. After any other, every batch
+from the segment of the recovery point on is verified, the log is cut before the first bad one, and indexes,
+epochs, producer snapshots and aborted transactions are built again (rel-P8). Bytes that are damaged below the
+recovery point were synced once: the log is then refused, because cutting it off would lose records that were
+acknowledged (reliability d 92). Renamed and left-over files are finished off (rel-P11).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from firnline.base.errors import StorageError
+from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ports import Fs
+from firnline.config.topic import TopicConfig
+from firnline.log import names
+from firnline.log.checkpoint import LEADER_EPOCHS
+from firnline.log.epochs import LeaderEpochs
+from firnline.log.log import PRODUCER_EXPIRATION_MS, Log
+from firnline.log.producer_state import (
+    ProducerStates,
+    read_latest_snapshot,
+    snapshot_offsets,
+    snapshot_path,
+    write_snapshot,
+)
+from firnline.log.segment import IndexRules, Segment, good_batches, index_rules
+from firnline.log.segments import Segments, note_producer
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log had to do; bytes and counts."""
+
+    was_clean: bool = True
+    segments_scanned: int = 0
+    bytes_scanned: int = 0
+    bytes_cut: int = 0
+    segments_dropped: int = 0
+
+
+def open_log(
+    fs: Fs,
+    path: str,
+    topic_partition: TopicPartition,
+    *,
+    topic_id: Uuid,
+    config: TopicConfig,
+    now_ms: int,
+    was_clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    high_watermark: int = 0,
+    is_remote_system_enabled: bool = False,
+    before_truncation: Callable[[], None] | None = None,
+) -> Log:
+    """Open the log in directory `path`, which is made if it is missing; its report is `log.recovery`.
+
+    The three offsets are what the checkpoints of the log directory say, 0 for nothing. StorageError when
+    the log is damaged below its recovery point or cannot be read.
+    """
+    fs.make_dir(path)
+    _finish_renames(fs, path)
+    return _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point).log(
+        topic_partition,
+        topic_id,
+        config,
+        log_start_offset,
+        high_watermark,
+        is_remote_system_enabled,
+        before_truncation,
+    )
+
+
+class _Opening:
+    """The state of one `open_log`."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        path: str,
+        rules: IndexRules,
+        now_ms: int,
+        was_clean: bool,
+        recovery_point: int,
+    ) -> None:
+        self.fs = fs
+        self.path = path
+        self.rules = rules
+        self.now_ms = now_ms
+        self.was_clean = was_clean
+        self.recovery_point = recovery_point
+        self.report = RecoveryReport(was_clean)
+        self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
+        self.producers = ProducerStates()
+        self.unsynced: list[Segment] = []
+
+    def log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: TopicConfig,
+        log_start_offset: int,
+        high_watermark: int,
+        is_remote_system_enabled: bool,
+        before_truncation: Callable[[], None] | None,
+    ) -> Log:
+        segments = self.segments(log_start_offset)
+        end = self.end_offset(segments)
+        if end < log_start_offset:
+            end = log_start_offset
+            self.start_over(segments, end)
+        self.epochs.truncate_from_end(end)
+        log = Log(
+            self.fs,
+            self.path,
+            topic_partition,
+            topic_id=topic_id,
+            config=config,
+            segments=segments,
+            epochs=self.epochs,
+            producers=self.producers,
+            log_end_offset=end,
+            recovery_point=end if self.was_clean else min(self.recovery_point, end),
+            is_remote_system_enabled=is_remote_system_enabled,
+            before_truncation=before_truncation,
+        )
+        log.recovered(
+            self.report,
+            self.unsynced,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+        )
+        self.producers.expire(self.now_ms, PRODUCER_EXPIRATION_MS)
+        self.producers.on_high_watermark(log.high_watermark)
+        return log
+
+    def segments(self, log_start_offset: int) -> Segments:
+        """Find the segments' files; remove indexes that no log belongs to."""
+        found = [names.parse_segment_file(name) for name in self.fs.list_dir(self.path)]
+        files = [pair for pair in found if pair is not None and pair[1] != names.SNAPSHOT]
+        bases = {base for base, suffix in files if suffix == names.LOG}
+        for base, suffix in files:
+            if base not in bases:
+                self.fs.remove(f"{self.path}/{names.stem(base)}{suffix}")
+        loaded = [
+            Segment.load(self.fs, self.path, base, rules=self.rules, now_ms=self.now_ms)
+            for base in sorted(bases)
+        ]
+        if not loaded:
+            loaded = [self.new_segment(log_start_offset)]
+        return Segments(loaded)
+
+    def new_segment(self, base_offset: int) -> Segment:
+        return Segment.create(self.fs, self.path, base_offset, rules=self.rules, now_ms=self.now_ms)
+
+    def end_offset(self, segments: Segments) -> int:
+        """Make the last segment the active one, scanning what has to be; return the log end."""
+        first_bad = self.first_to_scan(segments)
+        if self.epochs.is_damaged or (not self.epochs.entries() and segments.active.size_bytes):
+            self.rebuild_epochs(segments)
+        if first_bad is None:
+            try:
+                end = segments.active.open_active()
+            except StorageError:  # not closed as cleanly as it was said to be
+                first_bad = segments.active
+                self.was_clean = self.report.was_clean = False
+                self.recovery_point = min(self.recovery_point, first_bad.base_offset)
+        if first_bad is not None:
+            return self.recover(segments, first_bad)
+        self.load_producers(segments, end)
+        return end
+
+    def first_to_scan(self, segments: Segments) -> Segment | None:
+        """The oldest segment that has to be verified, None when none has to."""
+        wanted = None if self.was_clean else segments.from_offset(self.recovery_point)[0]
+        for segment in segments.all():
+            if segment is wanted:
+                break
+            if not segment.txn_index.is_sane(segment.base_offset):
+                self.was_clean = self.report.was_clean = False
+                return segment
+        return wanted
+
+    def rebuild_epochs(self, segments: Segments) -> None:
+        """Take the lineage from the headers of the closed segments; recovery adds the rest."""
+        self.epochs.clear()
+        for segment in segments.all():
+            try:
+                for header in segment.headers():
+                    self.note_epoch(header.leader_epoch, header.base_offset)
+            except StorageError:  # a torn tail, which is cut off
+                break
+        self.epochs.write()
+
+    def note_epoch(self, epoch: int, offset: int) -> None:
+        if epoch > self.epochs.latest_epoch:
+            self.epochs.note(epoch, offset)
+
+    def load_producers(self, segments: Segments, end_offset: int) -> None:
+        """Producer state up to `end_offset`: the newest snapshot, and the headers after it."""
+        latest = read_latest_snapshot(self.fs, self.path, upto_offset=end_offset)
+        start = latest[0] if latest else 0
+        self.producers.load(latest[1] if latest else (), start)
+        segments.replay(self.producers, end_offset)
+
+    def recover(self, segments: Segments, first: Segment) -> int:
+        """Verify and index every segment from `first` on; return the log end."""
+        self.load_producers(segments, first.base_offset)
+        end = first.base_offset
+        entries = self.epochs.entries()
+        for segment in segments.from_offset(first.base_offset):
+            if segment.base_offset < end:  # written over by the one before it: cannot be
+                self.drop_after(segments, end)
+                break
+            if segment is not first:
+                end = segment.base_offset
+                self.producers.end_offset = end
+                write_snapshot(self.fs, self.path, end, self.producers.entries()).close()
+            end, cut = self.recover_one(segment, end)
+            self.report.bytes_cut += cut
+            if segment is not segments.active:
+                segment.finish()
+                self.unsynced.append(segment)
+            if cut:
+                self.drop_after(segments, segment.base_offset + 1)
+                break
+        segments.active.open_active()
+        self.unsynced = [segment for segment in self.unsynced if segment is not segments.active]
+        if self.epochs.entries() != entries:
+            self.epochs.write()
+        self.remove_snapshots_after(end)
+        return end
+
+    def recover_one(self, segment: Segment, expected: int) -> tuple[int, int]:
+        """Verify one segment and cut it before its first bad batch; return its end and the bytes cut."""
+        end = expected
+        for found in segment.recover():
+            header = found.header
+            self.note_epoch(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                note_producer(self.producers, segment, header, found.data)
+            end = header.next_offset
+        self.producers.end_offset = end
+        self.report.segments_scanned += 1
+        self.report.bytes_scanned += segment.size_bytes
+        if end < self.recovery_point and segment.file_size() > segment.size_bytes:
+            raise StorageError(
+                "a log is damaged below its recovery point",
+                path=segment.stem_path + names.LOG,
+                offset=end,
+                recovery_point=self.recovery_point,
+                remedy="remove the partition's directory if other replicas hold its data",
+            )
+        return end, segment.cut_to(segment.size_bytes)
+
+    def drop_after(self, segments: Segments, offset: int) -> None:
+        for segment in segments.drop_after(offset):
+            self.report.segments_dropped += 1
+            for path in segment.all_files():
+                self.fs.remove(path)
+
+    def remove_snapshots_after(self, offset: int) -> None:
+        for found in snapshot_offsets(self.fs, self.path):
+            if found > offset:
+                self.fs.remove(snapshot_path(self.path, found))
+
+    def start_over(self, segments: Segments, offset: int) -> None:
+        """Everything local is below the log start: begin an empty log there."""
+        for segment in segments.all():
+            for path in segment.all_files():
+                self.fs.remove(path)
+        segments.replace_all(self.new_segment(offset))
+        self.remove_snapshots_after(-1)
+        self.producers.clear(offset)
+        self.unsynced.clear()
+
+
+def _finish_renames(fs: Fs, path: str) -> None:
+    """Remove what was condemned or not finished; complete a compaction that had been decided."""
+    found = fs.list_dir(path)
+    for name in found:
+        if name.endswith((names.DELETED, names.CLEANED, ".tmp")):
+            fs.remove(f"{path}/{name}")
+    swaps = [name for name in found if name.endswith(names.SWAP)]
+    for name in swaps:
+        pair = names.parse_segment_file(name.removesuffix(names.SWAP))
+        if pair is not None and pair[1] == names.LOG:
+            _remove_replaced(fs, path, pair[0], found)
+    for name in swaps:
+        fs.rename(f"{path}/{name}", f"{path}/{name.removesuffix(names.SWAP)}")
+
+
+def _remove_replaced(fs: Fs, path: str, base_offset: int, found: list[str]) -> None:
+    """Remove the segments that the compacted one at `base_offset` stands for."""
+    file = fs.open(f"{path}/{names.stem(base_offset)}{names.LOG}{names.SWAP}")
+    end = base_offset
+    for batch in good_batches(file, base_offset):
+        end = batch.header.next_offset
+    file.close()
+    for name in found:
+        pair = names.parse_segment_file(name)
+        if pair is not None and pair[1] != names.SNAPSHOT and base_offset <= pair[0] < end:
+            fs.remove(f"{path}/{name}")

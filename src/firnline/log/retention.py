@@ -1,0 +1,130 @@
+"""Which segments may go, by age, size and log start, in the local and in the total limit. PURE.
+
+With tiering on, the local limits rule the local files, and only what the remote tier holds (or what lies
+below the log start) may go; with tiering off or copying disabled the total limits do (spec T13, T14).
+Strictly the oldest first, up to the first that has to stay. An active segment in breach is rolled, so that on
+a tiered topic it can be copied and then removed: idle topics drain completely (T15). Local age breaches one
+tick later than remote: strictly greater (T12).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from firnline.base.ids import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+)
+from firnline.config.topic import TopicConfig
+
+_FROM_TOTAL = -2
+
+
+class SegmentAge(NamedTuple):
+    """One segment as retention sees it. `end_offset` is exclusive; times in ms since 1970."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    largest_time_ms: int
+
+
+class LogView(NamedTuple):
+    """One log as retention sees it; `segments` oldest first, the last one active."""
+
+    segments: Sequence[SegmentAge]
+    log_start_offset: int
+    local_log_start_offset: int
+    high_watermark: int
+    highest_remote_offset: int
+    is_tiered: bool  # the remote log counts as enabled for this topic (T4)
+
+
+class Decision(NamedTuple):
+    """How many of the oldest segments go, why, and whether the active one is to be rolled first."""
+
+    segments: int = 0
+    reason: str = ""
+    roll_active: bool = False
+
+
+def is_tiered(topic: str, config: TopicConfig, *, system_enabled: bool) -> bool:
+    """True when the remote log counts as enabled (T4): both switches on, not compacted, not internal."""
+    return (
+        system_enabled
+        and config.remote_storage_enable
+        and "compact" not in config.cleanup_policy
+        and topic not in INTERNAL_TOPICS
+        and topic not in (METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC)
+    )
+
+
+def local_retention(config: TopicConfig, *, is_copied: bool) -> tuple[int, int]:
+    """Return (ms, bytes) that limit the local files; -1 is no limit (T13)."""
+    if not is_copied:
+        return config.retention_ms, config.retention_bytes
+    ms, size = config.local_retention_ms, config.local_retention_bytes
+    return (
+        config.retention_ms if ms == _FROM_TOTAL else ms,
+        config.retention_bytes if size == _FROM_TOTAL else size,
+    )
+
+
+def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
+    """Apply the rules one after another: log start, then, under `delete`, size and age.
+
+    Returns the first that removes something, or that wants the active segment rolled; the caller applies it
+    and asks again.
+    """
+    is_copied = view.is_tiered and not config.remote_log_copy_disable
+    start = view.local_log_start_offset if is_copied else view.log_start_offset
+    rules: list[tuple[str, Callable[[SegmentAge, bool], bool]]] = [
+        ("log start", lambda segment, is_active: not is_active and segment.end_offset <= start)
+    ]
+    if "delete" in config.cleanup_policy:
+        limit_ms, limit_bytes = local_retention(config, is_copied=is_copied)
+        if limit_bytes >= 0:
+            rules.append(("size", _size_rule(view, limit_bytes)))
+        if limit_ms >= 0:
+            rules.append(("age", lambda segment, _: now_ms - segment.largest_time_ms > limit_ms))
+    for reason, is_in_breach in rules:
+        decision = _oldest(view, reason, is_in_breach, is_copied=is_copied)
+        if decision.segments or decision.roll_active:
+            return decision
+    return Decision()
+
+
+def _size_rule(view: LogView, limit_bytes: int) -> Callable[[SegmentAge, bool], bool]:
+    excess = [sum(segment.size_bytes for segment in view.segments) - limit_bytes]
+
+    def is_in_breach(segment: SegmentAge, is_active: bool) -> bool:
+        if excess[0] - segment.size_bytes < 0:
+            return False
+        excess[0] -= segment.size_bytes
+        return True
+
+    return is_in_breach
+
+
+def _oldest(
+    view: LogView,
+    reason: str,
+    is_in_breach: Callable[[SegmentAge, bool], bool],
+    *,
+    is_copied: bool,
+) -> Decision:
+    count, last = 0, len(view.segments) - 1
+    for slot, segment in enumerate(view.segments):
+        is_active = slot == last
+        if view.high_watermark < segment.end_offset or not is_in_breach(segment, is_active):
+            break
+        if is_active and not segment.size_bytes:
+            break
+        # Rolled first in any case: the log always has an active segment.
+        if is_active:
+            return Decision(count, reason, roll_active=True)
+        is_remote = segment.end_offset - 1 <= view.highest_remote_offset
+        if is_copied and not is_remote and view.log_start_offset < segment.end_offset:
+            break
+        count += 1
+    return Decision(count, reason) if count else Decision()

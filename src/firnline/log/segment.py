@@ -1,0 +1,494 @@
+"""One segment: a file of batches, and its offset, time and transaction index. STORE.
+
+The active segment is open and its indexes are in memory. Of a closed one only the size is known until
+somebody reads it: then its file is opened and its offset index loaded, checked, and built again from the
+batches when it is missing or cannot be this segment's (reliability d 91). A file that was opened is
+shared with the slices that were cut from it and closes itself after the last of them, so a segment can be
+removed while its bytes are still on their way to a socket.
+"""
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from firnline.base.errors import StorageError
+from firnline.base.ports import Buffer, File, Fs
+from firnline.base.slices import FileSlice
+from firnline.base.units import INT32_MAX, MIB
+from firnline.config.topic import TopicConfig
+from firnline.log import names, offset_index, time_index
+from firnline.log.offset_index import OffsetIndex
+from firnline.log.time_index import TimeIndex
+from firnline.log.txn_index import TxnIndex
+from firnline.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    parse_header,
+)
+
+_PEEK = Struct(">qi11xi")  # base offset, batch length, last offset delta
+_PEEK_BYTES = 27
+_WALK_BYTES = 4096
+_SCAN_BYTES = MIB
+_HINTS_MAX = 64
+_UNKNOWN = -2
+
+
+class IndexRules(NamedTuple):
+    """How densely a segment is indexed, in bytes of batches between entries, and how far."""
+
+    interval_bytes: int
+    entries_max: int  # of the offset index
+    time_entries_max: int
+
+
+def index_rules(config: TopicConfig) -> IndexRules:
+    """Return how segments of a topic are indexed."""
+    size = config.segment_index_bytes
+    return IndexRules(
+        config.index_interval_bytes,
+        size // offset_index.ENTRY_BYTES,
+        size // time_index.ENTRY_BYTES - 1,  # one entry is kept for the roll
+    )
+
+
+class FoundBatch(NamedTuple):
+    """A batch that a scan passed: its bytes are `data[header.position:][:header.size_bytes]`."""
+
+    header: BatchHeader
+    data: bytes
+    position: int  # in the file
+
+
+class Segment:
+    """Batches from `base_offset` on. Invariant: `size_bytes` ends at a batch's end once recovered."""
+
+    __slots__ = (
+        "_fs",
+        "_hints",
+        "_is_indexed",
+        "_max_time_ms",
+        "_max_time_offset",
+        "_unindexed_bytes",
+        "base_offset",
+        "created_ms",
+        "file",
+        "first_time_ms",
+        "index",
+        "is_closed",
+        "rules",
+        "size_bytes",
+        "stem_path",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self, fs: Fs, directory: str, base_offset: int, *, rules: IndexRules, now_ms: int
+    ) -> None:
+        self._fs = fs
+        self.base_offset = base_offset
+        self.stem_path = f"{directory}/{names.stem(base_offset)}"
+        self.rules = rules
+        self.created_ms = now_ms
+        self.file: File | None = None
+        self.size_bytes = 0
+        self.is_closed = False
+        self.index = OffsetIndex(fs, self.stem_path + names.INDEX, base_offset)
+        self.time_index = TimeIndex(fs, self.stem_path + names.TIME_INDEX, base_offset)
+        self.txn_index = TxnIndex(fs, self.stem_path + names.TXN_INDEX)
+        self.first_time_ms = -1  # of the first batch, -1 when it has none or is not known yet
+        self._max_time_ms = -1
+        self._max_time_offset = base_offset
+        self._unindexed_bytes = 0
+        self._is_indexed = False
+        self._hints: dict[int, int] = {}  # offset -> where the batch that holds it begins
+
+    @classmethod
+    def create(
+        cls, fs: Fs, directory: str, base_offset: int, *, rules: IndexRules, now_ms: int
+    ) -> "Segment":
+        """Make the files of a new, active segment. What a crash left under their names is emptied."""
+        segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
+        file = segment.file = fs.open(segment.stem_path + names.LOG, create=True)
+        if file.size():
+            file.truncate(0)
+        segment.txn_index.reset()
+        segment.index.write()
+        segment.time_index.write()
+        segment._is_indexed = True
+        return segment
+
+    @classmethod
+    def load(
+        cls, fs: Fs, directory: str, base_offset: int, *, rules: IndexRules, now_ms: int
+    ) -> "Segment":
+        """Take over the files of a segment as they are; nothing but the size is looked at."""
+        segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
+        segment.size_bytes = segment._opened().size()
+        segment.file = None
+        segment.is_closed = True
+        segment._max_time_ms = _UNKNOWN
+        return segment
+
+    def _opened(self) -> File:
+        if self.file is None:
+            self.file = self._fs.open(self.stem_path + names.LOG)
+        return self.file
+
+    # -- append ----------------------------------------------------------------------------------
+
+    def append(self, data: Buffer) -> int:
+        """Write whole batches with one call; return where they begin. Tell `note` of each after it."""
+        assert self.file is not None, "only the active segment is appended to"
+        position = self.file.append(data)
+        assert position == self.size_bytes, "somebody else wrote to the segment"
+        return position
+
+    def note(self, position: int, size_bytes: int, last_offset: int, max_time_ms: int) -> None:
+        """Take note of one batch that was appended at `position`; index it when it is time.
+
+        The index files are written when the segment is finished: an append costs one write.
+        """
+        if max_time_ms > self._max_time_ms:
+            self._max_time_ms = max_time_ms
+            self._max_time_offset = last_offset
+        if position == 0:
+            self.first_time_ms = max_time_ms
+        if self._unindexed_bytes > self.rules.interval_bytes:
+            self.index.add(last_offset, position)
+            self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += size_bytes
+        self.size_bytes = end = position + size_bytes
+        # A reader at the tail asks for exactly this next.
+        hints = self._hints
+        if len(hints) >= _HINTS_MAX:
+            hints.clear()
+        hints[last_offset + 1] = end
+
+    def waited_ms(self, now_ms: int, time_ms: int) -> int:
+        """How long the segment has been open, by the times of its batches, or ours without any."""
+        if self.first_time_ms >= 0:
+            return time_ms - self.first_time_ms
+        return now_ms - self.created_ms
+
+    def has_room_in_indexes(self) -> bool:
+        """False when an index is full: the segment has to roll (segment.index.bytes)."""
+        rules = self.rules
+        return len(self.index) < rules.entries_max and len(self.time_index) < rules.time_entries_max
+
+    def may_hold(self, offset: int) -> bool:
+        """True when `offset` can be expressed relative to the base."""
+        return 0 <= offset - self.base_offset <= INT32_MAX
+
+    def finish(self) -> None:
+        """The segment takes no more batches: note its greatest timestamp, write out the indexes."""
+        self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
+        self.index.write()
+        self.time_index.write()
+        self.is_closed = True
+
+    def release(self) -> None:
+        """Give back the memory and the descriptor of a closed segment until somebody reads it again."""
+        assert self.is_closed
+        self.index.clear_memory()
+        self.time_index.clear_memory()
+        self._hints.clear()
+        self._is_indexed = False
+        self.file = None
+
+    def data_to_sync(self) -> list[File]:
+        """Return what has to be synced of the active segment: its indexes can be built again (rel-P8)."""
+        assert self.file is not None
+        return [self.file]
+
+    def files_to_sync(self) -> list[File]:
+        """Return every file of the segment, in the order that they are to be synced (rel-P5)."""
+        found = [self._opened(), self.index.open_written(), self.time_index.open_written()]
+        txn = self.txn_index.open()
+        return found if txn is None else [*found, txn]
+
+    # -- read ------------------------------------------------------------------------------------
+
+    def slice(self, position: int, end: int) -> FileSlice:
+        """Return the bytes from `position` to `end` without reading them."""
+        return FileSlice(self._opened(), position, end - position)
+
+    def locate(self, offset: int) -> int:
+        """Return where the first batch begins whose last offset is at or after `offset`; else the size."""
+        position = self._hints.get(offset, -1)
+        if position >= 0:
+            return position
+        self.ensure_indexed()
+        position, _ = self.walk(self.index.position_for(offset), until_offset=offset)
+        self.hint(offset, position)
+        return position
+
+    def last_whole(self, position: int, limit: int) -> int:
+        """Return the end of the last whole batch from `position` on that ends at or before `limit`."""
+        self.ensure_indexed()
+        start = max(position, self.index.position_below(limit))
+        end, next_offset = self.walk(start, until_position=limit)
+        if next_offset >= 0:
+            self.hint(next_offset, end)
+        return end
+
+    def hint(self, offset: int, position: int) -> None:
+        """Remember a place for the reader that comes back for what follows."""
+        if len(self._hints) >= _HINTS_MAX:
+            self._hints.clear()
+        self._hints[offset] = position
+
+    def walk(
+        self, position: int, *, until_offset: int = 1 << 63, until_position: int = 1 << 63
+    ) -> tuple[int, int]:
+        """Pass over batches from `position` to the first that holds `until_offset` or ends after
+        `until_position`; return where that one begins, and the offset after the last one passed, or -1."""
+        file, size = self._opened(), self.size_bytes
+        chunk, chunk_start, next_offset = b"", position, -1
+        while size - position >= HEADER_BYTES:
+            at = position - chunk_start
+            if at + _PEEK_BYTES > len(chunk):
+                chunk, chunk_start, at = file.read(position, _WALK_BYTES), position, 0
+            base_offset, length, delta = _PEEK.unpack_from(chunk, at)
+            end = position + length + LOG_OVERHEAD_BYTES
+            if base_offset + delta >= until_offset or end > until_position:
+                break
+            if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or end > size:
+                raise self._damaged(position)
+            next_offset = base_offset + delta + 1
+            position = end
+        return position, next_offset
+
+    def headers(self, position: int = 0) -> Iterator[BatchHeader]:
+        """Iterate over the batch headers from `position` on; their positions are in the file."""
+        file, size = self._opened(), self.size_bytes
+        chunk, chunk_start = b"", position
+        while size - position >= HEADER_BYTES:
+            at = position - chunk_start
+            if at + HEADER_BYTES > len(chunk):
+                chunk, chunk_start, at = file.read(position, _WALK_BYTES), position, 0
+            header = parse_header(chunk, at)._replace(position=position)
+            if header.size_bytes < HEADER_BYTES or position + header.size_bytes > size:
+                raise self._damaged(position)
+            yield header
+            position += header.size_bytes
+
+    def read_batch(self, header: BatchHeader) -> bytes:
+        """Return the bytes of one batch that `headers` found; its own position is then 0."""
+        return self._opened().read(header.position, header.size_bytes)
+
+    def _damaged(self, position: int) -> StorageError:
+        return StorageError(
+            "a segment is damaged below its recovery point",
+            path=self.stem_path + names.LOG,
+            position=position,
+            remedy="remove the partition's directory if other replicas hold its data",
+        )
+
+    # -- what is known of it -----------------------------------------------------------------------
+
+    def ensure_indexed(self) -> None:
+        """Load the offset index, or build it again when it cannot be this segment's."""
+        if self._is_indexed:
+            return
+        if not self.index.load(self.size_bytes):
+            self._rebuild_indexes()
+        self._is_indexed = True
+
+    def _rebuild_indexes(self) -> None:
+        self._reset()
+        size = self.size_bytes
+        for header in self.headers():
+            self.note(header.position, header.size_bytes, header.last_offset, header.max_timestamp)
+        self.size_bytes = size
+        self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
+        self.index.write()
+        self.time_index.write()
+
+    def _reset(self) -> None:
+        self.index.clear_memory()
+        self.time_index.clear_memory()
+        self._hints.clear()
+        self.first_time_ms = -1
+        self._max_time_ms, self._max_time_offset = -1, self.base_offset
+        self._unindexed_bytes = 0
+        self._is_indexed = True
+
+    def open_active(self) -> int:
+        """Make a segment that was closed cleanly the active one; return the offset after its last batch.
+
+        Reads what follows the last index entry only: every entry of the offset index was written together
+        with the greatest timestamp so far. StorageError when the file does not end with a batch.
+        """
+        self._opened()
+        if not (self.index.load(self.size_bytes) and self.time_index.load()):
+            self._rebuild_indexes()
+        self._is_indexed, self.is_closed = True, False
+        self._max_time_ms = self.time_index.last_time_ms
+        self._max_time_offset = self.time_index.last_offset
+        self._unindexed_bytes = 0
+        position = end = self.index.last_position()
+        next_offset = self.base_offset
+        for header in self.headers(position):
+            next_offset, end = header.next_offset, header.position + header.size_bytes
+            if header.max_timestamp > self._max_time_ms:
+                self._max_time_ms, self._max_time_offset = header.max_timestamp, header.last_offset
+            self._unindexed_bytes += header.size_bytes
+        if end != self.size_bytes:
+            raise self._damaged(end)
+        first = next(self.headers(), None)
+        self.first_time_ms = first.max_timestamp if first else -1
+        return next_offset
+
+    @property
+    def max_time_ms(self) -> int:
+        """Greatest timestamp of a batch in the segment, -1 when none has one."""
+        if self._max_time_ms == _UNKNOWN:
+            self._load_times()
+            self._drop_times()
+        return self._max_time_ms
+
+    def _load_times(self) -> None:
+        if not self.time_index.load() or (self.size_bytes and not len(self.time_index)):
+            self._rebuild_indexes()
+        elif self._max_time_ms == _UNKNOWN:
+            self._max_time_ms = self.time_index.last_time_ms
+            self._max_time_offset = self.time_index.last_offset
+
+    def _drop_times(self) -> None:
+        if self.is_closed:
+            self.time_index.clear_memory()
+
+    @property
+    def max_time_offset(self) -> int:
+        """Last offset of the first batch that has the greatest timestamp."""
+        return self._max_time_offset if self.max_time_ms >= 0 else self.base_offset
+
+    def largest_time_ms(self) -> int:
+        """Age of the segment for retention: its greatest timestamp, else when its file was written."""
+        found = self.max_time_ms
+        return found if found >= 0 else self._fs.modified_ms(self.stem_path + names.LOG)
+
+    def start_for_time(self, time_ms: int) -> int:
+        """Return a position at or before the first batch with a record of at least that timestamp."""
+        assert self.max_time_ms >= time_ms
+        self.ensure_indexed()
+        if self.is_closed:
+            self._load_times()
+        position = self.index.position_for(self.time_index.offset_before(time_ms))
+        self._drop_times()
+        return position
+
+    # -- change ------------------------------------------------------------------------------------
+
+    def recover(self) -> Iterator[FoundBatch]:
+        """Read every batch, verify it, and index it anew; stop before the first that is not good.
+
+        The caller consumes all of it and then calls `cut_to(size_bytes)`: rel-P8.
+        """
+        file = self._opened()
+        self._reset()
+        self.is_closed = False
+        self.txn_index.reset()
+        self.size_bytes = 0
+        for found in good_batches(file, self.base_offset):
+            header = found.header
+            if not self.may_hold(header.last_offset):
+                return
+            self.note(found.position, header.size_bytes, header.last_offset, header.max_timestamp)
+            yield found
+
+    def file_size(self) -> int:
+        """Bytes in the file, also those after the last good batch while it is being recovered."""
+        return self._opened().size()
+
+    def cut_to(self, position: int) -> int:
+        """Cut the file at a batch's end and write the indexes; return how many bytes went."""
+        file = self._opened()
+        gone = file.size() - position
+        if gone:
+            file.truncate(position)
+        self.size_bytes = position
+        self._hints.clear()
+        self.index.write()
+        self.time_index.write()
+        return gone
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop every batch that reaches `offset` or beyond; return the offset the log then ends at.
+
+        A batch that holds `offset` in its middle goes as a whole: the end is then its base offset.
+        """
+        self.ensure_indexed()
+        if self.is_closed:
+            self._load_times()
+        position = self.locate(offset)
+        straddling = next(self.headers(position), None)
+        end_offset = offset
+        if straddling is not None and straddling.base_offset < offset:
+            end_offset = straddling.base_offset
+        self.index.truncate_to(end_offset)
+        self.time_index.truncate_to(end_offset)
+        self.txn_index.truncate_to(end_offset)
+        self.cut_to(position)
+        self._opened().sync()
+        self.open_active()
+        return end_offset
+
+    def all_files(self) -> list[str]:
+        """Return the paths of the segment's files that exist."""
+        paths = [self.stem_path + suffix for suffix in names.SEGMENT_SUFFIXES]
+        return [path for path in paths if self._fs.exists(path)]
+
+
+def good_batches(file: File, base_offset: int) -> Iterator[FoundBatch]:
+    """Iterate over the batches of a file from its start; stop before the first damaged one.
+
+    Good: magic 2, a length that fits, the right CRC, offsets that ascend from `base_offset`. Raises
+    StorageError for a message of the formats before v2, which is not garbage and must not be cut off.
+    """
+    size, position, expected = file.size(), 0, base_offset
+    chunk, chunk_start = b"", 0
+    while size - position >= HEADER_BYTES:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, at = file.read(position, _SCAN_BYTES), position, 0
+        header = parse_header(chunk, at)
+        end = position + header.size_bytes
+        if header.magic != 2:
+            _refuse_old_format(file, position, header)
+            return
+        if header.size_bytes < HEADER_BYTES or end > size:
+            return
+        if at + header.size_bytes > len(chunk):
+            wanted = max(_SCAN_BYTES, header.size_bytes)
+            chunk, chunk_start = file.read(position, wanted), position
+            header = parse_header(chunk, 0)
+        start = header.position
+        with memoryview(chunk) as view:
+            crc = crc32c(view[start + CRC_START : start + header.size_bytes])
+        if crc != header.crc or header.base_offset < expected or header.last_offset_delta < 0:
+            return
+        yield FoundBatch(header, chunk, position)
+        expected = header.next_offset
+        position = end
+
+
+def _refuse_old_format(file: File, position: int, header: BatchHeader) -> None:
+    if header.magic not in (0, 1) or not 14 <= header.batch_length <= 100 * MIB:
+        return
+    message = file.read(position + LOG_OVERHEAD_BYTES, header.batch_length)
+    if int.from_bytes(message[:4], "big") == zlib.crc32(message[4:]):
+        raise StorageError(
+            "a segment holds messages of a format before v2",
+            path=file.path,
+            magic=header.magic,
+            remedy="let Apache Kafka 3 rewrite the topic, or remove the partition's directory",
+        )

@@ -1,0 +1,243 @@
+"""The segments of one log in order: find, read across them, look up by time. STORE.
+
+A read returns slices of the files, whole batches only. The next read of the same consumer finds its place
+without looking into the file: a segment remembers the ends that reads stopped at.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from firnline.base.ports import Buffer
+from firnline.base.slices import FileRecords, FileSlice
+from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
+from firnline.log.segment import Segment
+from firnline.records.batch import BatchHeader
+from firnline.records.record import records
+
+# Closed segments of one log whose file and index stay open after a read.
+OPEN_SEGMENTS_MAX = 8
+
+
+class ClosedSegment(NamedTuple):
+    """A segment that takes no more batches. Offsets inclusive; `stem_path` + suffix names its files."""
+
+    base_offset: int
+    end_offset: int
+    stem_path: str
+    size_bytes: int
+    max_timestamp_ms: int
+    has_txn_index: bool
+    snapshot_path: str  # producer state at `end_offset + 1`
+
+
+class Segments:
+    """At least one segment; the last one is active. Invariant: base offsets ascend."""
+
+    __slots__ = ("_bases", "_recent", "_segments")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        assert segments, "a log has at least its active segment"
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._recent: list[Segment] = []
+        assert self._bases == sorted(self._bases)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def active(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def first_base_offset(self) -> int:
+        return self._bases[0]
+
+    def all(self) -> list[Segment]:
+        """Return every segment, oldest first."""
+        return list(self._segments)
+
+    def closed(self) -> list[tuple[Segment, int]]:
+        """Return (segment, end offset) of all but the active one; the end is the next one's base."""
+        return list(zip(self._segments, self._bases[1:]))
+
+    def describe_closed(self, directory: str) -> list[ClosedSegment]:
+        """Return what others may know of the closed segments, oldest first."""
+        return [
+            ClosedSegment(
+                segment.base_offset,
+                end - 1,
+                segment.stem_path,
+                segment.size_bytes,
+                segment.max_time_ms,
+                segment.txn_index.exists(),
+                snapshot_path(directory, end),
+            )
+            for segment, end in self.closed()
+        ]
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """Return the segment that holds `offset`, or begins first after it, and all later ones."""
+        return self._segments[max(0, bisect_right(self._bases, offset) - 1) :]
+
+    def add(self, segment: Segment) -> None:
+        """Make `segment` the active one."""
+        assert segment.base_offset > self._bases[-1]
+        if self.active.is_closed:
+            self._touch(self.active)
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def drop_first(self, count: int) -> list[Segment]:
+        """Take the oldest `count` segments out; return them."""
+        assert count < len(self._segments), "the active segment stays"
+        gone = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        self._recent = [segment for segment in self._recent if segment not in gone]
+        return gone
+
+    def drop_after(self, offset: int) -> list[Segment]:
+        """Take out the segments that begin at or after `offset`, but not the first; return them."""
+        keep = max(1, bisect_right(self._bases, offset - 1))
+        gone = self._segments[keep:]
+        del self._segments[keep:], self._bases[keep:]
+        self._recent.clear()
+        return gone
+
+    def replace_all(self, segment: Segment) -> list[Segment]:
+        """Put `segment` in the place of all; return those."""
+        gone = self._segments
+        self._segments, self._bases, self._recent = [segment], [segment.base_offset], []
+        return gone
+
+    def _touch(self, segment: Segment) -> None:
+        """Keep a closed segment open, and release the one that was read longest ago."""
+        recent = self._recent
+        if recent and recent[-1] is segment:
+            return
+        if segment in recent:
+            recent.remove(segment)
+        recent.append(segment)
+        if len(recent) > OPEN_SEGMENTS_MAX:
+            recent.pop(0).release()
+
+    def read(
+        self, start_offset: int, *, max_bytes: int, upto_offset: int, min_one_batch: bool
+    ) -> FileRecords:
+        """Return whole batches from the one that holds `start_offset` on; see `Log.read`."""
+        slot = bisect_right(self._bases, start_offset) - 1
+        assert slot >= 0, "the caller checks the local log start"
+        slices: list[FileSlice] = []
+        left, count = max_bytes, len(self._segments)
+        while True:
+            segment = self._segments[slot]
+            slot += 1
+            position = segment.locate(start_offset)
+            if slot < count and self._bases[slot] <= upto_offset:
+                end, is_last = segment.size_bytes, self._bases[slot] == upto_offset
+            else:
+                end, is_last = segment.locate(upto_offset), True
+            if end > position + left:
+                is_last = True
+                end = segment.last_whole(position, position + left)
+                if end == position and min_one_batch and not slices:
+                    end = self._end_of_first(segment, position, upto_offset)
+            if end > position:
+                slices.append(segment.slice(position, end))
+                left -= end - position
+            if segment.is_closed:
+                self._touch(segment)
+            if is_last or left <= 0:
+                return FileRecords(slices)
+            start_offset = self._bases[slot]
+
+    @staticmethod
+    def _end_of_first(segment: Segment, position: int, upto_offset: int) -> int:
+        first = next(segment.headers(position), None)
+        if first is None or first.last_offset >= upto_offset:
+            return position
+        segment.hint(first.next_offset, position + first.size_bytes)
+        return position + first.size_bytes
+
+    def replay(self, producers: ProducerStates, upto_offset: int) -> None:
+        """Tell `producers` of every batch from where they end up to `upto_offset`; headers only."""
+        start = producers.end_offset
+        for segment in self.from_offset(start) if start < upto_offset else []:
+            if segment.base_offset >= upto_offset:
+                break
+            for header in segment.headers(segment.locate(start)):
+                if header.base_offset >= upto_offset:
+                    break
+                if header.producer_id >= 0 and header.last_offset >= start:
+                    data = segment.read_batch(header) if header.is_control else b""
+                    at_front = header._replace(position=0)
+                    note_producer(producers, segment, at_front, data, is_indexed=True)
+            if segment.is_closed:
+                self._touch(segment)
+        producers.end_offset = upto_offset
+
+    def first_at_time(self, time_ms: int, start_offset: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after `start_offset` of at least that time.
+
+        Reads records of the batches that can hold it, one or two in all.
+        """
+        for segment in self.from_offset(start_offset):
+            if segment.max_time_ms < time_ms:
+                continue
+            for header in segment.headers(segment.start_for_time(time_ms)):
+                if header.max_timestamp < time_ms or header.last_offset < start_offset:
+                    continue
+                found = _first_record(segment, header, time_ms, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def of_greatest_time(self, start_offset: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record with the greatest timestamp; None without any."""
+        best: Segment | None = None
+        for segment in self.from_offset(start_offset):
+            if segment.max_time_ms >= 0 and (
+                best is None or segment.max_time_ms > best.max_time_ms
+            ):
+                best = segment
+        if best is None:
+            return None
+        position = best.locate(best.max_time_offset)
+        for header in best.headers(position):
+            if header.max_timestamp == best.max_time_ms and header.last_offset >= start_offset:
+                return _first_record(best, header, best.max_time_ms, start_offset)
+        return None
+
+
+def note_producer(
+    producers: ProducerStates,
+    segment: Segment,
+    header: BatchHeader,
+    data: Buffer,
+    *,
+    is_indexed: bool = False,
+) -> bool:
+    """Take note of what a batch of `segment` says about its producer; True when it aborted a transaction.
+
+    An aborted one goes into the segment's transaction index, unless it `is_indexed` there already.
+    """
+    if not header.is_control:
+        producers.note_batch(header, header.base_offset, header.max_timestamp)
+        return False
+    marker = read_marker(data, header)
+    done = None if marker is None else producers.note_marker(header, marker, header.base_offset)
+    if done is None or not done.is_aborted:
+        return False
+    if not is_indexed:
+        segment.txn_index.add(producers.aborted(done))
+    return True
+
+
+def _first_record(
+    segment: Segment, header: BatchHeader, time_ms: int, start_offset: int
+) -> tuple[int, int] | None:
+    data = segment.read_batch(header)
+    for record in records(data, header._replace(position=0)):
+        if record.timestamp_ms >= time_ms and record.offset >= start_offset:
+            return record.offset, record.timestamp_ms
+    return None

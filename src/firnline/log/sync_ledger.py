@@ -1,0 +1,115 @@
+"""What of a log has really reached the disk: the recovery point, and what a Flush still has to sync. STORE.
+
+Rounds: `dirty_files` of the log lists files and opens a round; when their sync is reported the round is
+closed, and only then is anything in it believed. So the recovery point never passes what was synced, also
+when the log rolled or was truncated while the sync was under way (rel-P5, rel-P10).
+"""
+
+from dataclasses import dataclass, field
+
+from firnline.base.errors import Bug
+from firnline.base.ports import Buffer, Fs
+from firnline.log.segment import Segment
+
+
+class DirSync:
+    """A directory as a `File` that can only be synced: makes new and renamed names durable (rel-P10)."""
+
+    __slots__ = ("_fs", "path")
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        self._fs = fs
+        self.path = path
+
+    def sync(self) -> None:
+        self._fs.sync_dir(self.path)
+
+    def size(self) -> int:
+        return 0
+
+    def append(self, data: Buffer) -> int:
+        raise Bug("a directory is not written to", path=self.path)
+
+    def append_all(self, parts: object) -> int:
+        raise Bug("a directory is not written to", path=self.path)
+
+    def read(self, position: int, size: int) -> bytes:
+        return b""
+
+    def truncate(self, size: int) -> None:
+        raise Bug("a directory is not truncated", path=self.path)
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+@dataclass(slots=True)
+class _Round:
+    end_offset: int  # what the caller will report
+    covered_offset: int  # what of it is still in the log: a truncation lowers it
+    segments: list[Segment]
+    dir_changes: int
+
+
+@dataclass(slots=True)
+class SyncLedger:
+    """Recovery point of one log: everything below it is on disk.
+
+    Invariant: `recovery_point` never exceeds the base of the oldest closed segment in `unsynced`.
+    """
+
+    recovery_point: int
+    unsynced: list[Segment] = field(default_factory=list)  # closed, oldest first
+    dir_changes: int = 1
+    _dir_synced: int = 0
+    _rounds: list[_Round] = field(default_factory=list)
+
+    @property
+    def is_dir_dirty(self) -> bool:
+        """True when a name in the directory may not survive a power cut."""
+        return self._dir_synced < self.dir_changes
+
+    def open_round(self, end_offset: int) -> None:
+        """Note that what is unsynced now is listed for a Flush that reaches `end_offset`."""
+        self._rounds.append(_Round(end_offset, end_offset, list(self.unsynced), self.dir_changes))
+
+    def close_round(self, end_offset: int) -> None:
+        """Believe the oldest round that reached `end_offset`; without one nothing is believed."""
+        wanted = [i for i, r in enumerate(self._rounds) if r.end_offset == end_offset]
+        if not wanted:
+            wanted = [i for i, r in enumerate(self._rounds) if r.end_offset > end_offset]
+        if not wanted:
+            return
+        done = self._rounds[wanted[0]]
+        del self._rounds[: wanted[0] + 1]
+        self._dir_synced = max(self._dir_synced, done.dir_changes)
+        self.removed(done.segments)
+        self._advance(min(end_offset, done.covered_offset))
+
+    def all_synced(self, end_offset: int) -> None:
+        """Everything below `end_offset` and every name was synced just now."""
+        self._rounds.clear()
+        self.unsynced.clear()
+        self._dir_synced = self.dir_changes
+        self._advance(end_offset)
+
+    def _advance(self, offset: int) -> None:
+        if self.unsynced:
+            offset = min(offset, self.unsynced[0].base_offset)
+        self.recovery_point = max(self.recovery_point, offset)
+
+    def truncated_to(self, offset: int) -> None:
+        """Nothing at or after `offset` is in the log any more, whatever a Flush under way reports."""
+        self.recovery_point = min(self.recovery_point, offset)
+        self.unsynced = [segment for segment in self.unsynced if segment.base_offset < offset]
+        for one in self._rounds:
+            one.covered_offset = min(one.covered_offset, offset)
+            one.segments = []
+
+    def removed(self, segments: list[Segment]) -> None:
+        """Nothing of those segments is left to sync: their files are synced, or gone."""
+        gone = {segment.base_offset for segment in segments}
+        self.unsynced = [kept for kept in self.unsynced if kept.base_offset not in gone]

@@ -1,0 +1,125 @@
+"""The index of aborted transactions of a segment. STORE.
+
+File: entries of 34 bytes, big endian: version 0 (int16), producer id, first offset, last offset (that of
+the ABORT marker), last stable offset when the marker was written (int64 each), in the order of the last
+offset. The file exists only when something was aborted. A read up to offset X may stop looking at the first
+entry whose last stable offset is X or above: later aborts began after it. Source: KIP-98.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from firnline.base.ports import File, Fs
+
+ENTRY_BYTES = 34
+_ENTRY = Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTxn(NamedTuple):
+    """One aborted transaction; offsets inclusive, but `last_stable_offset`, which is an end."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int = -1
+    last_stable_offset: int = -1
+
+
+class TxnIndex:
+    """Aborted transactions whose marker is in one segment. Read on demand: most segments have none."""
+
+    __slots__ = ("_entries", "_fs", "path")
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        self._fs = fs
+        self.path = path
+        self._entries: list[AbortedTxn] | None = None
+
+    @property
+    def entries(self) -> list[AbortedTxn]:
+        """Every entry, in order. What follows a damaged one is not there."""
+        if self._entries is None:
+            self._entries = self._read()
+        return self._entries
+
+    def exists(self) -> bool:
+        """True when the file is there and says something."""
+        return bool(self.entries)
+
+    def is_sane(self, base_offset: int) -> bool:
+        """True when the file is whole entries of version 0 that belong at or after `base_offset`."""
+        if not self._fs.exists(self.path):
+            return True
+        file = self._fs.open(self.path)
+        try:
+            size = file.size()
+        finally:
+            file.close()
+        return size == len(self.entries) * ENTRY_BYTES and all(
+            entry.last_offset >= base_offset for entry in self.entries
+        )
+
+    def _read(self) -> list[AbortedTxn]:
+        if not self._fs.exists(self.path):
+            return []
+        file = self._fs.open(self.path)
+        try:
+            return parse(file.read(0, file.size()))
+        finally:
+            file.close()
+
+    def add(self, txn: AbortedTxn) -> None:
+        """Append one transaction to the file."""
+        entries = self.entries
+        file = self._fs.open(self.path, create=True)
+        try:
+            if file.size() > len(entries) * ENTRY_BYTES:
+                file.truncate(len(entries) * ENTRY_BYTES)  # a torn tail
+            file.append(_ENTRY.pack(_VERSION, *txn))
+        finally:
+            file.close()
+        entries.append(txn)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the transactions whose marker is at or after `offset`."""
+        keep = [entry for entry in self.entries if entry.last_offset < offset]
+        if len(keep) == len(self.entries):
+            return
+        self._entries = keep
+        if not keep:
+            self._fs.remove(self.path)
+            return
+        file = self._fs.open(self.path)
+        file.truncate(len(keep) * ENTRY_BYTES)
+        file.close()
+
+    def reset(self) -> None:
+        """Remove every entry and the file."""
+        self._entries = []
+        self._fs.remove(self.path)
+
+    def open(self) -> File | None:
+        """Return the file to be synced and closed by the caller, None when there is none."""
+        return self._fs.open(self.path) if self.entries else None
+
+    def collect(self, start_offset: int, upto_offset: int, into: list[AbortedTxn]) -> bool:
+        """Add the transactions with records in [start, upto); True when no later one can have any."""
+        for txn in self.entries:
+            if txn.last_offset >= start_offset and txn.first_offset < upto_offset:
+                into.append(txn)
+            if txn.last_stable_offset >= upto_offset:
+                return True
+        return False
+
+
+def parse(data: bytes) -> list[AbortedTxn]:
+    """Return the entries of a transaction index; what follows a damaged one is left out."""
+    found: list[AbortedTxn] = []
+    for version, *rest in _ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES]):
+        txn = AbortedTxn(*rest)
+        if version != _VERSION or not 0 <= txn.first_offset <= txn.last_offset:
+            break
+        if found and txn.last_offset <= found[-1].last_offset:
+            break
+        found.append(txn)
+    return found

@@ -1,0 +1,156 @@
+"""The cluster's metadata at one offset, immutable: whoever holds an image may read it for ever. PURE.
+
+Maps are `immutables.Map`: a new image shares with the old one all that did not change. What this
+release does not act on (ACLs, quotas, SCRAM credentials, delegation tokens) is kept as the records it
+came from, so that nothing of it is lost on the way to a snapshot. Source: KIP-631.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from immutables import Map
+
+from firnline.base.ids import NO_EPOCH, NO_OFFSET, Uuid
+from firnline.protocol.schema import Message
+
+NO_LEADER = -1
+METADATA_VERSION = "metadata.version"
+
+# Keeps the strings, numbers and ids that identify a record among those of its type.
+KeptKey = tuple[int, tuple[object, ...]]
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to, as ConfigRecord and the configuration APIs number it."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """One configurable thing. The broker "" stands for all brokers."""
+
+    resource_type: int
+    name: str
+
+
+class Endpoint(NamedTuple):
+    """Where a node listens. `security_protocol` as RegisterBrokerRecord numbers it: 0 is PLAINTEXT."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+class FeatureRange(NamedTuple):
+    """Levels of a feature that a node can run, both inclusive."""
+
+    lowest: int
+    highest: int
+
+
+class PartitionImage(NamedTuple):
+    """One partition. Node ids in assignment order; epochs count up from 0; -1 is no leader."""
+
+    replicas: tuple[int, ...]
+    directories: tuple[Uuid, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+class TopicImage(NamedTuple):
+    """One topic with its partitions by number."""
+
+    name: str
+    topic_id: Uuid
+    partitions: Map[int, PartitionImage]
+
+
+class BrokerImage(NamedTuple):
+    """One registered broker. `epoch` is the offset of the record that registered it (I1)."""
+
+    broker_id: int
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: Map[str, FeatureRange]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[Uuid, ...]
+    cordoned_log_dirs: tuple[Uuid, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """May it lead and join an ISR? Neither fenced nor on its way out."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where it listens under that listener name; None for nowhere."""
+        return next((e for e in self.endpoints if e.listener == listener), None)
+
+
+class ControllerImage(NamedTuple):
+    """One registered controller."""
+
+    controller_id: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: Map[str, FeatureRange]
+
+
+class ClusterImage(NamedTuple):
+    """Everything the metadata log says up to `offset`, inclusive; `epoch` is that of its last record."""
+
+    offset: int = NO_OFFSET
+    epoch: int = NO_EPOCH
+    features: Map[str, int] = Map()
+    brokers: Map[int, BrokerImage] = Map()
+    controllers: Map[int, ControllerImage] = Map()
+    topics_by_name: Map[str, TopicImage] = Map()
+    topics_by_id: Map[Uuid, TopicImage] = Map()
+    configs: Map[ConfigResource, Map[str, str]] = Map()
+    next_producer_id: int = 0
+    # Who was handed the newest block of producer ids, as its record states it.
+    producer_id_owner: tuple[int, int] = (-1, -1)
+    kept: Map[KeptKey, Message] = Map()
+
+    @property
+    def metadata_version(self) -> int:
+        """Level of metadata.version in force; 0 before the bootstrap records."""
+        return self.features.get(METADATA_VERSION, 0)
+
+    def topic(self, name: str) -> TopicImage | None:
+        return self.topics_by_name.get(name)
+
+    def partition(self, name: str, partition: int) -> PartitionImage | None:
+        topic = self.topics_by_name.get(name)
+        return None if topic is None else topic.partitions.get(partition)
+
+    def config(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What was set for one resource; empty when nothing was."""
+        return self.configs.get(ConfigResource(resource_type, name), _NOTHING)
+
+    def topic_config_overrides(self, name: str) -> Mapping[str, str]:
+        """The topic's own settings, without those of brokers."""
+        return self.config(ResourceType.TOPIC, name)
+
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics_by_name.values())
+
+
+_NOTHING: Map[str, str] = Map()
+EMPTY_IMAGE = ClusterImage()

@@ -1,0 +1,127 @@
+"""An image as records: replaying them gives the image again. PURE. Source: KIP-630; spec Q32.
+
+The order is stable, so two nodes with the same image write the same records: features first, because
+what follows may depend on them, then nodes, topics by name, configurations, ids, and what is only kept.
+"""
+
+from collections.abc import Iterator
+
+from firnline.metadata import records as r
+from firnline.metadata.features import DIRECTORIES_SINCE
+from firnline.metadata.image import (
+    METADATA_VERSION,
+    BrokerImage,
+    ClusterImage,
+    ControllerImage,
+    PartitionImage,
+    TopicImage,
+)
+from firnline.protocol.schema import Message
+
+
+def image_records(image: ClusterImage) -> Iterator[Message]:
+    """Yield the records that make `image` out of nothing."""
+    for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
+        yield r.FeatureLevelRecord(name=name, feature_level=image.features[name])
+    for broker_id in sorted(image.brokers):
+        yield register_broker_record(image.brokers[broker_id])
+    for controller_id in sorted(image.controllers):
+        yield register_controller_record(image.controllers[controller_id])
+    for topic_name in sorted(image.topics_by_name):
+        yield from _topic_records(image.topics_by_name[topic_name], image.metadata_version)
+    for resource in sorted(image.configs):
+        settings = image.configs[resource]
+        for key in sorted(settings):
+            yield r.ConfigRecord(
+                resource_type=resource.resource_type,
+                resource_name=resource.name,
+                name=key,
+                value=settings[key],
+            )
+    if image.next_producer_id:
+        broker_id, broker_epoch = image.producer_id_owner
+        yield r.ProducerIdsRecord(
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            next_producer_id=image.next_producer_id,
+        )
+    for kept_key in sorted(image.kept, key=lambda key: (key[0], repr(key[1]))):
+        yield image.kept[kept_key]
+
+
+def register_broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
+    """Return the record that registers `broker` as it is."""
+    return r.RegisterBrokerRecord(
+        broker_id=broker.broker_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            r.BrokerEndpoint(
+                name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
+            )
+            for e in broker.endpoints
+        ],
+        features=[
+            r.BrokerFeature(
+                name=name,
+                min_supported_version=broker.features[name].lowest,
+                max_supported_version=broker.features[name].highest,
+            )
+            for name in sorted(broker.features)
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+        in_controlled_shutdown=broker.in_controlled_shutdown,
+        log_dirs=broker.log_dirs,
+        cordoned_log_dirs=broker.cordoned_log_dirs or None,
+    )
+
+
+def register_controller_record(controller: ControllerImage) -> r.RegisterControllerRecord:
+    """Return the record that registers `controller` as it is."""
+    return r.RegisterControllerRecord(
+        controller_id=controller.controller_id,
+        incarnation_id=controller.incarnation_id,
+        end_points=[
+            r.ControllerEndpoint(
+                name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
+            )
+            for e in controller.endpoints
+        ],
+        features=[
+            r.ControllerFeature(
+                name=name,
+                min_supported_version=controller.features[name].lowest,
+                max_supported_version=controller.features[name].highest,
+            )
+            for name in sorted(controller.features)
+        ],
+    )
+
+
+def partition_record(
+    topic_id: bytes, number: int, partition: PartitionImage, metadata_version: int
+) -> r.PartitionRecord:
+    """Return the record that creates `partition` as it is."""
+    has_directories = metadata_version >= DIRECTORIES_SINCE
+    return r.PartitionRecord(
+        partition_id=number,
+        topic_id=topic_id,
+        replicas=partition.replicas,
+        isr=partition.isr,
+        removing_replicas=partition.removing_replicas,
+        adding_replicas=partition.adding_replicas,
+        leader=partition.leader,
+        leader_recovery_state=partition.leader_recovery_state,
+        leader_epoch=partition.leader_epoch,
+        partition_epoch=partition.partition_epoch,
+        directories=partition.directories if has_directories else (),
+        eligible_leader_replicas=partition.elr or None,
+        last_known_elr=partition.last_known_elr or None,
+    )
+
+
+def _topic_records(topic: TopicImage, metadata_version: int) -> Iterator[Message]:
+    yield r.TopicRecord(name=topic.name, topic_id=topic.topic_id)
+    for number in sorted(topic.partitions):
+        yield partition_record(topic.topic_id, number, topic.partitions[number], metadata_version)

@@ -1,0 +1,115 @@
+"""Length-prefixed frames out of a byte stream, with memory that follows the bytes that came. PURE.
+
+Bytes are received into a buffer that the whole node shares. A frame that is whole there is handed out
+as a view of it; only the rest of a frame that is not whole is moved to a buffer of its own, which is
+borrowed from a pool and grows as bytes arrive, never by what a length claims (reliability d 1-9).
+A view is valid until the next call: whoever keeps bytes copies them.
+"""
+
+import struct
+
+from firnline.base.errors import ProtocolError
+from firnline.base.limits import FRAME_BYTES_MIN
+from firnline.base.units import MIB
+
+read_size = struct.Struct(">i").unpack_from
+SIZE_BYTES = 4
+POOLED_BYTES = MIB
+_POOLED_MAX = 16
+
+
+class BufferPool:
+    """Large receive buffers, used again: fresh pages cost more than the bytes moved into them."""
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def take(self) -> bytearray:
+        return self._free.pop() if self._free else bytearray(POOLED_BYTES)
+
+    def give(self, buffer: bytearray) -> None:
+        if len(buffer) == POOLED_BYTES and len(self._free) < _POOLED_MAX:
+            self._free.append(buffer)
+
+
+class FrameSplitter:
+    """The receiving half of one connection.
+
+    `next_frame` yields whole frames from what `feed` was given; what is left over is kept. While a
+    frame is incomplete, `target` says where its next bytes may be received directly.
+    """
+
+    __slots__ = ("_buffer", "_filled", "_frame_end", "_frame_bytes_max", "_pool")
+
+    def __init__(self, pool: BufferPool, *, frame_bytes_max: int) -> None:
+        self._pool = pool
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer: bytearray | None = (
+            None  # holds one incomplete frame, its size prefix included
+        )
+        self._filled = 0
+        self._frame_end = 0  # 0 while the size prefix itself is incomplete
+
+    @property
+    def is_between_frames(self) -> bool:
+        return self._buffer is None
+
+    def split(self, data: memoryview) -> tuple[memoryview | None, memoryview]:
+        """Take the next whole frame of `data`; return (frame without its size or None, what follows).
+
+        Only between frames. Raises ProtocolError for a size that cannot be or is over the limit.
+        """
+        if len(data) < SIZE_BYTES:
+            return None, data
+        (size,) = read_size(data)
+        if size < FRAME_BYTES_MIN or size > self._frame_bytes_max:
+            raise ProtocolError("bad frame size", size=size, limit=self._frame_bytes_max)
+        end = SIZE_BYTES + size
+        if end > len(data):
+            return None, data
+        return data[SIZE_BYTES:end], data[end:]
+
+    def keep(self, rest: memoryview) -> None:
+        """Move the beginning of an incomplete frame to a buffer of its own."""
+        assert self._buffer is None
+        if not rest:
+            return
+        self._buffer = self._pool.take()
+        self._filled = len(rest)
+        if self._filled > len(self._buffer):
+            self._buffer.extend(bytes(self._filled - len(self._buffer)))
+        self._buffer[: self._filled] = rest
+        self._learn_size()
+
+    def target(self) -> memoryview:
+        """Return where the next bytes of the incomplete frame go; never past the frame's end."""
+        assert self._buffer is not None
+        end = self._frame_end or SIZE_BYTES
+        if self._filled == len(self._buffer) and end > self._filled:
+            self._buffer.extend(bytes(min(end - self._filled, self._filled)))
+        return memoryview(self._buffer)[self._filled : min(end, len(self._buffer))]
+
+    def received(self, size: int) -> memoryview | None:
+        """Note bytes received into `target`; return the frame without its size once it is whole."""
+        assert self._buffer is not None
+        self._filled += size
+        if not self._frame_end and self._filled >= SIZE_BYTES:
+            self._learn_size()
+        if not self._frame_end or self._filled < self._frame_end:
+            return None
+        return memoryview(self._buffer)[SIZE_BYTES : self._frame_end]
+
+    def release(self) -> None:
+        """Give the buffer back once its frame was handled, or when the connection ends."""
+        if self._buffer is not None:
+            self._pool.give(self._buffer)
+        self._buffer, self._filled, self._frame_end = None, 0, 0
+
+    def _learn_size(self) -> None:
+        assert self._buffer is not None
+        if self._filled < SIZE_BYTES:
+            return
+        (size,) = read_size(self._buffer)
+        if size < FRAME_BYTES_MIN or size > self._frame_bytes_max:
+            raise ProtocolError("bad frame size", size=size, limit=self._frame_bytes_max)
+        self._frame_end = SIZE_BYTES + size

@@ -1,0 +1,49 @@
+"""TierStatus: what of each partition lies in which tier. Ours alone, never advertised. PURE.
+
+Answered by the leader of each partition for the partitions it leads. Offsets are -1 where there is none.
+"""
+
+from firnline.protocol.schema import Message, Struct, f
+
+
+class TierStatusRequest(Message, key=32001, valid="0", flexible="0+"):
+    topics = f(["string"], "0+", "Topics to describe; null for all that are tiered.", nullable="0+")
+
+
+class TierStatusPartition(Struct):
+    partition = f("int32", "0+", "Partition number.")
+    error_code = f("int16", "0+", "0, or why it failed.")
+    log_start_offset = f("int64", "0+", "First offset that can be read.", default=-1)
+    local_log_start_offset = f("int64", "0+", "First offset on the broker's disk.", default=-1)
+    log_end_offset = f("int64", "0+", "Offset after the last record.", default=-1)
+    highest_remote_offset = f("int64", "0+", "Last offset in the remote tier.", default=-1)
+    local_segments = f("int32", "0+", "Count of segments on the broker's disk.")
+    local_bytes = f("int64", "0+", "Size of these.")
+    remote_segments = f("int32", "0+", "Count of finished segments in the remote tier.")
+    remote_bytes = f("int64", "0+", "Size of these.")
+    waiting_segments = f("int32", "0+", "Count of finished segments that are not copied yet.")
+    waiting_bytes = f("int64", "0+", "Size of these.")
+    state = f("string", "0+", "Idle, copying, failing or off.")
+    problem = f(
+        "string",
+        "0+",
+        "What the last try failed with; null without one.",
+        nullable="0+",
+        default=None,
+    )
+
+
+class TierStatusTopic(Struct):
+    error_code = f("int16", "0+", "0, or why it failed.")
+    name = f("string", "0+", "Topic name.")
+    topic_id = f("uuid", "0+", "Topic id.")
+    partitions = f([TierStatusPartition], "0+", "By partition.")
+
+
+class TierStatusResponse(Message, key=32001, valid="0", flexible="0+"):
+    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    error_code = f("int16", "0+", "0, or why it failed.")
+    error_message = f(
+        "string", "0+", "The failure in words; null without one.", nullable="0+", default=None
+    )
+    topics = f([TierStatusTopic], "0+", "By topic.")

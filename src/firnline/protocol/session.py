@@ -1,0 +1,80 @@
+"""Headers: what a frame asks for, and how its answer begins. PURE.
+
+Request header v1: key, version, correlation id, client id (a classic nullable string, in v2 as well,
+C11); v2 adds a tagged section, which nobody fills and which is checked and skipped. Response header
+v0 is the correlation id, v1 adds an empty tagged section; ApiVersions answers in v0 always (C4).
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from firnline.base.errors import ProtocolError
+from firnline.base.ports import Buffer
+from firnline.base.slices import FileSlice
+from firnline.protocol.compile import Reader, Writer, reader, writer
+from firnline.protocol.primitives import NO_TAGS, check_length, read_tags
+from firnline.protocol.schema import Message, Part
+
+API_VERSIONS_KEY = 18
+
+REQUEST_START = struct.Struct(">hhih")  # key, version, correlation id, client id length
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+
+
+class Api:
+    """One API at one version: how to read its request and write its answer, made once."""
+
+    __slots__ = ("flexible", "handle", "key", "read", "tail", "version", "write")
+
+    def __init__(
+        self,
+        request: type[Message],
+        response: type[Message],
+        version: int,
+        handle: Callable[..., Any],
+    ) -> None:
+        self.key = request.key
+        self.version = version
+        self.flexible = version in request.flexible
+        self.read: Reader = reader(request, version)
+        self.write: Writer = writer(response, version)
+        # What follows the correlation id in the response header.
+        self.tail = b"\0" if self.flexible and self.key != API_VERSIONS_KEY else b""
+        self.handle = handle
+
+
+def skip_header_tags(frame: Buffer, position: int) -> int:
+    """Skip the tagged section of a v2 request header; return where the body begins."""
+    try:
+        return read_tags(frame, position, len(frame), [0], NO_TAGS, None)
+    except IndexError as problem:
+        raise ProtocolError("header ends early", problem=problem) from None
+
+
+def read_client_id(frame: Buffer, length: int) -> tuple[str | None, int]:
+    """Return the client id, whose length stood at byte 8, and the position after it."""
+    start = REQUEST_START.size
+    if length == -1:
+        return None, start
+    after = check_length(length, start, len(frame))
+    try:
+        return str(frame[start:after], "utf-8"), after
+    except UnicodeDecodeError:
+        raise ProtocolError("client id is not UTF-8") from None
+
+
+def encode_answer(api: Api, correlation_id: int, message: Any) -> list[Part]:
+    """Return the frame of an answer: bytes and file slices in order, length prefix first."""
+    parts: list[Part] = [b""]
+    api.write(message, parts.append)
+    size = 4 + len(api.tail)
+    sliced = False
+    for part in parts:
+        if type(part) is FileSlice:
+            sliced = True
+            size += part.size_bytes
+        else:
+            size += len(part)
+    parts[0] = _SIZE_AND_CORRELATION.pack(size, correlation_id) + api.tail
+    return parts if sliced else [b"".join(parts)]  # type: ignore[arg-type]

@@ -1,0 +1,56 @@
+"""What we advertise: Kafka 4.3.1's own answer, cut to the APIs that are served. PURE.
+
+Produce is advertised from 0, yet 0 to 2 are refused: librdkafka before 2.7 sends gzip, lz4 and snappy
+uncompressed to a broker whose minimum is 3 (C5, X46).
+"""
+
+from typing import NamedTuple
+
+
+class ServedApi(NamedTuple):
+    """One row: API key, the range that ApiVersions states, the module that handles it."""
+
+    key: int
+    advertised_min: int
+    advertised_max: int
+    name: str
+
+
+# key, min, max as rows `advertised broker` of the release's facts; the handler is
+# api/handlers/kNN_name.py, the messages protocol/messages/kNN_name.py.
+SERVED: tuple[ServedApi, ...] = tuple(
+    ServedApi(*row)
+    for row in (
+        (0, 0, 13, "produce"),
+        (1, 4, 18, "fetch"),
+        (2, 1, 11, "list_offsets"),
+        (3, 0, 13, "metadata"),
+        (8, 2, 10, "offset_commit"),
+        (9, 1, 10, "offset_fetch"),
+        (10, 0, 6, "find_coordinator"),
+        (11, 0, 9, "join_group"),
+        (12, 0, 4, "heartbeat"),
+        (13, 0, 5, "leave_group"),
+        (14, 0, 5, "sync_group"),
+        (15, 0, 6, "describe_groups"),
+        (16, 0, 5, "list_groups"),
+        (18, 0, 4, "api_versions"),
+        (19, 2, 7, "create_topics"),
+        (20, 1, 6, "delete_topics"),
+        (21, 0, 2, "delete_records"),
+        (22, 0, 5, "init_producer_id"),
+        (23, 2, 4, "offset_for_leader_epoch"),
+        (32, 1, 4, "describe_configs"),
+        (37, 0, 3, "create_partitions"),
+        (42, 0, 2, "delete_groups"),
+        (44, 0, 1, "incremental_alter_configs"),
+        (60, 0, 2, "describe_cluster"),
+    )
+)
+
+PRODUCE_VERSION_MIN = 3
+# Ours alone, never advertised: what lies where in the tier, and copy now.
+PRIVATE: tuple[ServedApi, ...] = (
+    ServedApi(32001, 0, 0, "tier_status"),
+    ServedApi(32002, 0, 0, "tier_flush"),
+)

@@ -1,0 +1,219 @@
+"""What a leader checks of a batch before it appends it: the header and the CRC. PURE.
+
+Records are looked into for compacted topics only (a record without a key is refused); elsewhere the body is
+opaque, and corrupt compressed data under a right CRC reaches consumers as it came. Codes are those that Kafka
+4.3.1 answers to the same bytes (reliability d 31-44, spec C13); two differ: it answers UNKNOWN_SERVER_ERROR
+to an unknown codec and recomputes a wrong max timestamp, we answer INVALID_RECORD and judge the one stated.
+"""
+
+from struct import error as StructError
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ports import Buffer
+from firnline.base.units import INT64_MAX
+from firnline.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    headers,
+)
+from firnline.records.compression import ZSTD
+from firnline.records.record import records
+
+_LEGACY_LENGTH_MIN = 14  # the shortest length any message format can have
+_MAGIC_BYTES = 17  # up to and with the magic byte
+_unpack = HEADER.unpack_from
+_new_header = BatchHeader._make
+
+
+class BatchLimits(NamedTuple):
+    """What a topic allows in a batch; times in milliseconds, sizes in bytes."""
+
+    max_bytes: int
+    before_max_ms: int = INT64_MAX
+    after_max_ms: int = INT64_MAX
+    is_log_append_time: bool = False
+    is_compacted: bool = False
+
+
+def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchHeader | KafkaError:
+    """Judge the one batch that a producer sent; return its header, or why it is refused.
+
+    The batch is `header.size_bytes` long; Kafka lets less than a batch of anything follow it, which is not to
+    be appended.
+    """
+    try:
+        header = _new_header((*_unpack(data), 0))
+    except StructError:
+        return _refuse_short(data)
+    (base_offset, length, _, magic, crc, attributes, delta, base_time, max_time, *_, count, _) = (
+        header
+    )
+    size = length + LOG_OVERHEAD_BYTES
+    if magic != 2 or size != len(data) or size < HEADER_BYTES:
+        problem = _check_frame(data, header)
+        if problem is not None:
+            return problem
+    if base_offset:
+        return KafkaError(Code.INVALID_RECORD, "the base offset of a produced batch is not 0")
+    if size > limits.max_bytes:
+        return _too_large(size, limits)
+    with memoryview(data) as view:
+        if crc32c(view[CRC_START:size]) != crc:
+            return KafkaError(Code.CORRUPT_MESSAGE, "the batch does not match its CRC")
+    if delta < 0 or count != delta + 1:
+        return KafkaError(
+            Code.INVALID_RECORD,
+            "the record count does not match the offsets",
+            count=count,
+            last_offset_delta=delta,
+        )
+    if attributes and (problem := _check_attributes(attributes, limits)):
+        return problem
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        return KafkaError(Code.INVALID_RECORD, "a producer id without a sequence")
+    if not limits.is_log_append_time:
+        earliest, latest = now_ms - limits.before_max_ms, now_ms + limits.after_max_ms
+        if (
+            max_time > latest
+            or base_time > latest
+            or (base_time < earliest and base_time != NO_TIMESTAMP)
+            or (max_time < earliest and max_time != NO_TIMESTAMP)
+        ):
+            return KafkaError(
+                Code.INVALID_TIMESTAMP,
+                "a timestamp is too far from now",
+                base_timestamp=base_time,
+                max_timestamp=max_time,
+                earliest=earliest,
+                latest=latest,
+            )
+    if limits.is_compacted:
+        return _check_keys(data, header)
+    return header
+
+
+def check_batches(
+    data: Buffer, limits: BatchLimits | None = None
+) -> list[BatchHeader] | KafkaError:
+    """Judge whole batches of a leader or a coordinator of ours: frame and CRC; sizes with `limits`.
+
+    Returns the headers, at least one; a partial batch at the end is left out, as in a Fetch answer.
+    """
+    try:
+        found = list(headers(data))
+    except KafkaError as problem:
+        return problem
+    if not found:
+        return KafkaError(Code.INVALID_RECORD, "no whole batch")
+    with memoryview(data) as view:
+        for header in found:
+            start, size = header.position, header.size_bytes
+            if crc32c(view[start + CRC_START : start + size]) != header.crc:
+                return KafkaError(Code.CORRUPT_MESSAGE, "a batch does not match its CRC", at=start)
+            if header.last_offset_delta < 0:
+                return KafkaError(Code.CORRUPT_MESSAGE, "a negative offset delta", at=start)
+            if limits is not None and size > limits.max_bytes:
+                return _too_large(size, limits)
+    return found
+
+
+def as_create_time(data: bytearray | memoryview, header: BatchHeader) -> None:
+    """Clear the log append time bit that a producer set by mistake, and correct the CRC; as Kafka does."""
+    attributes = header.attributes & ~TIMESTAMP_TYPE_MASK
+    start = header.position
+    data[start + 21 : start + 23] = attributes.to_bytes(2, "big", signed=True)
+    with memoryview(data) as view, view[start + CRC_START : start + header.size_bytes] as covered:
+        data[start + 17 : start + CRC_START] = crc32c(covered).to_bytes(4, "big")
+
+
+def check_codec(codec: int, produce_version: int) -> KafkaError | None:
+    """Refuse zstd in a Produce request of a version that did not know it (spec C13)."""
+    if codec == ZSTD and produce_version < 7:
+        return KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    return None
+
+
+def _too_large(size: int, limits: BatchLimits) -> KafkaError:
+    return KafkaError(
+        Code.MESSAGE_TOO_LARGE,
+        "the batch exceeds max.message.bytes",
+        size=size,
+        limit=limits.max_bytes,
+    )
+
+
+def _refuse_short(data: Buffer) -> KafkaError:
+    """Refuse fewer bytes than a header has: nothing in them can be a whole batch."""
+    if len(data) >= LOG_OVERHEAD_BYTES:
+        length = int.from_bytes(data[8:12], "big", signed=True)
+        if length < _LEGACY_LENGTH_MIN:
+            return KafkaError(Code.CORRUPT_MESSAGE, "batch length below the header's")
+    return KafkaError(Code.INVALID_RECORD, "there has to be exactly one record batch")
+
+
+def _check_frame(data: Buffer, header: BatchHeader) -> KafkaError | None:
+    """Judge lengths and magic, and what follows the batch."""
+    if header.batch_length < _LEGACY_LENGTH_MIN:
+        return KafkaError(Code.CORRUPT_MESSAGE, "batch length below the header's")
+    if not 0 <= header.magic <= 2:
+        return KafkaError(Code.CORRUPT_MESSAGE, "unknown magic", magic=header.magic)
+    left = len(data) - header.size_bytes
+    if left < 0:
+        return KafkaError(Code.INVALID_RECORD, "there has to be exactly one record batch")
+    if header.magic != 2:
+        return KafkaError(
+            Code.INVALID_RECORD, "only v2 batches may be produced", magic=header.magic
+        )
+    if left >= LOG_OVERHEAD_BYTES and (problem := _check_rest(data, header.size_bytes, left)):
+        return problem
+    if header.size_bytes < HEADER_BYTES:
+        return KafkaError(Code.CORRUPT_MESSAGE, "batch length below the header's")
+    return None
+
+
+def _check_rest(data: Buffer, start: int, left: int) -> KafkaError | None:
+    length = int.from_bytes(data[start + 8 : start + 12], "big", signed=True)
+    if length < _LEGACY_LENGTH_MIN:
+        return KafkaError(Code.CORRUPT_MESSAGE, "garbage after the batch")
+    if left >= _MAGIC_BYTES and data[start + 16] > 2:
+        return KafkaError(Code.CORRUPT_MESSAGE, "garbage after the batch")
+    if left >= length + LOG_OVERHEAD_BYTES:
+        return KafkaError(Code.INVALID_RECORD, "there has to be exactly one record batch")
+    return None
+
+
+def _check_attributes(attributes: int, limits: BatchLimits) -> KafkaError | None:
+    if attributes & CONTROL_MASK:
+        return KafkaError(Code.INVALID_RECORD, "clients may not write control records")
+    if attributes & COMPRESSION_MASK > ZSTD:
+        return KafkaError(
+            Code.INVALID_RECORD, "unknown compression codec", codec=attributes & COMPRESSION_MASK
+        )
+    if attributes & TIMESTAMP_TYPE_MASK and limits.is_log_append_time:
+        return KafkaError(Code.INVALID_TIMESTAMP, "a producer may not set log append time")
+    return None
+
+
+def _check_keys(data: Buffer, header: BatchHeader) -> BatchHeader | KafkaError:
+    """Look for records without a key, which a compacted topic cannot keep apart."""
+    try:
+        for record in records(data, header):
+            if record.key is None:
+                return KafkaError(
+                    Code.INVALID_RECORD,
+                    "a compacted topic takes no record without a key",
+                    index=record.offset - header.base_offset,
+                )
+    except KafkaError as problem:
+        return problem
+    return header

@@ -1,0 +1,110 @@
+"""Who waits for a high watermark (acks=all) or for bytes (min.bytes). PURE.
+
+Nothing is looked at on an append to a partition that nobody waits on; where somebody does, an append
+costs one subtraction for each of them, never a new read. Source: the purgatories of Kafka, turned
+from "ask again at every append" to "tell what came".
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from firnline.base.effects import Effects
+
+
+class FetchWaiter:
+    """One long-polling Fetch. `complete(now_ms)` answers it and unregisters it everywhere.
+
+    missing_bytes    how much must still come before it is answered early
+    wants_committed  it reads below the last stable offset only
+    """
+
+    __slots__ = ("complete", "is_done", "missing_bytes", "serial", "wants_committed")
+
+    def __init__(
+        self,
+        *,
+        serial: int,
+        missing_bytes: int,
+        wants_committed: bool,
+        complete: Callable[[int], Effects],
+    ) -> None:
+        assert missing_bytes > 0, "a Fetch that has enough does not wait"
+        self.serial = serial
+        self.missing_bytes = missing_bytes
+        self.wants_committed = wants_committed
+        self.complete = complete
+        self.is_done = False
+
+
+class FetchWaiters:
+    """Those who wait on one partition, in the order they came."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: dict[int, FetchWaiter] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def add(self, waiter: FetchWaiter) -> None:
+        self._waiters[waiter.serial] = waiter
+
+    def discard(self, waiter: FetchWaiter) -> None:
+        self._waiters.pop(waiter.serial, None)
+
+    def grown(self, size_bytes: int, *, stable_bytes: int, now_ms: int) -> Effects:
+        """Tell that `size_bytes` came below the high watermark, `stable_bytes` below the last stable offset.
+
+        Answers those who now have enough.
+        """
+        due = []
+        for waiter in self._waiters.values():
+            waiter.missing_bytes -= stable_bytes if waiter.wants_committed else size_bytes
+            if waiter.missing_bytes <= 0:
+                due.append(waiter)
+        return self._complete(due, now_ms)
+
+    def all_at_once(self, now_ms: int) -> Effects:
+        """Answer everybody now: the partition moved, went away or failed."""
+        return self._complete(list(self._waiters.values()), now_ms)
+
+    def _complete(self, due: list[FetchWaiter], now_ms: int) -> Effects:
+        effects: Effects = []
+        for waiter in due:
+            if not waiter.is_done:
+                effects += waiter.complete(now_ms)
+        return effects
+
+
+class ProduceWaiters:
+    """acks=all appends of one partition that the high watermark has not passed yet."""
+
+    __slots__ = ("_heap", "_serial")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Callable[[int], Effects]]] = []
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, required_offset: int, then: Callable[[int], Effects]) -> None:
+        """Call `then(now_ms)` once every offset below `required_offset` is committed."""
+        self._serial += 1
+        heappush(self._heap, (required_offset, self._serial, then))
+
+    def passed(self, high_watermark: int, now_ms: int) -> Effects:
+        """Release, in offset order, those whose records `high_watermark` covers."""
+        effects: Effects = []
+        while self._heap and self._heap[0][0] <= high_watermark:
+            effects += heappop(self._heap)[2](now_ms)
+        return effects
+
+    def all_at_once(self, now_ms: int) -> Effects:
+        """Release everybody, committed or not: each looks at the partition and decides its answer."""
+        heap, self._heap = self._heap, []
+        effects: Effects = []
+        for _, _, then in sorted(heap, key=lambda item: item[:2]):
+            effects += then(now_ms)
+        return effects

@@ -1,0 +1,237 @@
+"""The real file system behind `base.ports.Fs`. WORLD.
+
+Writes go to the size we keep, not to wherever the kernel thinks the end is: what a failed write left
+behind is overwritten by the next one and never becomes part of the log. Source: rel-P9, rel-P10.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Sequence
+
+from firnline.base.errors import StorageError
+from firnline.base.ports import Buffer
+
+_PARTS_MAX = 512  # below every system's IOV_MAX
+_REMEDIES = {
+    errno.ENOSPC: "free space on this disk, or shorten retention",
+    errno.EDQUOT: "raise the disk quota of the user that runs the server",
+    errno.EIO: "the device failed: look at the kernel's log and replace the disk",
+    errno.EROFS: "the file system is mounted read-only: repair and remount it",
+    errno.EACCES: "give the user that runs the server access to the log directory",
+    errno.EPERM: "give the user that runs the server access to the log directory",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+    errno.ENOENT: "the path is gone: is the disk mounted?",
+}
+
+
+def storage_error(what: str, path: str, problem: OSError) -> StorageError:
+    """Say what failed, where, and what the operator can do about it."""
+    number = problem.errno or 0
+    return StorageError(
+        f"cannot {what}",
+        path=path,
+        error=errno.errorcode.get(number, str(problem)),
+        remedy=_REMEDIES.get(number, os.strerror(number)),
+    )
+
+
+class RealFile:
+    """One open descriptor. It closes itself when nothing refers to it: a slice of a removed segment
+    that still waits in a socket keeps the bytes alive."""
+
+    __slots__ = ("__weakref__", "_fd", "_lost", "_size", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+        self._lost = False
+
+    def size(self) -> int:
+        return self._size
+
+    def append(self, data: Buffer) -> int:
+        position = self._size
+        try:
+            written = os.pwrite(self._fd, data, position)
+            if written != len(data):
+                written += self._finish(data, position, written)
+        except OSError as problem:
+            raise self._broken("append to", problem) from problem
+        self._size = position + written
+        return position
+
+    def append_all(self, parts: Sequence[Buffer]) -> int:
+        position = self._size
+        for start in range(0, len(parts), _PARTS_MAX):
+            some = parts[start : start + _PARTS_MAX]
+            wanted = sum(map(len, some))
+            at = self._size
+            try:
+                written = os.pwritev(self._fd, some, at)
+                if written != wanted:
+                    written += self._finish(b"".join(some), at, written)
+            except OSError as problem:
+                self._size = position
+                raise self._broken("append to", problem) from problem
+            self._size = at + written
+        return position
+
+    def _finish(self, data: Buffer, position: int, done: int) -> int:
+        """Write what a short write left over; return how much that was."""
+        begun = done
+        with memoryview(data) as view:
+            while done < len(view):
+                written = os.pwrite(self._fd, view[done:], position + done)
+                if written == 0:
+                    raise OSError(errno.EIO, "a write of nothing")
+                done += written
+        return done - begun
+
+    def _broken(self, what: str, problem: OSError) -> StorageError:
+        # A partial write must not be found by a recovery as if it had been acknowledged.
+        try:
+            os.ftruncate(self._fd, self._size)
+        except OSError:
+            self._lost = True
+        return storage_error(what, self.path, problem)
+
+    def read(self, position: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._fd, size, position)
+            if len(data) == size or not data:
+                return data
+            chunks, got = [data], len(data)
+            while got < size and (data := os.pread(self._fd, size - got, position + got)):
+                chunks.append(data)
+                got += len(data)
+        except OSError as problem:
+            raise storage_error("read", self.path, problem) from problem
+        return b"".join(chunks)
+
+    def truncate(self, size: int) -> None:
+        assert size <= self._size, "a truncation makes a file shorter"
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as problem:
+            raise storage_error("truncate", self.path, problem) from problem
+        self._size = size
+
+    def sync(self) -> None:
+        if self._lost:
+            raise StorageError(
+                "an earlier sync of this file failed",
+                path=self.path,
+                remedy="restart on a good disk",
+            )
+        try:
+            os.fdatasync(self._fd)
+        except OSError as problem:
+            # The kernel marks dirty pages clean after a failed sync: a second one would lie.
+            self._lost = True
+            raise storage_error("sync", self.path, problem) from problem
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        fd = getattr(self, "_fd", -1)
+        if fd >= 0:
+            os.close(fd)
+            self._fd = -1
+
+
+class RealFs:
+    """`base.ports.Fs` over the operating system."""
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return RealFile(path, os.open(path, flags, 0o644))
+        except OSError as problem:
+            raise storage_error("open", path, problem) from problem
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except OSError as problem:
+            raise storage_error("list", path, problem) from problem
+
+    def make_dir(self, path: str) -> None:
+        try:
+            os.makedirs(path, mode=0o755, exist_ok=True)
+        except OSError as problem:
+            raise storage_error("make the directory", path, problem) from problem
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        try:
+            os.replace(old_path, new_path)
+        except OSError as problem:
+            raise storage_error("rename", old_path, problem) from problem
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            raise storage_error("remove", path, problem) from problem
+
+    def remove_dir(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            raise storage_error("remove", path, problem) from problem
+
+    def sync_dir(self, path: str) -> None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as problem:
+            raise storage_error("sync the directory", path, problem) from problem
+
+    def modified_ms(self, path: str) -> int:
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except OSError as problem:
+            raise storage_error("look at", path, problem) from problem
+
+    def lock(self, path: str) -> Callable[[], None]:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise storage_error("open", path, problem) from problem
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            os.close(fd)
+            if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise StorageError(
+                    "the log directory is in use by another process",
+                    path=path,
+                    remedy="stop the other server, or give this one a log.dirs of its own",
+                ) from problem
+            raise storage_error("lock", path, problem) from problem
+        held = [fd]
+
+        def release() -> None:
+            while held:
+                os.close(held.pop())
+
+        return release

@@ -1,0 +1,168 @@
+"""Events in, effects out: the only caller of a node's machines in production. WORLD.
+
+One loop, one thread. Requests come from `runtime/net`, completions from `runtime/workers`,
+time from the loop. Effects are executed in list order; one that concerns a sibling inside the node
+(Append, EnsureTopic) goes back to the node, which knows the wiring.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+from firnline.api.dispatch import Dispatcher
+from firnline.base.effects import (
+    CancelTimer,
+    CloseConnection,
+    Effect,
+    Effects,
+    Flush,
+    Reply,
+    SetTimer,
+    Submit,
+)
+from firnline.runtime.clock import SteadyClock
+from firnline.runtime.net import Server
+from firnline.runtime.poll import PollLoop, Timer
+from firnline.runtime.workers import Doorbell, FlushGroup, Pool
+
+log = logging.getLogger("firnline")
+
+_HOUSEKEEPING_S = 5.0
+
+
+class Node(Protocol):
+    """What the runtime needs of `broker.node.BrokerNode`."""
+
+    def start(self, now_ms: int) -> Effects: ...
+
+    def perform(self, effect: Effect, now_ms: int) -> Effects:
+        """Carry out an effect that one part of the node has for another."""
+        ...
+
+    def shutdown(self, now_ms: int) -> Effects: ...
+
+
+class Runtime:
+    """Runs one node. `failure` is what made it stop by itself: a bug of ours, or a disk it cannot trust."""
+
+    def __init__(self, node: Any, loop: PollLoop, *, threads: dict[str, int]) -> None:
+        self.node = node
+        self.loop = loop
+        self.clock = SteadyClock()
+        self.now_ms = self.clock.now_ms
+        self.dispatcher = Dispatcher(node)
+        self.servers: list[Server] = []
+        self.failure: BaseException | None = None
+        self._doorbell = Doorbell(loop, self._complete)
+        self._flushes = FlushGroup(self._doorbell)
+        self._pools = {name: Pool(name, count, self._doorbell) for name, count in threads.items()}
+        self._timers: dict[Hashable, Timer] = {}
+        self._warned_at = 0.0
+        self._unsaid = 0
+        self._table: dict[type, Callable[[Any], None]] = {
+            Reply: self._reply,
+            Flush: self._flushes.add,
+            SetTimer: self._set_timer,
+            Submit: self._submit,
+            CancelTimer: self._cancel_timer,
+            CloseConnection: self._close_connection,
+        }
+        self._housekeeping = loop.call_later(_HOUSEKEEPING_S, self._keep_house)
+
+    def start(self) -> None:
+        """Start the node; what it then does comes through the loop."""
+        self.execute(self.node.start(self.now_ms()))
+
+    def execute(self, effects: Effects) -> None:
+        """Carry out effects in order."""
+        table = self._table
+        for effect in effects:
+            act = table.get(type(effect))
+            if act is not None:
+                act(effect)
+            else:
+                self.execute(self.node.perform(effect, self.now_ms()))
+
+    def resume(self, then: Callable[..., Effects], *results: Any) -> None:
+        """Call a continuation and carry out what it returns; a failure in it stops the node."""
+        try:
+            self.execute(then(*results, self.now_ms()))
+        except Exception as problem:  # noqa: BLE001 - our bug: stop, do not go on with a broken state
+            self.fail(problem)
+
+    def fail(self, problem: BaseException) -> None:
+        """Stop the node because of a bug of ours or a disk that cannot be trusted."""
+        log.critical("the node stops: %s", problem, exc_info=problem)
+        if self.failure is None:
+            self.failure = problem
+        self.loop.stop()
+
+    def warn_seldom(self, line: str) -> None:
+        """Log what a peer can cause at will: at most one line a second, with the number left out."""
+        now = time.monotonic()
+        if now - self._warned_at < 1.0:
+            self._unsaid += 1
+            return
+        more = f" ({self._unsaid} more like it)" if self._unsaid else ""
+        self._warned_at, self._unsaid = now, 0
+        log.warning("%s%s", line, more)
+
+    def close(self) -> None:
+        """Close connections and end the threads; the node has been shut down before."""
+        self._housekeeping.cancel()
+        for server in self.servers:
+            server.close()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._flushes.close()
+        for pool in self._pools.values():
+            pool.close()
+        self._doorbell.close()
+
+    # ---- effects
+
+    def _reply(self, effect: Reply) -> None:
+        connection = effect.context.connection
+        if effect.message is None:
+            connection.answer(None)
+        elif not connection.closed:
+            connection.answer(self.dispatcher.encode(effect))
+
+    def _close_connection(self, effect: CloseConnection) -> None:
+        effect.context.connection.close()
+
+    def _submit(self, effect: Submit) -> None:
+        refusal = self._pools[effect.pool].add(effect)
+        if refusal is not None:
+            self.loop.call_soon(self.resume, effect.then, refusal)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        old = self._timers.get(effect.key)
+        if old is not None:
+            old.cancel()
+        delay_s = max(0, effect.at_ms - self.now_ms()) / 1000
+        self._timers[effect.key] = self.loop.call_later(delay_s, self._fire, effect)
+
+    def _fire(self, effect: SetTimer) -> None:
+        del self._timers[effect.key]
+        self.resume(effect.then)
+
+    def _cancel_timer(self, effect: CancelTimer) -> None:
+        timer = self._timers.pop(effect.key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _complete(self, then: Callable[..., Any], result: Any) -> None:
+        if then == self._flushes.take_finished:
+            for flush in self._flushes.take_finished():
+                self.resume(flush.then, result)
+        else:
+            self.resume(then, result)
+
+    def _keep_house(self) -> None:
+        self._housekeeping = self.loop.call_later(_HOUSEKEEPING_S, self._keep_house)
+        self.clock.follow()
+        now_ms = self.now_ms()
+        for server in self.servers:
+            server.sweep(now_ms)

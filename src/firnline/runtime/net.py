@@ -1,0 +1,373 @@
+"""Sockets: frames in, frames out, one request in progress per connection. WORLD.
+
+Each connection is a non-blocking socket watched by the loop. The next request of a connection is
+taken up when the answer before it has left (C18): a peer that does not read its answers is not read
+from, and costs one answer at most.
+"""
+
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+from firnline.base.errors import Bug, ProtocolError, StorageError
+from firnline.base.limits import JOIN_BYTES_MAX
+from firnline.base.ports import Buffer
+from firnline.base.slices import FileSlice
+from firnline.base.units import KIB, MIB
+from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter, read_size
+from firnline.protocol.schema import Part
+from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
+
+if TYPE_CHECKING:
+    from firnline.runtime.loop import Runtime
+
+log = logging.getLogger("firnline.net")
+
+_RECEIVE_BYTES = 256 * KIB
+_SENDFILE_STEP_BYTES = MIB
+# A connection that has not sent one whole request by then is closed (reliability d 8).
+FIRST_REQUEST_MS = 30_000
+
+
+class Connection:
+    """One client. States: reading, busy with a request, or sending its answer."""
+
+    __slots__ = (
+        "_backlog",
+        "_busy",
+        "_fd",
+        "_frames",
+        "_loop",
+        "_out",
+        "_reading",
+        "_receive_into",
+        "_runtime",
+        "_server",
+        "_sock",
+        "closed",
+        "last_active_ms",
+        "listener",
+        "peer_host",
+        "principal",
+        "requests",
+    )
+
+    def __init__(self, server: "Server", sock: socket.socket, peer_host: str, now_ms: int) -> None:
+        self._server = server
+        self._loop = server.loop
+        self._runtime = server.runtime
+        self._sock = sock
+        self._receive_into = sock.recv_into
+        self._fd = sock.fileno()
+        self._frames = FrameSplitter(server.buffers, frame_bytes_max=server.frame_bytes_max)
+        self._backlog = b""  # bytes that came behind the request in progress
+        self._busy = False
+        self._out: deque[Part] = deque()
+        self._reading = True
+        self.closed = False
+        self.last_active_ms = now_ms
+        self.requests = 0
+        self.listener = server.listener
+        self.peer_host = peer_host
+        self.principal = "User:ANONYMOUS"
+
+        self._loop.watch(self._fd, READABLE, self._on_ready)
+
+    # ---- receiving
+
+    def _on_ready(self, events: int) -> None:
+        if events & READABLE:
+            self._on_readable()
+        elif events & WRITABLE:
+            self._on_writable()
+        else:
+            self.close()
+
+    def _on_readable(self) -> None:
+        if self._busy:  # the peer pipelines: the kernel keeps its bytes until we are done
+            self._stop_reading()
+            return
+        try:
+            if self._frames.is_between_frames:
+                shared = self._server.shared
+                size = self._receive_into(shared)
+                if size > SIZE_BYTES and size == read_size(shared)[0] + SIZE_BYTES:
+                    self._on_frame(shared[SIZE_BYTES:size])  # the usual case: one whole frame
+                elif size:
+                    self._on_bytes(shared[:size])
+            else:
+                size = self._receive_into(self._frames.target())
+                if size:
+                    self._on_frame_part(size)
+            if not size:
+                self.close()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except ProtocolError as problem:
+            self._server.on_bad_peer(self, problem)
+        except OSError:
+            self.close()
+
+    def _on_frame_part(self, size: int) -> None:
+        frame = self._frames.received(size)
+        if frame is not None:
+            self._on_frame(frame)
+            frame.release()
+            self._frames.release()
+
+    def _on_bytes(self, data: memoryview) -> None:
+        """Handle the whole frames of `data`, as long as each is answered at once; keep the rest."""
+        while not self.closed:
+            if self._busy:
+                self._backlog = bytes(data)
+                return
+            frame, data = self._frames.split(data)
+            if frame is None:
+                self._frames.keep(data)
+                return
+            self._on_frame(frame)
+
+    def _on_frame(self, frame: memoryview) -> None:
+        runtime = self._runtime
+        self._busy = True
+        self.requests += 1
+        now_ms = self.last_active_ms = runtime.now_ms()
+        try:
+            runtime.execute(runtime.dispatcher.on_frame(self, frame, now_ms))
+        except ProtocolError:
+            raise
+        except (Bug, StorageError) as problem:
+            runtime.fail(problem)
+        except Exception:  # one strange request must not stop the node for everybody
+            log.exception("a request failed inside; its connection is closed")
+            self.close()
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.rewatch(self._fd, NOTHING)
+
+    # ---- sending
+
+    def answer(self, parts: list[Part] | None) -> None:
+        """Send the frame of the request in progress, or nothing when it has no answer."""
+        if self.closed:
+            return
+        assert self._busy
+        if parts is not None:
+            try:
+                if not self._send_now(parts):
+                    self._loop.rewatch(self._fd, WRITABLE)
+                    return
+            except OSError:
+                self.close()
+                return
+        self._finish()
+
+    def _send_now(self, parts: list[Part]) -> bool:
+        """Send a frame; what the socket does not take is kept. True when nothing is left."""
+        only = parts[0]
+        if len(parts) == 1 and type(only) is bytes:
+            try:
+                sent = self._sock.send(only)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            if sent == len(only):
+                return True
+            self._out.append(memoryview(only)[sent:])
+            return False
+        self._out.extend(parts)
+        return self._send()
+
+    def _on_writable(self) -> None:
+        self.last_active_ms = self._runtime.now_ms()
+        try:
+            if self._send():
+                self._loop.rewatch(self._fd, READABLE if self._reading else NOTHING)
+                self._finish()
+        except ProtocolError as problem:
+            self._server.on_bad_peer(self, problem)
+        except OSError:
+            self.close()
+
+    def _finish(self) -> None:
+        """The answer has left. Its request was handled inside `_on_bytes`, or `resume` goes on."""
+        self._busy = False
+        if self._backlog or not self._reading:
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self.closed or self._busy:
+            return
+        try:
+            if self._backlog:
+                backlog, self._backlog = self._backlog, b""
+                self._on_bytes(memoryview(bytearray(backlog)))
+            if not self._busy and not self.closed and not self._reading:
+                self._reading = True
+                self._loop.rewatch(self._fd, READABLE)
+        except ProtocolError as problem:
+            self._server.on_bad_peer(self, problem)
+
+    def _send(self) -> bool:
+        """Send what the socket takes; True when nothing is left. OSError when the peer is gone."""
+        out = self._out
+        try:
+            while out:
+                part = out[0]
+                if type(part) is FileSlice:
+                    self._send_slice(part)
+                    continue
+                data, count = self._joined()
+                flags = socket.MSG_MORE if len(out) > count else 0
+                sent = self._sock.send(data, flags)
+                for _ in range(count):
+                    out.popleft()
+                if sent < len(data):
+                    out.appendleft(memoryview(data)[sent:])
+                    return False
+        except (BlockingIOError, InterruptedError):
+            return False
+        return True
+
+    def _joined(self) -> tuple[Buffer, int]:
+        """Join the first parts up to JOIN_BYTES_MAX, small slices read; return (bytes, parts taken)."""
+        first = self._out[0]
+        if len(self._out) == 1 and not isinstance(first, FileSlice):
+            return first, 1
+        chosen: list[Buffer] = []
+        size = 0
+        for part in self._out:
+            length = part.size_bytes if isinstance(part, FileSlice) else len(part)
+            if chosen and size + length > JOIN_BYTES_MAX:
+                break
+            chosen.append(part.read() if isinstance(part, FileSlice) else part)
+            size += length
+        return b"".join(chosen), len(chosen)
+
+    def _send_slice(self, part: FileSlice) -> None:
+        """Let the kernel move the file's bytes; BlockingIOError when the socket takes none now."""
+        fd = part.file.fileno()
+        if fd < 0:
+            self._out[0] = part.read()
+            return
+        step = min(part.size_bytes, _SENDFILE_STEP_BYTES)
+        sent = os.sendfile(self._fd, fd, part.position, step)
+        if sent == 0:
+            raise OSError(errno.EIO, "a segment is shorter than its index claims", part.file.path)
+        self._out.popleft()
+        if sent < part.size_bytes:
+            self._out.appendleft(FileSlice(part.file, part.position + sent, part.size_bytes - sent))
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._out.clear()
+        self._frames.release()
+        self._server.forget(self._fd)
+        self._sock.close()
+
+
+class Server:
+    """One listener and its connections."""
+
+    def __init__(
+        self,
+        runtime: "Runtime",
+        loop: PollLoop,
+        sock: socket.socket,
+        *,
+        listener: str,
+        frame_bytes_max: int,
+        idle_ms: int,
+        connections_max: int,
+    ) -> None:
+        self.runtime = runtime
+        self.loop = loop
+        self.listener = listener
+        self.frame_bytes_max = frame_bytes_max
+        self.shared = memoryview(bytearray(_RECEIVE_BYTES))
+        self.buffers = BufferPool()
+        self.bad_peers = 0
+        self._idle_ms = idle_ms
+        self._connections_max = connections_max
+        self._sock = sock
+        self._connections: dict[int, Connection] = {}
+        loop.watch(sock.fileno(), READABLE, self._on_connect)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def _on_connect(self, _events: int) -> None:
+        try:
+            sock, address = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        except (
+            OSError
+        ) as problem:  # no descriptors left: what is connected goes on, look again later
+            log.warning("cannot accept a connection: %s", problem)
+            self.loop.rewatch(self._sock.fileno(), NOTHING)
+            self.loop.call_later(0.5, self._accept_again)
+            return
+        if len(self._connections) >= self._connections_max:
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = Connection(self, sock, address[0], self.runtime.now_ms())
+        self._connections[sock.fileno()] = connection
+
+    def _accept_again(self) -> None:
+        if self._sock.fileno() >= 0:
+            self.loop.rewatch(self._sock.fileno(), READABLE)
+
+    def on_bad_peer(self, connection: Connection, problem: ProtocolError) -> None:
+        """Close a connection whose bytes are no request; one line a second says so, without a traceback."""
+        self.bad_peers += 1
+        self.runtime.warn_seldom(
+            f"closed a connection from {connection.peer_host}: {str(problem)!r}"
+        )
+        connection.close()
+
+    def sweep(self, now_ms: int) -> None:
+        """Close who idles too long, and who has not sent one request in time."""
+        for connection in list(self._connections.values()):
+            quiet_ms = now_ms - connection.last_active_ms
+            if quiet_ms > self._idle_ms or (
+                not connection.requests and quiet_ms > FIRST_REQUEST_MS
+            ):
+                connection.close()
+
+    def forget(self, fd: int) -> None:
+        """Called by a connection that closes its socket next."""
+        del self._connections[fd]
+        self.loop.unwatch(fd)
+
+    def stop_accepting(self) -> None:
+        self.loop.unwatch(self._sock.fileno())
+        self._sock.close()
+
+    def close(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket; OSError when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    return sock

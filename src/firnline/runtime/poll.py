@@ -1,0 +1,113 @@
+"""The loop a node runs on: ready sockets, due timers, one thread. WORLD.
+
+A poller, a dictionary of callbacks and a heap of timers. asyncio's loop spends about as much per
+event on handles, contexts and transports as a small request costs altogether; nothing here is
+asynchronous code, so there is nothing it would have to schedule (docs/decisions/0005).
+"""
+
+import heapq
+import itertools
+import select
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+READABLE = select.EPOLLIN
+WRITABLE = select.EPOLLOUT
+NOTHING = 0  # the peer's end and errors are told all the same
+
+# Descriptors served before timers and calls get their turn again.
+_READY_MAX = 64
+_WAIT_MAX_S = 60.0
+
+
+class Timer:
+    """A call that is due at some moment; `cancel` makes it none."""
+
+    __slots__ = ("args", "call", "cancelled")
+
+    def __init__(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.call = call
+        self.args = args
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class PollLoop:
+    """Runs callbacks until `stop`. Not thread-safe: threads ring a Doorbell (runtime/workers)."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._callbacks: dict[int, Callable[[int], object]] = {}
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._serial = itertools.count()
+        self._soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._running = False
+
+    def watch(self, fd: int, events: int, callback: Callable[[int], object]) -> None:
+        """Call `callback(events)` whenever one of `events` is there; level-triggered."""
+        self._callbacks[fd] = callback
+        self._epoll.register(fd, events)
+
+    def rewatch(self, fd: int, events: int) -> None:
+        """Change what a watched descriptor waits for."""
+        self._epoll.modify(fd, events)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget a descriptor, before it is closed."""
+        if self._callbacks.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def call_soon(self, call: Callable[..., object], *args: Any) -> None:
+        """Call in the next turn."""
+        self._soon.append((call, args))
+
+    def call_later(self, delay_s: float, call: Callable[..., object], *args: Any) -> Timer:
+        """Call once, `delay_s` seconds from now."""
+        timer = Timer(call, args)
+        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._serial), timer))
+        return timer
+
+    def run(self) -> None:
+        """Serve until `stop` is called; exceptions of callbacks end it."""
+        self._running = True
+        poll, callbacks = self._epoll.poll, self._callbacks
+        while self._running:
+            for fd, events in poll(self._wait_s(), _READY_MAX):
+                callback = callbacks.get(fd)
+                if callback is not None:  # else forgotten earlier in this turn
+                    callback(events)
+            if self._timers:
+                self._call_due()
+            for _ in range(len(self._soon)):
+                call, args = self._soon.popleft()
+                call(*args)
+
+    def stop(self) -> None:
+        """End `run` after this turn."""
+        self._running = False
+        self.call_soon(lambda: None)  # no waiting in a turn that has not begun to wait
+
+    def close(self) -> None:
+        self._epoll.close()
+
+    def _wait_s(self) -> float:
+        if self._soon:
+            return 0
+        timers = self._timers
+        while timers and timers[0][2].cancelled:
+            heapq.heappop(timers)
+        if not timers:
+            return _WAIT_MAX_S
+        # epoll counts whole milliseconds and rounds up: a timer is never early.
+        return max(0.0, min(timers[0][0] - time.monotonic(), _WAIT_MAX_S))
+
+    def _call_due(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            if not timer.cancelled:
+                timer.call(*timer.args)

@@ -1,0 +1,323 @@
+"""A disk in memory that can lose power. SIM.
+
+What POSIX leaves open after a power cut is drawn from the seeded Rng: bytes that were not synced are kept up
+to some place, or block by block in any mixture of old, new and zero; names that were not synced with their
+directory are kept up to some change. What was synced is always there. Full disks and failing devices are
+injected. Source: reliability (f) 1, rel-P9, rel-P10.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from firnline.base.errors import StorageError
+from firnline.base.ports import Buffer, Rng
+
+BLOCK_BYTES = 512
+Keep = Literal["none", "some", "all"]
+Operation = Literal["append", "sync", "read", "open", "rename", "sync_dir", "truncate"]
+
+
+@dataclass(slots=True)
+class _Inode:
+    """The bytes of one file: as programs see them, and as the platter has them."""
+
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    changed_from: int = 0  # below it, both are the same
+    modified_ms: int = 0
+
+    def changed(self, position: int) -> None:
+        self.changed_from = min(self.changed_from, position)
+
+    def sync(self) -> None:
+        self.durable[self.changed_from :] = self.data[self.changed_from :]
+        self.changed_from = len(self.data)
+
+
+@dataclass(slots=True)
+class _Directory:
+    """Names in one directory: as programs see them, and what of their changes is not durable."""
+
+    names: "dict[str, _Inode | _Directory]" = field(default_factory=dict)
+    durable: "dict[str, _Inode | _Directory]" = field(default_factory=dict)
+    pending: "list[dict[str, _Inode | _Directory]]" = field(default_factory=list)
+
+    def changed(self) -> None:
+        self.pending.append(dict(self.names))
+
+    def sync(self) -> None:
+        self.durable = dict(self.names)
+        self.pending.clear()
+
+
+@dataclass(slots=True)
+class _Fault:
+    operation: Operation
+    path_part: str
+    error: str
+    skip: int
+    times: int
+
+
+class CrashableFile:
+    """One open file of a `CrashableFs`."""
+
+    __slots__ = ("_fs", "_inode", "_is_lost", "path")
+
+    def __init__(self, fs: "CrashableFs", path: str, inode: _Inode) -> None:
+        self._fs = fs
+        self._inode = inode
+        self._is_lost = False
+        self.path = path
+
+    def size(self) -> int:
+        return len(self._inode.data)
+
+    def append(self, data: Buffer) -> int:
+        self._fs.check("append", self.path)
+        self._fs.take(len(data), self.path)
+        inode = self._inode
+        position = len(inode.data)
+        inode.changed(position)
+        inode.data += data
+        inode.modified_ms = self._fs.clock_ms()
+        return position
+
+    def append_all(self, parts: Sequence[Buffer]) -> int:
+        return self.append(b"".join(parts))
+
+    def read(self, position: int, size: int) -> bytes:
+        self._fs.check("read", self.path)
+        return bytes(self._inode.data[position : position + size])
+
+    def truncate(self, size: int) -> None:
+        self._fs.check("truncate", self.path)
+        assert size <= len(self._inode.data), "a truncation makes a file shorter"
+        self._inode.changed(size)
+        del self._inode.data[size:]
+
+    def sync(self) -> None:
+        if self._is_lost:
+            raise StorageError("an earlier sync of this file failed", path=self.path)
+        try:
+            self._fs.check("sync", self.path)
+        except StorageError:
+            self._is_lost = True
+            raise
+        self._inode.sync()
+        self._fs.syncs += 1
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class CrashableFs:
+    """`base.ports.Fs` in memory. `crash` cuts the power and returns the disk as the next start finds it."""
+
+    def __init__(
+        self, *, clock_ms: Callable[[], int] = lambda: 0, capacity_bytes: int | None = None
+    ) -> None:
+        self.clock_ms = clock_ms
+        self.capacity_bytes = capacity_bytes
+        self.syncs = 0
+        self._root = _Directory()
+        self._locked: dict[str, bool] = {}
+        self._faults: list[_Fault] = []
+        self._is_off = False
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def fail(
+        self, operation: Operation, path_part: str, error: str, *, skip: int = 0, times: int = 1
+    ) -> None:
+        """Let `operation` on a path that contains `path_part` fail `times` times, after `skip` more."""
+        self._faults.append(_Fault(operation, path_part, error, skip, times))
+
+    def check(self, operation: Operation, path: str) -> None:
+        """Raise what was injected for this operation; StorageError after a power cut."""
+        if self._is_off:
+            raise StorageError("the power is off", path=path)
+        for fault in self._faults:
+            if fault.operation == operation and fault.path_part in path and fault.times:
+                if fault.skip:
+                    fault.skip -= 1
+                    continue
+                fault.times -= 1
+                raise StorageError(f"cannot {operation}", path=path, error=fault.error)
+
+    def take(self, size_bytes: int, path: str) -> None:
+        """Raise ENOSPC when `size_bytes` more do not fit."""
+        if self.capacity_bytes is not None and self.used_bytes() + size_bytes > self.capacity_bytes:
+            raise StorageError("cannot append", path=path, error="ENOSPC")
+
+    def used_bytes(self) -> int:
+        """Bytes of all files."""
+        total, waiting = 0, [self._root]
+        while waiting:
+            for found in waiting.pop().names.values():
+                if isinstance(found, _Directory):
+                    waiting.append(found)
+                else:
+                    total += len(found.data)
+        return total
+
+    def crash(self, rng: Rng, *, keep: Keep = "some") -> "CrashableFs":
+        """Cut the power: this disk is off, the returned one is what the next start finds.
+
+        keep: nothing that was not synced, a random part of it, or everything (a killed process).
+        """
+        after = CrashableFs(clock_ms=self.clock_ms, capacity_bytes=self.capacity_bytes)
+        after._root = _directory_after(self._root, rng, keep)
+        self._is_off = True
+        return after
+
+    # -- Fs ----------------------------------------------------------------------------------------
+
+    def _find(self, path: str) -> _Inode | _Directory | None:
+        found: _Inode | _Directory | None = self._root
+        for name in path.strip("/").split("/"):
+            if not isinstance(found, _Directory):
+                return None
+            found = found.names.get(name)
+        return found
+
+    def _directory(self, path: str) -> _Directory:
+        found = self._find(path) if path.strip("/") else self._root
+        if not isinstance(found, _Directory):
+            raise StorageError("no such directory", path=path, error="ENOENT")
+        return found
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        parent, _, name = path.rpartition("/")
+        return self._directory(parent), name
+
+    def open(self, path: str, *, create: bool = False) -> CrashableFile:
+        self.check("open", path)
+        directory, name = self._parent(path)
+        inode = directory.names.get(name)
+        if inode is None and create:
+            inode = directory.names[name] = _Inode(modified_ms=self.clock_ms())
+            directory.changed()
+        if not isinstance(inode, _Inode):
+            raise StorageError("cannot open", path=path, error="ENOENT")
+        return CrashableFile(self, path, inode)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(self._directory(path).names)
+
+    def make_dir(self, path: str) -> None:
+        directory = self._root
+        for name in path.strip("/").split("/"):
+            found = directory.names.get(name)
+            if found is None:
+                found = directory.names[name] = _Directory()
+                directory.changed()
+            if not isinstance(found, _Directory):
+                raise StorageError("cannot make the directory", path=path, error="ENOTDIR")
+            directory = found
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        self.check("rename", old_path)
+        old, old_name = self._parent(old_path)
+        new, new_name = self._parent(new_path)
+        if old_name not in old.names:
+            raise StorageError("cannot rename", path=old_path, error="ENOENT")
+        new.names[new_name] = old.names.pop(old_name)
+        if old is not new:
+            old.changed()
+        new.changed()
+
+    def remove(self, path: str) -> None:
+        directory, name = self._parent(path)
+        if directory.names.pop(name, None) is not None:
+            directory.changed()
+
+    def remove_dir(self, path: str) -> None:
+        if self._find(path) is not None:
+            self.remove(path)
+
+    def sync_dir(self, path: str) -> None:
+        self.check("sync_dir", path)
+        self._directory(path).sync()
+        self.syncs += 1
+
+    def modified_ms(self, path: str) -> int:
+        directory, name = self._parent(path)
+        inode = directory.names.get(name)
+        if not isinstance(inode, _Inode):
+            raise StorageError("cannot look at", path=path, error="ENOENT")
+        return inode.modified_ms
+
+    def lock(self, path: str) -> Callable[[], None]:
+        self.open(path, create=True)
+        if self._locked.get(path):
+            raise StorageError("the log directory is in use by another process", path=path)
+        self._locked[path] = True
+
+        def release() -> None:
+            self._locked[path] = False
+
+        return release
+
+
+def _directory_after(directory: _Directory, rng: Rng, keep: Keep) -> _Directory:
+    after = _Directory()
+    names = _names_after(directory, rng, keep)
+    for name in sorted(names):
+        found = names[name]
+        after.names[name] = (
+            _directory_after(found, rng, keep)
+            if isinstance(found, _Directory)
+            else _inode_after(found, rng, keep)
+        )
+    after.durable = dict(after.names)
+    return after
+
+
+def _names_after(directory: _Directory, rng: Rng, keep: Keep) -> dict[str, _Inode | _Directory]:
+    """A journal keeps name changes in order: some first part of them."""
+    if keep == "all" or not directory.pending:
+        return directory.names
+    count = 0 if keep == "none" else rng.below(len(directory.pending) + 1)
+    return directory.pending[count - 1] if count else directory.durable
+
+
+def _inode_after(inode: _Inode, rng: Rng, keep: Keep) -> _Inode:
+    if keep == "all" or inode.changed_from == len(inode.data) == len(inode.durable):
+        data = inode.data
+    elif keep == "none":
+        data = inode.durable
+    else:
+        data = _torn(inode, rng)
+    return _Inode(bytearray(data), bytearray(data), len(data), inode.modified_ms)
+
+
+def _torn(inode: _Inode, rng: Rng) -> bytearray:
+    """A part of what was not synced: a first part of it, or a mixture of blocks."""
+    old, new, start = inode.durable, inode.data, inode.changed_from
+    longest = max(len(old), len(new))
+    size = start + rng.below(longest - start + 1)
+    if len(new) >= len(old) and rng.below(2):
+        size = max(size, len(old))
+        return new[:size] + old[size:] if len(old) > size else new[:size]
+    size = max(size, min(len(old), len(new)))
+    data = bytearray(size)
+    data[:start] = new[:start]
+    position = start
+    while position < size:
+        end = min(size, (position // BLOCK_BYTES + 1) * BLOCK_BYTES)
+        source = (new, old, b"")[rng.below(3)]
+        block = bytes(source[position:end])
+        # A hole is only where nothing had been synced: a disk does not forget a block by itself.
+        if len(block) < end - position and position < len(old):
+            block = bytes(old[position:end])
+        data[position : position + len(block)] = block
+        position = end
+    return data

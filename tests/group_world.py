@@ -1,0 +1,297 @@
+"""A group coordinator with its timers and its log, in which time passes when told."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from firnline.base.effects import Append, Appended, CancelTimer, Effects, SetTimer
+from firnline.base.errors import Code, KafkaError
+from firnline.coordinator.groups import CommitRequest, GroupCoordinator, NewCommit
+from firnline.coordinator.membership import (
+    Identity,
+    JoinRequest,
+    JoinResult,
+    Protocol,
+    SyncRequest,
+    SyncResult,
+)
+from firnline.records.batch import headers, set_offset_and_epoch
+
+GROUP = "g"
+
+
+class Settings:
+    """The broker's keys that the coordinator reads, with one partition of offsets."""
+
+    group_min_session_timeout_ms = 6_000
+    group_max_session_timeout_ms = 1_800_000
+    group_max_size = 2**31 - 1
+    group_initial_rebalance_delay_ms = 3_000
+    offset_metadata_max_bytes = 4_096
+    offsets_retention_minutes = 10_080
+    offsets_retention_check_interval_ms = 600_000
+    offsets_topic_num_partitions = 1
+    offsets_topic_compression_codec = 0
+
+    def __init__(self, **changed: int) -> None:
+        for name, value in changed.items():
+            assert hasattr(self, name), name
+            setattr(self, name, value)
+
+
+class CountingRng:
+    """Ids 1, 2, 3: member ids read `client-00000000-0000-0000-0000-000000000001`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def below(self, bound: int) -> int:
+        return 0
+
+    def uuid(self) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(16, "big")
+
+
+class Told(NamedTuple):
+    """An answer that went out."""
+
+    who: str
+    result: Any
+
+
+class GroupWorld:
+    """Executes effects: timers when time passes, appends at once unless `is_holding`."""
+
+    def __init__(self, **settings: int) -> None:
+        self.settings = Settings(**settings)
+        self.rng = CountingRng()
+        self.now_ms = 1_000_000
+        self.log = bytearray()  # committed batches of the one partition
+        self.next_offset = 0
+        self.is_holding = False
+        self.told: list[Told] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self.timers: dict[Any, SetTimer] = {}
+        self.held: list[Append] = []
+        self.groups = GroupCoordinator(self.settings, self.rng)
+        self.run(self.groups.start(self.now_ms))
+        self.run(self.groups.load_partition(0, [bytes(self.log)], self.now_ms))
+
+    # ------------------------------------------------------------------------------------- effects
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                self.timers[effect.key] = effect
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
+            elif isinstance(effect, Append):
+                self.held.append(effect)
+            else:
+                assert isinstance(effect, Told), effect
+                self.told.append(effect)
+        if not self.is_holding:
+            self.commit_appends()
+
+    def commit_appends(self, count: int = 1_000_000) -> None:
+        """Commit the oldest appends that are held, in order."""
+        while self.held and count:
+            append, count = self.held.pop(0), count - 1
+            (header,) = headers(append.batch)
+            first = self.next_offset
+            set_offset_and_epoch(append.batch, 0, first, 0)
+            self.next_offset += header.record_count
+            self.log += append.batch
+            done = Appended(
+                base_offset=first,
+                last_offset=self.next_offset - 1,
+                log_append_time_ms=-1,
+                log_start_offset=0,
+            )
+            self.run(append.then(done, self.now_ms))
+
+    def fail_appends(self, code: Code) -> None:
+        """Fail every append that is held."""
+        held, self.held = self.held, []
+        for append in held:
+            self.run(append.then(KafkaError(code), self.now_ms))
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass; timers fire in order."""
+        until = self.now_ms + duration_ms
+        while self.timers:
+            timer = min(self.timers.values(), key=lambda t: t.at_ms)
+            if timer.at_ms > until:
+                break
+            del self.timers[timer.key]
+            self.now_ms = max(self.now_ms, timer.at_ms)
+            self.run(timer.then(self.now_ms))
+        self.now_ms = until
+
+    def crash(self) -> None:
+        """Lose everything but the log, and load it: kill -9 and a start."""
+        self._begin()
+
+    def take_told(self) -> list[Told]:
+        told, self.told = self.told, []
+        return told
+
+    def answer_to(self, who: str) -> Any:
+        """Take the one answer that `who` got; fail when there is none or several."""
+        (mine,) = [t for t in self.told if t.who == who]
+        self.told.remove(mine)
+        return mine.result
+
+    def is_waiting(self, who: str) -> bool:
+        return not any(t.who == who for t in self.told)
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def join(
+        self,
+        who: str,
+        member_id: str = "",
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        protocols: Sequence[str] = ("range",),
+        metadata: bytes = b"",
+        protocol_type: str = "consumer",
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        version: int = 9,
+    ) -> None:
+        request = JoinRequest(
+            group_id=group,
+            member_id=member_id,
+            instance_id=instance,
+            client_id=who,
+            client_host="/127.0.0.1",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            protocol_type=protocol_type,
+            protocols=tuple(Protocol(p, metadata) for p in protocols),
+            needs_known_member_id=version >= 4,
+            may_skip_assignment=version >= 9,
+        )
+        self.run(self.groups.join(request, lambda result: Told(who, result), self.now_ms))
+
+    def enter(self, who: str, **options: Any) -> str:
+        """Join without an id, take the id that is given, join again with it; return it."""
+        self.join(who, **options)
+        asked = self.answer_to(who)
+        assert asked.code is Code.MEMBER_ID_REQUIRED, asked
+        self.join(who, asked.member_id, **options)
+        return str(asked.member_id)
+
+    def sync(
+        self,
+        who: str,
+        member_id: str,
+        generation: int,
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        assignments: dict[str, bytes] | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> None:
+        request = SyncRequest(
+            group_id=group,
+            member_id=member_id,
+            instance_id=instance,
+            generation_id=generation,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=assignments or {},
+        )
+        self.run(self.groups.sync(request, lambda result: Told(who, result), self.now_ms))
+
+    def heartbeat(
+        self, member_id: str, generation: int, *, group: str = GROUP, instance: str | None = None
+    ) -> Code:
+        self.run(
+            self.groups.heartbeat(
+                group,
+                member_id,
+                instance_id=instance,
+                generation_id=generation,
+                answer=lambda code: Told("heartbeat", code),
+                now_ms=self.now_ms,
+            )
+        )
+        code = self.answer_to("heartbeat")
+        assert isinstance(code, Code)
+        return code
+
+    def leave(self, *leavers: tuple[str, str | None], group: str = GROUP) -> list[Code]:
+        identities = [Identity(*leaver) for leaver in leavers]
+        self.run(
+            self.groups.leave(
+                group, identities, lambda code, left: Told("leave", (code, left)), self.now_ms
+            )
+        )
+        code, left = self.answer_to("leave")
+        return [one.code for one in left] if code is Code.NONE else [code]
+
+    def commit(
+        self,
+        who: str,
+        *offsets: tuple[str, int, int],
+        member_id: str = "",
+        generation: int = -1,
+        group: str = GROUP,
+        instance: str | None = None,
+        metadata: str = "",
+        retention_ms: int = -1,
+    ) -> None:
+        request = CommitRequest(
+            group_id=group,
+            member_id=member_id,
+            instance_id=instance,
+            generation_id=generation,
+            commits=[NewCommit(t, p, offset, -1, metadata) for t, p, offset in offsets],
+            retention_ms=retention_ms,
+        )
+        self.run(self.groups.commit(request, lambda codes: Told(who, codes), self.now_ms))
+
+    def fetched(self, group: str = GROUP) -> dict[tuple[str, int], int]:
+        """All committed offsets of a group."""
+        found = self.groups.fetch(group, None, require_stable=False)
+        assert found.code is Code.NONE, found.code
+        return {
+            (topic, row.partition): row.commit.offset
+            for topic, rows in found.topics
+            for row in rows
+            if row.commit is not None
+        }
+
+    def delete(self, *group_ids: str) -> None:
+        self.run(self.groups.delete_groups(group_ids, lambda r: Told("delete", r), self.now_ms))
+
+    # ---------------------------------------------------------------------------------- scenarios
+
+    def stable(self, *names: str, group: str = GROUP, **options: Any) -> dict[str, str]:
+        """Make a Stable group of these clients; return their member ids, the leader first."""
+        ids = {name: self.enter(name, group=group, **options) for name in names}
+        self.advance(self.settings.group_initial_rebalance_delay_ms * 4)
+        results: dict[str, JoinResult] = {name: self.answer_to(name) for name in names}
+        generation = results[names[0]].generation_id
+        leader = next(n for n, r in results.items() if r.leader == r.member_id)
+        parts = {ids[name]: f"part of {name}".encode() for name in names}
+        for name in (*(n for n in names if n != leader), leader):
+            self.sync(name, ids[name], generation, group=group, assignments=parts)
+        for name in names:
+            got: SyncResult = self.answer_to(name)
+            assert got.code is Code.NONE, got
+            assert got.assignment == parts[ids[name]]
+        return {leader: ids[leader], **ids}
+
+    def state(self, group: str = GROUP) -> str:
+        return self.groups.describe(group).state
+
+    def generation(self, group: str = GROUP) -> int:
+        shard = self.groups._shards[0]
+        return shard.groups[group].generation

@@ -1,0 +1,1 @@
+"""Kafka's own classes as the judge of every byte we write or read."""

@@ -1,0 +1,99 @@
+"""The source keeps the rules of `tests/tidy.py`, and those rules find what they are for."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import PACKAGE_MODULES_MAX, PER_KEY_FOLDERS, faults
+
+SOURCE = Path(__file__).parents[1] / "src" / "firnline"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def test_every_module_keeps_the_rules() -> None:
+    assert len(FILES) > 40, "the walk lost the source"
+    found = [
+        fault
+        for path in FILES
+        for fault in faults(path.relative_to(SOURCE).as_posix(), path.read_text())
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_a_package_can_be_read_in_one_look() -> None:
+    sizes = Counter(
+        path.parent.relative_to(SOURCE).as_posix() for path in FILES if path.name != "__init__.py"
+    )
+    crowded = {
+        package: size
+        for package, size in sizes.items()
+        if size > PACKAGE_MODULES_MAX and package not in PER_KEY_FOLDERS
+    }
+    assert not crowded
+
+
+PLANTED = {
+    "no module docstring": "x = 1\n",
+    "the module docstring names none": '"""Something."""\n',
+    "WORLD code has no place in raft": '"""Votes. WORLD."""\n',
+    "says nothing of what is in it": '"""Votes. PURE."""\n',
+    "has 61 lines": '"""Votes. PURE."""\ndef _f() -> None:\n' + "    pass\n" * 60,
+    "701 lines": '"""Votes. PURE."""\n' + "\n" * 700,
+    "vote is public and has no docstring": '"""Votes. PURE."""\ndef vote() -> None: ...\n',
+    "async def": '"""Votes. PURE."""\nasync def _f() -> None: ...\n',
+    "open() in pure code": '"""Votes. STORE."""\n_x = open("y")\n',
+    "id() in pure code": '"""Votes. PURE."""\n_x = [id(1)]\n',
+    "import of time in pure code": '"""Votes. PURE."""\nimport time\n',
+    "import of os in pure code": '"""Votes. PURE."""\nfrom os import environ\n',
+    "was left for later": '"""Votes. PURE."""\n# TO' + "DO: count them\n",
+}
+
+
+@pytest.mark.parametrize("said", PLANTED)
+def test_a_planted_fault_is_found(said: str) -> None:
+    path = "raft/utils.py" if "says nothing" in said else "log/votes.py"
+    path = "raft/votes.py" if "WORLD" in said else path
+    found = faults(path, PLANTED[said])
+    assert len(found) == 1
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for _x in {1, 2}: pass",
+        "_a = set()\n_b = [x for x in _a]",
+        "def _f(a: set[str]) -> list[str]:\n    return list(a)",
+        "_a = frozenset('ab')\n_b = ','.join(_a)",
+        "_a = {1: 2}\nfor _x in _a.keys() - [1]: pass",
+        "_a = {1}\n_b = {x: 1 for x in _a}",
+        "_a = {1}\n_b = (*_a, 2)",
+        "class _A:\n    def _f(self) -> None:\n        self.b: set[int] = set()\n"
+        "        for _ in self.b: pass",
+    ],
+)
+def test_the_order_of_a_set_is_found(code: str) -> None:
+    found = faults("log/votes.py", f'"""Votes. PURE."""\n{code}\n')
+    assert len(found) == 1
+    assert "order of a set" in found[0]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "_a = {1, 2}\n_b = sorted(_a)",
+        "_a = {1, 2}\n_b = sorted(x + 1 for x in _a)",
+        "_a = {1, 2}\n_b = 1 in _a",
+        "_a = {1, 2}\n_b = {x for x in _a}",
+        "for _x in {1: 2}: pass",
+        "_b = [x for x in (1, 2)]",
+    ],
+)
+def test_a_set_whose_order_cannot_show_is_fine(code: str) -> None:
+    assert faults("log/votes.py", f'"""Votes. PURE."""\n{code}\n') == []
+
+
+def test_world_code_may_touch_the_world() -> None:
+    source = '"""Sockets. WORLD."""\nimport socket\nasync def _f() -> None: ...\nprint(socket)\n'
+    assert faults("runtime/net.py", source) == []

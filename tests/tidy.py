@@ -1,0 +1,223 @@
+"""Rules that import contracts cannot see, checked on the syntax tree of each file.
+
+`faults(path, source)` returns one line per broken rule. What a file may do follows from the kind its
+docstring names: PURE and STORE have no clock, chance, I/O, async, nor order that depends on hashing.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TypeGuard
+
+FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 60
+PACKAGE_MODULES_MAX = 16
+KINDS = ("PURE", "STORE", "WORLD", "SIM", "SPARK")
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
+BANNED_CALLS = {"open", "print", "input", "hash", "id", "breakpoint"}
+BANNED_IMPORTS = {
+    *("asyncio", "concurrent", "datetime", "multiprocessing", "os", "pathlib", "random", "secrets"),
+    *("select", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time"),
+    *("uuid",),
+}
+# base.event asks once, when it is loaded, whether events are to be frozen.
+MAY_IMPORT = {("base/event.py", "os")}
+# One small file per API key: the index of these folders is the point.
+PER_KEY_FOLDERS = {"protocol/messages", "api/handlers"}
+# Kinds of code each package may hold; `tiered/objects` speaks to stores.
+PACKAGE_KINDS = {
+    "api": {"PURE"},
+    "base": {"PURE"},
+    "broker": {"PURE"},
+    "config": {"PURE"},
+    "controller": {"PURE"},
+    "coordinator": {"PURE"},
+    "log": {"PURE", "STORE"},
+    "metadata": {"PURE", "STORE"},
+    "protocol": {"PURE"},
+    "raft": {"PURE"},
+    "records": {"PURE"},
+    "replica": {"PURE"},
+    "sim": {"SIM"},
+}
+# What reads a set without its order showing.
+ORDER_FREE = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"}
+ORDER_SHOWS = {"dict", "enumerate", "filter", "iter", "list", "map", "next", "tuple", "zip"}
+LEFTOVERS = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X)\b|NotImplemented" + r"Error")
+
+
+def kind_of(tree: ast.Module) -> str | None:
+    """Return the kind that the module's docstring names first."""
+    found = re.search(r"\b(" + "|".join(KINDS) + r")\b", ast.get_docstring(tree) or "")
+    return found.group(1) if found else None
+
+
+def faults(path: str, source: str) -> list[str]:
+    """Check one module; `path` is relative to src/firnline, with '/'."""
+    tree = ast.parse(source)
+    found = [f"{path}: {text}" for text in _module_faults(path, source, tree)]
+    found += [f"{path}:{line}: {text}" for line, text in _function_faults(tree)]
+    found += [f"{path}:{line}: {text}" for line, text in _docstring_faults(path, tree)]
+    if kind_of(tree) in ("PURE", "STORE"):
+        found += [f"{path}:{line}: {text}" for line, text in _purity_faults(path, tree)]
+        found += [f"{path}:{line}: {text}" for line, text in SetOrder().check(tree)]
+    return found
+
+
+def _module_faults(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    lines = source.count("\n")
+    if lines > FILE_LINES_MAX:
+        yield f"{lines} lines, more than {FILE_LINES_MAX}"
+    name = path.rpartition("/")[2].removesuffix(".py")
+    if name in BANNED_NAMES:
+        yield f"a module named {name} says nothing of what is in it"
+    package = path.partition("/")[0]
+    kind = kind_of(tree)
+    if not ast.get_docstring(tree):
+        yield "no module docstring"
+    elif kind is None and not path.endswith("__init__.py"):
+        yield f"the module docstring names none of {', '.join(KINDS)}"
+    elif kind is not None and kind not in PACKAGE_KINDS.get(package, set(KINDS)):
+        yield f"{kind} code has no place in {package}"
+    for number, line in enumerate(source.splitlines(), 1):
+        if LEFTOVERS.search(line):
+            yield f"line {number} was left for later: {line.strip()}"
+
+
+def _function_faults(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield node.lineno, f"{node.name} has {lines} lines, more than {FUNCTION_LINES_MAX}"
+
+
+def _docstring_faults(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Public functions and classes of a module say what they are; declarations say it per field."""
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if node.name.startswith("_") or ast.get_docstring(node) or _explained_elsewhere(path, node):
+            continue
+        yield node.lineno, f"{node.name} is public and has no docstring"
+
+
+def _explained_elsewhere(
+    path: str, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return any(isinstance(b, ast.Name) and b.id in ("Struct", "Message") for b in node.bases)
+    if any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list):
+        return True
+    return path.startswith("api/handlers/") and node.name == "handle"
+
+
+def _purity_faults(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFunctionDef):
+            yield node.lineno, f"async def {node.name} in pure code"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in BANNED_CALLS:
+                yield node.lineno, f"{node.func.id}() in pure code"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _import_faults(path, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            yield from _import_faults(path, node.lineno, node.module or "")
+
+
+def _import_faults(path: str, line: int, module: str) -> Iterator[tuple[int, str]]:
+    top = module.partition(".")[0]
+    if top in BANNED_IMPORTS and (path, top) not in MAY_IMPORT:
+        yield line, f"import of {top} in pure code"
+
+
+class SetOrder:
+    """Finds places where the order of a set could show. It differs with each hash seed.
+
+    What it knows to be a set: literals, comprehensions, `set()`, `frozenset()`, their operators, unions
+    of `.keys()`, and names or attributes that the file assigns such a value or annotates so.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, bool] = {}
+
+    def check(self, tree: ast.Module) -> list[tuple[int, str]]:
+        """Return (line, fault) of each place, in the order of the file."""
+        self._learn(tree)
+        free: list[ast.AST] = []
+        for node in ast.walk(tree):
+            if _calls(node, ORDER_FREE):
+                free += node.args
+        return sorted(
+            (line, "the order of a set would show here")
+            for node in ast.walk(tree)
+            for line in self._shown(node, free)
+        )
+
+    def _learn(self, tree: ast.Module) -> None:
+        """Collect what names hold. A name that also holds something else is left alone."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AnnAssign):
+                self._note(node.target, _is_set_annotation(node.annotation))
+            elif isinstance(node, ast.arg) and node.annotation is not None:
+                self._note(ast.Name(node.arg), _is_set_annotation(node.annotation))
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._note(target, self._is_set(node.value))
+            elif isinstance(node, ast.For | ast.comprehension):
+                self._note(node.target, False)
+
+    def _note(self, target: ast.expr, is_set: bool) -> None:
+        if isinstance(target, ast.Tuple):
+            for element in target.elts:
+                self._note(element, False)
+            return
+        key = ast.unparse(target)
+        self._names[key] = is_set and self._names.get(key, True)
+
+    def _is_set(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Set | ast.SetComp):
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return node.func.id in ("set", "frozenset")
+        if isinstance(node, ast.BinOp) and isinstance(
+            node.op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor
+        ):
+            return any(self._is_set(side) or _is_keys(side) for side in (node.left, node.right))
+        if isinstance(node, ast.IfExp):
+            return self._is_set(node.body) or self._is_set(node.orelse)
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._names.get(ast.unparse(node), False)
+        return False
+
+    def _shown(self, node: ast.AST, free: list[ast.AST]) -> Iterator[int]:
+        if isinstance(node, ast.For) and self._is_set(node.iter):
+            yield node.lineno
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp | ast.DictComp):
+            if node not in free and any(self._is_set(part.iter) for part in node.generators):
+                yield node.lineno
+        elif isinstance(node, ast.Starred) and self._is_set(node.value):
+            yield node.lineno
+        elif isinstance(node, ast.Call) and node not in free:
+            joins = isinstance(node.func, ast.Attribute) and node.func.attr in ("join", "extend")
+            shows = joins or _calls(node, ORDER_SHOWS)
+            if shows and any(self._is_set(part) for part in node.args):
+                yield node.lineno
+
+
+def _calls(node: ast.AST, names: set[str]) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def _is_keys(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "keys"
+    )
+
+
+def _is_set_annotation(node: ast.expr) -> bool:
+    base = node.value if isinstance(node, ast.Subscript) else node
+    return isinstance(base, ast.Name) and base.id in ("set", "frozenset", "AbstractSet", "Set")

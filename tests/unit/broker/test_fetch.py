@@ -1,0 +1,370 @@
+"""Fetch over partitions: limits, order, waiting, and the tier."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import ZERO_UUID, TopicPartition
+from firnline.base.units import MIB
+from firnline.broker.fetch import FetchAnswer, FetchAsk, Fetching, RemoteData
+from firnline.broker.fetch_session import FetchSessions, Wanted
+from firnline.broker.produce import Producing
+from firnline.replica.partition import Partition
+from firnline.replica.read import Local
+from tests.unit.broker.hosting import ELSEWHERE_ID, World, hosted
+from tests.unit.replica.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
+
+REMOTE_WAIT_MS = 500
+ONE = batch_bytes()
+
+
+class Dice:
+    """An Rng that counts up."""
+
+    def __init__(self) -> None:
+        self.thrown = 0
+
+    def below(self, bound: int) -> int:
+        self.thrown += 1
+        return self.thrown
+
+    def uuid(self) -> bytes:
+        raise AssertionError
+
+
+class Tier:
+    """A remote tier that answers when the test says so; `full` refuses as a full pool does."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[TopicPartition, int, int, int]] = []
+        self.waiting: list[Callable[[RemoteData | KafkaError, int], Effects]] = []
+        self.full = False
+
+    def read(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: bytes,
+        offset: int,
+        epoch: int,
+        max_bytes: int,
+        isolation: int,
+        then: Callable[[RemoteData | KafkaError, int], Effects],
+    ) -> Effects:
+        self.asked.append((topic_partition, offset, epoch, max_bytes))
+        if self.full:
+            return then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), 0)
+        self.waiting.append(then)
+        return []
+
+
+class Consumer:
+    """Fetches and notes answers as [(partition, bytes or error code), ...]."""
+
+    def __init__(self, *partitions: Partition, max_bytes: int = 50 * MIB, tiered: bool = False):
+        self.world = World()
+        self.tier = Tier()
+        self.hosted = hosted(*partitions)
+        self.fetching = Fetching(
+            self.hosted,
+            FetchSessions(sessions_max=10, eviction_ms=1000, rng=Dice()),
+            max_bytes=max_bytes,
+            remote_read=self.tier.read if tiered else None,
+            remote_max_wait_ms=REMOTE_WAIT_MS,
+        )
+        self.producing = Producing(lambda p, now: [])
+        self.answers: list[Any] = []
+
+    def fetch(self, *wanted: Wanted, max_bytes: int = 50 * MIB, **more: Any) -> None:
+        ask = FetchAsk(wanted, max_bytes=max_bytes, **more)
+        self.world.run(self.fetching.fetch(ask, self._answer, self.world.now_ms))
+
+    def _answer(self, answer: FetchAnswer) -> Effects:
+        if answer.error is not None:
+            self.answers.append(answer.error.code)
+        else:
+            self.answers.append([(w.index, _short(o)) for w, o in answer.outcomes])
+        return []
+
+    def produce(self, to: Partition, records: int = 1) -> None:
+        self.world.run(
+            self.producing.produce(
+                [(to, batch(records))], acks=1, timeout_ms=0, answer=lambda o, now_ms: [], now_ms=0
+            )
+        )
+
+    def remote(self, result: RemoteData | KafkaError) -> None:
+        self.world.run(self.tier.waiting.pop(0)(result, self.world.now_ms))
+
+
+def _short(outcome: object) -> Any:
+    if isinstance(outcome, Local):
+        return len(outcome.records)
+    return outcome.code if isinstance(outcome, KafkaError) else outcome
+
+
+def want(index: int = 0, offset: int = 0, topic: str | None = "t", **more: Any) -> Wanted:
+    more.setdefault("max_bytes", MIB)
+    topic_id = more.pop("topic_id", ZERO_UUID)
+    return Wanted(topic, topic_id, index, fetch_offset=offset, **more)
+
+
+def filled(index: int = 0, batches: int = 1, topic: str = "t") -> Partition:
+    p = partition(topic, index)
+    for _ in range(batches):
+        p.append(batch(), acks=1, now_ms=0)
+    return p
+
+
+# ----------------------------------------------------------------------------------------- limits
+
+
+def test_partitions_are_read_in_the_order_asked() -> None:
+    consumer = Consumer(filled(0), filled(1))
+    consumer.fetch(want(1), want(0), min_bytes=1, max_wait_ms=500)
+    assert consumer.answers == [[(1, ONE), (0, ONE)]]
+
+
+def test_the_first_batch_is_returned_whole_and_the_rest_within_the_limit() -> None:
+    consumer = Consumer(filled(0, 3), filled(1, 3))
+    consumer.fetch(want(0, max_bytes=1), want(1, max_bytes=1), max_bytes=1)
+    assert consumer.answers == [[(0, ONE), (1, 0)]]
+
+
+def test_the_limit_of_the_request_is_shared() -> None:
+    consumer = Consumer(filled(0, 3), filled(1, 3), filled(2, 3))
+    consumer.fetch(want(0), want(1), want(2), max_bytes=5 * ONE)
+    assert consumer.answers == [[(0, 3 * ONE), (1, 2 * ONE), (2, 0)]]
+
+
+def test_the_brokers_own_limit_holds_whatever_is_asked() -> None:
+    consumer = Consumer(filled(0, 3), filled(1, 3), max_bytes=4 * ONE)
+    consumer.fetch(want(0), want(1), max_bytes=2**31 - 1)
+    assert consumer.answers == [[(0, 3 * ONE), (1, ONE)]]
+
+
+def test_the_limit_of_a_partition_holds_after_its_first_batch() -> None:
+    consumer = Consumer(filled(0, 3), filled(1, 3))
+    consumer.fetch(want(0, max_bytes=2 * ONE), want(1, max_bytes=ONE - 1))
+    assert consumer.answers == [[(0, 2 * ONE), (1, 0)]]
+
+
+# ----------------------------------------------------------------------------------------- errors
+
+
+def test_unknown_names_unknown_ids_and_foreign_partitions_are_told_apart() -> None:
+    consumer = Consumer(filled())
+    consumer.fetch(want(9), want(0, topic="elsewhere"))
+    by_id: Any = {"topic": None, "uses_ids": True}
+    del by_id["uses_ids"]
+    consumer.fetch(
+        want(0, topic_id=TOPIC_ID, **by_id),
+        want(0, topic_id=b"\x01" * 16, **by_id),
+        want(0, topic_id=ELSEWHERE_ID, **by_id),
+        want(0, topic_id=ZERO_UUID, **by_id),
+        uses_ids=True,
+    )
+    assert consumer.answers == [
+        [(9, Code.UNKNOWN_TOPIC_OR_PARTITION), (0, Code.NOT_LEADER_OR_FOLLOWER)],
+        [
+            (0, ONE),
+            (0, Code.UNKNOWN_TOPIC_ID),
+            (0, Code.NOT_LEADER_OR_FOLLOWER),
+            (0, Code.UNKNOWN_TOPIC_ID),
+        ],
+    ]
+
+
+def test_an_error_is_not_kept_waiting() -> None:
+    consumer = Consumer(filled())
+    consumer.fetch(want(0, 1), want(0, 99), min_bytes=1, max_wait_ms=500)
+    assert consumer.answers == [[(0, 0), (0, Code.OFFSET_OUT_OF_RANGE)]]
+
+
+def test_who_claims_to_be_a_replica_reads_nothing() -> None:
+    consumer = Consumer(filled())
+    consumer.fetch(want(0), replica_id=1)
+    assert consumer.answers == [[(0, Code.CLUSTER_AUTHORIZATION_FAILED)]]
+
+
+def test_an_unknown_session_is_an_error_of_the_whole_request() -> None:
+    consumer = Consumer(filled())
+    consumer.fetch(session_id=5, session_epoch=3)
+    assert consumer.answers == [Code.FETCH_SESSION_ID_NOT_FOUND]
+
+
+# ---------------------------------------------------------------------------------------- waiting
+
+
+def test_a_fetch_with_too_few_bytes_waits_for_more_and_no_longer() -> None:
+    p = filled()
+    consumer = Consumer(p)
+    consumer.fetch(want(0), min_bytes=2 * ONE + 1, max_wait_ms=500)
+    assert consumer.answers == []
+    consumer.produce(p)
+    assert consumer.answers == []
+    consumer.produce(p)
+    assert consumer.answers == [[(0, 3 * ONE)]]
+    assert consumer.world.timers == {}
+    assert len(p.fetch_waiters) == 0
+
+
+def test_a_fetch_is_answered_when_its_time_is_over() -> None:
+    p = filled()
+    consumer = Consumer(p)
+    consumer.fetch(want(0, 1), min_bytes=1, max_wait_ms=500)
+    consumer.world.pass_time(499)
+    assert consumer.answers == []
+    consumer.world.pass_time(1)
+    assert consumer.answers == [[(0, 0)]]
+    assert len(p.fetch_waiters) == 0
+    consumer.produce(p)
+    assert len(consumer.answers) == 1
+
+
+@pytest.mark.parametrize("asked", [{"min_bytes": 1, "max_wait_ms": 0}, {"max_wait_ms": 500}])
+def test_who_does_not_want_to_wait_does_not(asked: dict[str, int]) -> None:
+    consumer = Consumer(partition())
+    consumer.fetch(want(0), **asked)
+    assert consumer.answers == [[(0, 0)]]
+
+
+def test_an_append_elsewhere_wakes_nobody() -> None:
+    p, other = filled(0), filled(1)
+    consumer = Consumer(p, other)
+    consumer.fetch(want(0, 1), min_bytes=1, max_wait_ms=500)
+    consumer.produce(other)
+    assert consumer.answers == []
+
+
+def test_more_than_the_limit_is_not_waited_for() -> None:
+    p = filled()
+    consumer = Consumer(p, max_bytes=ONE)
+    consumer.fetch(want(0), min_bytes=100 * ONE, max_wait_ms=500)
+    assert consumer.answers == [[(0, ONE)]]
+
+
+def test_a_partition_that_moves_ends_the_wait() -> None:
+    p = filled()
+    consumer = Consumer(p)
+    consumer.fetch(want(0, 1), min_bytes=1, max_wait_ms=500)
+    p.update(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=[1, 2], isr=[2])
+    consumer.world.run(p.fetch_waiters.all_at_once(0))
+    assert consumer.answers == [[(0, Code.NOT_LEADER_OR_FOLLOWER)]]
+
+
+def test_a_session_that_waits_is_answered_with_news_alone() -> None:
+    p, other = filled(0), filled(1)
+    consumer = Consumer(p, other)
+    consumer.fetch(want(0, 1), want(1, 1), session_epoch=0)
+    session: Any = {"session_id": 2, "min_bytes": 1, "max_wait_ms": 500}
+    consumer.fetch(session_epoch=1, **session)
+    consumer.produce(other)
+    consumer.fetch(want(1, 2), session_epoch=2, **session)
+    consumer.world.pass_time(500)
+    assert consumer.answers == [[(0, 0), (1, 0)], [(1, ONE)], []]
+
+
+def test_a_busy_partition_does_not_starve_the_others_of_a_session() -> None:
+    busy, quiet = filled(0, 100), filled(1)
+    consumer = Consumer(busy, quiet)
+    consumer.fetch(want(0), want(1), max_bytes=ONE, session_epoch=0)
+    consumer.fetch(want(0, 1), max_bytes=ONE, session_id=2, session_epoch=1)
+    consumer.fetch(want(0, 2), max_bytes=ONE, session_id=2, session_epoch=2)
+    brought = [[index for index, size in answer if size] for answer in consumer.answers]
+    assert brought == [[0], [0], [1]]
+
+
+# ------------------------------------------------------------------------------------------- tier
+
+
+def tiered(index: int = 0) -> Partition:
+    """Offsets 0-4 are in the tier alone, 5-9 are local too."""
+    p = filled(index, 10)
+    log_of(p).local_log_start_offset = 5
+    return p
+
+
+def remote(size: int) -> RemoteData:
+    return RemoteData(b"r" * size, None)
+
+
+def test_what_local_files_no_longer_have_comes_from_the_tier() -> None:
+    consumer = Consumer(tiered(), tiered=True)
+    consumer.fetch(want(0, 2, max_bytes=1000))
+    assert consumer.tier.asked == [(TopicPartition("t", 0), 2, 3, 1000)]
+    assert consumer.answers == []
+    consumer.remote(remote(70))
+    assert consumer.answers == [[(0, 70)]]
+    assert consumer.world.timers == {}
+
+
+def test_several_remote_partitions_are_read_at_once_within_the_limit() -> None:
+    consumer = Consumer(tiered(0), tiered(1), tiered(2), tiered=True)
+    consumer.fetch(
+        want(0, max_bytes=600), want(1, max_bytes=600), want(2, max_bytes=600), max_bytes=1000
+    )
+    assert [(tp.partition, size) for tp, _, _, size in consumer.tier.asked] == [(0, 600), (1, 400)]
+    consumer.remote(remote(10))
+    consumer.remote(remote(20))
+    assert consumer.answers == [[(0, 10), (1, 20), (2, 0)]]
+
+
+def test_a_tail_is_not_kept_waiting_longer_than_the_remote_wait() -> None:
+    consumer = Consumer(tiered(0), filled(1), tiered(2), tiered=True)
+    consumer.fetch(want(0), want(1), want(2), min_bytes=1, max_wait_ms=60_000)
+    consumer.remote(remote(10))
+    consumer.world.pass_time(REMOTE_WAIT_MS - 1)
+    assert consumer.answers == []
+    consumer.world.pass_time(1)
+    assert consumer.answers == [[(0, 10), (1, ONE), (2, 0)]]
+    consumer.remote(remote(10))
+    assert len(consumer.answers) == 1
+
+
+def test_trouble_in_the_tier_is_one_partitions_trouble() -> None:
+    consumer = Consumer(tiered(0), filled(1), tiered=True)
+    consumer.fetch(want(0), want(1))
+    consumer.remote(KafkaError(Code.REPLICA_NOT_AVAILABLE))
+    assert consumer.answers == [[(0, Code.REPLICA_NOT_AVAILABLE), (1, ONE)]]
+
+
+def test_a_tier_that_answers_within_the_call_is_heard() -> None:
+    consumer = Consumer(tiered(0), tiered(1), tiered=True)
+    consumer.tier.full = True
+    consumer.fetch(want(0), want(1))
+    assert consumer.answers == [[(0, Code.THROTTLING_QUOTA_EXCEEDED), (1, 89)]]
+    assert consumer.world.timers == {}
+
+
+def test_a_tier_with_nothing_to_give_makes_no_client_spin() -> None:
+    p = tiered(0)
+    consumer = Consumer(p, tiered=True)
+    consumer.fetch(want(0), min_bytes=1, max_wait_ms=300)
+    consumer.remote(remote(0))
+    assert consumer.answers == []
+    consumer.world.pass_time(300)
+    assert consumer.answers == [[(0, 0)]]
+    assert len(p.fetch_waiters) == 0
+
+
+def test_aborted_transactions_of_the_tier_reach_readers_of_committed_records() -> None:
+    consumer = Consumer(tiered(), tiered=True)
+    outcomes: list[Any] = []
+    ask = FetchAsk([want(0)], max_bytes=MIB, isolation=1)
+
+    def answer(got: FetchAnswer) -> Effects:
+        outcomes.extend(o for _, o in got.outcomes)
+        return []
+
+    consumer.world.run(consumer.fetching.fetch(ask, answer, 0))
+    consumer.remote(RemoteData(b"r", [("aborted", 1)]))  # type: ignore[list-item]
+    assert outcomes == [Local(b"r", 10, 10, 0, [("aborted", 1)])]
+
+
+def test_without_a_tier_what_is_gone_is_empty_and_not_a_crash() -> None:
+    consumer = Consumer(tiered())
+    consumer.fetch(want(0, 2))
+    assert consumer.answers == [[(0, Code.OFFSET_OUT_OF_RANGE)]]

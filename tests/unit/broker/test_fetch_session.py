@@ -1,0 +1,202 @@
+"""Fetch sessions: what is remembered, what is told, and who is pushed out."""
+
+import pytest
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import ZERO_UUID
+from firnline.base.units import INT32_MAX
+from firnline.broker.fetch_session import (
+    FetchContext,
+    FetchSession,
+    FetchSessions,
+    Full,
+    Incremental,
+    Sessionless,
+    Wanted,
+)
+from firnline.replica.read import Local
+
+EVICTION_MS = 1000
+
+
+class Dice:
+    """An Rng that counts up."""
+
+    def __init__(self) -> None:
+        self.thrown = 40
+
+    def below(self, bound: int) -> int:
+        self.thrown += 1
+        return self.thrown
+
+    def uuid(self) -> bytes:
+        raise AssertionError("sessions have no uuid")
+
+
+def sessions(size: int = 10) -> FetchSessions:
+    return FetchSessions(sessions_max=size, eviction_ms=EVICTION_MS, rng=Dice())
+
+
+def want(index: int, offset: int = 0, topic: str = "t") -> Wanted:
+    return Wanted(topic, ZERO_UUID, index, fetch_offset=offset, max_bytes=100)
+
+
+def read(records: bytes = b"", high: int = 0, start: int = 0) -> Local:
+    return Local(records, high, high, start, None)
+
+
+def ask(
+    s: FetchSessions, session_id: int, epoch: int, *wanted: Wanted, now_ms: int = 0, **more: object
+) -> FetchContext:
+    found = attempt(s, session_id, epoch, *wanted, now_ms=now_ms, **more)
+    assert not isinstance(found, KafkaError), found
+    return found
+
+
+def attempt(
+    s: FetchSessions,
+    session_id: int,
+    epoch: int,
+    *wanted: Wanted,
+    now_ms: int = 0,
+    forgotten: tuple[tuple[str, int], ...] = (),
+    uses_ids: bool = False,
+) -> FetchContext | KafkaError:
+    return s.context(session_id, epoch, wanted, forgotten, uses_ids=uses_ids, now_ms=now_ms)
+
+
+def code(found: object) -> Code:
+    assert isinstance(found, KafkaError), found
+    return found.code
+
+
+def told(context: FetchContext, *outcomes: object) -> list[int]:
+    answer = context.answer(list(zip(context.wanted, outcomes, strict=True)))  # type: ignore[arg-type]
+    assert not isinstance(answer, KafkaError)
+    return [wanted.index for wanted, _ in answer]
+
+
+def test_a_client_without_sessions_gets_none() -> None:
+    s = sessions()
+    context = ask(s, 0, -1, want(0))
+    assert isinstance(context, Sessionless)
+    assert context.session_id == 0
+    assert len(s) == 0
+
+
+def test_a_first_fetch_of_a_session_tells_all_and_names_it() -> None:
+    s = sessions()
+    context = ask(s, 0, 0, want(0), want(1))
+    assert isinstance(context, Full)
+    assert context.session_id == 42
+    assert told(context, read(), read()) == [0, 1]
+
+
+def test_only_news_is_told_again() -> None:
+    s = sessions()
+    first = ask(s, 0, 0, want(0), want(1), want(2), want(3))
+    told(first, read(high=5), read(high=5), read(high=5), read(high=5))
+    again = ask(s, 42, 1)
+    assert isinstance(again, Incremental)
+    outcomes = (read(high=5), read(high=6), read(b"x", high=5), read(high=5, start=2))
+    assert told(again, *outcomes) == [1, 2, 3]
+    third = ask(s, 42, 2)
+    # Partition 2 brought records, so it is served last now.
+    assert [w.index for w in third.wanted] == [0, 1, 3, 2]
+    same = (read(high=5), read(high=6), read(high=5, start=2), read(high=5))
+    assert told(third, *same) == []
+
+
+def test_an_error_is_told_each_time_and_the_recovery_too() -> None:
+    s = sessions()
+    told(ask(s, 0, 0, want(0)), read(high=5))
+    failed = KafkaError(Code.KAFKA_STORAGE_ERROR)
+    assert told(ask(s, 42, 1), failed) == [0]
+    assert told(ask(s, 42, 2), failed) == [0]
+    assert told(ask(s, 42, 3), read(high=5)) == [0]
+    assert told(ask(s, 42, 4), read(high=5)) == []
+
+
+def test_a_changed_position_is_read_from_and_a_forgotten_partition_is_not() -> None:
+    s = sessions()
+    told(ask(s, 0, 0, want(0), want(1)), read(), read())
+    context = ask(s, 42, 1, want(1, offset=7), want(2), forgotten=(("t", 0),))
+    assert [(w.index, w.fetch_offset) for w in context.wanted] == [(1, 7), (2, 0)]
+
+
+def test_unknown_sessions_and_wrong_epochs_are_refused() -> None:
+    s = sessions()
+    ask(s, 0, 0, want(0))
+    assert code(attempt(s, 41, 1)) == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert code(attempt(s, 42, 2)) == Code.INVALID_FETCH_SESSION_EPOCH
+    ask(s, 42, 1)
+    assert code(attempt(s, 42, 1)) == Code.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_a_session_does_not_change_from_names_to_ids() -> None:
+    s = sessions()
+    ask(s, 0, 0, want(0))
+    assert code(attempt(s, 42, 1, uses_ids=True)) == Code.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_closing_a_session_frees_it() -> None:
+    s = sessions()
+    ask(s, 0, 0, want(0))
+    assert isinstance(ask(s, 42, -1, want(0)), Sessionless)
+    assert len(s) == 0
+
+
+def test_a_session_that_forgot_everything_ends() -> None:
+    s = sessions()
+    ask(s, 0, 0, want(0))
+    context = ask(s, 42, 1, forgotten=(("t", 0),))
+    assert context.session_id == 0
+    assert len(s) == 0
+
+
+def test_an_answer_overtaken_by_a_later_request_is_not_told() -> None:
+    s = sessions()
+    ask(s, 0, 0, want(0))
+    slow = ask(s, 42, 1)
+    ask(s, 42, 2)
+    answer = slow.answer([(w, read(b"x")) for w in slow.wanted])
+    assert code(answer) == Code.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_the_epoch_goes_round_to_one() -> None:
+    session = FetchSession(1, [want(0)], uses_ids=False, now_ms=0)
+    session.epoch = INT32_MAX
+    session.advance()
+    assert session.epoch == 1
+
+
+def test_a_flood_of_sessions_pushes_out_no_client_that_fetches() -> None:
+    s = sessions(2)
+    ask(s, 0, 0, want(0))
+    ask(s, 0, 0, want(0))
+    for _ in range(50):
+        context = ask(s, 0, 0, want(0), now_ms=EVICTION_MS)
+        assert isinstance(context, Sessionless)
+        assert context.session_id == 0
+    assert len(s) == 2
+    ask(s, 42, 1)
+    ask(s, 43, 1)
+
+
+def test_a_session_nobody_uses_makes_room() -> None:
+    s = sessions(2)
+    ask(s, 0, 0, want(0))
+    ask(s, 0, 0, want(0), now_ms=500)
+    ask(s, 42, 1, now_ms=600)
+    assert isinstance(ask(s, 0, 0, want(0), now_ms=EVICTION_MS + 501), Full)
+    assert code(attempt(s, 43, 1)) == Code.FETCH_SESSION_ID_NOT_FOUND
+    ask(s, 42, 2)
+
+
+@pytest.mark.parametrize(("age_ms", "comes_in"), [(EVICTION_MS, False), (EVICTION_MS + 1, True)])
+def test_a_larger_session_takes_the_place_of_a_small_old_one(age_ms: int, comes_in: bool) -> None:
+    s = sessions(1)
+    ask(s, 0, 0, want(0))
+    ask(s, 42, 1, now_ms=age_ms)
+    context = ask(s, 0, 0, want(0), want(1), now_ms=age_ms)
+    assert isinstance(context, Full) is comes_in

@@ -1,0 +1,235 @@
+"""What committed metadata does to the partitions of a node."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import TopicPartition, Uuid
+from firnline.broker.hosting import Hosting
+from firnline.config.broker import BrokerConfig
+from firnline.config.topic import TopicConfig
+from firnline.metadata import records as r
+from firnline.metadata.delta import Replay
+from firnline.metadata.image import EMPTY_IMAGE
+from firnline.protocol.schema import Message
+from firnline.replica.partition import Partition
+from firnline.replica.waiters import FetchWaiter
+from tests.unit.broker.hosting import hosted
+from tests.unit.replica.list_log import NODE_ID, ListLog, log_of
+
+ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
+
+
+class Store:
+    """Logs in lists."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[TopicPartition, Uuid]] = []
+        self.dropped: list[TopicPartition] = []
+        self.broken = False
+
+    def open(
+        self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
+    ) -> Any:
+        if self.broken:
+            raise StorageError("disk full")
+        self.opened.append((topic_partition, topic_id))
+        log = ListLog(*topic_partition, topic_id=topic_id)
+        log.config = config
+        return log
+
+    def drop(self, log: Any, now_ms: int) -> Effects:
+        self.dropped.append(log.topic_partition)
+        return []
+
+
+class Node:
+    """One node's hosting, fed with records."""
+
+    def __init__(self) -> None:
+        self.image = EMPTY_IMAGE
+        self.store = Store()
+        self.hosted = hosted()
+        self.hosting = Hosting(
+            node_id=NODE_ID,
+            config=BrokerConfig(),
+            hosted=self.hosted,
+            store=self.store,
+            fsync_rule="never",
+        )
+        self.told: list[tuple[str, TopicPartition]] = []
+        for name in ("on_leading", "on_not_leading", "on_dropped", "on_configured"):
+            getattr(self.hosting, name).append(self._teller(name))
+
+    def _teller(self, name: str) -> Any:
+        def tell(partition: Partition, now_ms: int) -> Effects:
+            self.told.append((name, partition.topic_partition))
+            return []
+
+        return tell
+
+    def commit(self, *records: Message) -> None:
+        replay = Replay(self.image)
+        for record in records:
+            replay.apply(record)
+        delta = replay.finish(offset=self.image.offset + 1, epoch=0)
+        self.image = delta.after
+        self.hosting.apply(delta, self.image, 0)
+
+    def partition(self, name: str = "t", index: int = 0) -> Partition:
+        found = self.hosted.find(name, index)
+        assert isinstance(found, Partition), found
+        return found
+
+
+def topic(name: str = "t", topic_id: Uuid = ID) -> Message:
+    return r.TopicRecord(name=name, topic_id=topic_id)
+
+
+def placed(
+    index: int = 0,
+    replicas: Sequence[int] = (NODE_ID,),
+    topic_id: Uuid = ID,
+    leader: int | None = None,
+) -> Message:
+    return r.PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(replicas),
+        leader=replicas[0] if leader is None else leader,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[bytes(16)] * len(replicas),
+    )
+
+
+def moved(index: int = 0, **changes: Any) -> Message:
+    return r.PartitionChangeRecord(partition_id=index, topic_id=ID, **changes)
+
+
+def test_a_topic_placed_here_is_hosted_and_led() -> None:
+    node = Node()
+    node.commit(topic(), placed(0), placed(1, replicas=(2,)))
+    assert node.partition().refusal is None
+    assert node.store.opened == [(TopicPartition("t", 0), ID)]
+    assert node.told == [("on_leading", TopicPartition("t", 0))]
+
+
+def test_a_follower_is_hosted_and_does_not_lead() -> None:
+    node = Node()
+    node.commit(topic(), placed(replicas=(2, NODE_ID)))
+    assert not node.partition().is_leader
+    assert node.told == []
+
+
+def test_leadership_comes_and_goes() -> None:
+    node = Node()
+    node.commit(topic(), placed(replicas=(NODE_ID, 2)))
+    node.commit(moved(leader=2))
+    node.commit(moved(leader=NODE_ID))
+    names = [name for name, _ in node.told]
+    assert names == ["on_leading", "on_not_leading", "on_leading"]
+    assert node.partition().leader_epoch == 2
+    assert len(node.store.opened) == 1
+
+
+def test_whoever_waits_on_lost_leadership_is_told_at_once() -> None:
+    node = Node()
+    node.commit(topic(), placed(replicas=(NODE_ID, 2)))
+    p = node.partition()
+    woken: list[str] = []
+
+    def released(now_ms: int) -> Effects:
+        woken.append("producer")
+        return []
+
+    def completed(now_ms: int) -> Effects:
+        woken.append("consumer")
+        return []
+
+    p.produce_waiters.add(99, released)
+    p.fetch_waiters.add(
+        FetchWaiter(serial=1, missing_bytes=9, wants_committed=False, complete=completed)
+    )
+    node.commit(moved(leader=2))
+    assert woken == ["producer", "consumer"]
+
+
+def test_a_deleted_topic_is_refused_at_once_and_its_files_go() -> None:
+    node = Node()
+    node.commit(topic(), placed(0), placed(1))
+    kept = node.partition()
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    assert len(node.hosted) == 0
+    assert kept.refusal is not None
+    assert kept.refusal.code == Code.NOT_LEADER_OR_FOLLOWER
+    assert node.store.dropped == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert ("on_dropped", TopicPartition("t", 0)) in node.told
+    assert ("on_not_leading", TopicPartition("t", 0)) in node.told
+
+
+def test_a_topic_made_again_under_its_name_is_another_topic() -> None:
+    node = Node()
+    node.commit(topic(), placed())
+    old = node.partition()
+    node.commit(
+        r.RemoveTopicRecord(topic_id=ID), topic(topic_id=OTHER_ID), placed(topic_id=OTHER_ID)
+    )
+    new = node.partition()
+    assert new is not old
+    assert new.topic_id == OTHER_ID
+    assert isinstance(node.hosted.find_by_id(ID, 0), KafkaError)
+    assert node.store.dropped == [TopicPartition("t", 0)]
+
+
+def test_a_replica_moved_away_is_dropped() -> None:
+    node = Node()
+    node.commit(topic(), placed(replicas=(NODE_ID, 2)))
+    node.commit(moved(leader=2, replicas=[2], isr=[2]))
+    assert len(node.hosted) == 0
+    assert node.store.dropped == [TopicPartition("t", 0)]
+
+
+def test_new_settings_of_a_topic_reach_its_logs() -> None:
+    node = Node()
+    node.commit(topic(), placed(0), placed(1))
+    setting = r.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="12345")
+    node.commit(setting)
+    assert log_of(node.partition()).config.retention_ms == 12345
+    assert node.told[-2:] == [
+        ("on_configured", TopicPartition("t", 0)),
+        ("on_configured", TopicPartition("t", 1)),
+    ]
+    node.commit(setting)
+    assert len([name for name, _ in node.told if name == "on_configured"]) == 2
+
+
+def test_settings_that_come_with_the_topic_are_used_from_its_first_log_on() -> None:
+    node = Node()
+    setting = r.ConfigRecord(
+        resource_type=2, resource_name="t", name="min.insync.replicas", value="2"
+    )
+    node.commit(topic(), setting, placed())
+    assert log_of(node.partition()).config.min_insync_replicas == 2
+
+
+def test_a_log_that_cannot_be_opened_costs_that_partition_alone() -> None:
+    node = Node()
+    node.store.broken = True
+    node.commit(topic(), placed(0))
+    assert (ID, 0) in node.hosting.failed
+    node.store.broken = False
+    node.commit(topic("u", OTHER_ID), placed(topic_id=OTHER_ID))
+    assert node.partition("u").is_leader
+
+
+@pytest.mark.parametrize("replicas", [(2,), (2, 3)])
+def test_a_change_elsewhere_makes_nothing_here(replicas: tuple[int, ...]) -> None:
+    node = Node()
+    node.commit(topic(), placed(replicas=replicas))
+    assert len(node.hosted) == 0
+    assert node.store.opened == []

@@ -1,0 +1,76 @@
+"""Topics made on demand: once, for everybody who waits."""
+
+from typing import Any
+
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError
+from firnline.broker.internal_topics import InternalTopics, Then, TopicPlan
+
+PLAN = TopicPlan(3, 1, {"cleanup.policy": "compact"})
+
+
+class Cluster:
+    """Creates topics when told to."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+        self.creating: list[tuple[str, TopicPlan, Then]] = []
+        self.told: list[Any] = []
+        self.internal = InternalTopics(
+            plans={"__groups": PLAN}, exists=lambda name: name in self.topics, create=self._create
+        )
+
+    def _create(self, name: str, plan: TopicPlan, then: Then, now_ms: int) -> Effects:
+        self.creating.append((name, plan, then))
+        return []
+
+    def ensure(self, name: str = "__groups") -> None:
+        self.internal.ensure(name, self._then, 0)
+
+    def _then(self, error: KafkaError | None, now_ms: int) -> Effects:
+        self.told.append(None if error is None else error.code)
+        return []
+
+    def finish(self, error: KafkaError | None = None) -> None:
+        self.creating.pop()[2](error, 0)
+
+
+def test_a_topic_that_is_there_is_not_made_again() -> None:
+    cluster = Cluster()
+    cluster.topics.append("__groups")
+    cluster.ensure()
+    assert cluster.told == [None]
+    assert cluster.creating == []
+
+
+def test_all_who_ask_meanwhile_wait_for_one_creation() -> None:
+    cluster = Cluster()
+    for _ in range(3):
+        cluster.ensure()
+    assert [(name, plan) for name, plan, _ in cluster.creating] == [("__groups", PLAN)]
+    assert cluster.told == []
+    cluster.finish()
+    assert cluster.told == [None] * 3
+
+
+def test_a_failure_is_told_and_the_next_who_asks_tries_again() -> None:
+    cluster = Cluster()
+    cluster.ensure()
+    cluster.finish(KafkaError(Code.INVALID_REPLICATION_FACTOR))
+    assert cluster.told == [Code.INVALID_REPLICATION_FACTOR]
+    cluster.ensure()
+    assert len(cluster.creating) == 1
+
+
+def test_a_topic_that_another_node_made_first_is_there() -> None:
+    cluster = Cluster()
+    cluster.ensure()
+    cluster.finish(KafkaError(Code.TOPIC_ALREADY_EXISTS))
+    assert cluster.told == [None]
+
+
+def test_a_name_nobody_planned_is_not_made() -> None:
+    cluster = Cluster()
+    cluster.ensure("orders")
+    assert cluster.told == [Code.INVALID_TOPIC_EXCEPTION]
+    assert cluster.creating == []

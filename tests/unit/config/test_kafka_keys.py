@@ -1,0 +1,90 @@
+"""Our settings are Kafka 4.3.1's: no key is missing, none differs in type, default or range."""
+
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from firnline.config.broker import BrokerConfig, broker_keys
+from firnline.config.define import Key, declared_keys
+from firnline.config.parse import text_of
+from firnline.config.topic import TopicConfig, topic_keys
+
+FACTS = [
+    line.split("\t")
+    for line in (Path(__file__).parents[2] / "data" / "kafka-4.3.1-settings.tsv")
+    .read_text()
+    .splitlines()
+    if not line.startswith("#")
+]
+
+
+def ours(scope: str) -> dict[str, Key]:
+    return dict(topic_keys() if scope == "topic" else broker_keys())
+
+
+def default_of(key: Key) -> str:
+    if key.is_required:
+        return "<required>"
+    if key.name == "log.dirs":
+        return "null"  # log.dir is put in its place, so that code need not ask twice
+    text = text_of(key, key.default)
+    if text is None:
+        return "null"
+    return f"[{', '.join(key.default)}]" if isinstance(key.default, tuple) else text
+
+
+@pytest.mark.parametrize("scope", ["broker", "topic"])
+def test_no_key_is_missing_and_only_ours_are_more(scope: str) -> None:
+    theirs = {row[1] for row in FACTS if row[0] == f"{scope}-config"}
+    assert len(theirs) > 30
+    assert {name for name in ours(scope) if not name.startswith("firnline.")} == theirs
+
+
+@pytest.mark.parametrize("row", FACTS, ids=lambda row: f"{row[0][0]}-{row[1]}")
+def test_a_key_is_what_kafka_says(row: list[str]) -> None:
+    scope, name, type_, default, valid, marks, dynamic = row
+    key = ours(scope.removesuffix("-config"))[name]
+    assert key.type == type_
+    assert default_of(key) == default.removeprefix("class ")
+    assert key.valid == valid
+    importance, *others = marks.split()
+    assert key.importance == importance
+    assert key.is_internal == ("internal" in others)
+    assert key.is_dynamic == bool(dynamic)
+
+
+PYTHON = {
+    "BOOLEAN": bool,
+    "INT": int,
+    "SHORT": int,
+    "LONG": int,
+    "DOUBLE": float,
+    "LIST": tuple[str, ...],
+    "STRING": str,
+    "CLASS": str,
+    "PASSWORD": str,
+}
+
+
+@pytest.mark.parametrize(("config", "scope"), [(BrokerConfig, "broker"), (TopicConfig, "topic")])
+def test_what_the_type_checker_believes_is_the_type_of_the_key(config: type, scope: str) -> None:
+    hints = get_type_hints(config)
+    for key in declared_keys(config, scope).values():  # type: ignore[arg-type]
+        expected = PYTHON[key.type]
+        if key.default is None:
+            expected = expected | None
+        assert hints[key.attribute] == expected, key.name
+
+
+def test_every_key_that_acts_says_what_it_does() -> None:
+    for key in [*broker_keys().values(), *topic_keys().values()]:
+        if key.kind == "acts":
+            assert key.doc.endswith("."), key.name
+
+
+def test_every_synonym_is_a_broker_key_of_the_same_type() -> None:
+    for key in topic_keys().values():
+        if key.synonym is not None:
+            assert broker_keys()[key.synonym].type == key.type
+            assert (broker_keys()[key.synonym].kind == "acts") or key.kind != "acts", key.name

@@ -1,0 +1,196 @@
+"""What an operator wrote becomes a config, or an error that says what to do."""
+
+import pytest
+
+from firnline.base.errors import ConfigError
+from firnline.config.broker import BrokerConfig, Endpoint, parse_endpoint
+from firnline.config.load import (
+    load,
+    read_environment,
+    read_overrides,
+    read_properties,
+    without_meaning,
+)
+
+NODE = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+}
+
+
+def refusal(**stated: str) -> str:
+    with pytest.raises(ConfigError) as problem:
+        load({**NODE, **{name.replace("_", "."): value for name, value in stated.items()}})
+    return str(problem.value)
+
+
+def test_a_stated_key_is_a_typed_attribute() -> None:
+    config = load({**NODE, "num.partitions": "3", "log.dirs": "/a,/b", "broker.rack": "eu"})
+    assert (config.num_partitions, config.log_dirs, config.broker_rack) == (3, ("/a", "/b"), "eu")
+    assert config.node_id == 1
+    assert config.firnline_acks_fsync == "auto"
+
+
+@pytest.mark.parametrize("name", ["node.id", "process.roles", "controller.listener.names"])
+def test_what_kafka_requires_must_be_there(name: str) -> None:
+    stated = {each: value for each, value in NODE.items() if each != name}
+    with pytest.raises(ConfigError, match=f"{name} must be set"):
+        load(stated)
+
+
+def test_a_key_that_nobody_knows_names_the_nearest() -> None:
+    assert refusal(log_retention_hour="1") == (
+        "log.retention.hour is not a known setting: is it log.retention.hours?"
+    )
+    assert refusal(zookeeper_connect="x") == "zookeeper.connect is not a known setting"
+
+
+def test_a_topic_key_in_the_broker_file_names_its_broker_key() -> None:
+    assert "for the whole broker it is log.retention.ms" in refusal(retention_ms="1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("max.connections", "5"),
+        ("ssl.client.auth", "required"),
+        ("config.providers", "file"),
+        ("create.topic.policy.class.name", "a.B"),
+    ],
+)
+def test_a_promise_that_would_not_hold_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not supported yet"):
+        load({**NODE, name: value})
+
+
+def test_a_promise_at_its_default_is_fine() -> None:
+    config = load({**NODE, "max.connections": "2147483647", "authorizer.class.name": ""})
+    assert config.node_id == 1
+
+
+def test_keys_without_meaning_are_accepted_and_named() -> None:
+    config = load({**NODE, "num.io.threads": "8", "num.partitions": "2", "rsm.config.a": "b"})
+    assert without_meaning(config) == ["num.io.threads"]
+
+
+def test_a_key_without_meaning_is_still_parsed() -> None:
+    assert refusal(num_io_threads="none").startswith("num.io.threads=none")
+
+
+def test_keys_of_the_plug_ins_are_theirs() -> None:
+    config = load(
+        {
+            **NODE,
+            "remote.log.storage.manager.impl.prefix": "store.",
+            "store.dir": "/tier",
+            "rlmm.config.x": "1",
+        }
+    )
+    assert config.with_prefix(config.remote_log_storage_manager_impl_prefix) == {"dir": "/tier"}
+    with pytest.raises(ConfigError, match=r"store\.dir is not a known setting"):
+        load({**NODE, "store.dir": "/tier"})
+
+
+def test_a_key_for_one_listener_is_known_by_its_end() -> None:
+    load({**NODE, "listener.name.external.ssl.keystore.location": "/k"})
+    load({**NODE, "listener.name.external.scram-sha-256.sasl.jaas.config": "x"})
+    assert "is not a known setting" in refusal(listener_name_external_nonsense="1")
+
+
+def test_the_older_name_of_the_node_id_still_works() -> None:
+    stated = {name: value for name, value in NODE.items() if name != "node.id"}
+    assert load({**stated, "broker.id": "7"}).node_id == 7
+    assert "differ" in refusal(broker_id="7")
+
+
+def test_a_password_is_not_shown_in_an_error() -> None:
+    with pytest.raises(ConfigError) as problem:
+        load({**NODE, "delegation.token.secret.key": "hunter2"})
+    assert "hunter2" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("stated", "says"),
+    [
+        ({"process.roles": "broker,king"}, "one of broker, controller"),
+        ({"process.roles": ""}, "process.roles must name"),
+        ({"process.roles": "broker,broker"}, "twice"),
+        ({"listeners": "PLAINTEXT:9092"}, "not of the form"),
+        ({"listeners": "PLAINTEXT://h:70000"}, "above 65535"),
+        ({"listeners": "CONTROLLER://:9093"}, "none is for clients"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "name of its own"),
+        ({"listeners": "PLAINTEXT://:1,CONTROLLER://:1"}, "address of its own"),
+        ({"listeners": "SSL://:1,CONTROLLER://:2"}, "only PLAINTEXT is served"),
+        ({"listeners": "INSIDE://:1,CONTROLLER://:2"}, "listener.security.protocol.map"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "no address that a client can use"),
+        ({"advertised.listeners": "OTHER://h:1"}, "not one of the listeners"),
+        ({"log.dir": ""}, "log.dirs names no directory"),
+        ({"log.retention.ms": "0"}, "log.retention.ms=0"),
+        ({"log.retention.hours": "-5"}, "log.retention.hours=-5"),
+        ({"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "9"}, "exceed"),
+        ({"broker.session.timeout.ms": "1000"}, "broker.heartbeat.interval.ms"),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+            "lag",
+        ),
+        ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.manager.class.name"),
+        ({"offsets.topic.compression.codec": "5"}, "must be 0 to 4"),
+    ],
+)
+def test_rules_between_keys(stated: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError) as problem:
+        load({**NODE, **stated})
+    assert says in str(problem.value)
+
+
+def test_log_dir_stands_in_for_log_dirs() -> None:
+    assert load({**NODE, "log.dir": "/one"}).log_dirs == ("/one",)
+    assert load({**NODE, "log.dir": "/one", "log.dirs": "/two"}).log_dirs == ("/two",)
+    assert load({**NODE, "log.dir": "/one"}).metadata_directory == "/one"
+
+
+def test_listeners_are_split_into_client_and_controller() -> None:
+    config = load({**NODE, "advertised.listeners": "PLAINTEXT://example:1"})
+    assert config.client_listeners == [Endpoint("PLAINTEXT", "127.0.0.1", 9092)]
+    assert config.advertised == [Endpoint("PLAINTEXT", "example", 1)]
+    assert BrokerConfig().advertised == [Endpoint("PLAINTEXT", "", 9092)]
+
+
+def test_an_endpoint_may_be_ipv6() -> None:
+    assert parse_endpoint("plaintext://[::1]:9092") == Endpoint("PLAINTEXT", "::1", 9092)
+
+
+def test_a_file_is_read_with_javas_rules() -> None:
+    assert read_properties("a.b = one\\\n  two\n# no\n! no\nc:\\u0041\n") == {
+        "a.b": "onetwo",
+        "c": "A",
+    }
+    with pytest.raises(ConfigError, match=r"not a \.properties file"):
+        read_properties("a=\\u00zz")
+
+
+def test_a_dash_x_without_equals_is_refused() -> None:
+    assert read_overrides(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    with pytest.raises(ConfigError, match="expected key=value"):
+        read_overrides(["num.partitions"])
+
+
+def test_the_environment_is_read_by_the_name_of_the_key() -> None:
+    found = read_environment(
+        {
+            "FIRNLINE_LOG_RETENTION_MS": "5",
+            "FIRNLINE_ACKS_FSYNC": "never",
+            "FIRNLINE_FREEZE": "1",
+            "FIRNLINE_OTHER_TOOLS_THING": "x",
+            "LOG_DIRS": "/x",
+        }
+    )
+    assert found == {"log.retention.ms": "5", "firnline.acks.fsync": "never"}
+
+
+def test_a_slip_in_the_environment_is_not_ignored() -> None:
+    with pytest.raises(ConfigError, match="is it FIRNLINE_NUM_PARTITIONS"):
+        read_environment({"FIRNLINE_NUM_PARTITION": "5"})

@@ -1,0 +1,185 @@
+"""A partition log kept in a list: what `replica` and `broker` see of `log.Log`, nothing on disk."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from firnline.base.effects import Appended
+from firnline.base.errors import KafkaError, StorageError
+from firnline.base.ids import TopicPartition
+from firnline.base.slices import FileRecords, FileSlice
+from firnline.config.topic import TopicConfig
+from firnline.records.batch import HEADER_BYTES, parse_header, set_offset_and_epoch
+from firnline.records.build import NewRecord, build_batch
+from firnline.replica.partition import FsyncRule, Partition
+
+NODE_ID = 1
+TOPIC_ID = b"\x07" * 16
+
+
+class Bytes:
+    """A File of given bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.path = "/memory"
+
+    def read(self, position: int, size: int) -> bytes:
+        return self.data[position : position + size]
+
+
+class Aborted(NamedTuple):
+    """One aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+
+
+class ListEpochs:
+    """(epoch, start offset) pairs."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[int, int]] = []
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        self.pairs.append((epoch, start_offset))
+
+    def epoch_at(self, offset: int) -> int | None:
+        return max((e for e, start in self.pairs if start <= offset), default=None)
+
+    def entries(self) -> tuple[tuple[int, int], ...]:
+        return tuple(self.pairs)
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        known = [(e, s) for e, s in self.pairs if e <= epoch]
+        later = [s for e, s in self.pairs if e > epoch]
+        if not known:
+            return (epoch, later[0]) if later else (-1, -1)
+        return known[-1][0], later[0] if later else log_end
+
+
+class ListLog:
+    """Batches in a list. Tests set the offsets they need; `fail_next` makes an append fail."""
+
+    def __init__(self, topic: str = "t", index: int = 0, topic_id: bytes = TOPIC_ID) -> None:
+        self.topic_partition = TopicPartition(topic, index)
+        self.topic_id = topic_id
+        self.config = TopicConfig()
+        self.epochs = ListEpochs()
+        self.batches: list[tuple[int, bytes]] = []  # last offset, bytes
+        self.log_start_offset = 0
+        self.local_log_start_offset = 0
+        self.log_end_offset = 0
+        self.high_watermark = 0
+        self.open_transaction_offset: int | None = None
+        self.highest_remote_offset = -1
+        self.aborted: list[Aborted] = []
+        self.dirty: list[Any] = []
+        self.flushed_to = 0
+        self.refuse_next: KafkaError | None = None
+        self.fail_next = False
+        self.times: list[tuple[int, int]] = []  # offset, timestamp
+
+    @property
+    def last_stable_offset(self) -> int:
+        stable = self.open_transaction_offset
+        return self.high_watermark if stable is None else min(stable, self.high_watermark)
+
+    def append_as_leader(
+        self, data: Any, *, leader_epoch: int, now_ms: int, origin: str = "client"
+    ) -> Appended | KafkaError:
+        if self.fail_next:
+            raise StorageError("disk full")
+        if self.refuse_next is not None:
+            refused, self.refuse_next = self.refuse_next, None
+            return refused
+        base = self.log_end_offset
+        set_offset_and_epoch(data, 0, base, leader_epoch)
+        header = parse_header(data)
+        self.batches.append((header.last_offset, bytes(data)))
+        self.log_end_offset = header.next_offset
+        self.dirty = [Bytes(b"")]
+        return Appended(
+            base_offset=base,
+            last_offset=header.last_offset,
+            log_append_time_ms=-1,
+            log_start_offset=self.log_start_offset,
+        )
+
+    def read(
+        self, start_offset: int, *, max_bytes: int, upto_offset: int, min_one_batch: bool = True
+    ) -> FileRecords:
+        slices: list[FileSlice] = []
+        left = max_bytes
+        for last, data in self.batches:
+            if last < start_offset or last >= upto_offset:
+                continue
+            if len(data) > left and (slices or not min_one_batch):
+                break
+            left -= len(data)
+            slices.append(FileSlice(Bytes(data), 0, len(data)))  # type: ignore[arg-type]
+        return FileRecords(slices)
+
+    def aborted_transactions(self, start_offset: int, upto_offset: int) -> Sequence[Aborted]:
+        return [a for a in self.aborted if a.first_offset < upto_offset]
+
+    def advance_high_watermark(self, offset: int) -> None:
+        assert offset >= self.high_watermark
+        self.high_watermark = offset
+
+    def advance_log_start(self, offset: int) -> None:
+        self.log_start_offset = max(self.log_start_offset, offset)
+        self.local_log_start_offset = max(self.local_log_start_offset, offset)
+        floor = max((p for p in self.epochs.pairs if p[1] <= offset), default=None)
+        later = [p for p in self.epochs.pairs if p[1] > offset]
+        self.epochs.pairs = ([] if floor is None else [(floor[0], offset)]) + later
+
+    def dirty_files(self) -> list[Any]:
+        return self.dirty
+
+    def flushed(self, upto_offset: int) -> None:
+        self.flushed_to = upto_offset
+        if upto_offset >= self.log_end_offset:
+            self.dirty = []
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        found = (p for p in self.times if p[1] >= timestamp_ms)
+        return next(found, None)
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        return max(self.times, key=lambda p: p[1], default=None)
+
+
+def batch(records: int = 1, size_bytes: int = 10) -> bytearray:
+    """One batch of `records` records, `size_bytes` of value in each."""
+    return build_batch([NewRecord(b"k", b"v" * size_bytes, 1000 + i) for i in range(records)])
+
+
+def batch_bytes(records: int = 1, size_bytes: int = 10) -> int:
+    size = len(batch(records, size_bytes))
+    assert size > HEADER_BYTES
+    return size
+
+
+def log_of(partition: Partition) -> ListLog:
+    log: Any = partition.log
+    assert isinstance(log, ListLog)
+    return log
+
+
+def partition(
+    topic: str = "t",
+    index: int = 0,
+    *,
+    fsync_rule: FsyncRule = "never",
+    isr: tuple[int, ...] = (NODE_ID,),
+    leader_id: int = NODE_ID,
+    leader_epoch: int = 3,
+    topic_id: bytes = TOPIC_ID,
+) -> Partition:
+    """A partition on a ListLog, led by us unless said otherwise."""
+    log: Any = ListLog(topic, index, topic_id)
+    made = Partition(log, node_id=NODE_ID, fsync_rule=fsync_rule)
+    made.update(
+        leader_id=leader_id, leader_epoch=leader_epoch, partition_epoch=0, replicas=isr, isr=isr
+    )
+    return made

