@@ -6,7 +6,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_tier import T0, WrittenPartition, batches
 
 from firnline.spark.options import Options
 from firnline.spark.plan import (
@@ -26,6 +25,7 @@ from firnline.tiered.catalog import CatalogSegment, PartitionCatalog, read_catal
 from firnline.tiered.lineage import epoch_at, segment_epochs
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.spi import Epochs
+from tests.spark.written_tier import T0, WrittenPartition, batches
 
 
 def segment(

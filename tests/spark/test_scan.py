@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from itertools import chain
 
 import pytest
-from written_tier import T0, WrittenPartition, batch, batches
 
 from firnline.base.errors import ConfigError, StorageError
 from firnline.records.build import NewRecord, build_batch
@@ -15,6 +14,7 @@ from firnline.spark.scan import plan_scan
 from firnline.spark.schema import CorruptSegment
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, TIME_INDEX
 from firnline.tiered.objects.memory import MemoryStore
+from tests.spark.written_tier import T0, WrittenPartition, batch, batches
 
 
 def read(store: MemoryStore, **options: str) -> list[tuple[str, int, int]]:

