@@ -159,7 +159,7 @@ class GroupWorld:
         protocols: Sequence[str] = ("range",),
         metadata: bytes = b"",
         protocol_type: str = "consumer",
-        session_ms: int = 10_000,
+        session_ms: int = 30_000,
         rebalance_ms: int = 60_000,
         version: int = 9,
     ) -> None:
