@@ -1,4 +1,4 @@
-"""The controller's decisions as text: each script in `controller/` is a story with its records and answers."""
+"""The controller's decisions as text: each script in `controller/` is a story of records and answers."""
 
 import re
 from pathlib import Path
@@ -107,9 +107,6 @@ class Story:
             self.cluster.controller.create_topics(topics, validate_only=validate_only)
         )
 
-    def do_create_automatic(self, items: Items) -> list[str]:
-        return self._told(self.cluster.controller.create_automatic_topics(items[0]))
-
     def do_delete(self, items: Items) -> list[str]:
         refs = [int(w[3:]).to_bytes(16, "big") if w.startswith("id=") else w for w in items[0]]
         return self._told(self.cluster.controller.delete_topics(refs))
@@ -173,7 +170,9 @@ def _new_topic(words: list[str]) -> NewTopic:
     options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
     assign = {
         int(number): tuple(int(n) for n in ids.split(",") if n)
-        for number, ids in (item.split(":") for item in options.pop("assign", "").split(";") if item)
+        for number, ids in (
+            item.split(":") for item in options.pop("assign", "").split(";") if item
+        )
     }
     return NewTopic(
         name,

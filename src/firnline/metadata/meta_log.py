@@ -8,10 +8,14 @@ KIP-630; spec Q5, Q6, Q10, Q12, Q44.
 from collections.abc import Sequence
 
 from firnline.base.errors import ConfigError, KafkaError, StorageError
-from firnline.base.ids import OffsetAndEpoch
+from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
+from firnline.base.limits import METADATA_BATCH_BYTES_MAX
 from firnline.base.ports import File, Fs
-from firnline.log.checkpoint import read_whole, write_durably
+from firnline.config.broker import BrokerConfig
+from firnline.config.topic import TopicConfig
+from firnline.log.checkpoint import read_whole, write_durably, write_partition_metadata
 from firnline.log.log import Log
+from firnline.log.recovery import open_log
 from firnline.metadata.snapshot_file import (
     BOOTSTRAP,
     Snapshot,
@@ -26,7 +30,47 @@ from firnline.raft.election_state import (
 )
 
 QUORUM_STATE = "quorum-state"
+_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 _NO_SNAPSHOT = OffsetAndEpoch(0, 0)
+
+
+def open_meta_log(
+    fs: Fs,
+    config: BrokerConfig,
+    *,
+    now_ms: int,
+    was_clean: bool = False,
+    recovery_point: int = 0,
+) -> "MetaLog":
+    """Open `__cluster_metadata-0` in the metadata log directory, made if it is missing.
+
+    The caller holds the directory's lock; `was_clean` and `recovery_point` are what its marker and its
+    checkpoint say. StorageError when the log is damaged.
+    """
+    log_dir = config.metadata_directory
+    path = f"{log_dir}/{_PARTITION}"
+    is_new = not fs.exists(path)
+    log = open_log(
+        fs,
+        path,
+        _PARTITION,
+        topic_id=METADATA_TOPIC_ID,
+        config=TopicConfig(
+            cleanup_policy=(),
+            max_message_bytes=METADATA_BATCH_BYTES_MAX,
+            retention_ms=-1,
+            segment_bytes=config.internal_metadata_log_segment_bytes
+            or config.metadata_log_segment_bytes,
+            segment_ms=config.metadata_log_segment_ms,
+        ),
+        now_ms=now_ms,
+        was_clean=was_clean,
+        recovery_point=recovery_point,
+    )
+    if is_new:
+        write_partition_metadata(fs, path, METADATA_TOPIC_ID)
+        fs.sync_dir(log_dir)
+    return MetaLog(fs, log, log_dir)
 
 
 class QuorumStateFile:
@@ -122,6 +166,15 @@ class MetaLog:
                 " `firnline storage format`"
             )
         return read_snapshot(self._fs, path).records
+
+    def close(self) -> None:
+        """Sync and close the log: the next start has nothing to recover."""
+        self._log.close()
+
+    @property
+    def log(self) -> Log:
+        """The partition log beneath, for checkpoints and retention of the log directory."""
+        return self._log
 
     def _is_newest(self, name: str) -> bool:
         return parse_snapshot_name(name) == self._snapshot_id
