@@ -129,7 +129,7 @@ def build_node(
             producer_ids=ProducerIds(
                 partial(_allocate_ids, controller, quorum, lifecycle, config.node_id)
             ),
-            internal_topics=_internal_topics(controller, quorum, tier_ground),
+            internal_topics=_internal_topics(config, controller, quorum, tier_ground),
             lifecycle=lifecycle,
             tier_ground=tier_ground,
             close_quorum=close_quorum,
@@ -276,7 +276,7 @@ def _tier(
     if storage is None:
         return None
     remote = RemoteLog(
-        _tier_settings(config),
+        tier_settings(config),
         storage=storage,
         feed=MetadataFeed(hosted, quorum),
         fs=fs,
@@ -288,27 +288,15 @@ def _tier(
     return TierGround(remote, config)
 
 
-def _tier_settings(config: BrokerConfig) -> TierSettings:
-    keys = config.with_prefix(config.remote_log_metadata_manager_impl_prefix)
-    return tier_settings(config, keys)
-
-
 def _internal_topics(
-    controller: Controller, quorum: MetadataQuorum, tier: TierGround | None
+    config: BrokerConfig, controller: Controller, quorum: MetadataQuorum, tier: TierGround | None
 ) -> InternalTopics:
+    plans = {OFFSETS_TOPIC: _offsets_topic(config)}
+    if tier is not None:
+        plans[REMOTE_LOG_METADATA_TOPIC] = _tier_topic(tier.tier.services.settings)
+
     def create(name: str, then: Then, now_ms: int) -> Effects:
-        if name == REMOTE_LOG_METADATA_TOPIC:
-            assert tier is not None
-            settings = tier.tier.services.settings
-            wanted = NewTopic(
-                name,
-                settings.metadata_partitions,
-                settings.metadata_replication_factor,
-                configs=settings.metadata_topic_configs(),
-            )
-            result = controller.create_topics([wanted])
-        else:
-            result = controller.create_automatic_topics([name])
+        result = controller.create_topics([plans[name]])
 
         def made(outcome: Any, at_ms: int) -> Effects:
             first = outcome if isinstance(outcome, KafkaError) else outcome[0]
@@ -316,11 +304,33 @@ def _internal_topics(
 
         return quorum.write(result, made, now_ms)
 
-    names = [OFFSETS_TOPIC]
-    if tier is not None:
-        names.append(REMOTE_LOG_METADATA_TOPIC)
     return InternalTopics(
-        names=names, exists=lambda name: quorum.image.topic(name) is not None, create=create
+        names=tuple(plans),
+        exists=lambda name: quorum.image.topic(name) is not None,
+        create=create,
+    )
+
+
+def _offsets_topic(config: BrokerConfig) -> NewTopic:
+    """`__consumer_offsets`, as Kafka makes it."""
+    return NewTopic(
+        OFFSETS_TOPIC,
+        config.offsets_topic_num_partitions,
+        config.offsets_topic_replication_factor,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def _tier_topic(settings: TierSettings) -> NewTopic:
+    return NewTopic(
+        REMOTE_LOG_METADATA_TOPIC,
+        settings.metadata_partitions,
+        settings.metadata_replication_factor,
+        configs=settings.metadata_topic_configs(),
     )
 
 
