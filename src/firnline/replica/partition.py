@@ -157,7 +157,8 @@ class Partition:
     ) -> Appended | KafkaError:
         """Append as leader; the caller then asks `grown` for the readers to answer (rel-R15).
 
-        A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on.
+        A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on. A
+        full disk refuses this append alone: the log is as before, and readers go on (reliability d 85).
         """
         refusal = self.refusal
         if refusal is not None:
@@ -169,8 +170,9 @@ class Partition:
             outcome = log.append_as_leader(
                 data, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
             )
-        except StorageError:
-            self.go_offline()
+        except StorageError as problem:
+            if problem.facts.get("error") != "ENOSPC":
+                self.go_offline()
             return _STORAGE_FAILED
         if len(self.isr) == 1:
             log.advance_high_watermark(log.log_end_offset)
