@@ -13,9 +13,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.tiered.spi import RemoteStorage
 
 STORAGE_KEY = "remote.log.storage.manager.class.name"
-METADATA_KEY = "remote.log.metadata.manager.class.name"
-# Kafka's default for METADATA_KEY: the internal topic, which is built in.
-TOPIC_BASED = "TopicBasedRemoteLogMetadataManager"
+CLASS_PATH_KEY = "remote.log.storage.manager.class.path"
 _JAVA_PACKAGES = ("org.", "com.", "io.", "net.")
 
 
@@ -26,7 +24,7 @@ def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
     name = config.remote_log_storage_manager_class_name
     if not name:
         raise ConfigError(f"{STORAGE_KEY} must be set: tiering is on and needs a store")
-    _extend_path(config.remote_log_storage_manager_class_path)
+    _extend_path(config.stated.get(CLASS_PATH_KEY))
     storage: RemoteStorage = _make(STORAGE_KEY, name)
     prefix = config.remote_log_storage_manager_impl_prefix
     storage.configure({**config.with_prefix(prefix), "broker.id": str(config.node_id)})

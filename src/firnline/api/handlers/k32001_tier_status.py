@@ -55,16 +55,15 @@ def _topic(node: "BrokerNode", rows: list[StatusRow]) -> TierStatusTopic:
 
 
 def _partition(node: "BrokerNode", row: StatusRow) -> TierStatusPartition:
-    hosted = node.partitions[row.topic, row.partition]
-    local = hosted.log.segment_sizes()
+    log = node.partitions[row.topic, row.partition].log
     return TierStatusPartition(
         partition=row.partition,
         log_start_offset=row.log_start_offset,
         local_log_start_offset=row.local_start_offset,
         log_end_offset=row.log_end_offset,
         highest_remote_offset=row.remote_end_offset - 1,
-        local_segments=len(local),
-        local_bytes=sum(local),
+        local_segments=len(log.closed_segments()) + 1,
+        local_bytes=log.size_bytes,
         remote_segments=row.remote_segments,
         remote_bytes=row.remote_bytes,
         waiting_segments=row.copy_lag_segments,
