@@ -156,9 +156,7 @@ class Cluster:
         self.loop = Loop()
         self.config = config or broker_config()
         self.quorum = make_quorum(self.log)
-        self.controller = Controller(
-            config=self.config, rng=CountingRng(), metadata=self.quorum
-        )
+        self.controller = Controller(config=self.config, rng=CountingRng(), metadata=self.quorum)
         self.is_ready = False
 
     def start(self) -> "Cluster":
@@ -182,9 +180,7 @@ class Cluster:
 
     def register(self, node_id: int, incarnation: int = 1, **options: Any) -> Any:
         wanted = registration(node_id, incarnation)
-        return self.write(
-            self.controller.register_broker(wanted, self.loop.now_ms, **options)
-        )
+        return self.write(self.controller.register_broker(wanted, self.loop.now_ms, **options))
 
     def beat(self, node_id: int, **wants: bool) -> HeartbeatAnswer:
         broker = self.quorum.image.brokers[node_id]

@@ -1,4 +1,4 @@
-"""The controller's decisions as text: each script in `controller/` is a story with its records and answers."""
+"""The controller's decisions as text: each script in `controller/` is a story of records and answers."""
 
 import re
 from pathlib import Path
@@ -170,7 +170,9 @@ def _new_topic(words: list[str]) -> NewTopic:
     options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
     assign = {
         int(number): tuple(int(n) for n in ids.split(",") if n)
-        for number, ids in (item.split(":") for item in options.pop("assign", "").split(";") if item)
+        for number, ids in (
+            item.split(":") for item in options.pop("assign", "").split(";") if item
+        )
     }
     return NewTopic(
         name,

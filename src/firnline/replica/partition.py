@@ -21,6 +21,7 @@ from firnline.base.ports import File
 from firnline.base.slices import EMPTY_RECORDS
 from firnline.replica.read import (
     READ_COMMITTED,
+    AbortedTransaction,
     BelowLocalStart,
     Diverging,
     Local,
@@ -276,16 +277,15 @@ class Partition:
                 fetch_offset, NO_EPOCH if epoch is None else epoch, high_watermark, stable, start
             )
         upto = stable if isolation == READ_COMMITTED else high_watermark
+        aborted: Sequence[AbortedTransaction] | None = () if isolation == READ_COMMITTED else None
         if fetch_offset >= upto:
-            aborted = () if isolation == READ_COMMITTED else None
             return Local(EMPTY_RECORDS, high_watermark, stable, start, aborted)
         try:
             records = log.read(
                 fetch_offset, max_bytes=max_bytes, upto_offset=upto, min_one_batch=min_one_batch
             )
-            if isolation != READ_COMMITTED:
-                return Local(records, high_watermark, stable, start, None)
-            aborted = log.aborted_transactions(fetch_offset, upto) if records else ()
+            if isolation == READ_COMMITTED and records:
+                aborted = log.aborted_transactions(fetch_offset, upto)
         except StorageError:
             return _STORAGE_FAILED
         return Local(records, high_watermark, stable, start, aborted)

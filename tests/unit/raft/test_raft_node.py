@@ -247,7 +247,14 @@ def test_quorum_state_is_kafkas_line_byte_for_byte() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"{}", b"[]", b"3", b"\xff\xfe", b'{"leaderEpoch":-2,"leaderId":1,"votedId":1,"data_version":0}'],
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"3",
+        b"\xff\xfe",
+        b'{"leaderEpoch":-2,"leaderId":1,"votedId":1,"data_version":0}',
+    ],
 )
 def test_a_damaged_quorum_state_is_not_taken_for_an_empty_one(line: bytes) -> None:
     """Whoever forgets its vote may vote twice."""

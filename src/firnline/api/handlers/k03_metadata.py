@@ -141,21 +141,21 @@ def _asked(
     asked: MetadataRequestTopic,
     errors: Errors,
 ) -> MetadataResponseTopic:
-    by_id = asked.topic_id != ZERO_UUID
+    by_id, name = asked.topic_id != ZERO_UUID, asked.name or ""
     if (by_id or asked.name is None) and context.api_version < _ASKING_BY_ID_SINCE:
         return _refusal(context, asked, Code.INVALID_REQUEST)
     if by_id:
         topic = image.topics_by_id.get(asked.topic_id)
         code = Code.UNKNOWN_TOPIC_ID
     else:
-        topic = image.topic(asked.name or "")
+        topic = image.topic(name)
         code = Code.UNKNOWN_TOPIC_OR_PARTITION
     if topic is not None:
         return _topic(image, context, reachable, topic)
-    if not by_id and name_problem(asked.name or "") is not None:
+    if not by_id and name_problem(name) is not None:
         code = Code.INVALID_TOPIC_EXCEPTION
-    elif asked.name in errors:
-        code = errors[asked.name].code
+    elif name in errors:
+        code = errors[name].code
     return _refusal(context, asked, code)
 
 
