@@ -163,6 +163,11 @@ class Log:
         return max(unstable, self.log_start_offset)
 
     @property
+    def first_base_offset(self) -> int:
+        """Base offset of the oldest local segment; the local start can lie above it."""
+        return self._segments.first_base_offset
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of batches in the local segments."""
         return sum(segment.size_bytes for segment in self._segments.all())
@@ -198,6 +203,8 @@ class Log:
                 return self._repeat(verdict) if isinstance(verdict, BatchMark) else verdict
         if size > self._segment_bytes:
             return KafkaError(Code.RECORD_LIST_TOO_LARGE, "the batch exceeds segment.bytes")
+        if leader_epoch != self._latest_epoch and (problem := self._fenced(leader_epoch)):
+            return problem
         base_offset = self.log_end_offset
         max_time = header.max_timestamp
         set_offset_and_epoch(data, 0, base_offset, leader_epoch)
@@ -243,6 +250,8 @@ class Log:
         found = check_batches(data, self._limits)
         if isinstance(found, KafkaError):
             return found
+        if problem := self._fenced(leader_epoch):
+            return problem
         first_offset = offset = self.log_end_offset
         stamped: list[BatchHeader] = []
         for header in found:
@@ -281,13 +290,16 @@ class Log:
     ) -> Appended | KafkaError:
         """Append whole batches as the leader wrote them; a partial one at the end is left out.
 
-        CORRUPT_MESSAGE when a batch is damaged, OFFSET_OUT_OF_RANGE when it begins below the log end.
+        CORRUPT_MESSAGE when a batch is damaged, OFFSET_OUT_OF_RANGE when it begins below the log end,
+        FENCED_LEADER_EPOCH when it is of an older epoch than the log's newest.
         """
         found = check_batches(data)
         if isinstance(found, KafkaError):
             return found
         expected = self.log_end_offset
         for header in found:
+            if problem := self._fenced(header.leader_epoch):
+                return problem
             if header.base_offset < expected:
                 return KafkaError(
                     Code.OFFSET_OUT_OF_RANGE,
@@ -342,6 +354,17 @@ class Log:
             self.log_end_offset = self.producers.end_offset = header.next_offset
             if header.producer_id >= 0 and note_producer(self.producers, segment, header, data):
                 self._ledger.dir_changes += 1
+
+    def _fenced(self, leader_epoch: int) -> KafkaError | None:
+        """Refuse an epoch older than the log's newest: epochs never decrease with the offset (rel-R11)."""
+        if NO_EPOCH < leader_epoch < self._latest_epoch:
+            return KafkaError(
+                Code.FENCED_LEADER_EPOCH,
+                "the log has batches of a newer leader epoch",
+                epoch=leader_epoch,
+                newest=self._latest_epoch,
+            )
+        return None
 
     def _assign_epoch(self, epoch: int, start_offset: int) -> None:
         if epoch != NO_EPOCH:
@@ -562,7 +585,7 @@ class Log:
         """Drop everything and begin again at `offset`; the log start is there too, unless it is given.
 
         For a follower whose log ends before the leader's begins, and for one that begins with the local part
-        of a tiered log. Epochs below `offset` stay: take over the lineage with `epochs.replace`.
+        of a tiered log. The lineage is forgotten too: take it over with `epochs.replace`.
         """
         self._ledger.truncated_to(0)
         if self.before_truncation is not None:
@@ -575,6 +598,7 @@ class Log:
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self._ledger.recovery_point = offset
         self.producers.clear(offset)
+        self.epochs.clear()
         self._remove_snapshots_after(NO_OFFSET)
         self._after_truncation()
         self.high_watermark = max(self.high_watermark, self.log_start_offset)

@@ -18,6 +18,7 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
+from firnline.base.slices import EMPTY_RECORDS
 from firnline.replica.read import (
     READ_COMMITTED,
     BelowLocalStart,
@@ -111,7 +112,11 @@ class Partition:
             return False
         if is_new_epoch:
             self._replica_ends.clear()
-            self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
+            try:
+                self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
+            except StorageError:
+                self.go_offline()
+                return False
         self._advance_high_watermark()
         return is_new_epoch
 
@@ -273,13 +278,16 @@ class Partition:
         upto = stable if isolation == READ_COMMITTED else high_watermark
         if fetch_offset >= upto:
             aborted = () if isolation == READ_COMMITTED else None
-            return Local(b"", high_watermark, stable, start, aborted)
-        records = log.read(
-            fetch_offset, max_bytes=max_bytes, upto_offset=upto, min_one_batch=min_one_batch
-        )
-        if isolation != READ_COMMITTED:
-            return Local(records, high_watermark, stable, start, None)
-        aborted = log.aborted_transactions(fetch_offset, upto) if records else ()
+            return Local(EMPTY_RECORDS, high_watermark, stable, start, aborted)
+        try:
+            records = log.read(
+                fetch_offset, max_bytes=max_bytes, upto_offset=upto, min_one_batch=min_one_batch
+            )
+            if isolation != READ_COMMITTED:
+                return Local(records, high_watermark, stable, start, None)
+            aborted = log.aborted_transactions(fetch_offset, upto) if records else ()
+        except StorageError:
+            return _STORAGE_FAILED
         return Local(records, high_watermark, stable, start, aborted)
 
     def _divergence(self, epoch: int, fetch_offset: int) -> Diverging | KafkaError | None:
