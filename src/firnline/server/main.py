@@ -11,14 +11,19 @@ import signal
 import socket
 from collections.abc import Callable
 
+from firnline.base.effects import Effects
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.broker.wiring import build_node
-from firnline.config.broker import BrokerConfig, Endpoint
+from firnline.config.broker import BrokerConfig
+from firnline.config.broker import Endpoint as Listener
+from firnline.metadata.image import Endpoint
+from firnline.runtime.clock import SteadyClock
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
 from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
+from firnline.server.plugins import remote_storage
 
 log = logging.getLogger("firnline")
 
@@ -54,8 +59,16 @@ class _Process:
 
     def serve(self) -> int:
         config = self._config
-        node = build_node(config, RealFs(), SystemRng())
-        node.on_running = self._on_running
+        clock = SteadyClock()
+        node = build_node(
+            config,
+            fs=RealFs(),
+            rng=SystemRng(),
+            now_ms=clock.now_ms(),
+            endpoints=self._told(),
+            remote_storage=remote_storage(config),
+        )
+        node.on_ready = self._on_ready
         node.on_stopped = self._on_stopped
         threads = {
             "disk": 2,
@@ -83,7 +96,15 @@ class _Process:
         os.close(self._wake)
         self._loop.close()
 
-    def _on_running(self, now_ms: int) -> None:
+    def _told(self) -> list[Endpoint]:
+        """Where clients are told to go: for port 0 the one that was found, for no host our name."""
+        ports = {endpoint.listener: sock.getsockname()[1] for endpoint, sock in self._sockets}
+        return [
+            Endpoint(e.listener, e.host or socket.gethostname(), e.port or ports[e.listener])
+            for e in self._config.advertised
+        ]
+
+    def _on_ready(self, now_ms: int) -> Effects:
         """The controller counts us in: take clients."""
         runtime = self._runtime
         assert runtime is not None
@@ -98,13 +119,14 @@ class _Process:
                 connections_max=CONNECTIONS_MAX,
             )
             runtime.servers.append(server)
-        told = self._config.advertised[0]
-        port = told.port or self._sockets[0][1].getsockname()[1]
-        self._ready(f"{told.host or socket.gethostname()}:{port}")
+        told = self._told()[0]
+        self._ready(f"{told.host}:{told.port}")
+        return []
 
-    def _on_stopped(self, now_ms: int) -> None:
+    def _on_stopped(self, now_ms: int) -> Effects:
         """All is on disk and handed over."""
         self._loop.stop()
+        return []
 
     def _note_signal(self, number: int, frame: object) -> None:
         self._signals += 1
@@ -125,9 +147,9 @@ class _Process:
         runtime.execute(runtime.node.shutdown(runtime.now_ms()))
 
 
-def _bind(endpoints: list[Endpoint]) -> list[tuple[Endpoint, socket.socket]]:
+def _bind(endpoints: list[Listener]) -> list[tuple[Listener, socket.socket]]:
     """Bind every listener, or none. Raises ConfigError that names the one that failed."""
-    bound: list[tuple[Endpoint, socket.socket]] = []
+    bound: list[tuple[Listener, socket.socket]] = []
     for endpoint in endpoints:
         try:
             bound.append((endpoint, listen(endpoint.host, endpoint.port)))
