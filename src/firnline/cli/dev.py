@@ -130,7 +130,8 @@ def _free_port() -> int:
 
 def _run(config: BrokerConfig, data: str, tier: str | None) -> int:
     from firnline.base.ids import uuid_text
-    from firnline.cli.storage import directories_of, format_node, read_meta
+    from firnline.cli.storage import directories_of, format_node
+    from firnline.log.directory import read_meta_properties
     from firnline.metadata.features import levels_to_format
     from firnline.runtime.clock import SteadyClock
     from firnline.runtime.disk import RealFs
@@ -138,7 +139,7 @@ def _run(config: BrokerConfig, data: str, tier: str | None) -> int:
     from firnline.server.main import run
 
     fs, rng = RealFs(), SystemRng()
-    metas = [read_meta(fs, each) for each in directories_of(config)]
+    metas = [read_meta_properties(fs, each) for each in directories_of(config)]
     known = [meta["cluster.id"] for meta in metas if meta and "cluster.id" in meta]
     format_node(
         config,

@@ -15,9 +15,7 @@ from firnline.base.ids import uuid_text
 from firnline.base.ports import Fs, Rng
 from firnline.cli.server import read_file
 from firnline.config.broker import BrokerConfig
-from firnline.config.load import load, read_properties
-
-META_PROPERTIES = "meta.properties"
+from firnline.config.load import load
 
 
 @click.group()
@@ -86,18 +84,6 @@ def directories_of(config: BrokerConfig) -> list[str]:
     return list(dict.fromkeys(str(Path(name).absolute()) for name in names))
 
 
-def read_meta(fs: Fs, directory: str) -> dict[str, str] | None:
-    """Return meta.properties of a directory; None where it is not formatted."""
-    path = f"{directory}/{META_PROPERTIES}"
-    if not fs.exists(path):
-        return None
-    file = fs.open(path)
-    try:
-        return read_properties(file.read(0, file.size()).decode("latin-1"))
-    finally:
-        file.close()
-
-
 def format_node(
     config: BrokerConfig,
     cluster_id: str,
@@ -117,9 +103,11 @@ def format_node(
     """
     if not cluster_id or any(c.isspace() or not c.isprintable() for c in cluster_id):
         raise ConfigError(f"{cluster_id!r} is not a cluster id: see firnline storage random-uuid")
+    from firnline.log.directory import read_meta_properties
+
     fresh = []
     for directory in directories_of(config):
-        meta = read_meta(fs, directory)
+        meta = read_meta_properties(fs, directory)
         if meta is None:
             fresh.append(directory)
             continue
@@ -152,7 +140,7 @@ def _format(
     rng: Rng,
     now_ms: int,
 ) -> None:
-    from firnline.log.checkpoint import write_durably
+    from firnline.log.directory import format_directory
     from firnline.metadata.image import METADATA_VERSION
     from firnline.metadata.records import FeatureLevelRecord
     from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
@@ -165,16 +153,12 @@ def _format(
         last_contained_ms=0,
         now_ms=now_ms,
     )
-    meta = {
-        "version": "1",
-        "cluster.id": cluster_id,
-        "node.id": str(node_id),
-        "directory.id": uuid_text(rng.uuid()),
-    }
-    text = "#\n" + "".join(f"{name}={value}\n" for name, value in meta.items())
     try:
         fs.make_dir(directory)
         write_snapshot(fs, directory, BOOTSTRAP, batches)
-        write_durably(fs, f"{directory}/{META_PROPERTIES}", text.encode())
+        directory_id = rng.uuid()
+        format_directory(
+            fs, directory, cluster_id=cluster_id, node_id=node_id, directory_id=directory_id
+        )
     except FirnlineError as problem:
         raise ConfigError(f"cannot format {directory}: {problem}") from None

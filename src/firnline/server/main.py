@@ -11,7 +11,6 @@ import signal
 import socket
 from collections.abc import Callable
 
-from firnline.base.effects import Effects
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.broker.wiring import build_node
 from firnline.config.broker import BrokerConfig
@@ -68,7 +67,7 @@ class _Process:
             endpoints=self._told(),
             remote_storage=remote_storage(config),
         )
-        node.on_ready = self._on_ready
+        node.on_running = self._on_running
         node.on_stopped = self._on_stopped
         threads = {
             "disk": 2,
@@ -104,7 +103,7 @@ class _Process:
             for e in self._config.advertised
         ]
 
-    def _on_ready(self, now_ms: int) -> Effects:
+    def _on_running(self, now_ms: int) -> None:
         """The controller counts us in: take clients."""
         runtime = self._runtime
         assert runtime is not None
@@ -121,12 +120,10 @@ class _Process:
             runtime.servers.append(server)
         told = self._told()[0]
         self._ready(f"{told.host}:{told.port}")
-        return []
 
-    def _on_stopped(self, now_ms: int) -> Effects:
+    def _on_stopped(self, now_ms: int) -> None:
         """All is on disk and handed over."""
         self._loop.stop()
-        return []
 
     def _note_signal(self, number: int, frame: object) -> None:
         self._signals += 1

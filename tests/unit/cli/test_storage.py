@@ -9,7 +9,8 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_from_text
 from firnline.cli.dev import dev_config
 from firnline.cli.main import cli
-from firnline.cli.storage import format_node, read_meta
+from firnline.cli.storage import format_node
+from firnline.log.directory import read_meta_properties
 from firnline.metadata.records import FeatureLevelRecord
 from firnline.metadata.snapshot_file import BOOTSTRAP, read_snapshot
 from firnline.runtime.disk import RealFs
@@ -41,7 +42,7 @@ def run_format(tmp_path: Path, *more: str) -> str:
 def test_every_directory_gets_its_own_id_and_the_same_cluster(tmp_path: Path) -> None:
     said = run_format(tmp_path)
     assert said.count("with metadata.version 4.3-IV0") == 3
-    metas = [read_meta(RealFs(), f"{tmp_path}/{name}") for name in ("meta", "a", "b")]
+    metas = [read_meta_properties(RealFs(), f"{tmp_path}/{name}") for name in ("meta", "a", "b")]
     ids = set()
     for meta in metas:
         assert meta is not None
