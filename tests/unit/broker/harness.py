@@ -23,6 +23,7 @@ from firnline.log.directory import format_directory
 from firnline.metadata import records as r
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
 from firnline.protocol.messages import messages_of
+from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -39,7 +40,6 @@ from firnline.protocol.messages.k19_create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.schema import Message
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
@@ -123,19 +123,21 @@ class Harness:
         self.flushes: list[Flush] = []
         self.holds_flushes = False
         self.stopped_ms: int | None = None
-        self.running_ms: int | None = None
+        self.ready_ms: int | None = None
         self._correlation = 0
         self.node: BrokerNode = build_node(self.config, fs, self.rng, now_ms=self.now_ms)
-        self.node.on_running = self._running
+        self.node.on_ready = self._ready
         self.node.on_stopped = self._stopped
         self.dispatcher = Dispatcher(self.node)
         self.run(self.node.start(self.now_ms))
 
-    def _running(self, now_ms: int) -> None:
-        self.running_ms = now_ms
+    def _ready(self, now_ms: int) -> Effects:
+        self.ready_ms = now_ms
+        return []
 
-    def _stopped(self, now_ms: int) -> None:
+    def _stopped(self, now_ms: int) -> Effects:
         self.stopped_ms = now_ms
+        return []
 
     # ------------------------------------------------------------------------------------ effects
 

@@ -27,7 +27,7 @@ from tests.unit.broker.harness import (
 def test_a_node_starts_and_is_counted_in() -> None:
     harness = Harness()
     assert harness.node.is_ready
-    assert harness.running_ms is not None
+    assert harness.ready_ms is not None
     assert harness.node.broker_epoch > 0
     assert not harness.node.image.brokers[1].fenced
 
@@ -304,8 +304,8 @@ def test_a_failed_sync_is_no_success_and_stops_a_node_with_one_directory() -> No
     harness.holds_flushes = True
     connection = harness.produce("a")
     harness.holds_flushes = False
+    harness.flush()
     with pytest.raises(StorageError, match="out of use"):
-        harness.flush()
         harness.pass_time(0)
     part = connection.answers[0].responses[0].partition_responses[0]
     assert part.error_code == Code.KAFKA_STORAGE_ERROR
