@@ -4,7 +4,7 @@ import pytest
 
 from firnline.base.errors import Code
 from firnline.base.units import DAY_MS
-from tests.unit.coordinator.group_world import GroupWorld
+from tests.unit.coordinator.group_world import GroupWorld, subscription
 
 WEEK_MS = 7 * DAY_MS
 CHECK_MS = 600_000
@@ -242,12 +242,6 @@ def test_offsets_live_while_the_group_has_members_and_a_week_after_the_last_has_
         assert world.fetched() == {}
         assert world.groups.list_groups()[1] == []
         world.crash()
-
-
-def subscription(*topics: str) -> bytes:
-    """A consumer's subscription: version 0, topics, no user data."""
-    names = b"".join(len(t).to_bytes(2, "big") + t.encode() for t in topics)
-    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
 @pytest.mark.parametrize(
