@@ -109,6 +109,7 @@ def test_whoever_waits_is_sent_on_when_the_partition_moves(world: GroupWorld) ->
     a = world.enter("a")
     world.run(world.groups.unload_partition(0, world.now_ms))
     assert world.answer_to("a").code is Code.NOT_COORDINATOR
+    assert list(world.timers) == [("group", "expiry")]
     world = GroupWorld()
     a, b = world.enter("a"), world.enter("b")
     world.advance(6_000)
