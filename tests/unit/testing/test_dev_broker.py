@@ -118,6 +118,22 @@ def test_options_reach_the_broker_and_idle_ones_are_named(firnline_broker: Broke
     assert named[0].endswith(": num.io.threads")
 
 
+def test_a_tiered_topic_goes_to_the_tier_and_says_so(
+    firnline_tiered_topic: str, firnline_tier: Path, firnline_broker: Broker
+) -> None:
+    topic = firnline_tiered_topic
+    for _ in range(20):
+        produce(firnline_broker, topic, bytes(4000))
+    (flushed,) = json_of(firnline_broker, "tier", "flush", topic)
+    assert (flushed["log_end_offset"], flushed["highest_remote_offset"]) == (20, 19)
+    (row,) = json_of(firnline_broker, "tier", "status", topic)
+    assert row["highest_remote_offset"] == 19
+    assert row["remote_segments"] > 1
+    assert row["remote_bytes"] > 20 * 4000
+    assert row["waiting_segments"] == 0
+    assert sum(path.stat().st_size for path in firnline_tier.rglob("*.log")) == row["remote_bytes"]
+
+
 def test_dev_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "firnline", "dev", "--port", "0"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
