@@ -68,8 +68,8 @@ class Parts:
 class BrokerNode:
     """The node.
 
-    on_ready(now_ms)    set by whoever runs it: clients may be served from now on; returns effects
-    on_stopped(now_ms)  set by whoever runs it: all is handed over and on disk; returns effects
+    on_running(now_ms)  set by whoever runs it: clients may be served from now on
+    on_stopped(now_ms)  set by whoever runs it: all is handed over and on disk
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -90,8 +90,8 @@ class BrokerNode:
         self.internal_topics = parts.internal_topics
         self.storage = parts.storage
         self.lifecycle = parts.lifecycle
-        self.on_ready: Callable[[int], Effects] | None = None
-        self.on_stopped: Callable[[int], Effects] | None = None
+        self.on_running: Callable[[int], None] | None = None
+        self.on_stopped: Callable[[int], None] | None = None
         self.quorum.publishers.append(self._on_metadata)
 
     # ----------------------------------------------------------------------------- what handlers use
@@ -135,7 +135,7 @@ class BrokerNode:
     # -------------------------------------------------------------------------------------- life
 
     def start(self, now_ms: int) -> Effects:
-        """Begin; when the node is registered and unfenced `on_ready` is called.
+        """Begin; when the node is registered and unfenced `on_running` is called.
 
         Raises ConfigError and StorageError for what the operator must mend.
         """
@@ -157,8 +157,9 @@ class BrokerNode:
 
     def begin_serving(self, now_ms: int) -> Effects:
         """The controller counts us in: say so, then begin what runs beside the requests."""
-        effects: Effects = [] if self.on_ready is None else list(self.on_ready(now_ms))
-        effects += self.storage.run_jobs(self.hosted, self.on_storage_failure, now_ms)
+        if self.on_running is not None:
+            self.on_running(now_ms)
+        effects = self.storage.run_jobs(self.hosted, self.on_storage_failure, now_ms)
         if self.parts.tier_ground is not None:
             effects += self.parts.tier_ground.tier.start(now_ms)
         return effects
@@ -170,7 +171,9 @@ class BrokerNode:
     def finish(self, now_ms: int) -> Effects:
         """Nothing is led here any more: close, and say so."""
         self.close()
-        return [] if self.on_stopped is None else self.on_stopped(now_ms)
+        if self.on_stopped is not None:
+            self.on_stopped(now_ms)
+        return []
 
     def close(self) -> None:
         """Close the logs, durably, whether or not the controller knows; then nothing may follow."""

@@ -123,21 +123,19 @@ class Harness:
         self.flushes: list[Flush] = []
         self.holds_flushes = False
         self.stopped_ms: int | None = None
-        self.ready_ms: int | None = None
+        self.running_ms: int | None = None
         self._correlation = 0
         self.node: BrokerNode = build_node(self.config, fs, self.rng, now_ms=self.now_ms)
-        self.node.on_ready = self._ready
+        self.node.on_running = self._running
         self.node.on_stopped = self._stopped
         self.dispatcher = Dispatcher(self.node)
         self.run(self.node.start(self.now_ms))
 
-    def _ready(self, now_ms: int) -> Effects:
-        self.ready_ms = now_ms
-        return []
+    def _running(self, now_ms: int) -> None:
+        self.running_ms = now_ms
 
-    def _stopped(self, now_ms: int) -> Effects:
+    def _stopped(self, now_ms: int) -> None:
         self.stopped_ms = now_ms
-        return []
 
     # ------------------------------------------------------------------------------------ effects
 
