@@ -1,0 +1,402 @@
+"""The catalog of a tiered partition: what a reader without a broker needs. PURE. Source: spec T62.
+
+The truth about remote segments is in `__remote_log_metadata`; leaders derive a catalog from it and
+write it beside the data. A catalog is a *head* object and the immutable *parts* it refers to. Heads
+are ordered by (leader epoch, sequence) and a reader takes the highest it is shown, so a late listing
+gives an older cut and what a deposed leader still writes sorts below. This module is the format and
+the reading side; `catalog_writer` writes. Format, byte for byte: docs/formats/catalog.md.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+from firnline.base.errors import StorageError
+from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
+from firnline.tiered.objects.layout import (
+    CATALOG_FOLDER,
+    LOG,
+    NAMES_FOLDER,
+    HeadName,
+    TopicName,
+    head_key,
+    heads_folder,
+    names_folder,
+    parse_catalog_partition,
+    parse_head,
+    parse_name,
+    topic_catalog_folder,
+)
+from firnline.tiered.spi import Epochs, ObjectMissing, ObjectStore
+
+VERSION = 1
+
+
+class CatalogCorrupt(StorageError):
+    """A catalog object is not what its footer or its reference says: refused whole (rel-T20)."""
+
+
+class CatalogSegment(NamedTuple):
+    """One finished remote segment. Offsets inclusive; `size_bytes` is that of its log object."""
+
+    segment_id: Uuid
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    epochs: Epochs
+    stem: str
+    suffixes: tuple[str, ...]
+    custom_metadata: bytes | None = None
+
+    def key(self, suffix: str = LOG) -> str:
+        """Return the name of one of its objects; `suffix` is one of `objects.layout`'s."""
+        return self.stem + suffix
+
+
+class PartRef(NamedTuple):
+    """A reference to an immutable part. `level` 0: rows are segments; above: refs to level - 1."""
+
+    key: str
+    level: int
+    rows: int
+    end_offset: int
+    size_bytes: int
+    crc: int
+
+
+class CatalogHead(NamedTuple):
+    """One cut of a partition's tier, without the rows that are in parts."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    sequence: int
+    broker_id: int
+    written_ms: int
+    metadata_partition: int
+    metadata_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    epochs: Epochs
+    parts: tuple[PartRef, ...]
+    removed: tuple[Uuid, ...]
+    tail: tuple[CatalogSegment, ...]
+
+
+class PartitionCatalog(NamedTuple):
+    """One cut of a partition's tier as its leader knew it at one moment.
+
+    `segments` are all finished segments that reach `log_start_offset` or above, by base offset; they
+    may overlap and may lie off the lineage (spec T6): `lineage.plan_ranges` says who serves what.
+    `epochs` is the partition's epoch history, `log_end_offset` the leader's log end then, exclusive.
+    `metadata_offset` is the last offset of `__remote_log_metadata`-`metadata_partition` it reflects.
+    """
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    sequence: int
+    broker_id: int
+    written_ms: int
+    metadata_partition: int
+    metadata_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    epochs: Epochs
+    segments: tuple[CatalogSegment, ...]
+
+    @property
+    def order(self) -> HeadName:
+        return HeadName(self.leader_epoch, self.sequence)
+
+    @property
+    def highest_offset(self) -> int:
+        """The highest offset in the tier by any lineage, or -1."""
+        return max((s.end_offset for s in self.segments), default=NO_OFFSET)
+
+
+class CatalogTopic(NamedTuple):
+    """One topic id that has, or had, something in the tier."""
+
+    topic_id: Uuid
+    topic: str
+    partitions: tuple[int, ...]
+    registered_ms: int
+    is_deleted: bool
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def read_catalog(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
+    """Return the newest cut that a listing shows; None when there is none.
+
+    An object that went away between listing and reading means that a newer head was written: it is
+    looked for once more. Raises ObjectMissing when that one is gone too, CatalogCorrupt.
+    """
+    try:
+        return _read_newest(store, topic_id, partition)
+    except ObjectMissing:
+        return _read_newest(store, topic_id, partition)
+
+
+def _read_newest(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
+    listed = store.list_prefix(heads_folder(topic_id, partition))
+    names = [name for name in (parse_head(info.key) for info in listed) if name is not None]
+    if not names:
+        return None
+    key = head_key(topic_id, partition, max(names))
+    head = decode_head(store.get(key), key)
+    rows = list(head.tail)
+    for ref in head.parts:
+        rows.extend(_read_part(store, ref, head.log_start_offset))
+    removed = frozenset(head.removed)
+    segments = sorted(
+        (r for r in rows if r.end_offset >= head.log_start_offset and r.segment_id not in removed),
+        key=lambda row: (row.base_offset, row.end_offset, row.segment_id),
+    )
+    return PartitionCatalog(*head[:12], tuple(segments))
+
+
+def _read_part(store: ObjectStore, ref: PartRef, log_start_offset: int) -> list[CatalogSegment]:
+    """Return the rows below `ref`; parts wholly below the log start are not even asked for."""
+    if ref.end_offset < log_start_offset:
+        return []
+    data = store.get(ref.key)
+    if len(data) != ref.size_bytes or crc32c(data) != ref.crc:
+        raise CatalogCorrupt("a catalog part differs from its reference", key=ref.key)
+    lines = _lines(data, ref.key, "part")
+    if ref.level == 0:
+        return [_row(line, ref.key) for line in lines[1:]]
+    below = [_ref(line, ref.key) for line in lines[1:]]
+    return [row for child in below for row in _read_part(store, child, log_start_offset)]
+
+
+def list_topics(store: ObjectStore) -> list[CatalogTopic]:
+    """Return every topic id the tier knows of, deleted ones marked, by name and age."""
+    partitions: dict[Uuid, dict[int, str]] = {}
+    for info in store.list_prefix(CATALOG_FOLDER):
+        where = parse_catalog_partition(info.key)
+        if where is not None:
+            partitions.setdefault(where[0], {})[where[1]] = info.key
+    names = [n for n in (parse_name(i.key) for i in store.list_prefix(NAMES_FOLDER)) if n]
+    topics = _by_id(names)
+    for topic_id, found in partitions.items():
+        known = topics.get(topic_id)
+        if known is None:  # the name's listing is late: the head says it too
+            key = found[min(found)]
+            head = decode_head(store.get(key), key)
+            known = CatalogTopic(topic_id, head.topic, (), head.written_ms, False)
+        topics[topic_id] = known._replace(partitions=tuple(sorted(found)))
+    return sorted(topics.values(), key=lambda t: (t.topic, t.registered_ms, t.topic_id))
+
+
+def resolve_topic(store: ObjectStore, topic: str) -> CatalogTopic | None:
+    """Return the topic that the name means now: the newest id that is not deleted, else the newest.
+
+    None when the tier never heard of the name. Older ids stay reachable by id.
+    """
+    listed = store.list_prefix(names_folder(topic))
+    topics = _by_id([n for n in (parse_name(i.key) for i in listed) if n is not None])
+    if not topics:
+        return None
+    newest = max(topics.values(), key=lambda t: (not t.is_deleted, t.registered_ms, t.topic_id))
+    return newest._replace(partitions=list_partitions(store, newest.topic_id))
+
+
+def list_partitions(store: ObjectStore, topic_id: Uuid) -> tuple[int, ...]:
+    """Return the partitions of a topic that have a catalog, ascending."""
+    infos = store.list_prefix(topic_catalog_folder(topic_id))
+    found = {w[1] for w in (parse_catalog_partition(i.key) for i in infos) if w is not None}
+    return tuple(sorted(found))
+
+
+def _by_id(names: Sequence[TopicName]) -> dict[Uuid, CatalogTopic]:
+    """Fold register entries; several leaders may have registered one id: its age is the earliest."""
+    topics: dict[Uuid, CatalogTopic] = {}
+    for name in names:
+        known = topics.get(name.topic_id)
+        topics[name.topic_id] = CatalogTopic(
+            topic_id=name.topic_id,
+            topic=name.topic,
+            partitions=(),
+            registered_ms=min(name.registered_ms, known.registered_ms)
+            if known
+            else name.registered_ms,
+            is_deleted=name.is_deleted or (known is not None and known.is_deleted),
+        )
+    return topics
+
+
+# ------------------------------------------------------------------------------------------ format
+
+
+def encode_head(head: CatalogHead) -> bytes:
+    """Encode a head; every line is one JSON value and ends with a newline."""
+    first = {
+        "firnline": "catalog",
+        "version": VERSION,
+        "kind": "head",
+        "topic": head.topic,
+        "topicId": uuid_text(head.topic_id),
+        "partition": head.partition,
+        "leaderEpoch": head.leader_epoch,
+        "sequence": head.sequence,
+        "brokerId": head.broker_id,
+        "writtenMs": head.written_ms,
+        "metadataPartition": head.metadata_partition,
+        "metadataOffset": head.metadata_offset,
+        "logStartOffset": head.log_start_offset,
+        "logEndOffset": head.log_end_offset,
+        "leaderEpochs": [list(entry) for entry in head.epochs],
+        "parts": [_ref_json(ref) for ref in head.parts],
+        "removed": [uuid_text(segment_id) for segment_id in head.removed],
+    }
+    return _seal([first, *(_row_json(row) for row in head.tail)])
+
+
+def encode_part(
+    topic_id: Uuid, partition: int, rows: Sequence[CatalogSegment] | Sequence[PartRef], level: int
+) -> bytes:
+    """Encode a part: segments at level 0, references to parts of the level below above it."""
+    first = {
+        "firnline": "catalog",
+        "version": VERSION,
+        "kind": "part",
+        "topicId": uuid_text(topic_id),
+        "partition": partition,
+        "level": level,
+    }
+    body = [_row_json(r) if isinstance(r, CatalogSegment) else _ref_json(r) for r in rows]
+    return _seal([first, *body])
+
+
+def decode_head(data: bytes, key: str) -> CatalogHead:
+    """Decode a head; CatalogCorrupt for bytes that are not one. `key` is for the message only."""
+    lines = _lines(data, key, "head")
+    first = lines[0]
+    try:
+        return CatalogHead(
+            topic=str(first["topic"]),
+            topic_id=uuid_from_text(first["topicId"]),
+            partition=int(first["partition"]),
+            leader_epoch=int(first["leaderEpoch"]),
+            sequence=int(first["sequence"]),
+            broker_id=int(first["brokerId"]),
+            written_ms=int(first["writtenMs"]),
+            metadata_partition=int(first["metadataPartition"]),
+            metadata_offset=int(first["metadataOffset"]),
+            log_start_offset=int(first["logStartOffset"]),
+            log_end_offset=int(first["logEndOffset"]),
+            epochs=_epochs(first["leaderEpochs"]),
+            parts=tuple(_ref(part, key) for part in first["parts"]),
+            removed=tuple(uuid_from_text(text) for text in first["removed"]),
+            tail=tuple(_row(line, key) for line in lines[1:]),
+        )
+    except _BAD_FIELDS as problem:
+        raise CatalogCorrupt("a catalog head lacks a field", key=key, problem=problem) from None
+
+
+_BAD_FIELDS = (KeyError, TypeError, ValueError, AttributeError)
+
+
+def _seal(values: Iterable[object]) -> bytes:
+    """Join `values` as lines and add the footer: how many, and the CRC-32C of all bytes before it."""
+    lines = [json.dumps(v, separators=(",", ":"), ensure_ascii=False) for v in values]
+    body = ("\n".join(lines) + "\n").encode()
+    footer = json.dumps({"lines": len(lines), "crc32c": crc32c(body)}, separators=(",", ":"))
+    return body + footer.encode() + b"\n"
+
+
+def _lines(data: bytes, key: str, kind: str) -> list[dict[str, Any]]:
+    """Check the footer and the first line; return all lines but the footer."""
+    body_end = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
+    try:
+        footer = json.loads(data[body_end:])
+        is_whole = data.endswith(b"\n") and footer["crc32c"] == crc32c(data[:body_end])
+        lines: list[dict[str, Any]] = (
+            [json.loads(line) for line in data[:body_end].splitlines()] if is_whole else []
+        )
+        if not lines or footer["lines"] != len(lines):
+            raise CatalogCorrupt("a catalog object is cut short or damaged", key=key)
+        first = lines[0]
+        if first["firnline"] != "catalog" or first["kind"] != kind:
+            raise CatalogCorrupt(f"not a catalog {kind}", key=key)
+        if first["version"] > VERSION:
+            raise CatalogCorrupt(
+                "this catalog was written by a newer Firnline: update the reader",
+                key=key,
+                version=first["version"],
+                readable=VERSION,
+            )
+    except _BAD_FIELDS as problem:
+        raise CatalogCorrupt("not a catalog object", key=key, problem=problem) from None
+    return lines
+
+
+def _row_json(row: CatalogSegment) -> dict[str, object]:
+    out: dict[str, object] = {
+        "id": uuid_text(row.segment_id),
+        "base": row.base_offset,
+        "end": row.end_offset,
+        "bytes": row.size_bytes,
+        "maxTimestampMs": row.max_timestamp_ms,
+        "epochs": [list(entry) for entry in row.epochs],
+        "stem": row.stem,
+        "objects": list(row.suffixes),
+    }
+    if row.custom_metadata is not None:
+        out["custom"] = row.custom_metadata.hex()
+    return out
+
+
+def _row(line: dict[str, Any], key: str) -> CatalogSegment:
+    try:
+        custom = line.get("custom")
+        return CatalogSegment(
+            segment_id=uuid_from_text(line["id"]),
+            base_offset=int(line["base"]),
+            end_offset=int(line["end"]),
+            size_bytes=int(line["bytes"]),
+            max_timestamp_ms=int(line["maxTimestampMs"]),
+            epochs=_epochs(line["epochs"]),
+            stem=str(line["stem"]),
+            suffixes=tuple(str(suffix) for suffix in line["objects"]),
+            custom_metadata=None if custom is None else bytes.fromhex(custom),
+        )
+    except _BAD_FIELDS as problem:
+        raise CatalogCorrupt("a catalog row lacks a field", key=key, problem=problem) from None
+
+
+def _ref_json(ref: PartRef) -> dict[str, object]:
+    return {
+        "key": ref.key,
+        "level": ref.level,
+        "rows": ref.rows,
+        "end": ref.end_offset,
+        "bytes": ref.size_bytes,
+        "crc32c": ref.crc,
+    }
+
+
+def _ref(line: dict[str, Any], key: str) -> PartRef:
+    try:
+        return PartRef(
+            key=str(line["key"]),
+            level=int(line["level"]),
+            rows=int(line["rows"]),
+            end_offset=int(line["end"]),
+            size_bytes=int(line["bytes"]),
+            crc=int(line["crc32c"]),
+        )
+    except _BAD_FIELDS as problem:
+        raise CatalogCorrupt("a part reference lacks a field", key=key, problem=problem) from None
+
+
+def _epochs(value: Any) -> Epochs:
+    return tuple((int(epoch), int(offset)) for epoch, offset in value)

@@ -1,0 +1,497 @@
+"""Writing a partition's catalog: one bounded head per change, history in parts never rewritten. PURE.
+
+`CatalogWriter` belongs to one leadership of one partition. It decides which objects to put and, a few
+heads later, which to delete; `apply_update` does it in a worker thread. Nothing is shared between
+leaderships: a leader refers only to parts that it wrote itself, and deletes only what was written
+under its own epoch or a lower one, so a deposed leader can take nothing away from its successor.
+Source: spec T62.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from crc32c import crc32c
+
+from firnline.base.effects import Effects, Submit
+from firnline.base.errors import FirnlineError, KafkaError, StorageError
+from firnline.base.ids import Uuid, uuid_text
+from firnline.tiered.catalog import (
+    CatalogHead,
+    CatalogSegment,
+    PartRef,
+    encode_head,
+    encode_part,
+)
+from firnline.tiered.hosted import Done, Hosted, Services
+from firnline.tiered.objects.layout import (
+    LEADER_EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    PRODUCER_SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    HeadName,
+    TopicName,
+    catalog_folder,
+    head_key,
+    name_key,
+    names_folder,
+    parse_head,
+    parse_name,
+    parse_written_epoch,
+    part_key,
+    segment_stem,
+    topic_catalog_folder,
+)
+from firnline.tiered.spi import Epochs, ObjectStore, RemoteSegment
+
+# Rows a head carries itself, and references per level: both bound what is put for one new segment.
+TAIL_ROWS = 32
+FAN_OUT = 32
+# Rows of one part when a new leader writes all history at once.
+BULK_ROWS = 1024
+# Identifiers of rows that are in parts but no longer in the tier; beyond it, history is written anew.
+REMOVED_MAX = 256
+# A superseded object stays until so many newer heads are there: readers of a late listing find it.
+HEADS_KEPT = 4
+
+
+class CatalogState(NamedTuple):
+    """What the catalog is to say: the leader's view of one partition at one moment."""
+
+    topic: str
+    log_start_offset: int
+    log_end_offset: int
+    epochs: Epochs
+    segments: Mapping[Uuid, RemoteSegment]  # finished ones only
+    metadata_partition: int
+    metadata_offset: int
+
+
+class _Tree(NamedTuple):
+    """Rows in the head, references by level, and what the parts hold that is gone."""
+
+    tail: tuple[CatalogSegment, ...] = ()
+    levels: tuple[tuple[PartRef, ...], ...] = ()
+    removed: tuple[tuple[Uuid, int], ...] = ()  # with their end offsets
+
+
+class CatalogUpdate(NamedTuple):
+    """One attempt to write a cut: puts in order, the head last; then the deletes, best effort."""
+
+    name: HeadName
+    puts: tuple[tuple[str, bytes], ...]
+    deletes: tuple[str, ...]
+    tree: _Tree
+    known: dict[Uuid, int]
+    children: dict[str, tuple[PartRef, ...]]
+    superseded: tuple[str, ...]
+
+
+class CatalogWriter:
+    """The catalog of one partition during one leadership.
+
+    `listed` are the keys found below the partition's catalog folder when the leadership began: only
+    a hint for cleaning and for the sequence, which follows the clock besides.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic_id: Uuid,
+        partition: int,
+        leader_epoch: int,
+        broker_id: int,
+        listed: Sequence[str] = (),
+    ) -> None:
+        self.topic_id = topic_id
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.broker_id = broker_id
+        heads = [name for name in map(parse_head, listed) if name is not None]
+        same = [name.sequence for name in heads if name.leader_epoch == leader_epoch]
+        self._last_sequence = max(same, default=-1)
+        self._tree = _Tree()
+        self._known: dict[Uuid, int] = {}  # rows in tree -> end offset
+        self._children: dict[str, tuple[PartRef, ...]] = {}
+        self._heads_written = 0
+        # (number of heads written when it was superseded, key), oldest first
+        self._garbage = [(0, key) for key in listed if self._is_ours_to_delete(key)]
+
+    def _is_ours_to_delete(self, key: str) -> bool:
+        epoch = parse_written_epoch(key)
+        return epoch is not None and epoch <= self.leader_epoch
+
+    def prepare(self, state: CatalogState, now_ms: int) -> CatalogUpdate:
+        """Return what to put so that the catalog says `state`. Every attempt has names of its own."""
+        self._last_sequence = max(self._last_sequence + 1, now_ms)
+        name = HeadName(self.leader_epoch, self._last_sequence)
+        plan = _Plan(self.topic_id, self.partition, name, dict(self._children))
+        tree, known, superseded = self._next_tree(state, plan)
+        head = CatalogHead(
+            topic=state.topic,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            leader_epoch=self.leader_epoch,
+            sequence=name.sequence,
+            broker_id=self.broker_id,
+            written_ms=now_ms,
+            metadata_partition=state.metadata_partition,
+            metadata_offset=state.metadata_offset,
+            log_start_offset=state.log_start_offset,
+            log_end_offset=state.log_end_offset,
+            epochs=state.epochs,
+            parts=tuple(ref for level in tree.levels for ref in level),
+            removed=tuple(segment_id for segment_id, _ in tree.removed),
+            tail=tree.tail,
+        )
+        key = head_key(self.topic_id, self.partition, name)
+        due = self._heads_written + 1 - HEADS_KEPT
+        return CatalogUpdate(
+            name=name,
+            puts=(*plan.puts, (key, encode_head(head))),
+            deletes=tuple(k for number, k in self._garbage if number <= due),
+            tree=tree,
+            known=known,
+            children=plan.children,
+            superseded=superseded,
+        )
+
+    def committed(self, update: CatalogUpdate) -> None:
+        """The head is in the store: later updates build on it."""
+        self._tree, self._known = update.tree, update.known
+        deleted = frozenset(update.deletes)
+        self._heads_written += 1
+        number = self._heads_written
+        self._garbage = [entry for entry in self._garbage if entry[1] not in deleted]
+        self._garbage += [(number, key) for key in update.superseded]
+        self._garbage.append((number, update.puts[-1][0]))
+        gone = frozenset(update.superseded)
+        self._children = {k: c for k, c in update.children.items() if k not in gone}
+
+    def failed(self, update: CatalogUpdate) -> None:
+        """The attempt failed or its outcome is unknown: what it may have put is collected later."""
+        number = self._heads_written
+        self._garbage += [(number, key) for key, _ in update.puts]
+
+    def _next_tree(
+        self, state: CatalogState, plan: "_Plan"
+    ) -> tuple[_Tree, dict[Uuid, int], tuple[str, ...]]:
+        """Fold what is new into the tree; drop what lies below the log start or is gone."""
+        old, start = self._tree, state.log_start_offset
+        in_parts_gone = list(old.removed)
+        in_tail = {row.segment_id for row in old.tail}
+        for segment_id, end_offset in self._known.items():
+            if segment_id not in state.segments and segment_id not in in_tail:
+                in_parts_gone.append((segment_id, end_offset))
+        # what ends below the log start is hidden by the log start itself
+        removed = tuple(dict.fromkeys(entry for entry in in_parts_gone if entry[1] >= start))
+        fresh = [s for i, s in state.segments.items() if i not in self._known]
+        fresh.sort(key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
+        if len(removed) > REMOVED_MAX:
+            old = _Tree()
+            removed = ()
+            fresh = sorted(state.segments.values(), key=lambda s: (s.base_offset, s.segment_id))
+        kept = [row for row in old.tail if row.segment_id in state.segments]
+        tail = [*kept, *(_row_of(segment) for segment in fresh)]
+        levels = [[ref for ref in level if ref.end_offset >= start] for level in old.levels]
+        tree = _Tree(*plan.fold(tail, levels), removed)
+        known = {i: s.end_offset for i, s in state.segments.items()}
+        return tree, known, self._superseded(self._tree, tree, plan)
+
+    @staticmethod
+    def _superseded(before: _Tree, after: _Tree, plan: "_Plan") -> tuple[str, ...]:
+        """Return the keys of parts that nothing refers to any more."""
+        used = _reachable(after, plan.children)
+        return tuple(key for key in _reachable(before, plan.children) if key not in used)
+
+
+def _reachable(tree: _Tree, children: Mapping[str, tuple[PartRef, ...]]) -> dict[str, None]:
+    """Return the keys of all parts below the head, in order."""
+    keys: dict[str, None] = {}
+    waiting = [ref.key for level in tree.levels for ref in level]
+    while waiting:
+        key = waiting.pop()
+        keys[key] = None
+        waiting.extend(ref.key for ref in children.get(key, ()))
+    return keys
+
+
+class _Plan:
+    """The parts that one update puts, numbered within it."""
+
+    def __init__(
+        self,
+        topic_id: Uuid,
+        partition: int,
+        name: HeadName,
+        children: dict[str, tuple[PartRef, ...]],
+    ) -> None:
+        self.topic_id, self.partition, self.name = topic_id, partition, name
+        self.children = children
+        self.puts: list[tuple[str, bytes]] = []
+
+    def fold(
+        self, tail: list[CatalogSegment], levels: list[list[PartRef]]
+    ) -> tuple[tuple[CatalogSegment, ...], tuple[tuple[PartRef, ...], ...]]:
+        """Move full tails and full levels into parts; what is left is the head's."""
+        while len(tail) > TAIL_ROWS:
+            size = BULK_ROWS if len(tail) > BULK_ROWS else TAIL_ROWS
+            self._append(levels, 0, self._part(tail[:size], 0))
+            del tail[:size]
+        level = 0
+        while level < len(levels):
+            while len(levels[level]) > FAN_OUT:
+                refs = levels[level][:FAN_OUT]
+                part = self._part(refs, level + 1)
+                self.children[part.key] = tuple(refs)
+                self._append(levels, level + 1, part)
+                del levels[level][:FAN_OUT]
+            level += 1
+        return tuple(tail), tuple(tuple(refs) for refs in levels)
+
+    @staticmethod
+    def _append(levels: list[list[PartRef]], level: int, ref: PartRef) -> None:
+        while len(levels) <= level:
+            levels.append([])
+        levels[level].append(ref)
+
+    def _part(self, rows: Sequence[CatalogSegment] | Sequence[PartRef], level: int) -> PartRef:
+        key = part_key(self.topic_id, self.partition, self.name, len(self.puts))
+        data = encode_part(self.topic_id, self.partition, rows, level)
+        self.puts.append((key, data))
+        end_offset = max(row.end_offset for row in rows)
+        return PartRef(key, level, len(rows), end_offset, len(data), crc32c(data))
+
+
+def _row_of(segment: RemoteSegment) -> CatalogSegment:
+    suffixes = [LOG, OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS]
+    if not segment.txn_index_empty:
+        suffixes.append(TXN_INDEX)
+    return CatalogSegment(
+        segment_id=segment.segment_id,
+        base_offset=segment.base_offset,
+        end_offset=segment.end_offset,
+        size_bytes=segment.size_bytes,
+        max_timestamp_ms=segment.max_timestamp_ms,
+        epochs=segment.epochs,
+        stem=segment_stem(
+            segment.topic_id,
+            segment.partition,
+            base_offset=segment.base_offset,
+            segment_id=segment.segment_id,
+        ),
+        suffixes=tuple(suffixes),
+        custom_metadata=segment.custom_metadata,
+    )
+
+
+class CatalogKeeper:
+    """Keeps the catalog of one led partition up to date: one write at a time, the newest state each.
+
+    `request` answers when a head is in the store that says at least what is known now. Without an
+    object store there is no catalog, and every request is answered at once.
+    """
+
+    def __init__(self, services: Services, hosted: Hosted) -> None:
+        self._services = services
+        self._hosted = hosted
+        self._writer: CatalogWriter | None = None
+        self._is_writing = False
+        self._waiting: list[Done] = []
+        self._written: object = None
+        self.is_begun = services.catalog is None
+
+    def _signature(self) -> object:
+        log = self._hosted.log
+        return self._hosted.metadata_version, log.log_start_offset, log.epochs.entries()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the newest head says all that is known."""
+        return self._services.catalog is None or self._written == self._signature()
+
+    def request(self, then: Done, now_ms: int) -> Effects:
+        """Have the catalog written, if it does not say all yet; then `then(error or None, now_ms)`."""
+        if self.is_current and not self._is_writing:
+            return then(None, now_ms)
+        self._waiting.append(then)
+        return [] if self._is_writing else self._write(now_ms)
+
+    def _write(self, now_ms: int) -> Effects:
+        store, hosted = self._services.catalog, self._hosted
+        assert store is not None
+        if hosted.is_over:
+            return self._answer(_OVER, now_ms)
+        self._is_writing = True
+        topic, where = hosted.topic, hosted.where
+        if self._writer is None:
+            return [
+                Submit(
+                    name=f"begin catalog of {topic}-{where.partition}",
+                    pool="copy",
+                    work=partial(
+                        begin_catalog,
+                        store,
+                        topic=topic,
+                        topic_id=where.topic_id,
+                        partition=where.partition,
+                        now_ms=now_ms,
+                    ),
+                    then=self._begun,
+                )
+            ]
+        state = self._state()
+        if isinstance(state, KafkaError):
+            return self._answer(state, now_ms)
+        update = self._writer.prepare(state, now_ms)
+        waiting, self._waiting = self._waiting, []
+        return [
+            Submit(
+                name=f"write catalog of {topic}-{where.partition}",
+                pool="copy",
+                work=partial(apply_update, store, update),
+                then=partial(self._applied, update, self._signature(), waiting),
+            )
+        ]
+
+    def _begun(self, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, Exception):
+            return self._answer(as_error(result), now_ms)
+        self._writer = CatalogWriter(
+            topic_id=self._hosted.where.topic_id,
+            partition=self._hosted.where.partition,
+            leader_epoch=self._hosted.leader_epoch,
+            broker_id=self._services.settings.node_id,
+            listed=result,
+        )
+        self._is_writing = False
+        return self._write(now_ms)
+
+    def _state(self) -> CatalogState | KafkaError:
+        hosted, metadata = self._hosted, self._services.metadata
+        finished = hosted.finished(metadata)
+        if isinstance(finished, KafkaError):
+            return finished
+        partition, offset = metadata.applied_offset(hosted.where)
+        return CatalogState(
+            topic=hosted.topic,
+            log_start_offset=hosted.log.log_start_offset,
+            log_end_offset=hosted.log.log_end_offset,
+            epochs=hosted.log.epochs.entries(),
+            segments={segment.segment_id: segment for segment in finished},
+            metadata_partition=partition,
+            metadata_offset=offset,
+        )
+
+    def _applied(
+        self,
+        update: CatalogUpdate,
+        signature: object,
+        waiting: list[Done],
+        result: Any,
+        now_ms: int,
+    ) -> Effects:
+        assert self._writer is not None
+        self._is_writing = False
+        if isinstance(result, Exception):
+            self._writer.failed(update)
+            self._waiting = waiting + self._waiting
+            return self._answer(as_error(result), now_ms)
+        self._writer.committed(update)
+        self._written = signature
+        self.is_begun = True
+        self._hosted.catalog_problem = None
+        effects = [effect for then in waiting for effect in then(None, now_ms)]
+        if self._waiting and not self._is_writing:
+            effects += self._again(now_ms)
+        return effects
+
+    def _again(self, now_ms: int) -> Effects:
+        """Somebody asked while a head was being written: what it says may be enough for them."""
+        if not self.is_current:
+            return self._write(now_ms)
+        waiting, self._waiting = self._waiting, []
+        return [effect for then in waiting for effect in then(None, now_ms)]
+
+    def _answer(self, error: FirnlineError, now_ms: int) -> Effects:
+        """Nothing was written: everybody who waits is told."""
+        self._is_writing = False
+        self._hosted.catalog_problem = str(error)
+        waiting, self._waiting = self._waiting, []
+        return [effect for then in waiting for effect in then(error, now_ms)]
+
+
+_OVER = StorageError("this node does not lead the partition any more")
+
+
+def as_error(problem: Exception) -> FirnlineError:
+    """Return what a worker raised as one of our errors: plug-ins raise what they like (F8, F34)."""
+    if isinstance(problem, FirnlineError):
+        return problem
+    return StorageError(f"{type(problem).__name__}: {problem}")
+
+
+# ------------------------------------------------------------------- in worker threads (they block)
+
+
+def apply_update(store: ObjectStore, update: CatalogUpdate) -> None:
+    """Put parts, then the head; then delete what is superseded, which may fail without harm."""
+    for key, data in update.puts:
+        store.put(key, (data,), size_bytes=len(data))
+    delete_quietly(store, update.deletes)
+
+
+def delete_quietly(store: ObjectStore, keys: Sequence[str]) -> None:
+    """Delete superseded objects; what is left over now, a later leader's listing finds."""
+    for key in keys:
+        try:
+            store.delete(key)
+        except StorageError:
+            return
+
+
+def begin_catalog(
+    store: ObjectStore, *, topic: str, topic_id: Uuid, partition: int, now_ms: int
+) -> list[str]:
+    """Register the topic's name, once, and return the keys of the catalog objects there are."""
+    listed = [info.key for info in store.list_prefix(names_folder(topic))]
+    names = [name for name in map(parse_name, listed) if name is not None]
+    if not any(name.topic_id == topic_id for name in names):
+        _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=False))
+    return [info.key for info in store.list_prefix(catalog_folder(topic_id, partition))]
+
+
+def mark_deleted(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:
+    """Tell readers that the topic is being removed, before its first object goes."""
+    listed = [info.key for info in store.list_prefix(names_folder(topic))]
+    names = [name for name in map(parse_name, listed) if name is not None]
+    if not any(name.topic_id == topic_id and name.is_deleted for name in names):
+        _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=True))
+
+
+def remove_catalog(store: ObjectStore, *, topic: str, topic_id: Uuid, partition: int) -> None:
+    """Delete the partition's catalog; with the topic's last one its names go too."""
+    for info in store.list_prefix(catalog_folder(topic_id, partition)):
+        store.delete(info.key)
+    if store.list_prefix(topic_catalog_folder(topic_id)):
+        return
+    for info in store.list_prefix(names_folder(topic)):
+        name = parse_name(info.key)
+        if name is not None and name.topic_id == topic_id:
+            store.delete(info.key)
+
+
+def _put_name(store: ObjectStore, name: TopicName) -> None:
+    body = {
+        "firnline": "topic",
+        "version": 1,
+        "topic": name.topic,
+        "topicId": uuid_text(name.topic_id),
+        "registeredMs": name.registered_ms,
+        "deleted": name.is_deleted,
+    }
+    data = json.dumps(body, separators=(",", ":")).encode() + b"\n"
+    store.put(name_key(name), (data,), size_bytes=len(data))

@@ -1,0 +1,434 @@
+"""The leader's copy task: finished local segments go to the tier, one at a time, in order. PURE.
+
+COPY_STARTED is in the metadata before the first byte leaves, COPY_FINISHED after the store has it all
+(rel-T4, T5). Every attempt has a segment id of its own (rel-T12); what a failed one left is deleted
+at once, or by `expiry`. Nothing at or above the last stable offset is copied (X30). A loss of the
+leadership ends the task after the segment in hand (T8). Source: spec 3.4; F1-F10, F25, F30.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.base.ids import TopicIdPartition
+from firnline.base.ports import Fs
+from firnline.base.units import MIB
+from firnline.log.producer_state import (
+    ProducerStates,
+    encode_snapshot,
+    read_latest_snapshot,
+    read_marker,
+)
+from firnline.records.batch import BatchHeader, headers
+from firnline.tiered.catalog_writer import CatalogKeeper, as_error
+from firnline.tiered.hosted import ClosedSegment, Done, Hosted, LogView, Services
+from firnline.tiered.lineage import plan_ranges, segment_epochs
+from firnline.tiered.objects import layout
+from firnline.tiered.spi import (
+    CustomMetadataTooLarge,
+    Epochs,
+    RemoteSegment,
+    SegmentData,
+    SegmentState,
+    SegmentUpdate,
+    Source,
+    bytes_source,
+)
+
+CHUNK_BYTES = MIB
+QUOTA_CHECK_MS = 1000
+
+
+class Copier:
+    """Copies what is due of one led partition. `run` answers once; one run at a time."""
+
+    def __init__(self, services: Services, hosted: Hosted, catalog: CatalogKeeper) -> None:
+        self._services = services
+        self._hosted = hosted
+        self._catalog = catalog
+        self._done: Done | None = None
+        self._is_first_run = True
+        # A copy whose COPY_FINISHED may or may not have been committed (F10).
+        self._unsure: RemoteSegment | None = None
+        # Custom metadata over the limit stops the task until the next change of role (T10).
+        self.is_stopped = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._done is not None
+
+    def run(self, now_ms: int, done: Done) -> Effects:
+        """Copy everything that is due; `done(None, now_ms)` when it is, or with the first error."""
+        assert self._done is None, "one run at a time"
+        self._done = done
+        hosted, metadata = self._hosted, self._services.metadata
+        if not hosted.leads or not hosted.is_tiered:
+            return self._finish(None, now_ms)
+        if not metadata.is_ready(hosted.where):
+            return self._finish(KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata"), now_ms)
+        if self._is_first_run:
+            self._adopt_log_start()
+            self._is_first_run = False
+        if not self._catalog.is_begun:
+            return self._catalog.request(self._catalog_begun, now_ms)
+        return self._next(now_ms)
+
+    def _catalog_begun(self, error: FirnlineError | None, now_ms: int) -> Effects:
+        return self._finish(error, now_ms) if error else self._next(now_ms)
+
+    def _finish(self, error: FirnlineError | None, now_ms: int) -> Effects:
+        done, self._done = self._done, None
+        assert done is not None
+        self._hosted.copy_problem = str(error) if error else None
+        return done(error, now_ms)
+
+    def _adopt_log_start(self) -> None:
+        """Take the log start from the tier, where deletes went on before this node led (3.4-1, X42).
+
+        Never above local data, and never when the metadata knows nothing of the partition although
+        data below the local start must be somewhere: that is a loss to report, not to act on (F28).
+        """
+        hosted, log = self._hosted, self._hosted.log
+        finished = hosted.finished(self._services.metadata)
+        assert not isinstance(finished, KafkaError), "asked for after is_ready"
+        if not finished and not self._services.metadata.has_history(hosted.where):
+            return
+        plan = plan_ranges(
+            finished,
+            log.epochs.entries(),
+            start_offset=min((s.base_offset for s in finished), default=0),
+            end_offset=log.local_log_start_offset,
+        )
+        first = plan[0][1] if plan else log.local_log_start_offset
+        start = min(first, log.local_log_start_offset)
+        if start > log.log_start_offset:
+            log.advance_log_start(start)
+
+    # ---------------------------------------------------------------------------- one segment
+
+    def _next(self, now_ms: int) -> Effects:
+        hosted, services = self._hosted, self._services
+        if not hosted.leads:
+            return self._finish(None, now_ms)
+        if self._unsure is not None:
+            return self._settle(self._unsure, now_ms)
+        covered = hosted.covered_offset(services.metadata)
+        if isinstance(covered, KafkaError):
+            return self._finish(covered, now_ms)
+        hosted.log.set_highest_remote(covered)
+        candidate = next(self.candidates(covered), None)
+        if candidate is None or not hosted.may_copy or self.is_stopped:
+            return self._finish(None, now_ms)
+        if services.copy_rate.is_exceeded(now_ms):
+            key = ("tier-copy-quota", *hosted.where)
+            return [SetTimer(key=key, at_ms=now_ms + QUOTA_CHECK_MS, then=self._next)]
+        services.copy_rate.note(candidate.size_bytes, now_ms)
+        return self._begin(candidate, now_ms)
+
+    def candidates(self, covered: int) -> Iterator[ClosedSegment]:
+        """Iterate over local segments that are due, oldest first (3.4-2)."""
+        log = self._hosted.log
+        start, stable = max(covered + 1, log.log_start_offset), log.last_stable_offset
+        for segment in log.closed_segments():
+            if segment.end_offset >= start:
+                if segment.end_offset + 1 > stable:
+                    return
+                yield segment
+
+    def _begin(self, local: ClosedSegment, now_ms: int) -> Effects:
+        services, hosted = self._services, self._hosted
+        segment = RemoteSegment(
+            topic_id=hosted.where.topic_id,
+            topic=hosted.topic,
+            partition=hosted.where.partition,
+            segment_id=services.rng.uuid(),
+            base_offset=local.base_offset,
+            end_offset=local.end_offset,
+            size_bytes=local.size_bytes,
+            max_timestamp_ms=local.max_timestamp_ms,
+            epochs=self._epochs_of(local),
+            broker_id=services.settings.node_id,
+            event_timestamp_ms=now_ms,
+            txn_index_empty=not local.has_txn_index,
+        )
+        if not segment.epochs:
+            return self._finish(
+                StorageError(
+                    "the leader epochs of a segment are not known: it cannot be copied",
+                    partition=f"{hosted.topic}-{hosted.where.partition}",
+                    base_offset=local.base_offset,
+                ),
+                now_ms,
+            )
+        services.copying[segment.segment_id] = None
+        return services.metadata.add(segment, partial(self._started, segment, local), now_ms)
+
+    def _epochs_of(self, local: ClosedSegment) -> Epochs:
+        history = self._hosted.log.epochs.entries()
+        return segment_epochs(history, local.base_offset, local.end_offset)
+
+    def _started(
+        self,
+        segment: RemoteSegment,
+        local: ClosedSegment,
+        error: KafkaError | None,
+        now_ms: int,
+    ) -> Effects:
+        services, hosted = self._services, self._hosted
+        if error is not None:
+            # The record may be in the log all the same: `expiry` deletes what it names (F1).
+            del services.copying[segment.segment_id]
+            return self._finish(error, now_ms)
+        history = hosted.log.epochs.entries()
+        lineage = epoch_checkpoint([e for e in history if e[1] <= segment.end_offset])
+        services.counters.copy_requests += 1
+        try:
+            snapshot = producer_snapshot(services.fs, hosted.log, local)
+        except FirnlineError as problem:
+            return self._failed(segment, problem, now_ms)
+        return [
+            Submit(
+                name=f"copy {segment.topic}-{segment.partition} at {segment.base_offset}",
+                pool="copy",
+                work=partial(
+                    copy_segment,
+                    services,
+                    segment,
+                    local.stem_path,
+                    snapshot=snapshot,
+                    lineage=lineage,
+                ),
+                then=partial(self._copied, segment, local),
+            )
+        ]
+
+    def _copied(
+        self, segment: RemoteSegment, local: ClosedSegment, result: Any, now_ms: int
+    ) -> Effects:
+        services = self._services
+        if isinstance(result, Exception):
+            self.is_stopped = isinstance(result, CustomMetadataTooLarge)
+            return self._failed(segment, as_error(result), now_ms)
+        if not self._is_still_ours(segment, local):
+            problem = StorageError("the log was truncated while its segment was copied")
+            return self._failed(segment, problem, now_ms)
+        services.counters.copy_bytes += segment.size_bytes
+        return self._publish_finished(segment._replace(custom_metadata=result), now_ms)
+
+    def _is_still_ours(self, segment: RemoteSegment, local: ClosedSegment) -> bool:
+        """Whether what was read is what the log has: an unclean election may have cut it meanwhile."""
+        if segment.end_offset >= self._hosted.log.log_end_offset:
+            return False
+        if segment.end_offset < self._hosted.log.log_start_offset:
+            return True  # deleted meanwhile, as a whole: expired in the tier too (F30)
+        return self._epochs_of(local)[-1:] == segment.epochs[-1:]
+
+    def _publish_finished(self, segment: RemoteSegment, now_ms: int) -> Effects:
+        change = _change(self._services, segment, SegmentState.COPY_FINISHED, now_ms)
+        return self._services.metadata.update(change, partial(self._finished, segment), now_ms)
+
+    def _finished(self, segment: RemoteSegment, error: KafkaError | None, now_ms: int) -> Effects:
+        if error is not None:
+            self._unsure = segment
+            if not self._hosted.leads:
+                self.give_up()
+            return self._finish(error, now_ms)
+        return self._copy_counts(segment, now_ms)
+
+    def _copy_counts(self, segment: RemoteSegment, now_ms: int) -> Effects:
+        self._unsure = None
+        self._services.copying.pop(segment.segment_id, None)
+        effects = self._catalog.request(_ignore, now_ms) if self._hosted.leads else []
+        return effects + self._next(now_ms)
+
+    def _settle(self, segment: RemoteSegment, now_ms: int) -> Effects:
+        """Find out whether a COPY_FINISHED of unknown outcome is there; if not, publish it again."""
+        known = self._services.metadata.get(segment.topic_id_partition, segment.segment_id)
+        if known is not None and known.state == SegmentState.COPY_STARTED:
+            return self._publish_finished(segment, now_ms)
+        return self._copy_counts(segment, now_ms)
+
+    def give_up(self) -> None:
+        """The role is over: a copy of unknown outcome is no longer this node's to finish."""
+        if self._unsure is not None:
+            self._services.copying.pop(self._unsure.segment_id, None)
+            self._unsure = None
+
+    # -------------------------------------------------------------------------------- failure
+
+    def _failed(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
+        """Take back what was begun: DELETE_STARTED, delete, DELETE_FINISHED (3.4-6); then report."""
+        self._services.counters.copy_errors += 1
+        change = _change(self._services, segment, SegmentState.DELETE_STARTED, now_ms)
+        then = partial(self._taking_back, segment, error)
+        return self._services.metadata.update(change, then, now_ms)
+
+    def _taking_back(
+        self,
+        segment: RemoteSegment,
+        error: FirnlineError,
+        problem: KafkaError | None,
+        now_ms: int,
+    ) -> Effects:
+        if problem is not None:
+            return self._left_behind(segment, error, now_ms)
+        return [
+            Submit(
+                name=f"take back {segment.topic}-{segment.partition} at {segment.base_offset}",
+                pool="copy",
+                work=partial(self._services.storage.delete_segment, segment),
+                then=partial(self._taken_back, segment, error),
+            )
+        ]
+
+    def _taken_back(
+        self, segment: RemoteSegment, error: FirnlineError, result: Any, now_ms: int
+    ) -> Effects:
+        if isinstance(result, Exception):
+            return self._left_behind(segment, error, now_ms)
+        change = _change(self._services, segment, SegmentState.DELETE_FINISHED, now_ms)
+        then = partial(self._gone, segment, error)
+        return self._services.metadata.update(change, then, now_ms)
+
+    def _gone(
+        self,
+        segment: RemoteSegment,
+        error: FirnlineError,
+        _problem: KafkaError | None,
+        now_ms: int,
+    ) -> Effects:
+        return self._left_behind(segment, error, now_ms)
+
+    def _left_behind(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
+        """What could not be taken back is `expiry`'s, which finds it by its state."""
+        self._services.copying.pop(segment.segment_id, None)
+        return self._finish(error, now_ms)
+
+
+def _ignore(_error: FirnlineError | None, _now_ms: int) -> Effects:
+    return []
+
+
+def _change(
+    services: Services, segment: RemoteSegment, state: SegmentState, now_ms: int
+) -> SegmentUpdate:
+    return SegmentUpdate(
+        topic_id=segment.topic_id,
+        topic=segment.topic,
+        partition=segment.partition,
+        segment_id=segment.segment_id,
+        state=state,
+        broker_id=services.settings.node_id,
+        event_timestamp_ms=now_ms,
+        custom_metadata=segment.custom_metadata if state == SegmentState.COPY_FINISHED else None,
+    )
+
+
+def producer_snapshot(fs: Fs, log: LogView, local: ClosedSegment) -> bytes:
+    """Return the snapshot file that goes with a segment; one that is missing is built again (T60)."""
+    if fs.exists(local.snapshot_path):
+        file = fs.open(local.snapshot_path)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
+    producers = ProducerStates()
+    latest = read_latest_snapshot(fs, log.path, upto_offset=local.base_offset)
+    at, entries = latest or (log.local_log_start_offset, [])
+    producers.load(entries, at)
+    while at <= local.end_offset:
+        data = log.read_batches(at, max_bytes=CHUNK_BYTES)
+        for header in headers(data):
+            at = header.next_offset
+            if header.base_offset > local.end_offset:
+                break
+            _note_producer(producers, data, header)
+        if not data:
+            break
+    return encode_snapshot(producers.entries())
+
+
+def _note_producer(producers: ProducerStates, data: bytes, header: BatchHeader) -> None:
+    if header.producer_id < 0:
+        return
+    if not header.is_control:
+        producers.note_batch(header, header.base_offset, header.max_timestamp)
+        return
+    marker = read_marker(data, header)
+    if marker is not None:
+        producers.note_marker(header, marker, header.base_offset)
+
+
+def epoch_checkpoint(entries: list[tuple[int, int]]) -> bytes:
+    """Return a leader epoch checkpoint file: version 0, count, `epoch start-offset` lines."""
+    lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def parse_epoch_checkpoint(data: bytes) -> Epochs:
+    """Parse such a file. Raises StorageError."""
+    try:
+        version, count, *rows = data.decode().splitlines()
+        entries = [(int(a), int(b)) for a, b in (row.split() for row in rows if row)]
+        if version.strip() != "0" or len(entries) != int(count):
+            raise ValueError("version or count")
+    except ValueError as problem:
+        raise StorageError("not a leader epoch checkpoint", problem=problem) from None
+    return tuple(entries)
+
+
+# ------------------------------------------------------------------- in worker threads (they block)
+
+
+def copy_segment(
+    services: Services, segment: RemoteSegment, path: str, *, snapshot: bytes, lineage: bytes
+) -> bytes | None:
+    """Read the segment's files and store them. Returns custom metadata; raises whatever fails."""
+    fs = services.fs
+    data = SegmentData(
+        log=_file_source(fs, path + layout.LOG, segment.size_bytes),
+        offset_index=_file_source(fs, path + layout.OFFSET_INDEX),
+        time_index=_file_source(fs, path + layout.TIME_INDEX),
+        producer_snapshot=bytes_source(snapshot),
+        leader_epochs=bytes_source(lineage),
+        txn_index=None if segment.txn_index_empty else _file_source(fs, path + layout.TXN_INDEX),
+    )
+    custom = services.storage.copy_segment(segment, data)
+    limit = services.settings.custom_metadata_max_bytes
+    if custom is not None and len(custom) > limit:
+        raise CustomMetadataTooLarge(
+            "the storage plug-in returned too much custom metadata", size=len(custom), limit=limit
+        )
+    return custom
+
+
+def _file_source(fs: Fs, path: str, size_bytes: int | None = None) -> Source:
+    """A file as it is now, or its first `size_bytes`: a closed segment does not grow."""
+    if size_bytes is None:
+        file = fs.open(path)
+        try:
+            size_bytes = file.size()
+        finally:
+            file.close()
+    return Source(size_bytes, partial(_chunks, fs, path, size_bytes))
+
+
+def _chunks(fs: Fs, path: str, size_bytes: int) -> Iterator[bytes]:
+    file = fs.open(path)
+    try:
+        position = 0
+        while position < size_bytes:
+            chunk = file.read(position, min(CHUNK_BYTES, size_bytes - position))
+            if not chunk:
+                return
+            position += len(chunk)
+            yield chunk
+    finally:
+        file.close()
+
+
+def task_key(what: str, where: TopicIdPartition) -> tuple[str, str, bytes, int]:
+    """Return the timer key of a partition's task."""
+    return ("tier", what, where.topic_id, where.partition)

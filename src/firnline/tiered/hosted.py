@@ -1,0 +1,262 @@
+"""One tiered partition on this node, and what its tasks share. PURE.
+
+`LogView` is what the tier asks of `log.log.Log`; `Services` is what one node's tasks work with;
+`Hosted` is one partition during one role: a change of role makes a new one, so that a task that is
+still under way can see that its time is over. Source: spec 3.3, T8.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from firnline.base.effects import Effects
+from firnline.base.errors import FirnlineError, KafkaError
+from firnline.base.ids import NO_OFFSET, TopicIdPartition, TopicPartition, Uuid
+from firnline.base.ports import Fs, Rng
+from firnline.config.topic import TopicConfig
+from firnline.log.retention import is_tiered
+from firnline.tiered.lineage import highest_remote, plan_ranges
+from firnline.tiered.settings import TierSettings
+from firnline.tiered.spi import (
+    Epochs,
+    ObjectStore,
+    RemoteLogMetadata,
+    RemoteSegment,
+    RemoteStorage,
+    SegmentState,
+)
+
+Done = Callable[[FirnlineError | None, int], Effects]
+
+
+class ClosedSegment(Protocol):
+    """A local segment that takes no more records: `log.log.ClosedSegment`."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def stem_path(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def max_timestamp_ms(self) -> int: ...
+    @property
+    def has_txn_index(self) -> bool: ...
+    @property
+    def snapshot_path(self) -> str: ...
+
+
+class EpochView(Protocol):
+    """The partition's leader epochs."""
+
+    def entries(self) -> Epochs: ...
+    def epoch_at(self, offset: int) -> int | None: ...
+
+
+class AbortedView(Protocol):
+    """One aborted transaction."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+
+
+class LogView(Protocol):
+    """What the tier needs of one partition's log."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def topic_id(self) -> Uuid: ...
+    @property
+    def config(self) -> TopicConfig: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def local_log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def epochs(self) -> EpochView: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+    def closed_segments(self) -> Sequence[ClosedSegment]: ...
+    def advance_log_start(self, offset: int) -> object: ...
+    def set_highest_remote(self, offset: int) -> object: ...
+    def roll(self, now_ms: int) -> object: ...
+    def aborted_transactions(
+        self, start_offset: int, upto_offset: int
+    ) -> Sequence[AbortedView]: ...
+    def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes: ...
+
+
+@dataclass(slots=True)
+class Counters:
+    """Plain numbers for the metrics page. Names follow KIP-930 and KIP-963 (spec T50)."""
+
+    copy_requests: int = 0
+    copy_bytes: int = 0
+    copy_errors: int = 0
+    fetch_requests: int = 0
+    fetch_bytes: int = 0
+    fetch_errors: int = 0
+    delete_requests: int = 0
+    delete_errors: int = 0
+    aux_state_requests: int = 0
+    aux_state_errors: int = 0
+    dropped_copies: int = 0
+
+
+class ByteRate:
+    """A limit on bytes a second over sliding windows; `note` what was moved, then `excess_ms`. T48."""
+
+    def __init__(self, bytes_per_second: int, windows: int, window_ms: int) -> None:
+        self._limit = bytes_per_second
+        self._span_ms = windows * window_ms
+        self._window_ms = window_ms
+        self._moved: deque[tuple[int, int]] = deque()
+        self._total = 0
+
+    def note(self, size_bytes: int, now_ms: int) -> None:
+        """Count bytes that move now."""
+        window = now_ms - now_ms % self._window_ms
+        if self._moved and self._moved[-1][0] == window:
+            self._moved[-1] = (window, self._moved[-1][1] + size_bytes)
+        else:
+            self._moved.append((window, size_bytes))
+        self._total += size_bytes
+
+    def is_exceeded(self, now_ms: int) -> bool:
+        """Whether what moved within the windows is more than the limit allows for them."""
+        while self._moved and self._moved[0][0] <= now_ms - self._span_ms:
+            self._total -= self._moved.popleft()[1]
+        return self._total * 1000 > self._limit * self._span_ms
+
+
+@dataclass(slots=True)
+class Services:
+    """What the tasks of one node share. `catalog` is None for a storage that is not an object store."""
+
+    settings: TierSettings
+    metadata: RemoteLogMetadata
+    storage: RemoteStorage
+    catalog: ObjectStore | None
+    fs: Fs
+    rng: Rng
+    started_ms: int = 0
+    now_ms: int = 0
+    counters: Counters = field(default_factory=Counters)
+    # Segments that a task of this process is copying, of any role: nobody else cleans them.
+    copying: dict[Uuid, None] = field(default_factory=dict)
+    copy_rate: ByteRate = field(init=False)
+    fetch_rate: ByteRate = field(init=False)
+
+    def __post_init__(self) -> None:
+        s = self.settings
+        self.copy_rate = ByteRate(
+            s.copy_bytes_per_second, s.copy_quota_windows, s.copy_quota_window_ms
+        )
+        self.fetch_rate = ByteRate(
+            s.fetch_bytes_per_second, s.fetch_quota_windows, s.fetch_quota_window_ms
+        )
+
+    def backoff_ms(self, failures: int) -> int:
+        """Return how long to wait after that many failures in a row: doubling, bounded, with jitter."""
+        s = self.settings
+        wait = min(s.retry_backoff_ms << min(failures - 1, 20), s.retry_backoff_max_ms)
+        spread = int(wait * s.retry_jitter)
+        return wait - spread + self.rng.below(2 * spread + 1)
+
+
+class Hosted:
+    """One partition on this node, during one role of one leader epoch."""
+
+    def __init__(self, log: LogView, *, is_leader: bool, leader_epoch: int) -> None:
+        self.log = log
+        self.where = TopicIdPartition(log.topic_id, log.topic_partition.partition)
+        self.topic = log.topic_partition.topic
+        self.is_leader = is_leader
+        self.leader_epoch = leader_epoch
+        self.is_over = False
+        self.copy_problem: str | None = None
+        self.expiry_problem: str | None = None
+        self.catalog_problem: str | None = None
+        self.metadata_version = 0  # grows with each record about the partition that is applied
+        self._covered: tuple[tuple[int, int, Epochs], int] | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether a new copy or delete may still begin."""
+        return self.is_leader and not self.is_over
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether the tier holds the partition, given that the node has one (T4)."""
+        return is_tiered(self.topic, self.log.config, system_enabled=True)
+
+    @property
+    def may_copy(self) -> bool:
+        return self.is_tiered and not self.log.config.remote_log_copy_disable
+
+    def finished(self, metadata: RemoteLogMetadata) -> list[RemoteSegment] | KafkaError:
+        """Return the finished segments of the partition."""
+        found = metadata.segments(self.where)
+        if isinstance(found, KafkaError):
+            return found
+        return [s for s in found if s.state == SegmentState.COPY_FINISHED]
+
+    def covered_offset(self, metadata: RemoteLogMetadata) -> int | KafkaError:
+        """Return up to which offset, inclusive, the local log may be given up to the tier; -1: none.
+
+        The highest offset of this lineage in the tier (spec 3.6), but never beyond the first local
+        offset that no finished segment of the lineage serves: nothing is skipped, and nothing local
+        goes that is not there (T2, rel-P12).
+        """
+        log = self.log
+        key = (self.metadata_version, log.local_log_start_offset, log.epochs.entries())
+        if self._covered is not None and self._covered[0] == key:
+            return self._covered[1]
+        finished = self.finished(metadata)
+        if isinstance(finished, KafkaError):
+            return finished
+        highest = self.highest_remote(metadata)[0]
+        covered = min(highest, self._unbroken(finished, highest))
+        self._covered = (key, covered)
+        return covered
+
+    def _unbroken(self, finished: Sequence[RemoteSegment], highest: int) -> int:
+        start = self.log.local_log_start_offset
+        if highest < start:
+            return highest
+        near = [s for s in finished if s.end_offset >= start]
+        history = self.log.epochs.entries()
+        end = start
+        for _, first, after in plan_ranges(
+            near, history, start_offset=start, end_offset=highest + 1
+        ):
+            if first != end:
+                break
+            end = after
+        return end - 1
+
+    def highest_remote(self, metadata: RemoteLogMetadata) -> tuple[int, int]:
+        """Return the highest tiered offset of this lineage and its epoch; (-1, -1) for none or unknown."""
+
+        def of_epoch(epoch: int) -> int | None:
+            found = metadata.highest_offset(self.where, epoch)
+            return None if isinstance(found, KafkaError) else found
+
+        if not metadata.is_ready(self.where):
+            return NO_OFFSET, -1
+        return highest_remote(self.log.epochs.entries(), self.log.log_end_offset, of_epoch)

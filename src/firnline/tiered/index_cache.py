@@ -1,0 +1,351 @@
+"""Indexes of remote segments kept on this node: in memory what is asked for, on disk a bounded set. PURE.
+
+`<log.dir>/remote-log-index-cache/<base offset>_<segment id>.{index,timeindex,txnindex}`, as Kafka
+names them. Everything here can be thrown away: what is missing or damaged is fetched, and what the
+tier has lost is built again from the segment (T58). All state is the loop's; workers only fetch and
+write files, one load per segment however many ask (X40). Source: spec 3.17; F18.
+"""
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from struct import Struct
+from typing import Any, NamedTuple
+
+from firnline.base.effects import Effects, Submit
+from firnline.base.errors import FirnlineError, StorageError
+from firnline.base.ids import Uuid, uuid_from_text, uuid_text
+from firnline.base.ports import Fs
+from firnline.base.units import MIB
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
+from firnline.tiered.catalog_writer import as_error
+from firnline.tiered.hosted import Services
+from firnline.tiered.spi import IndexKind, ObjectMissing, RemoteSegment, RemoteStorage
+
+FOLDER = "remote-log-index-cache"
+MEMORY_BYTES = 64 * MIB
+REBUILD_READ_BYTES = 4 * MIB
+REBUILD_INTERVAL_BYTES = 4096
+_SUFFIXES = (".index", ".timeindex", ".txnindex")
+_TIME = Struct(">qi")
+_TXN = Struct(">hqqqq")
+_WORD = "I" if array("I").itemsize == 4 else "L"
+
+
+class AbortedTxn(NamedTuple):
+    """One entry of a transaction index; offsets inclusive, but the last stable offset."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class SegmentIndexes:
+    """The indexes of one remote segment. Positions are bytes, offsets absolute."""
+
+    __slots__ = ("_base_offset", "_offsets", "_positions", "_times", "aborted", "size_bytes")
+
+    def __init__(self, base_offset: int, offsets: bytes, times: bytes, txns: bytes) -> None:
+        words: array[int] = array(_WORD)
+        words.frombytes(offsets)
+        if sys.byteorder == "little":
+            words.byteswap()
+        self._base_offset = base_offset
+        self._offsets, self._positions = words[0::2], words[1::2]
+        self._times = list(_TIME.iter_unpack(times))
+        self.aborted = [AbortedTxn(*row[1:]) for row in _TXN.iter_unpack(txns)]
+        self.size_bytes = len(offsets) + len(times) + len(txns)
+
+    def position_for(self, offset: int) -> int:
+        """Return a position at or before the batch that holds `offset`; scan forward from there."""
+        slot = bisect_right(self._offsets, offset - self._base_offset) - 1
+        return self._positions[slot] if slot >= 0 else 0
+
+    def position_for_time(self, timestamp_ms: int) -> int:
+        """Return a position at or before the first batch with a record of that time or later."""
+        slot = bisect_right(self._times, timestamp_ms - 1, key=lambda entry: entry[0]) - 1
+        return self.position_for(self._base_offset + self._times[slot][1]) if slot >= 0 else 0
+
+
+class IndexFiles(NamedTuple):
+    """The bytes of the three indexes; an absent transaction index is empty."""
+
+    offsets: bytes
+    times: bytes
+    txns: bytes
+
+    def is_sane(self, segment_bytes: int) -> bool:
+        """Whether the files can be indexes of a segment of that size."""
+        if len(self.offsets) % 8 or len(self.times) % 12 or len(self.txns) % _TXN.size:
+            return False
+        words: array[int] = array(_WORD)
+        words.frombytes(self.offsets)
+        if sys.byteorder == "little":
+            words.byteswap()
+        offsets, positions = words[0::2], words[1::2]
+        if any(a >= b for a, b in pairwise(offsets)) or any(a >= b for a, b in pairwise(positions)):
+            return False
+        if positions and positions[-1] >= segment_bytes:
+            return False
+        times = list(_TIME.iter_unpack(self.times))
+        if any(a[0] > b[0] or a[1] > b[1] for a, b in pairwise(times)):
+            return False
+        return all(row[0] == 0 for row in _TXN.iter_unpack(self.txns))
+
+
+Loaded = Callable[[SegmentIndexes | FirnlineError, int], Effects]
+
+
+class IndexCache:
+    """The node's index cache. `folder` None: memory only."""
+
+    def __init__(self, services: Services, log_dir: str | None) -> None:
+        self._services = services
+        self._folder = None if log_dir is None else f"{log_dir}/{FOLDER}"
+        self._memory: dict[Uuid, SegmentIndexes] = {}  # least recently used first
+        self._memory_bytes = 0
+        self._on_disk: dict[Uuid, tuple[str, int]] = {}  # stem and bytes, least recently used first
+        self._disk_bytes = 0
+        self._loading: dict[Uuid, list[Loaded]] = {}
+        self._dead: dict[Uuid, None] = {}  # removed while it was being loaded
+
+    @property
+    def disk_bytes(self) -> int:
+        return self._disk_bytes
+
+    def open(self) -> None:
+        """Take over what an earlier run left; remove leftovers and incomplete sets. Cheap: no reading."""
+        if self._folder is None:
+            return
+        fs = self._services.fs
+        fs.make_dir(self._folder)
+        sets: dict[str, dict[str, int]] = {}
+        for name in fs.list_dir(self._folder):
+            stem, dot, suffix = name.rpartition(".")
+            path = f"{self._folder}/{name}"
+            if "." + suffix not in _SUFFIXES or not dot:
+                fs.remove(path)
+                continue
+            sets.setdefault(stem, {})["." + suffix] = _size_of(fs, path)
+        for stem, files in sets.items():
+            segment_id = _segment_id_of(stem)
+            if segment_id is None or len(files) != len(_SUFFIXES):
+                self._remove_files(f"{self._folder}/{stem}")
+                continue
+            self._on_disk[segment_id] = (stem, sum(files.values()))
+            self._disk_bytes += sum(files.values())
+        self._shrink_disk()
+
+    def load(self, segment: RemoteSegment, then: Loaded, now_ms: int) -> Effects:
+        """Answer with the segment's indexes, from memory, from disk, or from the tier."""
+        segment_id = segment.segment_id
+        found = self._memory.pop(segment_id, None)
+        if found is not None:
+            self._memory[segment_id] = found
+            return then(found, now_ms)
+        waiting = self._loading.get(segment_id)
+        if waiting is not None:
+            waiting.append(then)
+            return []
+        self._loading[segment_id] = [then]
+        path = None if self._folder is None else f"{self._folder}/{_stem(segment)}"
+        services = self._services
+        work = partial(
+            load_indexes,
+            services.storage,
+            services.fs,
+            segment,
+            path,
+            is_on_disk=segment_id in self._on_disk,
+        )
+        return [
+            Submit(
+                name=f"indexes of {segment.topic}-{segment.partition} at {segment.base_offset}",
+                pool="read",
+                work=work,
+                then=partial(self._loaded, segment),
+            )
+        ]
+
+    def _loaded(self, segment: RemoteSegment, result: Any, now_ms: int) -> Effects:
+        segment_id = segment.segment_id
+        waiting = self._loading.pop(segment_id)
+        if isinstance(result, Exception):
+            self._dead.pop(segment_id, None)
+            error = as_error(result)
+            return [effect for then in waiting for effect in then(error, now_ms)]
+        files: IndexFiles = result
+        indexes = SegmentIndexes(segment.base_offset, *files)
+        if segment_id in self._dead:
+            del self._dead[segment_id]
+            if self._folder is not None:
+                self._remove_files(f"{self._folder}/{_stem(segment)}")
+        else:
+            self._keep(segment, indexes)
+        return [effect for then in waiting for effect in then(indexes, now_ms)]
+
+    def _keep(self, segment: RemoteSegment, indexes: SegmentIndexes) -> None:
+        self._memory[segment.segment_id] = indexes
+        self._memory_bytes += indexes.size_bytes
+        while self._memory_bytes > MEMORY_BYTES and len(self._memory) > 1:
+            oldest = next(iter(self._memory))
+            self._memory_bytes -= self._memory.pop(oldest).size_bytes
+        if self._folder is not None:
+            self._forget_on_disk(segment.segment_id)
+            self._on_disk[segment.segment_id] = (_stem(segment), indexes.size_bytes)
+            self._disk_bytes += indexes.size_bytes
+            self._shrink_disk()
+
+    def remove(self, segment_id: Uuid) -> None:
+        """The segment is deleted, or its bytes cannot be trusted: drop what is kept of it."""
+        found = self._memory.pop(segment_id, None)
+        if found is not None:
+            self._memory_bytes -= found.size_bytes
+        on_disk = self._forget_on_disk(segment_id)
+        if on_disk is not None:
+            self._remove_files(f"{self._folder}/{on_disk}")
+        if segment_id in self._loading:
+            self._dead[segment_id] = None
+
+    def _forget_on_disk(self, segment_id: Uuid) -> str | None:
+        known = self._on_disk.pop(segment_id, None)
+        if known is None:
+            return None
+        self._disk_bytes -= known[1]
+        return known[0]
+
+    def _shrink_disk(self) -> None:
+        limit = self._services.settings.index_cache_bytes
+        while self._disk_bytes > limit and self._on_disk:
+            segment_id = next(iter(self._on_disk))
+            stem = self._forget_on_disk(segment_id)
+            self._remove_files(f"{self._folder}/{stem}")
+
+    def _remove_files(self, path: str) -> None:
+        for suffix in _SUFFIXES:
+            self._services.fs.remove(path + suffix)
+
+
+def _stem(segment: RemoteSegment) -> str:
+    return f"{segment.base_offset}_{uuid_text(segment.segment_id)}"
+
+
+def _segment_id_of(stem: str) -> Uuid | None:
+    base, _, text = stem.partition("_")
+    try:
+        return uuid_from_text(text) if base.isdecimal() else None
+    except ValueError:
+        return None
+
+
+def _size_of(fs: Fs, path: str) -> int:
+    file = fs.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+# ------------------------------------------------------------------- in worker threads (they block)
+
+
+def load_indexes(
+    storage: RemoteStorage, fs: Fs, segment: RemoteSegment, path: str | None, *, is_on_disk: bool
+) -> IndexFiles:
+    """Return the indexes of a segment: from disk if they are good there, else from the tier."""
+    if path is not None and is_on_disk:
+        try:
+            files = IndexFiles(*(_read(fs, path + suffix) for suffix in _SUFFIXES))
+            if files.is_sane(segment.size_bytes):
+                return files
+        except StorageError:
+            pass  # the cache is disposable: fetch
+    files = fetch_indexes(storage, segment)
+    if path is not None:
+        try:
+            for suffix, data in zip(_SUFFIXES, files):
+                _write(fs, path + suffix, data)
+        except StorageError:
+            for suffix in _SUFFIXES:  # a full disk must not stop a read (F18)
+                fs.remove(path + suffix)
+    return files
+
+
+def fetch_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFiles:
+    """Fetch the indexes; those the tier has lost or damaged are built from the segment (T58)."""
+    try:
+        files = IndexFiles(
+            storage.fetch_index(segment, IndexKind.OFFSET),
+            storage.fetch_index(segment, IndexKind.TIMESTAMP),
+            b"",
+        )
+        is_good = files.is_sane(segment.size_bytes)
+    except ObjectMissing:
+        is_good = False
+    if not is_good:
+        files = rebuild_indexes(storage, segment)
+    if segment.txn_index_empty:
+        return files
+    try:
+        txns = storage.fetch_index(segment, IndexKind.TRANSACTION)
+    except ObjectMissing:
+        return files  # a segment without one has no aborted transactions (T40)
+    if not files._replace(txns=txns).is_sane(segment.size_bytes):
+        raise StorageError("a remote transaction index is damaged", base_offset=segment.base_offset)
+    return files._replace(txns=txns)
+
+
+def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFiles:
+    """Walk the batches of the segment and index them as the log would have."""
+    offsets: array[int] = array(_WORD)
+    times = bytearray()
+    position = indexed = 0
+    largest_ms = noted_ms = -1
+    window, window_start = b"", 0
+    while position < segment.size_bytes:
+        at = position - window_start
+        if at + HEADER_BYTES > len(window):
+            window = storage.fetch_segment(segment, position, REBUILD_READ_BYTES)
+            window_start, at = position, 0
+            if len(window) < HEADER_BYTES:
+                break
+        header = parse_header(window, at)
+        if header.magic != 2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+            raise StorageError("a remote segment is damaged", position=position)
+        largest_ms = max(largest_ms, header.max_timestamp)
+        if position - indexed >= REBUILD_INTERVAL_BYTES:
+            relative = header.last_offset - segment.base_offset
+            offsets.extend((relative, position))
+            indexed = position
+            if largest_ms > noted_ms:
+                noted_ms = largest_ms
+                times += _TIME.pack(noted_ms, relative)
+        position += header.size_bytes
+    if sys.byteorder == "little":
+        offsets.byteswap()
+    return IndexFiles(offsets.tobytes(), bytes(times), b"")
+
+
+def _read(fs: Fs, path: str) -> bytes:
+    file = fs.open(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def _write(fs: Fs, path: str, data: bytes) -> None:
+    """Write by temporary file and rename, unsynced: after a power cut the set fails its check."""
+    temporary = path + ".tmp"
+    fs.remove(temporary)
+    file = fs.open(temporary, create=True)
+    try:
+        if data:
+            file.append(data)
+    finally:
+        file.close()
+    fs.rename(temporary, path)

@@ -1,0 +1,181 @@
+"""Which remote segments belong to a partition's history, and which offsets each may serve. PURE.
+
+The same offsets may lie in the tier several times, some of them from a history that an unclean
+election threw away. Leader epochs tell them apart, offsets alone never do (spec T6, trap X31).
+Epoch lists are ascending (epoch, first offset) pairs. Source: spec 3.5, 3.6, 3.20; rel-T9.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from firnline.base.ids import NO_OFFSET
+from firnline.tiered.spi import Epochs
+
+
+class HasLineage(Protocol):
+    """A remote segment as far as lineage goes: `RemoteSegment`, `CatalogSegment`."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def epochs(self) -> Epochs: ...
+
+
+S = TypeVar("S", bound=HasLineage)
+
+
+def segment_epochs(history: Sequence[tuple[int, int]], base_offset: int, end_offset: int) -> Epochs:
+    """Return the epochs inside [base, end], both inclusive; the first one begins at `base`.
+
+    A history that begins above `base`, because the log start cut it, is taken as it is. Empty only
+    when it begins above `end`: such a segment must not be copied (spec 3.4-4).
+    """
+    inside = [(e, o) for e, o in history if base_offset < o <= end_offset]
+    before = [e for e, o in history if o <= base_offset]
+    return ((before[-1], base_offset), *inside) if before else tuple(inside)
+
+
+def filled(epochs: Sequence[tuple[int, int]]) -> Epochs:
+    """Drop epochs that hold no record: those that begin where the next one does."""
+    return tuple(
+        entry
+        for i, entry in enumerate(epochs)
+        if i + 1 == len(epochs) or entry[1] != epochs[i + 1][1]
+    )
+
+
+def is_within_lineage(
+    segment: HasLineage, *, log_end_offset: int, history: Sequence[tuple[int, int]]
+) -> bool:
+    """Whether the whole segment belongs to the partition whose epochs are `history`. Spec 3.5.
+
+    Epochs of the segment that lie wholly below the history's first one were cut off by the log
+    start: they are not held against it. `log_end_offset` is exclusive.
+    """
+    ours, theirs = filled(history), filled(segment.epochs)
+    if not ours or not theirs or segment.end_offset >= log_end_offset:
+        return False
+    first_epoch, last_epoch = ours[0][0], ours[-1][0]
+    if not first_epoch <= theirs[-1][0] <= last_epoch:
+        return False
+    known = [entry for entry in theirs if entry[0] >= first_epoch]
+    starts = dict(ours)
+    for number, (epoch, offset) in enumerate(known):
+        if epoch not in starts:
+            return False
+        if number == 0 and epoch != first_epoch and offset < starts[epoch]:
+            return False
+        following = next((entry for entry in ours if entry[0] > epoch), None)
+        if number + 1 == len(known):
+            if following is not None and segment.end_offset > following[1] - 1:
+                return False
+        elif known[number + 1] != following:
+            return False
+    return True
+
+
+def epoch_at(history: Sequence[tuple[int, int]], offset: int) -> int | None:
+    """Return the leader epoch that `offset` was written under; None below the history."""
+    found = None
+    for epoch, start in filled(history):
+        if start > offset:
+            break
+        found = epoch
+    return found
+
+
+def shared_end(segment: HasLineage, history: Sequence[tuple[int, int]], offset: int) -> int:
+    """Return up to where (exclusive) `segment` and the partition agree, reading on from `offset`.
+
+    `offset` itself when they do not agree there. A segment that diverges half-way is served up to
+    the fork and not beyond it: its later records were never part of this history.
+    """
+    ours, theirs = filled(history), filled(segment.epochs)
+    at = offset
+    while segment.base_offset <= at <= segment.end_offset:
+        epoch = epoch_at(ours, at)
+        if epoch is None or epoch != epoch_at(theirs, at):
+            break
+        at = min(
+            _epoch_end(ours, epoch, segment.end_offset),
+            _epoch_end(theirs, epoch, segment.end_offset),
+        )
+    return at
+
+
+def _epoch_end(epochs: Epochs, epoch: int, end_offset: int) -> int:
+    """Return the first offset after `epoch`, at most one above `end_offset`."""
+    after = [start for e, start in epochs if e > epoch]
+    return min([*after, end_offset + 1])
+
+
+def plan_ranges(
+    segments: Iterable[S],
+    history: Sequence[tuple[int, int]],
+    *,
+    start_offset: int,
+    end_offset: int,
+) -> list[tuple[S, int, int]]:
+    """Say which segment serves which offsets of [start, end), without overlap, in order.
+
+    Returns (segment, first offset, end offset exclusive). At each offset the segment that agrees
+    with the history farthest is taken. Offsets that no segment serves are left out: the caller
+    compares neighbours to see a hole.
+    """
+    candidates = sorted(segments, key=lambda s: (s.base_offset, s.end_offset))
+    plan: list[tuple[S, int, int]] = []
+    at, first = start_offset, 0
+    active: list[S] = []
+    while at < end_offset:
+        while first < len(candidates) and candidates[first].base_offset <= at:
+            active.append(candidates[first])
+            first += 1
+        active = [s for s in active if s.end_offset >= at]
+        reaches = [(shared_end(s, history, at), number) for number, s in enumerate(active)]
+        best, number = max(reaches, default=(at, -1))
+        if best > at:
+            until = min(best, end_offset)
+            plan.append((active[number], at, until))
+            at = until
+            continue
+        at = _next_chance(candidates[first:], active, history, at, end_offset)
+    return plan
+
+
+def _next_chance(
+    later: Sequence[HasLineage],
+    active: Sequence[HasLineage],
+    history: Sequence[tuple[int, int]],
+    at: int,
+    end_offset: int,
+) -> int:
+    """Return the next offset at which another segment, or another epoch, could serve."""
+    chances = [later[0].base_offset] if later else []
+    if active:
+        chances += [start for _, start in history if start > at]
+        chances += [start for s in active for _, start in s.epochs if start > at]
+    return min([*chances, end_offset])
+
+
+def highest_remote(
+    history: Sequence[tuple[int, int]],
+    log_end_offset: int,
+    highest_of: Callable[[int], int | None],
+) -> tuple[int, int]:
+    """Return the highest offset of this lineage that is in the tier, and its epoch; (-1, -1) if none.
+
+    `highest_of(epoch)` answers from the metadata cache. Epochs are walked from the newest down; the
+    first one known to the tier decides. What the tier has beyond that epoch's local end belongs to
+    a lineage that was lost. Source: spec 3.6.
+    """
+    for number in range(len(history) - 1, -1, -1):
+        epoch = history[number][0]
+        highest = highest_of(epoch)
+        if highest is None:
+            continue
+        end = history[number + 1][1] if number + 1 < len(history) else log_end_offset
+        found = end - 1 if end <= highest else highest
+        return (found, epoch) if found > NO_OFFSET else (NO_OFFSET, -1)
+    return NO_OFFSET, -1

@@ -1,0 +1,182 @@
+"""Remote segments of one partition, by leader epoch: what a metadata log says, ready to be asked. PURE.
+
+Only finished segments are found by offset; everything that is not deleted is listed, so that what was
+left behind gets cleaned. Source: KIP-405 'RemoteLogMetadataCache'; spec 3.11; traps X32, X33.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from firnline.base.ids import NO_OFFSET, Uuid
+from firnline.tiered.segment_state import may_follow, may_follow_delete
+from firnline.tiered.spi import (
+    DeleteState,
+    PartitionDelete,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+)
+
+
+class _EpochView:
+    """One leader epoch: finished segments by their first offset in it, and the rest by id."""
+
+    __slots__ = ("highest_offset", "ids", "starts", "unreferenced")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []  # ascending; ids[i] begins at starts[i]
+        self.ids: list[Uuid] = []
+        self.unreferenced: dict[Uuid, None] = {}
+        self.highest_offset = NO_OFFSET
+
+    def map_segment(self, segment_id: Uuid, start_offset: int, end_offset: int) -> None:
+        """Serve [start, end] of the epoch from this segment; what it covers to the end steps back."""
+        while self.starts and self.starts[-1] >= start_offset and self.highest_offset <= end_offset:
+            self.starts.pop()
+            self.unreferenced[self.ids.pop()] = None
+        at = bisect_right(self.starts, start_offset)
+        if at and self.starts[at - 1] == start_offset:
+            # the mapped one reaches beyond this one: taking its place would open a hole
+            self.unreferenced[segment_id] = None
+        else:
+            self.starts.insert(at, start_offset)
+            self.ids.insert(at, segment_id)
+            self.unreferenced.pop(segment_id, None)
+        self.highest_offset = max(self.highest_offset, end_offset)
+
+    def unmap(self, segment_id: Uuid) -> None:
+        """No longer serve from the segment; it stays listed."""
+        if segment_id in self.ids:
+            at = self.ids.index(segment_id)
+            del self.ids[at], self.starts[at]
+        self.unreferenced[segment_id] = None
+
+    def forget(self, segment_id: Uuid) -> None:
+        if segment_id in self.ids:
+            at = self.ids.index(segment_id)
+            del self.ids[at], self.starts[at]
+        self.unreferenced.pop(segment_id, None)
+
+    def at_or_below(self, offset: int) -> Iterator[Uuid]:
+        """Iterate over the mapped segments that begin at or below `offset`, nearest first."""
+        for at in range(bisect_right(self.starts, offset) - 1, -1, -1):
+            yield self.ids[at]
+
+
+def epoch_end(segment: RemoteSegment, epoch: int) -> int:
+    """Return the last offset of `epoch` inside the segment, inclusive."""
+    ends = [offset for e, offset in segment.epochs if e > epoch]
+    return (min(ends) if ends else segment.end_offset + 1) - 1
+
+
+class MetadataCache:
+    """The remote segments of one partition, as far as the metadata log has been applied."""
+
+    __slots__ = ("_by_epoch", "_by_id", "delete")
+
+    def __init__(self) -> None:
+        self._by_id: dict[Uuid, RemoteSegment] = {}
+        self._by_epoch: dict[int, _EpochView] = {}
+        self.delete: PartitionDelete | None = None
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._by_id)
+
+    def add(self, segment: RemoteSegment) -> bool:
+        """Apply a COPY_STARTED record; False if it cannot follow what is known (dropped)."""
+        known = self._by_id.get(segment.segment_id)
+        if segment.state != SegmentState.COPY_STARTED or not segment.epochs:
+            return False
+        if not may_follow(known.state if known else None, segment.state):
+            return False
+        if known is not None:
+            return known[:9] == segment[:9]  # a repeat; an id is never reused (rel-T12)
+        self._by_id[segment.segment_id] = segment
+        for epoch, _ in segment.epochs:
+            self._view(epoch).unreferenced[segment.segment_id] = None
+        return True
+
+    def update(self, change: SegmentUpdate) -> bool:
+        """Apply a change of state; False for one that cannot follow, or of an unknown segment."""
+        known = self._by_id.get(change.segment_id)
+        if known is None or change.state == SegmentState.COPY_STARTED:
+            return False
+        if not may_follow(known.state, change.state):
+            return False
+        if known.state == change.state:
+            return True
+        custom = change.custom_metadata
+        segment = known._replace(
+            state=change.state,
+            broker_id=change.broker_id,
+            event_timestamp_ms=change.event_timestamp_ms,
+            custom_metadata=known.custom_metadata if custom is None else custom,
+        )
+        self._by_id[segment.segment_id] = segment
+        for epoch, start in segment.epochs:
+            view = self._view(epoch)
+            if segment.state == SegmentState.COPY_FINISHED:
+                view.map_segment(segment.segment_id, start, epoch_end(segment, epoch))
+            elif segment.state == SegmentState.DELETE_STARTED:
+                view.unmap(segment.segment_id)
+            else:
+                view.forget(segment.segment_id)
+        if segment.state == SegmentState.DELETE_FINISHED:
+            del self._by_id[segment.segment_id]
+        return True
+
+    def apply_delete(self, change: PartitionDelete) -> bool:
+        """Apply a change of the partition's deletion; False if it cannot follow (dropped)."""
+        known = self.delete.state if self.delete else None
+        if not may_follow_delete(known, change.state):
+            return False
+        if known != change.state:
+            self.delete = change
+        return True
+
+    @property
+    def delete_state(self) -> DeleteState | None:
+        return self.delete.state if self.delete else None
+
+    def get(self, segment_id: Uuid) -> RemoteSegment | None:
+        """Return the segment unless it is deleted or unknown."""
+        return self._by_id.get(segment_id)
+
+    def lookup(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """Return the finished segment that holds `offset` of `epoch`.
+
+        The nearest one that begins at or below it, unless that ends too soon: then the one before,
+        which a later, shorter copy does not hide (Kafka 4.3.1 answers "none" there).
+        """
+        view = self._by_epoch.get(epoch)
+        if view is None or offset > view.highest_offset:
+            return None
+        for segment_id in view.at_or_below(offset):
+            segment = self._by_id[segment_id]
+            if offset <= epoch_end(segment, epoch):
+                return segment
+        return None
+
+    def highest_offset(self, epoch: int) -> int | None:
+        """Return the highest offset of `epoch` that was ever finished; it never shrinks."""
+        view = self._by_epoch.get(epoch)
+        if view is None or view.highest_offset == NO_OFFSET:
+            return None
+        return view.highest_offset
+
+    def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
+        """Return all segments not deleted; with `epoch` those of it. Ascending by base offset."""
+        if epoch is None:
+            found: Iterator[RemoteSegment] = iter(self._by_id.values())
+        else:
+            view = self._by_epoch.get(epoch)
+            ids = {**dict.fromkeys(view.ids), **view.unreferenced} if view else {}
+            found = (self._by_id[segment_id] for segment_id in ids)
+        return sorted(found, key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
+
+    def _view(self, epoch: int) -> _EpochView:
+        view = self._by_epoch.get(epoch)
+        if view is None:
+            view = self._by_epoch[epoch] = _EpochView()
+        return view

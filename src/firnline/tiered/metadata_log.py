@@ -1,0 +1,584 @@
+"""Remote log metadata in the topic `__remote_log_metadata`: publish, apply, answer. PURE.
+
+Every metadata partition that a hosted user partition maps to, and every one this node leads, is
+applied whole and from its beginning: a user partition that comes later finds its history there (X37),
+and a deletion finds all segments of partitions that nobody hosts (T55). A publish is done when its
+record is committed and applied here (T21). Source: KIP-405 'RemoteLogMetadataManager implemented with
+an internal topic'; spec 3.12.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from firnline.base.effects import (
+    Append,
+    Appended,
+    CancelTimer,
+    Effects,
+    EnsureTopic,
+    SetTimer,
+)
+from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.ids import (
+    REMOTE_LOG_METADATA_TOPIC,
+    TopicIdPartition,
+    TopicPartition,
+    Uuid,
+)
+from firnline.base.units import KIB
+from firnline.protocol.schema import Message
+from firnline.records.batch import headers
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.record import records
+from firnline.tiered.metadata_cache import MetadataCache
+from firnline.tiered.metadata_records import (
+    RemoteLogSegmentIdEntry,
+    RemoteLogSegmentMetadataRecord,
+    RemoteLogSegmentMetadataUpdateRecord,
+    RemotePartitionDeleteMetadataRecord,
+    SegmentLeaderEpochEntry,
+    TopicIdPartitionEntry,
+    decode,
+    encode,
+)
+from firnline.tiered.settings import TierSettings
+from firnline.tiered.spi import (
+    DeleteState,
+    PartitionDelete,
+    Published,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+)
+
+# What one step applies; the rest waits for the next, so that a long history does not stop the loop.
+STEP_BYTES = 256 * KIB
+DROPPED_KEPT = 1000
+
+
+class MetadataFeed(Protocol):
+    """What this node can read of `__remote_log_metadata`. Synchronous; page-cache reads at most."""
+
+    def partition_count(self) -> int | None:
+        """Partitions of the topic in the committed image; None while there is no such topic."""
+        ...
+
+    def bounds(self, partition: int) -> tuple[int, int] | None:
+        """(log start, high watermark); None while they are not known here for certain."""
+        ...
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        """Committed whole batches from the one that holds `offset` on; b"" at the high watermark."""
+        ...
+
+    def leads(self, partition: int) -> bool:
+        """Whether this node leads that metadata partition, and so removes its deleted topics."""
+        ...
+
+
+def metadata_partition_of(where: TopicIdPartition, partition_count: int) -> int:
+    """Return the metadata partition of a user partition, as shipped Kafka computes it. Spec T18."""
+    low = int.from_bytes(where.topic_id[8:], "big")
+    high = int.from_bytes(where.topic_id[:8], "big")
+    hashed = 1
+    for value in (low ^ low >> 32, high ^ high >> 32, where.partition):
+        hashed = (31 * hashed + value) & 0xFFFFFFFF
+    return (_murmur2(hashed.to_bytes(4, "big")) & 0x7FFFFFFF) % partition_count
+
+
+def _murmur2(data: bytes) -> int:
+    """MurmurHash2 of four bytes with Kafka's seed, unsigned."""
+    assert len(data) == 4
+    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
+    hashed = 0x9747B28C ^ len(data)
+    word = int.from_bytes(data, "little") * multiplier & mask
+    word = (word ^ word >> 24) * multiplier & mask
+    hashed = (hashed * multiplier & mask) ^ word
+    hashed = (hashed ^ hashed >> 13) * multiplier & mask
+    return hashed ^ hashed >> 15
+
+
+NOT_READY = KafkaError(
+    Code.REPLICA_NOT_AVAILABLE, "the metadata of the remote log is not loaded yet"
+)
+_DROPPED = KafkaError(
+    Code.INVALID_REQUEST, "the change of remote log metadata does not follow what is known"
+)
+_LATE = KafkaError(
+    Code.REQUEST_TIMED_OUT, "the metadata record was appended but not applied here in time"
+)
+
+
+class _Consumed:
+    """One metadata partition: what was applied, and who waits for more of it."""
+
+    __slots__ = ("caches", "has_forgotten", "next_offset", "topics", "waiting")
+
+    def __init__(self) -> None:
+        self.next_offset = 0
+        self.caches: dict[TopicIdPartition, MetadataCache] = {}
+        self.topics: dict[TopicIdPartition, str] = {}
+        self.waiting: list[tuple[int, Published]] = []  # (offset, continuation), by offset
+        self.has_forgotten = False
+
+
+class TopicMetadataLog:
+    """KIP-405's topic-based RemoteLogMetadataManager. See `spi.RemoteLogMetadata`."""
+
+    def __init__(self, feed: MetadataFeed, settings: TierSettings) -> None:
+        self._feed = feed
+        self._settings = settings
+        self._consumed: dict[int, _Consumed] = {}
+        # Up to which offset a partition must be applied before questions about its users are answered.
+        self._targets: dict[TopicIdPartition, int | None] = {}
+        self._awaiting: dict[int, dict[TopicIdPartition, None]] = {}
+        self._dropped: dict[tuple[int, int], None] = {}
+        self._is_started = False
+        self._started_ms = 0
+        self._timer_serial = 0
+        self.is_initialised = False
+        self.problem: str | None = None
+        self.on_applied: Callable[[TopicIdPartition, int], Effects] | None = None
+
+    # ------------------------------------------------------------------------------------- start
+
+    def start(self, now_ms: int) -> Effects:
+        """Make sure that the topic exists; retried until it does or the time is over (spec T17)."""
+        assert not self._is_started
+        self._is_started = True
+        self._started_ms = now_ms
+        return self._ensure(now_ms)
+
+    def _ensure(self, now_ms: int) -> Effects:
+        return [EnsureTopic(name=REMOTE_LOG_METADATA_TOPIC, then=self._ensured)]
+
+    def _ensured(self, error: KafkaError | None, now_ms: int) -> Effects:
+        count = self._feed.partition_count() if error is None else None
+        if count is None:
+            if now_ms - self._started_ms >= self._settings.metadata_init_retry_max_ms:
+                self.problem = f"{REMOTE_LOG_METADATA_TOPIC} could not be made: {error}"
+            wait_ms = self._settings.metadata_init_retry_ms
+            return [
+                SetTimer(key=("tier-metadata", "init"), at_ms=now_ms + wait_ms, then=self._ensure)
+            ]
+        if count != self._settings.metadata_partitions:
+            self.problem = (
+                f"{REMOTE_LOG_METADATA_TOPIC} has {count} partitions, and "
+                f"remote.log.metadata.topic.num.partitions is {self._settings.metadata_partitions}"
+            )
+            return []
+        self.problem = None
+        self.is_initialised = True
+        for partition in range(count):
+            if self._feed.leads(partition):
+                self._consume(partition)
+        for where in self._targets:
+            self._consume(self.partition_of(where))
+        return self.poll_all(now_ms)
+
+    # -------------------------------------------------------------------------------- assignment
+
+    def partition_of(self, where: TopicIdPartition) -> int:
+        """Return the metadata partition that speaks of `where`."""
+        return metadata_partition_of(where, self._settings.metadata_partitions)
+
+    def assign(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        """Answer questions about `where` once everything committed by now is applied (T22, F11)."""
+        self._targets[where] = None
+        self._awaiting.setdefault(self.partition_of(where), {})[where] = None
+        if not self.is_initialised:
+            return []
+        partition = self.partition_of(where)
+        self._consume(partition)
+        return self.poll(partition, now_ms)
+
+    def unassign(self, where: TopicIdPartition) -> None:
+        """No longer answer questions about `where`."""
+        self._targets.pop(where, None)
+
+    def applied_offset(self, where: TopicIdPartition) -> tuple[int, int]:
+        """Return the metadata partition of `where` and its last applied offset, -1 for none."""
+        partition = self.partition_of(where)
+        consumed = self._consumed.get(partition)
+        return partition, consumed.next_offset - 1 if consumed else -1
+
+    def on_leadership(self, partition: int, now_ms: int) -> Effects:
+        """The leader of a metadata partition changed: one that is led here is applied here."""
+        if not self.is_initialised:
+            return []
+        if self._feed.leads(partition):
+            self._consume(partition)
+        return self.poll(partition, now_ms) if partition in self._consumed else []
+
+    def _consume(self, partition: int) -> _Consumed:
+        return self._consumed.setdefault(partition, _Consumed())
+
+    # -------------------------------------------------------------------------------------- apply
+
+    def poll_all(self, now_ms: int) -> Effects:
+        """Apply what is new in every metadata partition that is consumed."""
+        return [e for partition in list(self._consumed) for e in self.poll(partition, now_ms)]
+
+    def poll(self, partition: int, now_ms: int) -> Effects:
+        """Apply what is new, at most a step of it; the rest follows by a timer at once."""
+        consumed = self._consumed.get(partition)
+        bounds = self._feed.bounds(partition) if consumed else None
+        if consumed is None or bounds is None:
+            return []
+        log_start, high_watermark = bounds
+        if high_watermark < consumed.next_offset:
+            return self._forgotten(partition, consumed)
+        if log_start > consumed.next_offset:
+            consumed.has_forgotten = consumed.has_forgotten or consumed.next_offset > 0
+            consumed.next_offset = log_start
+        touched: dict[TopicIdPartition, None] = {}
+        if consumed.next_offset < high_watermark:
+            data = self._feed.read(partition, consumed.next_offset, STEP_BYTES)
+            self._apply(partition, consumed, data, touched)
+        for where in self._awaiting.pop(partition, {}):
+            if where in self._targets:
+                self._targets[where] = high_watermark
+            touched[where] = None
+        effects: Effects = []
+        if self.on_applied is not None:
+            for where in touched:
+                effects += self.on_applied(where, now_ms)
+        effects += self._release(partition, consumed, now_ms)
+        if consumed.next_offset < high_watermark:
+            effects.append(
+                SetTimer(
+                    key=("tier-metadata", partition),
+                    at_ms=now_ms,
+                    then=partial(self.poll, partition),
+                )
+            )
+        return effects
+
+    def _forgotten(self, partition: int, consumed: _Consumed) -> Effects:
+        """The partition lost records that were applied: nothing is decided on it any more (F28)."""
+        consumed.has_forgotten = True
+        self.problem = (
+            f"{REMOTE_LOG_METADATA_TOPIC}-{partition} lost committed records: "
+            "nothing is copied or deleted for its partitions"
+        )
+        return []
+
+    def _apply(
+        self,
+        partition: int,
+        consumed: _Consumed,
+        data: bytes,
+        touched: dict[TopicIdPartition, None],
+    ) -> None:
+        for header in headers(data):
+            if header.is_control:
+                consumed.next_offset = max(consumed.next_offset, header.next_offset)
+                continue
+            for record in records(data, header):
+                if record.offset < consumed.next_offset:
+                    continue  # a batch may begin before what was asked for
+                if record.value is not None and not self._apply_one(
+                    consumed, record.value, touched
+                ):
+                    self._note_dropped(partition, record.offset)
+                consumed.next_offset = record.offset + 1
+            consumed.next_offset = max(consumed.next_offset, header.next_offset)
+
+    def _apply_one(
+        self, consumed: _Consumed, value: bytes, touched: dict[TopicIdPartition, None]
+    ) -> bool:
+        """Apply one record; False for one that is dropped: unreadable, or not allowed to follow."""
+        try:
+            change = from_record(decode(value))
+        except (ProtocolError, ValueError):
+            return False
+        if change is None:
+            return True
+        where = TopicIdPartition(change.topic_id, change.partition)
+        cache = consumed.caches.setdefault(where, MetadataCache())
+        consumed.topics[where] = change.topic
+        touched[where] = None
+        if isinstance(change, RemoteSegment):
+            return cache.add(change)
+        if isinstance(change, SegmentUpdate):
+            return cache.update(change)
+        return cache.apply_delete(change)
+
+    def _note_dropped(self, partition: int, offset: int) -> None:
+        self._dropped[partition, offset] = None
+        if len(self._dropped) > DROPPED_KEPT:
+            del self._dropped[next(iter(self._dropped))]
+
+    # ------------------------------------------------------------------------------------ publish
+
+    def add(self, segment: RemoteSegment, then: Published, now_ms: int) -> Effects:
+        """Publish a new segment. See `spi.RemoteLogMetadata`."""
+        assert segment.state == SegmentState.COPY_STARTED, "only a copy that begins is added"
+        return self._publish(segment.topic_id_partition, segment_record(segment), then, now_ms)
+
+    def update(self, change: SegmentUpdate, then: Published, now_ms: int) -> Effects:
+        """Publish a change of a segment's state. See `spi.RemoteLogMetadata`."""
+        assert change.state != SegmentState.COPY_STARTED, "a copy that begins is added"
+        where = TopicIdPartition(change.topic_id, change.partition)
+        record = RemoteLogSegmentMetadataUpdateRecord(
+            remote_log_segment_id=_segment_id(
+                change.topic, change.topic_id, change.partition, change.segment_id
+            ),
+            broker_id=change.broker_id,
+            event_timestamp_ms=change.event_timestamp_ms,
+            custom_metadata=change.custom_metadata,
+            remote_log_segment_state=int(change.state),
+        )
+        return self._publish(where, record, then, now_ms)
+
+    def put_partition_delete(
+        self, change: PartitionDelete, then: Published, now_ms: int
+    ) -> Effects:
+        """Publish a change of a partition's deletion. See `spi.RemoteLogMetadata`."""
+        where = TopicIdPartition(change.topic_id, change.partition)
+        record = RemotePartitionDeleteMetadataRecord(
+            topic_id_partition=TopicIdPartitionEntry(
+                name=change.topic, id=change.topic_id, partition=change.partition
+            ),
+            broker_id=change.broker_id,
+            event_timestamp_ms=change.event_timestamp_ms,
+            remote_partition_delete_state=int(change.state),
+        )
+        return self._publish(where, record, then, now_ms)
+
+    def _publish(
+        self, where: TopicIdPartition, record: Message, then: Published, now_ms: int
+    ) -> Effects:
+        if not self.is_initialised:
+            return then(NOT_READY, now_ms)
+        partition = self.partition_of(where)
+        self._consume(partition)
+        batch = build_batch([NewRecord(None, encode(record), now_ms)])
+        return [
+            Append(
+                topic_partition=TopicPartition(REMOTE_LOG_METADATA_TOPIC, partition),
+                batch=batch,
+                then=partial(self._appended, partition, then),
+            )
+        ]
+
+    def _appended(
+        self, partition: int, then: Published, result: Appended | KafkaError, now_ms: int
+    ) -> Effects:
+        if isinstance(result, KafkaError):
+            return then(result, now_ms)
+        consumed = self._consume(partition)
+        consumed.waiting.append((result.last_offset, then))
+        consumed.waiting.sort(key=lambda entry: entry[0])
+        effects = self.poll(partition, now_ms)
+        if any(waiting is then for _, waiting in consumed.waiting):
+            self._timer_serial += 1
+            effects.append(
+                SetTimer(
+                    key=("tier-metadata", "wait", partition, result.last_offset),
+                    at_ms=now_ms + self._settings.metadata_consume_wait_ms,
+                    then=partial(self._overdue, partition, then),
+                )
+            )
+        return effects
+
+    def _release(self, partition: int, consumed: _Consumed, now_ms: int) -> Effects:
+        """Complete the publishes whose records are applied."""
+        done = [entry for entry in consumed.waiting if entry[0] < consumed.next_offset]
+        consumed.waiting = [e for e in consumed.waiting if e[0] >= consumed.next_offset]
+        effects: Effects = []
+        for offset, then in done:
+            effects.append(CancelTimer(key=("tier-metadata", "wait", partition, offset)))
+            is_dropped = self._dropped.pop((partition, offset), False) is None
+            effects += then(_DROPPED if is_dropped else None, now_ms)
+        return effects
+
+    def _overdue(self, partition: int, then: Published, now_ms: int) -> Effects:
+        consumed = self._consumed[partition]
+        if all(waiting is not then for _, waiting in consumed.waiting):
+            return []
+        consumed.waiting = [entry for entry in consumed.waiting if entry[1] is not then]
+        return then(_LATE, now_ms)
+
+    # ---------------------------------------------------------------------------------- questions
+
+    def is_ready(self, where: TopicIdPartition) -> bool:
+        """Whether questions about that partition can be answered (T22)."""
+        return self._cache(where) is not None
+
+    def lookup(
+        self, where: TopicIdPartition, *, epoch: int, offset: int
+    ) -> RemoteSegment | KafkaError | None:
+        """Return the finished segment that holds `offset` of that leader epoch, if any."""
+        cache = self._cache(where)
+        return NOT_READY if cache is None else cache.lookup(epoch, offset)
+
+    def highest_offset(self, where: TopicIdPartition, epoch: int) -> int | KafkaError | None:
+        """Return the highest offset of that leader epoch that was ever copied."""
+        cache = self._cache(where)
+        return NOT_READY if cache is None else cache.highest_offset(epoch)
+
+    def segments(
+        self, where: TopicIdPartition, epoch: int | None = None
+    ) -> Sequence[RemoteSegment] | KafkaError:
+        """Return all segments not yet deleted; with `epoch` those of it, ascending by offset."""
+        cache = self._cache(where)
+        return NOT_READY if cache is None else cache.segments(epoch)
+
+    def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
+        """Return one segment as far as it is known, ready or not."""
+        consumed = self._consumed.get(self.partition_of(where))
+        cache = consumed.caches.get(where) if consumed else None
+        return cache.get(segment_id) if cache else None
+
+    def has_history(self, where: TopicIdPartition) -> bool:
+        """Whether the metadata log ever spoke of that partition, as far as it is applied."""
+        consumed = self._consumed.get(self.partition_of(where))
+        return consumed is not None and where in consumed.topics
+
+    def deletions(self) -> Sequence[PartitionDelete]:
+        """Return deletions begun and not finished in the metadata partitions that this node leads.
+
+        A finished one that has segments again, from a leader that did not know, is among them.
+        """
+        return [
+            cache.delete
+            for cache in self._led_caches().values()
+            if cache.delete is not None
+            and (cache.delete.state != DeleteState.FINISHED or cache.segment_count > 0)
+        ]
+
+    def undeleted(self) -> Sequence[tuple[TopicIdPartition, str]]:
+        """Return (partition, topic name) of all that this node would have to remove, not yet marked."""
+        return [
+            (where, self._consumed[self.partition_of(where)].topics[where])
+            for where, cache in self._led_caches().items()
+            if cache.delete is None and cache.segment_count > 0
+        ]
+
+    def removes(self, where: TopicIdPartition) -> bool:
+        """Whether this node has to carry out the deletion of that partition, and can say so."""
+        partition = self.partition_of(where)
+        return self._feed.leads(partition) and self._is_caught_up(partition)
+
+    def segments_to_remove(self, where: TopicIdPartition) -> Sequence[RemoteSegment] | KafkaError:
+        """Return all segments of a partition that need not be hosted here (T55)."""
+        partition = self.partition_of(where)
+        consumed = self._consumed.get(partition)
+        if consumed is None or not self._is_caught_up(partition):
+            return NOT_READY
+        cache = consumed.caches.get(where)
+        return cache.segments() if cache else []
+
+    def delete_state(self, where: TopicIdPartition) -> DeleteState | None:
+        """Return how far the deletion of that partition got, as far as it is known."""
+        consumed = self._consumed.get(self.partition_of(where))
+        cache = consumed.caches.get(where) if consumed else None
+        return cache.delete_state if cache else None
+
+    def _led_caches(self) -> dict[TopicIdPartition, MetadataCache]:
+        return {
+            where: cache
+            for partition, consumed in self._consumed.items()
+            if self._feed.leads(partition) and self._is_caught_up(partition)
+            for where, cache in consumed.caches.items()
+        }
+
+    def _is_caught_up(self, partition: int) -> bool:
+        consumed = self._consumed.get(partition)
+        bounds = self._feed.bounds(partition) if consumed else None
+        if consumed is None or bounds is None or consumed.has_forgotten:
+            return False
+        return consumed.next_offset >= bounds[1]
+
+    def _cache(self, where: TopicIdPartition) -> MetadataCache | None:
+        """Return what is known of a partition, if that is complete."""
+        target = self._targets.get(where)
+        consumed = self._consumed.get(self.partition_of(where))
+        if target is None or consumed is None:
+            return None
+        if consumed.next_offset < target or consumed.has_forgotten:
+            return None
+        return consumed.caches.setdefault(where, MetadataCache())
+
+
+# ---------------------------------------------------------------------------------------- records
+
+
+def segment_record(segment: RemoteSegment) -> RemoteLogSegmentMetadataRecord:
+    """Return the record that says `segment`."""
+    return RemoteLogSegmentMetadataRecord(
+        remote_log_segment_id=_segment_id(
+            segment.topic, segment.topic_id, segment.partition, segment.segment_id
+        ),
+        start_offset=segment.base_offset,
+        end_offset=segment.end_offset,
+        broker_id=segment.broker_id,
+        max_timestamp_ms=segment.max_timestamp_ms,
+        event_timestamp_ms=segment.event_timestamp_ms,
+        segment_leader_epochs=[
+            SegmentLeaderEpochEntry(leader_epoch=epoch, offset=offset)
+            for epoch, offset in segment.epochs
+        ],
+        segment_size_in_bytes=segment.size_bytes,
+        custom_metadata=segment.custom_metadata,
+        remote_log_segment_state=int(segment.state),
+        txn_index_empty=segment.txn_index_empty,
+    )
+
+
+def _segment_id(
+    topic: str, topic_id: Uuid, partition: int, segment_id: Uuid
+) -> RemoteLogSegmentIdEntry:
+    where = TopicIdPartitionEntry(name=topic, id=topic_id, partition=partition)
+    return RemoteLogSegmentIdEntry(topic_id_partition=where, id=segment_id)
+
+
+def from_record(record: Message) -> RemoteSegment | SegmentUpdate | PartitionDelete | None:
+    """Return what a record of the metadata topic says; None for a kind that says nothing to us."""
+    if isinstance(record, RemoteLogSegmentMetadataRecord):
+        where = record.remote_log_segment_id.topic_id_partition
+        return RemoteSegment(
+            topic_id=bytes(where.id),
+            topic=where.name,
+            partition=where.partition,
+            segment_id=bytes(record.remote_log_segment_id.id),
+            base_offset=record.start_offset,
+            end_offset=record.end_offset,
+            size_bytes=record.segment_size_in_bytes,
+            max_timestamp_ms=record.max_timestamp_ms,
+            epochs=tuple((e.leader_epoch, e.offset) for e in record.segment_leader_epochs),
+            broker_id=record.broker_id,
+            event_timestamp_ms=record.event_timestamp_ms,
+            state=SegmentState(record.remote_log_segment_state),
+            custom_metadata=_bytes(record.custom_metadata),
+            txn_index_empty=record.txn_index_empty,
+        )
+    if isinstance(record, RemoteLogSegmentMetadataUpdateRecord):
+        where = record.remote_log_segment_id.topic_id_partition
+        return SegmentUpdate(
+            topic_id=bytes(where.id),
+            topic=where.name,
+            partition=where.partition,
+            segment_id=bytes(record.remote_log_segment_id.id),
+            state=SegmentState(record.remote_log_segment_state),
+            broker_id=record.broker_id,
+            event_timestamp_ms=record.event_timestamp_ms,
+            custom_metadata=_bytes(record.custom_metadata),
+        )
+    if isinstance(record, RemotePartitionDeleteMetadataRecord):
+        where = record.topic_id_partition
+        return PartitionDelete(
+            topic_id=bytes(where.id),
+            topic=where.name,
+            partition=where.partition,
+            state=DeleteState(record.remote_partition_delete_state),
+            broker_id=record.broker_id,
+            event_timestamp_ms=record.event_timestamp_ms,
+        )
+    return None
+
+
+def _bytes(value: object) -> bytes | None:
+    return None if value is None else bytes(value)  # type: ignore[call-overload]

@@ -1,0 +1,140 @@
+"""Names of the objects in a tier: the only place that builds or takes apart a key. PURE.
+
+    data/<topic id>/<partition>/<base offset, 20 digits>-<segment id><suffix>
+    catalog/<topic id>/<partition>/heads/<leader epoch, 10>-<sequence, 19>.jsonl
+    catalog/<topic id>/<partition>/parts/<leader epoch, 10>-<sequence, 19>-<number, 3>.jsonl
+    names/<topic name>/<registered ms, 19>-<topic id>.live | .deleted
+
+Ids are spelled as Kafka spells them (22 characters). Padding makes the order of names the order of
+numbers. Format: docs/formats/tier.md and catalog.md. Source: spec 3.9, T62; ecosystem 1.2.
+"""
+
+from typing import NamedTuple
+
+from firnline.base.ids import Uuid, uuid_from_text, uuid_text
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+PRODUCER_SNAPSHOT = ".snapshot"
+LEADER_EPOCHS = ".leader_epoch_checkpoint"
+# In the order they are put: the log last, so that what has a log has everything.
+SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS, LOG)
+
+NAMES_FOLDER = "names/"
+CATALOG_FOLDER = "catalog/"
+DATA_FOLDER = "data/"
+
+
+class HeadName(NamedTuple):
+    """A catalog's place in the order of catalogs of one partition."""
+
+    leader_epoch: int
+    sequence: int
+
+
+class TopicName(NamedTuple):
+    """One entry of the register of topic names."""
+
+    topic: str
+    registered_ms: int
+    topic_id: Uuid
+    is_deleted: bool
+
+
+def segment_folder(topic_id: Uuid, partition: int) -> str:
+    return f"{DATA_FOLDER}{uuid_text(topic_id)}/{partition}/"
+
+
+def segment_stem(topic_id: Uuid, partition: int, *, base_offset: int, segment_id: Uuid) -> str:
+    """Return the key of a segment without the suffix that says which of its objects is meant."""
+    return f"{segment_folder(topic_id, partition)}{base_offset:020d}-{uuid_text(segment_id)}"
+
+
+def catalog_folder(topic_id: Uuid, partition: int) -> str:
+    return f"{CATALOG_FOLDER}{uuid_text(topic_id)}/{partition}/"
+
+
+def topic_catalog_folder(topic_id: Uuid) -> str:
+    return f"{CATALOG_FOLDER}{uuid_text(topic_id)}/"
+
+
+def heads_folder(topic_id: Uuid, partition: int) -> str:
+    return f"{catalog_folder(topic_id, partition)}heads/"
+
+
+def parts_folder(topic_id: Uuid, partition: int) -> str:
+    return f"{catalog_folder(topic_id, partition)}parts/"
+
+
+def head_key(topic_id: Uuid, partition: int, name: HeadName) -> str:
+    folder = heads_folder(topic_id, partition)
+    return f"{folder}{name.leader_epoch:010d}-{name.sequence:019d}.jsonl"
+
+
+def part_key(topic_id: Uuid, partition: int, name: HeadName, number: int) -> str:
+    folder = parts_folder(topic_id, partition)
+    return f"{folder}{name.leader_epoch:010d}-{name.sequence:019d}-{number:03d}.jsonl"
+
+
+def parse_head(key: str) -> HeadName | None:
+    """Return the order of a head by its key; None for a key that is not a head's."""
+    folder, _, name = key.rpartition("/")
+    if not folder.endswith("/heads") or not name.endswith(".jsonl"):
+        return None
+    return _parse_order(name.removesuffix(".jsonl"))
+
+
+def parse_written_epoch(key: str) -> int | None:
+    """Return the leader epoch of whoever wrote the catalog object `key`, head or part."""
+    name = key.rpartition("/")[2].removesuffix(".jsonl")
+    order = _parse_order(name[:30])
+    return None if order is None else order.leader_epoch
+
+
+def _parse_order(text: str) -> HeadName | None:
+    epoch, dash, sequence = text.partition("-")
+    if not dash or len(epoch) != 10 or len(sequence) != 19:
+        return None
+    if not (epoch.isdecimal() and sequence.isdecimal()):
+        return None
+    return HeadName(int(epoch), int(sequence))
+
+
+def parse_catalog_partition(key: str) -> tuple[Uuid, int] | None:
+    """Return whose head `key` is: topic id and partition; None for any other key."""
+    pieces = key.split("/")
+    if len(pieces) != 5 or pieces[0] != "catalog" or parse_head(key) is None:
+        return None
+    if not pieces[2].isdecimal():
+        return None
+    try:
+        return uuid_from_text(pieces[1]), int(pieces[2])
+    except ValueError:
+        return None
+
+
+def names_folder(topic: str) -> str:
+    return f"{NAMES_FOLDER}{topic}/"
+
+
+def name_key(entry: TopicName) -> str:
+    suffix = "deleted" if entry.is_deleted else "live"
+    name = f"{entry.registered_ms:019d}-{uuid_text(entry.topic_id)}.{suffix}"
+    return names_folder(entry.topic) + name
+
+
+def parse_name(key: str) -> TopicName | None:
+    """Take an entry of the register of names apart; None for any other key."""
+    pieces = key.split("/")
+    if len(pieces) != 3 or pieces[0] != "names":
+        return None
+    text, _, suffix = pieces[2].rpartition(".")
+    if suffix not in ("live", "deleted") or len(text) != 42 or not text[:19].isdecimal():
+        return None
+    try:
+        topic_id = uuid_from_text(text[20:])
+    except ValueError:
+        return None
+    return TopicName(pieces[1], int(text[:19]), topic_id, suffix == "deleted")

@@ -1,0 +1,230 @@
+"""A directory as the remote tier: what is put is durable when `put` returns. WORLD.
+
+One object is one file below the root, its key the relative path. A file appears by rename only when
+it is whole and on disk, and its directory is synced after: a power cut leaves all of it or nothing.
+A mark in the root tells the tier's directory from an empty mount point. Source: ecosystem 1.1; F4-F6.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+
+from firnline.base.ports import Buffer
+from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
+
+MARK = ".firnline-tier"
+_MARK_TEXT = "This directory is the remote tier of a Firnline cluster. docs/formats/tier.md\n"
+_TEMPORARY = ".tmp"
+_serial = count()
+
+
+class DirectoryStore:
+    """An `ObjectStore` in a directory.
+
+    `is_writer` False: for readers beside the cluster; nothing is made or marked.
+    """
+
+    def __init__(self, root: str, *, is_writer: bool = True) -> None:
+        self.root = os.path.abspath(root)
+        if is_writer:
+            self._make_root()
+        elif not os.path.isdir(self.root):
+            raise RemoteStorageError("there is no such tier directory", path=self.root)
+
+    def _make_root(self) -> None:
+        try:
+            os.makedirs(self.root, exist_ok=True)
+            mark = os.path.join(self.root, MARK)
+            if not os.path.exists(mark):
+                _write_durably(mark, (_MARK_TEXT.encode(),))
+        except OSError as problem:
+            raise RemoteStorageError(
+                f"the tier's directory cannot be made or written: {problem.strerror}",
+                path=self.root,
+            ) from None
+
+    def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
+        """See `ObjectStore`. A full disk leaves nothing of the object behind."""
+        path = self._path(key)
+        for attempt in (1, 2):
+            self._check_root()
+            try:
+                self._make_folder(os.path.dirname(path))
+                _write_durably(path, chunks, size_bytes)
+                return
+            except FileNotFoundError:
+                # A delete next door took the empty folder away; nothing of `chunks` was read yet.
+                if attempt == 2:
+                    raise RemoteStorageError("the tier's directory vanished", path=path) from None
+            except OSError as problem:
+                raise RemoteStorageError(
+                    f"cannot write to the tier: {problem.strerror}", path=path
+                ) from None
+
+    def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+        """See `ObjectStore`."""
+        path = self._path(key)
+        try:
+            with open(path, "rb", buffering=0) as file:
+                if position:
+                    file.seek(position)
+                return _read(file.fileno(), size_bytes)
+        except (FileNotFoundError, NotADirectoryError):
+            self._check_root()
+            raise ObjectMissing("no such object in the tier", key=key) from None
+        except OSError as problem:
+            raise RemoteStorageError(
+                f"cannot read from the tier: {problem.strerror}", path=path
+            ) from None
+
+    def list_prefix(self, prefix: str) -> list[ObjectInfo]:
+        """See `ObjectStore`."""
+        assert prefix.endswith("/"), "a prefix is a folder"
+        top = self._path(prefix.rstrip("/"))
+        found = []
+        try:
+            for folder, _, names in os.walk(top, onerror=_raise_unless_gone):
+                for name in names:
+                    if name.startswith("."):
+                        continue
+                    path = os.path.join(folder, name)
+                    with contextlib.suppress(FileNotFoundError):
+                        size = os.stat(path).st_size
+                        key = os.path.relpath(path, self.root).replace(os.sep, "/")
+                        found.append(ObjectInfo(key, size))
+        except OSError as problem:
+            raise RemoteStorageError(
+                f"cannot list the tier: {problem.strerror}", path=top
+            ) from None
+        if not found:
+            self._check_root()
+        return sorted(found)
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore`. Folders that become empty go too."""
+        path = self._path(key)
+        self._check_root()
+        try:
+            os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as problem:
+            raise RemoteStorageError(
+                f"cannot delete from the tier: {problem.strerror}", path=path
+            ) from None
+        folder = os.path.dirname(path)
+        with contextlib.suppress(OSError):
+            _sync_folder(folder)
+            while folder != self.root:
+                os.rmdir(folder)
+                folder = os.path.dirname(folder)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _path(self, key: str) -> str:
+        pieces = key.split("/")
+        if any(piece in ("", ".", "..") for piece in pieces) or "\0" in key:
+            raise RemoteStorageError("not the name of an object", key=key)
+        return os.path.join(self.root, *pieces)
+
+    def _check_root(self) -> None:
+        """Refuse to take an unmounted directory for an empty tier."""
+        if not os.path.isdir(self.root):
+            raise RemoteStorageError("the tier's directory is not there", path=self.root)
+
+    def _make_folder(self, folder: str) -> None:
+        """Make the folders of an object, each entry durable in its parent. The root is never made."""
+        if os.path.isdir(folder):
+            return
+        if not os.path.exists(os.path.join(self.root, MARK)):
+            raise RemoteStorageError(
+                f"the tier's directory lost its mark {MARK}: is the right file system mounted?",
+                path=self.root,
+            )
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+            _sync_folder(os.path.dirname(path))
+
+
+def _raise_unless_gone(problem: OSError) -> None:
+    if not isinstance(problem, FileNotFoundError | NotADirectoryError):
+        raise problem
+
+
+def _write_durably(path: str, chunks: Iterable[Buffer], size_bytes: int | None = None) -> None:
+    """Write beside `path`, sync, check the length, rename, sync the folder."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}-{next(_serial)}{_TEMPORARY}")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            written = 0
+            for chunk in chunks:
+                written += _write(file, chunk)
+            if size_bytes is not None and written != size_bytes:
+                raise RemoteStorageError(
+                    "what was to be stored has another length than announced",
+                    path=path,
+                    announced=size_bytes,
+                    got=written,
+                )
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _write(file: int, chunk: Buffer) -> int:
+    with memoryview(chunk) as view:
+        done = 0
+        while done < len(view):
+            with view[done:] as rest:
+                done += os.write(file, rest)
+        return done
+
+
+def _read(file: int, size_bytes: int | None) -> bytes:
+    if size_bytes is None:
+        size_bytes = max(os.fstat(file).st_size - os.lseek(file, 0, os.SEEK_CUR), 0)
+    parts = []
+    while size_bytes > 0:
+        part = os.read(file, min(size_bytes, 8 << 20))
+        if not part:
+            break
+        parts.append(part)
+        size_bytes -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _sync_folder(folder: str) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def path_of(uri: str) -> str | None:
+    """Return the directory that `file:///path` or a plain path names; None for another scheme."""
+    if uri.startswith("file:"):
+        rest = uri.removeprefix("file:")
+        if rest.startswith("//"):
+            host, _, path = rest[2:].partition("/")
+            if host not in ("", "localhost"):
+                raise RemoteStorageError("a file URI names a path of this machine", uri=uri)
+            rest = "/" + path
+        return str(Path(rest))
+    return None if "://" in uri else str(Path(uri).expanduser())

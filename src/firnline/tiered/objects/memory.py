@@ -1,0 +1,45 @@
+"""A tier in memory, for the simulator and for tests: immediate, or with late listings. PURE."""
+
+from collections.abc import Iterable
+
+from firnline.base.ports import Buffer
+from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
+
+
+class MemoryStore:
+    """An object store as a dict. `listed` is what `list_prefix` shows, kept current unless `is_late`."""
+
+    def __init__(self, *, is_late: bool = False) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.listed: dict[str, int] = {}
+        self.is_late = is_late
+
+    def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
+        data = b"".join(chunks)
+        if len(data) != size_bytes:
+            raise RemoteStorageError("length differs", key=key, told=size_bytes, got=len(data))
+        self.objects[key] = data
+        if not self.is_late:
+            self.listed[key] = size_bytes
+
+    def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+        data = self.objects.get(key)
+        if data is None:
+            raise ObjectMissing("no such object", key=key)
+        return data[position:] if size_bytes is None else data[position : position + size_bytes]
+
+    def list_prefix(self, prefix: str) -> list[ObjectInfo]:
+        assert prefix.endswith("/"), "a prefix is a folder (ecosystem 1.2)"
+        return [ObjectInfo(k, self.listed[k]) for k in sorted(self.listed) if k.startswith(prefix)]
+
+    def delete(self, key: str) -> None:
+        self.objects.pop(key, None)
+        if not self.is_late:
+            self.listed.pop(key, None)
+
+    def show(self) -> None:
+        """Let the listing catch up."""
+        self.listed = {key: len(data) for key, data in self.objects.items()}
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,159 @@
+"""RemoteStorage on any object store: six objects per segment, the log last. PURE, on a store that blocks.
+
+Names carry the segment's id, so that a repeated copy overwrites its own bytes and nothing else; no
+operation lists. Source: spec 3.9; docs/formats/tier.md.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from firnline.base.errors import ConfigError
+from firnline.tiered.objects.layout import (
+    LEADER_EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    PRODUCER_SNAPSHOT,
+    SUFFIXES,
+    TIME_INDEX,
+    TXN_INDEX,
+    segment_stem,
+)
+from firnline.tiered.objects.local_dir import DirectoryStore, path_of
+from firnline.tiered.spi import (
+    IndexKind,
+    ObjectStore,
+    RemoteSegment,
+    RemoteStorage,
+    SegmentData,
+    Source,
+)
+
+URI = "uri"
+_SUFFIX_OF = {
+    IndexKind.OFFSET: OFFSET_INDEX,
+    IndexKind.TIMESTAMP: TIME_INDEX,
+    IndexKind.PRODUCER_SNAPSHOT: PRODUCER_SNAPSHOT,
+    IndexKind.TRANSACTION: TXN_INDEX,
+    IndexKind.LEADER_EPOCH: LEADER_EPOCHS,
+}
+
+
+class ObjectStorage:
+    """The built-in RemoteStorage. Configured by `uri`, or made with a store."""
+
+    def __init__(self, store: ObjectStore | None = None) -> None:
+        self._store = store
+
+    @property
+    def store(self) -> ObjectStore:
+        """The objects themselves: the catalog lies beside the segments."""
+        assert self._store is not None, "configure() comes first"
+        return self._store
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Open the store that `uri` names. Raises ConfigError."""
+        if self._store is None:
+            uri = settings.get(URI)
+            if not uri:
+                raise ConfigError(
+                    "the tier needs a place: a directory, or file:///path", key=f"rsm.config.{URI}"
+                )
+            self._store = open_store(uri)
+
+    def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
+        """See `RemoteStorage`. No custom metadata: the names say it all."""
+        sources: dict[str, Source | None] = {
+            OFFSET_INDEX: data.offset_index,
+            TIME_INDEX: data.time_index,
+            TXN_INDEX: data.txn_index,
+            PRODUCER_SNAPSHOT: data.producer_snapshot,
+            LEADER_EPOCHS: data.leader_epochs,
+            LOG: data.log,
+        }
+        assert tuple(sources) == SUFFIXES
+        stem = _stem(segment)
+        for suffix, source in sources.items():
+            if source is not None:
+                self.store.put(stem + suffix, source.chunks(), size_bytes=source.size_bytes)
+        return None
+
+    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
+        """See `RemoteStorage`. Ranges beyond the end are clamped here: stores refuse them (T58)."""
+        size_bytes = min(size_bytes, segment.size_bytes - position)
+        if size_bytes <= 0:
+            return b""
+        return self.store.get(_stem(segment) + LOG, position, size_bytes)
+
+    def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
+        """See `RemoteStorage`."""
+        return self.store.get(_stem(segment) + _SUFFIX_OF[kind])
+
+    def delete_segment(self, segment: RemoteSegment) -> None:
+        """See `RemoteStorage`. The log goes first: what has a log has everything."""
+        stem = _stem(segment)
+        for suffix in reversed(SUFFIXES):
+            self.store.delete(stem + suffix)
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+
+
+def _stem(segment: RemoteSegment) -> str:
+    return segment_stem(
+        segment.topic_id,
+        segment.partition,
+        base_offset=segment.base_offset,
+        segment_id=segment.segment_id,
+    )
+
+
+def open_store(uri: str, *, is_writer: bool = True) -> ObjectStore:
+    """Open the object store that `uri` names: a plain path, or file:///path. Raises ConfigError.
+
+    Readers beside the cluster pass `is_writer=False`.
+    """
+    path = path_of(uri)
+    if path is None:
+        scheme = uri.partition("://")[0]
+        raise ConfigError(
+            f"no store for {scheme}:// is built in: use a directory, or name a class of your own "
+            "with remote.log.storage.manager.class.name",
+            uri=uri,
+        )
+    return DirectoryStore(path, is_writer=is_writer)
+
+
+BUILT_IN = "firnline.tiered.objects.storage.ObjectStorage"
+_CLASS_KEY = "remote.log.storage.manager.class.name"
+
+
+def open_storage(class_name: str | None, settings: Mapping[str, str]) -> RemoteStorage:
+    """Make and configure the RemoteStorage that the broker's settings name. Raises ConfigError.
+
+    settings  what follows `rsm.config.`, with `broker.id` added by the caller (spec T53, T57)
+    """
+    if class_name is None:
+        raise ConfigError(
+            "remote.log.storage.system.enable=true needs a storage: set it to "
+            f"{BUILT_IN} and rsm.config.{URI} to a directory",
+            key=_CLASS_KEY,
+        )
+    if class_name.startswith(("org.apache.", "io.", "com.")):
+        raise ConfigError(
+            "this is a Java class; Firnline's storages are Python classes, "
+            f"the built-in one is {BUILT_IN}",
+            key=_CLASS_KEY,
+            value=class_name,
+        )
+    module_name, _, name = class_name.replace(":", ".").rpartition(".")
+    try:
+        made = getattr(import_module(module_name), name)()
+    except (ImportError, AttributeError, ValueError, TypeError) as problem:
+        raise ConfigError(
+            "the storage class cannot be made", key=_CLASS_KEY, value=class_name, problem=problem
+        ) from None
+    storage: RemoteStorage = made
+    storage.configure(settings)
+    return storage

@@ -1,0 +1,579 @@
+"""Reads from the tier: records by offset, the first record of a time, a follower's auxiliary state. PURE.
+
+A read goes: segment by (epoch, offset) from the metadata; position from its index; a range from the
+store; whole batches, CRC checked, cut where segment and log part ways (rel-T9); what is missing is
+looked for in the next segment of the lineage. The loop only decides: every byte moves in a worker.
+Errors are values, one code per cause (T59):
+
+    metadata not loaded            9 REPLICA_NOT_AVAILABLE
+    no segment, or it expired      1 OFFSET_OUT_OF_RANGE
+    store fails after retries     56 KAFKA_STORAGE_ERROR
+    object missing                -1 UNKNOWN_SERVER_ERROR
+    damaged bytes                  2 CORRUPT_MESSAGE
+    read pool full                78 OFFSET_NOT_AVAILABLE
+
+Source: spec 3.14-3.16, T35-T41, T58; F14-F17.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.base.slices import Records
+from firnline.base.units import KIB
+from firnline.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    crc_is_right,
+    parse_header,
+)
+from firnline.records.record import Record, records
+from firnline.tiered.catalog_writer import as_error
+from firnline.tiered.copier import parse_epoch_checkpoint
+from firnline.tiered.hosted import AbortedView, Hosted, Services
+from firnline.tiered.index_cache import AbortedTxn, IndexCache, SegmentIndexes
+from firnline.tiered.lineage import plan_ranges, shared_end
+from firnline.tiered.spi import (
+    Epochs,
+    IndexKind,
+    ObjectMissing,
+    RemoteSegment,
+    RemoteStorage,
+    SegmentState,
+)
+
+READ_COMMITTED = 1
+# What is fetched beside the bytes asked for: the index is sparse, and a header must be whole.
+SLACK_BYTES = 16 * KIB
+SCAN_BYTES = 1024 * KIB
+
+
+class RemoteData(NamedTuple):
+    """Whole batches from the tier; `aborted` is None for readers that see uncommitted records."""
+
+    records: Records
+    aborted: Sequence[AbortedView] | None
+
+
+class RemoteOffset(NamedTuple):
+    """The first record of a time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class AuxState(NamedTuple):
+    """What a new follower takes from the tier to begin above it (T31)."""
+
+    segment: RemoteSegment
+    epochs: Epochs
+    producer_snapshot: bytes
+
+
+class Corrupt(StorageError):
+    """Bytes from the tier are not the batches they should be: fail closed (rel-T20)."""
+
+
+Read = Callable[[RemoteData | KafkaError, int], Effects]
+Found = Callable[[RemoteOffset | KafkaError | None, int], Effects]
+Built = Callable[[AuxState | KafkaError, int], Effects]
+
+
+class RemoteReader:
+    """All remote reads of the node."""
+
+    def __init__(self, services: Services, indexes: IndexCache) -> None:
+        self.services = services
+        self.indexes = indexes
+        self._serial = 0
+
+    def serial(self) -> int:
+        """Return a number that no other read of this node has."""
+        self._serial += 1
+        return self._serial
+
+    def read(
+        self,
+        hosted: Hosted,
+        *,
+        offset: int,
+        max_bytes: int,
+        isolation: int,
+        then: Read,
+        now_ms: int,
+    ) -> Effects:
+        """Read whole batches from the one that holds `offset` on, about `max_bytes` of them, at least one."""
+        self.services.counters.fetch_requests += 1
+        if self.services.fetch_rate.is_exceeded(now_ms):
+            is_committed = isolation == READ_COMMITTED
+            return then(RemoteData(b"", [] if is_committed else None), now_ms)  # T38
+        one = _OneRead(self, hosted, offset, max_bytes, isolation, then)
+        return one.begin(now_ms)
+
+    def offset_for_timestamp(
+        self, hosted: Hosted, timestamp_ms: int, then: Found, now_ms: int
+    ) -> Effects:
+        """Find the first record at or after the time; None when only local files can have it."""
+        return _TimeSearch(self, hosted, timestamp_ms, then).next(now_ms)
+
+    def aux_state(
+        self, hosted: Hosted, *, epoch: int, offset: int, then: Built, now_ms: int
+    ) -> Effects:
+        """Fetch the epochs and the producer state at the end of the segment that holds `offset` (T30)."""
+        services = self.services
+        services.counters.aux_state_requests += 1
+        segment = services.metadata.lookup(hosted.where, epoch=epoch, offset=offset)
+        if isinstance(segment, KafkaError):
+            return then(segment, now_ms)
+        if segment is None:
+            return then(KafkaError(Code.OFFSET_OUT_OF_RANGE, "no remote segment has it"), now_ms)
+        return [
+            Submit(
+                name=f"auxiliary state of {segment.topic}-{segment.partition}",
+                pool="read",
+                work=partial(fetch_aux_state, services.storage, segment),
+                then=partial(self._built, then),
+            )
+        ]
+
+    def _built(self, then: Built, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, Exception):
+            self.services.counters.aux_state_errors += 1
+            return then(code_of(as_error(result)), now_ms)
+        return then(result, now_ms)
+
+
+def code_of(error: FirnlineError) -> KafkaError:
+    """Return what a client is told of a remote read that failed."""
+    if isinstance(error, KafkaError):
+        if error.code == Code.THROTTLING_QUOTA_EXCEEDED:
+            return KafkaError(Code.OFFSET_NOT_AVAILABLE, "too many reads of the tier are waiting")
+        return error
+    if isinstance(error, ObjectMissing):
+        return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an object of the tier is missing")
+    if isinstance(error, Corrupt):
+        return KafkaError(Code.CORRUPT_MESSAGE, "the tier holds damaged bytes")
+    return KafkaError(Code.KAFKA_STORAGE_ERROR, "the tier cannot be read now")
+
+
+class _Attempts:
+    """Tries again within `remote.fetch.max.wait.ms`: an outage with back-off, damage once."""
+
+    def __init__(self, reader: RemoteReader) -> None:
+        self._reader = reader
+        self._began_ms: int | None = None  # of the first failure
+        self._failures = 0
+        self._has_refetched = False
+
+    def again(
+        self,
+        segment: RemoteSegment,
+        error: FirnlineError,
+        retry: Callable[[int], Effects],
+        now_ms: int,
+    ) -> Effects | None:
+        """Return the effects of another try, or None when it is time to report `error`."""
+        if isinstance(error, KafkaError):
+            return None
+        if isinstance(error, Corrupt | ObjectMissing):
+            if self._has_refetched:
+                return None
+            self._has_refetched = True
+            self._reader.indexes.remove(segment.segment_id)
+            return retry(now_ms)
+        self._failures += 1
+        self._began_ms = now_ms if self._began_ms is None else self._began_ms
+        services = self._reader.services
+        wait_ms = min(services.backoff_ms(self._failures), services.settings.fetch_max_wait_ms // 4)
+        if now_ms + wait_ms - self._began_ms >= services.settings.fetch_max_wait_ms:
+            return None
+        key = ("tier", "read", self._reader.serial())
+        return [SetTimer(key=key, at_ms=now_ms + wait_ms, then=retry)]
+
+
+class _OneRead:
+    """One partition of one Fetch."""
+
+    def __init__(
+        self,
+        reader: RemoteReader,
+        hosted: Hosted,
+        offset: int,
+        max_bytes: int,
+        isolation: int,
+        then: Read,
+    ) -> None:
+        self._reader = reader
+        self._services = reader.services
+        self._hosted = hosted
+        self._wanted = self._offset = offset
+        self._max_bytes = max_bytes
+        self._isolation = isolation
+        self._then = then
+        self._attempts = _Attempts(reader)
+        self._segment: RemoteSegment | None = None
+        self._upto_offset = offset
+
+    def begin(self, now_ms: int) -> Effects:
+        """Find the segment that serves the offset in this log's lineage."""
+        hosted, log = self._hosted, self._hosted.log
+        if not log.log_start_offset <= self._offset < log.log_end_offset:
+            return self._fail(_OUT_OF_RANGE, now_ms)
+        epoch = log.epochs.epoch_at(self._offset)
+        if epoch is None:
+            return self._fail(_OUT_OF_RANGE, now_ms)
+        segment = self._services.metadata.lookup(hosted.where, epoch=epoch, offset=self._offset)
+        if isinstance(segment, KafkaError):
+            return self._fail(segment, now_ms)
+        if segment is None:
+            if self._offset > self._wanted:
+                return self._answer(b"", self._offset, now_ms)
+            return self._fail(_OUT_OF_RANGE, now_ms)
+        self._segment = segment
+        self._upto_offset = shared_end(segment, log.epochs.entries(), self._offset)
+        if self._upto_offset <= self._offset:
+            return self._fail(_OUT_OF_RANGE, now_ms)
+        return self._reader.indexes.load(segment, self._indexed, now_ms)
+
+    def _indexed(self, result: SegmentIndexes | FirnlineError, now_ms: int) -> Effects:
+        segment = self._segment
+        assert segment is not None
+        if isinstance(result, FirnlineError):
+            return self._retry_or_fail(result, now_ms)
+        work = partial(
+            read_batches,
+            self._services.storage,
+            segment,
+            position=result.position_for(self._offset),
+            offset=self._offset,
+            upto_offset=self._upto_offset,
+            max_bytes=self._max_bytes,
+        )
+        name = f"read {segment.topic}-{segment.partition} at {self._offset}"
+        return [Submit(name=name, pool="read", work=work, then=self._came)]
+
+    def _came(self, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, Exception):
+            return self._retry_or_fail(as_error(result), now_ms)
+        data, end_offset = result
+        self._services.counters.fetch_bytes += len(data)
+        self._services.fetch_rate.note(len(data), now_ms)
+        if not data:  # nothing of the segment reaches the offset: the next one goes on (T39)
+            self._offset = self._upto_offset
+            if self._offset >= self._hosted.log.local_log_start_offset:
+                return self._answer(b"", self._offset, now_ms)
+            return self.begin(now_ms)
+        return self._answer(data, end_offset, now_ms)
+
+    def _retry_or_fail(self, error: FirnlineError, now_ms: int) -> Effects:
+        segment = self._segment
+        assert segment is not None
+        known = self._services.metadata.get(self._hosted.where, segment.segment_id)
+        is_gone = known is None or known.state != SegmentState.COPY_FINISHED
+        if is_gone and self._offset < self._hosted.log.log_start_offset:
+            return self._fail(_OUT_OF_RANGE, now_ms)  # it expired while it was read (T59)
+        again = self._attempts.again(segment, error, self.begin, now_ms)
+        return self._fail(code_of(error), now_ms) if again is None else again
+
+    def _fail(self, error: KafkaError, now_ms: int) -> Effects:
+        if error.code != Code.OFFSET_OUT_OF_RANGE:
+            self._services.counters.fetch_errors += 1
+        return self._then(error, now_ms)
+
+    # -------------------------------------------------------------------- aborted transactions
+
+    def _answer(self, data: bytes, end_offset: int, now_ms: int) -> Effects:
+        if self._isolation != READ_COMMITTED:
+            return self._then(RemoteData(data, None), now_ms)
+        if not data:
+            return self._then(RemoteData(data, []), now_ms)
+        search = _AbortedSearch(
+            self._reader,
+            self._hosted,
+            self._wanted,
+            end_offset,
+            partial(self._aborted_came, data),
+        )
+        return search.next(now_ms)
+
+    def _aborted_came(
+        self, data: bytes, result: Sequence[AbortedView] | FirnlineError, now_ms: int
+    ) -> Effects:
+        if isinstance(result, FirnlineError):
+            return self._fail(code_of(result), now_ms)
+        return self._then(RemoteData(data, result), now_ms)
+
+
+class _AbortedSearch:
+    """Aborted transactions with records in [start, upto): this segment, later ones, then local (T40, X35)."""
+
+    def __init__(
+        self,
+        reader: RemoteReader,
+        hosted: Hosted,
+        start_offset: int,
+        upto_offset: int,
+        then: Callable[[Sequence[AbortedView] | FirnlineError, int], Effects],
+    ) -> None:
+        self._reader = reader
+        self._hosted = hosted
+        self._start, self._upto = start_offset, upto_offset
+        self._at = start_offset
+        self._then = then
+        self._found: dict[tuple[int, int], AbortedView] = {}
+
+    def next(self, now_ms: int) -> Effects:
+        """Look into the segment that serves `_at`; past the tier, into the local log."""
+        log = self._hosted.log
+        while self._at < log.local_log_start_offset:
+            epoch = log.epochs.epoch_at(self._at)
+            segment = (
+                None
+                if epoch is None
+                else self._reader.services.metadata.lookup(
+                    self._hosted.where, epoch=epoch, offset=self._at
+                )
+            )
+            if isinstance(segment, KafkaError):
+                return self._then(segment, now_ms)
+            if segment is None:
+                break
+            after = shared_end(segment, log.epochs.entries(), self._at)
+            if after <= self._at:
+                break
+            self._at = after
+            if not segment.txn_index_empty:
+                return self._reader.indexes.load(segment, self._came, now_ms)
+        start = max(self._start, log.local_log_start_offset) if not self._found else self._start
+        for txn in log.aborted_transactions(start, self._upto):
+            self._note(txn)
+        return self._finish(now_ms)
+
+    def _came(self, result: SegmentIndexes | FirnlineError, now_ms: int) -> Effects:
+        if isinstance(result, FirnlineError):
+            return self._then(result, now_ms)
+        if self._collect(result.aborted):
+            return self._finish(now_ms)
+        return self.next(now_ms)
+
+    def _collect(self, aborted: Sequence[AbortedTxn]) -> bool:
+        """Note what overlaps; True when no later entry can concern the range."""
+        for txn in aborted:
+            if txn.last_offset >= self._start and txn.first_offset < self._upto:
+                self._note(txn)
+            if txn.last_stable_offset >= self._upto:
+                return True
+        return False
+
+    def _note(self, txn: AbortedView) -> None:
+        self._found.setdefault((txn.producer_id, txn.first_offset), txn)
+
+    def _finish(self, now_ms: int) -> Effects:
+        return self._then(list(self._found.values()), now_ms)
+
+
+class _TimeSearch:
+    """The first record at or after a time, in finished segments of the lineage, oldest first (3.16)."""
+
+    def __init__(
+        self, reader: RemoteReader, hosted: Hosted, timestamp_ms: int, then: Found
+    ) -> None:
+        self._reader = reader
+        self._hosted = hosted
+        self._timestamp_ms = timestamp_ms
+        self._then = then
+        self._below = self._upto = hosted.log.log_start_offset
+        self._attempts = _Attempts(reader)
+
+    def next(self, now_ms: int) -> Effects:
+        """Look into the next segment that can have such a record."""
+        log, metadata = self._hosted.log, self._reader.services.metadata
+        finished = self._hosted.finished(metadata)
+        if isinstance(finished, KafkaError):
+            return self._then(finished, now_ms)
+        plan = plan_ranges(
+            finished,
+            log.epochs.entries(),
+            start_offset=self._below,
+            end_offset=log.local_log_start_offset,  # from there on local files have it (X43)
+        )
+        for segment, start_offset, end_offset in plan:
+            if segment.max_timestamp_ms >= self._timestamp_ms:
+                self._below, self._upto = start_offset, end_offset
+                then = partial(self._indexed, segment)
+                return self._reader.indexes.load(segment, then, now_ms)
+        return self._then(None, now_ms)
+
+    def _indexed(
+        self, segment: RemoteSegment, result: SegmentIndexes | FirnlineError, now_ms: int
+    ) -> Effects:
+        if isinstance(result, FirnlineError):
+            return self._retry_or_fail(segment, result, now_ms)
+        work = partial(
+            find_timestamp,
+            self._reader.services.storage,
+            segment,
+            position=result.position_for_time(self._timestamp_ms),
+            timestamp_ms=self._timestamp_ms,
+            from_offset=self._below,
+            upto_offset=self._upto,
+        )
+        name = f"time {self._timestamp_ms} in {segment.topic}-{segment.partition}"
+        then = partial(self._came, segment)
+        return [Submit(name=name, pool="read", work=work, then=then)]
+
+    def _came(self, segment: RemoteSegment, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, Exception):
+            return self._retry_or_fail(segment, as_error(result), now_ms)
+        if result is None:
+            self._below = self._upto
+            return self.next(now_ms)
+        offset, timestamp_ms = result
+        epoch = self._hosted.log.epochs.epoch_at(offset)
+        return self._then(
+            RemoteOffset(offset, timestamp_ms, -1 if epoch is None else epoch), now_ms
+        )
+
+    def _retry_or_fail(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
+        again = self._attempts.again(segment, error, self.next, now_ms)
+        return self._then(code_of(error), now_ms) if again is None else again
+
+
+_OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "the offset is not in the log")
+
+
+# ------------------------------------------------------------------- in worker threads (they block)
+
+
+class _Window:
+    """What was fetched of a segment so far: one range of it. Positions are those in the segment."""
+
+    def __init__(self, storage: RemoteStorage, segment: RemoteSegment, fetch_bytes: int) -> None:
+        self._storage = storage
+        self._segment = segment
+        self._fetch_bytes = fetch_bytes
+        self._data = b""
+        self._start = 0
+
+    def batch_at(self, position: int) -> BatchHeader:
+        """Return the header of the batch there, whole in the window; fetches if need be."""
+        self._need(position, HEADER_BYTES)
+        header = self._header(position)
+        if header.magic != 2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+            raise Corrupt("a remote segment holds something that is no batch", position=position)
+        if not self._segment.base_offset <= header.base_offset <= self._segment.end_offset:
+            raise Corrupt("a batch in the tier is of another segment", offset=header.base_offset)
+        self._need(position, header.size_bytes)
+        return header
+
+    def holds_batch(self, position: int) -> bool:
+        """Whether the batch there is in the window already, whole."""
+        if not self._has(position, HEADER_BYTES):
+            return False
+        return self._has(position, self._header(position).size_bytes)
+
+    def check(self, header: BatchHeader) -> None:
+        """Refuse bytes that are not what a broker wrote for this segment (rel-T20)."""
+        if not crc_is_right(self._data, self._inside(header)):
+            raise Corrupt("a batch in the tier has a wrong CRC", offset=header.base_offset)
+
+    def records(self, header: BatchHeader) -> Iterator[Record]:
+        return records(self._data, self._inside(header))
+
+    def cut(self, position: int, end: int) -> bytes:
+        return self._data[position - self._start : end - self._start]
+
+    def _has(self, position: int, size_bytes: int) -> bool:
+        return self._start <= position and position + size_bytes <= self._start + len(self._data)
+
+    def _need(self, position: int, size_bytes: int) -> None:
+        if self._has(position, size_bytes):
+            return
+        fetch_bytes = max(size_bytes, self._fetch_bytes)
+        self._data = self._storage.fetch_segment(self._segment, position, fetch_bytes)
+        self._start = position
+        if len(self._data) < size_bytes:
+            raise Corrupt("a remote segment is shorter than it says", position=position)
+
+    def _header(self, position: int) -> BatchHeader:
+        return parse_header(self._data, position - self._start)._replace(position=position)
+
+    def _inside(self, header: BatchHeader) -> BatchHeader:
+        return header._replace(position=header.position - self._start)
+
+
+def read_batches(
+    storage: RemoteStorage,
+    segment: RemoteSegment,
+    *,
+    position: int,
+    offset: int,
+    upto_offset: int,
+    max_bytes: int,
+) -> tuple[bytes, int]:
+    """Return (whole batches, the offset after the last) from the one that holds `offset` on.
+
+    `upto_offset` is exclusive: what the segment has from there on is of another history. The first
+    batch comes whole whatever its size. b"" when the segment ends before `offset`. Raises Corrupt.
+    """
+    window = _Window(storage, segment, max_bytes + SLACK_BYTES)
+    first = position
+    while first < segment.size_bytes:
+        header = window.batch_at(first)
+        if header.last_offset >= offset:
+            break
+        first += header.size_bytes
+    else:
+        return b"", offset
+    if header.base_offset >= upto_offset:
+        return b"", offset
+    window.check(header)
+    end, end_offset = first + header.size_bytes, header.next_offset
+    while end < segment.size_bytes and window.holds_batch(end):
+        header = window.batch_at(end)
+        after = end + header.size_bytes
+        if header.base_offset >= upto_offset or after - first > max_bytes:
+            break
+        window.check(header)
+        end, end_offset = after, header.next_offset
+    return window.cut(first, end), end_offset
+
+
+def find_timestamp(
+    storage: RemoteStorage,
+    segment: RemoteSegment,
+    *,
+    position: int,
+    timestamp_ms: int,
+    from_offset: int,
+    upto_offset: int,
+) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record in [from, upto) of the time or later, or None."""
+    window = _Window(storage, segment, SCAN_BYTES)
+    while position < segment.size_bytes:
+        header = window.batch_at(position)
+        if header.base_offset >= upto_offset:
+            break
+        position += header.size_bytes
+        if header.max_timestamp < timestamp_ms or header.last_offset < from_offset:
+            continue
+        if header.is_control:
+            continue
+        window.check(header)
+        for record in window.records(header):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
+                return record.offset, record.timestamp_ms
+    return None
+
+
+def fetch_aux_state(storage: RemoteStorage, segment: RemoteSegment) -> AuxState:
+    """Fetch what a follower needs to begin above the segment."""
+    return AuxState(
+        segment,
+        parse_epoch_checkpoint(storage.fetch_index(segment, IndexKind.LEADER_EPOCH)),
+        storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT),
+    )

@@ -1,0 +1,489 @@
+"""The tier of one node: who copies, expires and removes what, and the door for reads. PURE.
+
+`RemoteLog` is what `broker/` sees. It owns one set of tasks per hosted tiered partition, made anew
+with each leader epoch, each on a timer of its own; it does nothing for topics that are not tiered
+(T4). Source: KIP-405 'RemoteLogManager'; spec 3.3, T8-T11, T49.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.errors import Code, FirnlineError, KafkaError
+from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
+from firnline.base.ports import Fs, Rng
+from firnline.base.units import SECOND_MS
+from firnline.tiered.catalog_writer import CatalogKeeper
+from firnline.tiered.copier import Copier, task_key
+from firnline.tiered.expiry import Expiry
+from firnline.tiered.hosted import Hosted, LogView, Services
+from firnline.tiered.index_cache import IndexCache
+from firnline.tiered.lineage import plan_ranges
+from firnline.tiered.metadata_log import MetadataFeed, TopicMetadataLog
+from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.reader import Built, Found, Read, RemoteReader
+from firnline.tiered.remover import Remover
+from firnline.tiered.settings import TierSettings
+from firnline.tiered.spi import ObjectStore, RemoteLogMetadata, RemoteStorage, SegmentState
+
+# The metadata topic is looked at so often even if nobody says that it grew.
+POLL_MS = SECOND_MS
+FLUSH_WAIT_MS = 60 * SECOND_MS
+
+Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
+
+
+class StatusRow(NamedTuple):
+    """What of one partition lies where. Offsets inclusive at the start, exclusive at the end.
+
+    Remote only: [log_start, local_start); in both: [local_start, remote_end); local only:
+    [remote_end, log_end). `holes` are remote offsets that no segment of the lineage serves.
+    """
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    is_leader: bool
+    log_start_offset: int
+    local_start_offset: int
+    remote_end_offset: int
+    log_end_offset: int
+    remote_segments: int
+    remote_bytes: int
+    unfinished_segments: int
+    copy_lag_segments: int
+    copy_lag_bytes: int
+    is_ready: bool
+    holes: tuple[tuple[int, int], ...]
+    problem: str | None
+
+
+class _Tasks:
+    """One hosted partition with its tasks, and who waits for them."""
+
+    def __init__(self, services: Services, hosted: Hosted) -> None:
+        self.hosted = hosted
+        self.catalog = CatalogKeeper(services, hosted)
+        self.copier = Copier(services, hosted, self.catalog)
+        self.expiry = Expiry(services, hosted, self.catalog)
+        self.copy_failures = 0
+        self.expiry_failures = 0
+        # (offset that has to be in the tier, until when, continuation)
+        self.flushes: list[tuple[int, int, Callable[[FirnlineError | None, int], Effects]]] = []
+
+
+class RemoteLog:
+    """The tier of one node.
+
+    storage       configured; an `ObjectStorage` brings the store that the catalog lies in
+    feed          what this node can read of `__remote_log_metadata`
+    topic_exists  whether the committed image has a topic id
+    log_dir       where the index cache lies: the first of log.dirs; None: memory only
+    metadata      a metadata manager of the user's own instead of the topic-based one
+    """
+
+    def __init__(
+        self,
+        settings: TierSettings,
+        *,
+        storage: RemoteStorage,
+        feed: MetadataFeed,
+        fs: Fs,
+        rng: Rng,
+        topic_exists: Callable[[Uuid], bool],
+        log_dir: str | None,
+        catalog: ObjectStore | None = None,
+        metadata: RemoteLogMetadata | None = None,
+    ) -> None:
+        if catalog is None and isinstance(storage, ObjectStorage):
+            catalog = storage.store
+        self._topic_metadata = TopicMetadataLog(feed, settings) if metadata is None else None
+        chosen = metadata if self._topic_metadata is None else self._topic_metadata
+        assert chosen is not None
+        self.services = Services(
+            settings=settings,
+            metadata=chosen,
+            storage=storage,
+            catalog=catalog,
+            fs=fs,
+            rng=rng,
+        )
+        chosen.on_applied = self._on_applied
+        self.indexes = IndexCache(self.services, log_dir)
+        self.reader = RemoteReader(self.services, self.indexes)
+        self.remover = Remover(self.services, topic_exists)
+        self._tasks: dict[TopicIdPartition, _Tasks] = {}
+        self._is_started = False
+
+    @property
+    def problem(self) -> str | None:
+        """What the operator must look at, of the node's tier as a whole; None when all is well."""
+        metadata = self._topic_metadata
+        return (metadata.problem if metadata else None) or self.remover.problem
+
+    # ---------------------------------------------------------------------------------- lifecycle
+
+    def start(self, now_ms: int) -> Effects:
+        """Begin: make the metadata topic, take over the index cache. After the listeners are up (T9)."""
+        assert not self._is_started
+        self._is_started = True
+        self.services.started_ms = self.services.now_ms = now_ms
+        self.indexes.open()
+        effects: Effects = []
+        if self._topic_metadata is not None:
+            effects += self._topic_metadata.start(now_ms)
+            effects.append(self._poll_timer(now_ms))
+        for tasks in list(self._tasks.values()):
+            effects += self._begin(tasks, now_ms)
+        interval_ms = self.services.settings.remover_interval_ms
+        first_ms = now_ms + min(interval_ms, self.services.settings.task_interval_ms)
+        scan = SetTimer(key=("tier", "remover", "scan"), at_ms=first_ms, then=self.remover.scan)
+        return [*effects, scan]
+
+    def _poll_timer(self, now_ms: int) -> SetTimer:
+        return SetTimer(key=("tier", "poll"), at_ms=now_ms + POLL_MS, then=self._poll)
+
+    def _poll(self, now_ms: int) -> Effects:
+        assert self._topic_metadata is not None
+        self.services.now_ms = now_ms
+        return [*self._topic_metadata.poll_all(now_ms), self._poll_timer(now_ms)]
+
+    def close(self) -> None:
+        """Stop beginning anything; what is in the air ends by itself."""
+        for tasks in self._tasks.values():
+            tasks.hosted.is_over = True
+        self.services.storage.close()
+
+    def on_leadership(
+        self, log: LogView, *, is_leader: bool, leader_epoch: int, now_ms: int
+    ) -> Effects:
+        """This node leads or follows the partition from now on, or its topic's configuration changed.
+
+        To be called for every partition that the node serves; those that are not tiered are let go
+        at once. A copy under way in an earlier role ends by itself and begins no other (T8).
+        """
+        self.services.now_ms = now_ms
+        where = TopicIdPartition(log.topic_id, log.topic_partition.partition)
+        known = self._tasks.get(where)
+        if not self._concerns_us(log):
+            return [] if known is None else self.on_stop(where, now_ms)
+        if known is not None:
+            old = known.hosted
+            if (old.is_leader, old.leader_epoch) == (is_leader, leader_epoch) and old.log is log:
+                return []  # tasks read the configuration anew with each run
+            old.is_over = True
+            known.copier.give_up()
+        hosted = Hosted(log, is_leader=is_leader, leader_epoch=leader_epoch)
+        tasks = self._tasks[where] = _Tasks(self.services, hosted)
+        if known is not None:
+            tasks.flushes, known.flushes = known.flushes, []
+        return self._begin(tasks, now_ms) if self._is_started else []
+
+    @staticmethod
+    def _concerns_us(log: LogView) -> bool:
+        """Tiered, or switched off with the order to empty the tier (T49)."""
+        config = log.config
+        return config.remote_storage_enable or config.remote_log_delete_on_disable
+
+    def _begin(self, tasks: _Tasks, now_ms: int) -> Effects:
+        where = tasks.hosted.where
+        effects = self.services.metadata.assign(where, now_ms)
+        effects.append(self._timer("copy", tasks, now_ms))
+        if tasks.hosted.is_leader:
+            effects.append(self._timer("expire", tasks, now_ms))
+        return effects
+
+    def on_stop(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        """This node no longer serves the partition. Remote data is never touched (T28)."""
+        self.services.now_ms = now_ms
+        tasks = self._tasks.pop(where, None)
+        if tasks is None:
+            return []
+        tasks.hosted.is_over = True
+        tasks.copier.give_up()
+        self.services.metadata.unassign(where)
+        effects: Effects = [CancelTimer(key=task_key(what, where)) for what in ("copy", "expire")]
+        for _, _, then in tasks.flushes:
+            effects += then(_NOT_HERE, now_ms)
+        return effects
+
+    def on_topic_deleted(
+        self, topic_id: Uuid, topic: str, partitions: int, *, was_tiered: bool, now_ms: int
+    ) -> Effects:
+        """The topic left the image. Call it on every broker, after its replicas were stopped (T54)."""
+        effects: Effects = []
+        for partition in range(partitions):
+            effects += self.on_stop(TopicIdPartition(topic_id, partition), now_ms)
+        return effects + self.remover.topic_deleted(
+            topic_id, topic, partitions, was_tiered=was_tiered, now_ms=now_ms
+        )
+
+    def on_metadata_advanced(self, partition: int, now_ms: int) -> Effects:
+        """The high watermark of a partition of `__remote_log_metadata` rose on this node."""
+        self.services.now_ms = now_ms
+        return self._topic_metadata.poll(partition, now_ms) if self._topic_metadata else []
+
+    def on_metadata_leadership(self, partition: int, now_ms: int) -> Effects:
+        """The leader of a partition of `__remote_log_metadata` changed."""
+        self.services.now_ms = now_ms
+        if self._topic_metadata is None:
+            return []
+        return [
+            *self._topic_metadata.on_leadership(partition, now_ms),
+            *self.remover.pump(now_ms),
+        ]
+
+    def _on_applied(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        tasks = self._tasks.get(where)
+        if tasks is not None:
+            tasks.hosted.metadata_version += 1
+        return []
+
+    # -------------------------------------------------------------------------------------- tasks
+
+    def _timer(self, what: str, tasks: _Tasks, at_ms: int) -> SetTimer:
+        run = self._copy if what == "copy" else self._expire
+        key = task_key(what, tasks.hosted.where)
+        return SetTimer(key=key, at_ms=at_ms, then=partial(run, tasks))
+
+    def _copy(self, tasks: _Tasks, now_ms: int) -> Effects:
+        self.services.now_ms = now_ms
+        hosted = tasks.hosted
+        if hosted.is_over or tasks.copier.is_running:
+            return []
+        if hosted.is_leader:
+            return tasks.copier.run(now_ms, partial(self._copy_done, tasks))
+        covered = hosted.covered_offset(self.services.metadata)
+        if not isinstance(covered, KafkaError):
+            hosted.log.set_highest_remote(covered)
+        return [self._timer("copy", tasks, now_ms + self._interval(covered))]
+
+    def _interval(self, outcome: object) -> int:
+        """A follower that still loads looks again soon."""
+        s = self.services.settings
+        return s.retry_backoff_ms if isinstance(outcome, KafkaError) else s.task_interval_ms
+
+    def _copy_done(self, tasks: _Tasks, error: FirnlineError | None, now_ms: int) -> Effects:
+        wait_ms = self._next_wait_ms(error, tasks.copy_failures)
+        tasks.copy_failures = 0 if error is None else tasks.copy_failures + 1
+        effects: Effects = []
+        if tasks.hosted.leads and tasks.catalog.is_begun and not tasks.catalog.is_current:
+            effects += tasks.catalog.request(_ignore, now_ms)
+        effects += self._answer_flushes(tasks, error, now_ms)
+        if not tasks.hosted.is_over:
+            if tasks.flushes:
+                wait_ms = min(wait_ms, self.services.settings.retry_backoff_ms)
+            effects.append(self._timer("copy", tasks, now_ms + wait_ms))
+        return effects
+
+    def _expire(self, tasks: _Tasks, now_ms: int) -> Effects:
+        self.services.now_ms = now_ms
+        if tasks.hosted.is_over or tasks.expiry.is_running:
+            return []
+        return tasks.expiry.run(now_ms, partial(self._expire_done, tasks))
+
+    def _expire_done(self, tasks: _Tasks, error: FirnlineError | None, now_ms: int) -> Effects:
+        wait_ms = self._next_wait_ms(error, tasks.expiry_failures)
+        tasks.expiry_failures = 0 if error is None else tasks.expiry_failures + 1
+        if tasks.hosted.is_over:
+            return []
+        return [self._timer("expire", tasks, now_ms + wait_ms)]
+
+    def _next_wait_ms(self, error: FirnlineError | None, failures: int) -> int:
+        if error is None:
+            return self.services.settings.task_interval_ms
+        if isinstance(error, KafkaError) and error.code == Code.REPLICA_NOT_AVAILABLE:
+            return self.services.backoff_ms(1)  # loading is no failure
+        return self.services.backoff_ms(failures + 1)
+
+    # -------------------------------------------------------------------------------------- flush
+
+    def flush(self, topic_id: Uuid, then: Flushed, now_ms: int) -> Effects:
+        """Roll and copy now what this node leads of the topic; answer when the tier and the catalog have it.
+
+        `then` gets one outcome per led partition: None, or why not. What is not below the last stable
+        offset yet is waited for, a minute at most.
+        """
+        self.services.now_ms = now_ms
+        led = [t for w, t in self._tasks.items() if w.topic_id == topic_id and t.hosted.leads]
+        outcomes: dict[int, FirnlineError | None] = {}
+        if not led:
+            return then(outcomes, now_ms)
+        effects: Effects = []
+        for tasks in led:
+            log = tasks.hosted.log
+            log.roll(now_ms)
+            arrived = partial(
+                self._partition_flushed, tasks.hosted.where.partition, len(led), outcomes, then
+            )
+            tasks.flushes.append((log.log_end_offset - 1, now_ms + FLUSH_WAIT_MS, arrived))
+            tasks.copy_failures = 0
+        for tasks in led:
+            effects += self._copy(tasks, now_ms)
+        return effects
+
+    @staticmethod
+    def _partition_flushed(
+        partition: int,
+        expected: int,
+        outcomes: dict[int, FirnlineError | None],
+        then: Flushed,
+        error: FirnlineError | None,
+        now_ms: int,
+    ) -> Effects:
+        outcomes[partition] = error
+        return then(outcomes, now_ms) if len(outcomes) == expected else []
+
+    def _answer_flushes(self, tasks: _Tasks, error: FirnlineError | None, now_ms: int) -> Effects:
+        """Tell those who wait: the tier has it (then the catalog must say so), it failed, or it is late."""
+        if not tasks.flushes:
+            return []
+        covered = tasks.hosted.covered_offset(self.services.metadata)
+        effects: Effects = []
+        waiting, tasks.flushes = tasks.flushes, []
+        for offset, deadline_ms, then in waiting:
+            if isinstance(covered, int) and covered >= min(
+                offset, tasks.hosted.log.log_end_offset - 1
+            ):
+                effects += tasks.catalog.request(then, now_ms)
+            elif error is not None and not _is_loading(error):
+                effects += then(error, now_ms)
+            elif not tasks.hosted.may_copy:
+                effects += then(_NO_COPY, now_ms)
+            elif now_ms >= deadline_ms:
+                effects += then(_LATE, now_ms)
+            else:
+                tasks.flushes.append((offset, deadline_ms, then))
+        return effects
+
+    # --------------------------------------------------------------------------------- the doors
+
+    def read(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        offset: int,
+        epoch: int,
+        max_bytes: int,
+        isolation: int,
+        then: Read,
+    ) -> Effects:
+        """Read a partition below its local start. Errors are values; see `reader` for the codes.
+
+        epoch      as the caller's log has it for `offset`; the tier asks the same log itself
+        isolation  0 read_uncommitted, 1 read_committed
+        """
+        now_ms = self.services.now_ms
+        tasks = self._tasks.get(TopicIdPartition(topic_id, topic_partition.partition))
+        if tasks is None:
+            return then(_NOT_HERE, now_ms)
+        return self.reader.read(
+            tasks.hosted,
+            offset=offset,
+            max_bytes=max_bytes,
+            isolation=isolation,
+            then=then,
+            now_ms=now_ms,
+        )
+
+    def offset_for_timestamp(
+        self, topic_partition: TopicPartition, topic_id: Uuid, timestamp: int, then: Found
+    ) -> Effects:
+        """Find the first record at or after a time below the local start; None: look locally."""
+        tasks = self._tasks.get(TopicIdPartition(topic_id, topic_partition.partition))
+        if tasks is None:
+            return then(_NOT_HERE, self.services.now_ms)
+        return self.reader.offset_for_timestamp(tasks.hosted, timestamp, then, self.services.now_ms)
+
+    def aux_state(
+        self, where: TopicIdPartition, *, epoch: int, offset: int, then: Built, now_ms: int
+    ) -> Effects:
+        """What a follower needs to begin above `offset` of that epoch (T30, T31)."""
+        tasks = self._tasks.get(where)
+        if tasks is None:
+            return then(_NOT_HERE, now_ms)
+        return self.reader.aux_state(
+            tasks.hosted, epoch=epoch, offset=offset, then=then, now_ms=now_ms
+        )
+
+    def highest_remote(self, where: TopicIdPartition) -> tuple[int, int]:
+        """Return (highest tiered offset, its leader epoch) of this lineage; (-1, -1) if none. For -5."""
+        tasks = self._tasks.get(where)
+        return (-1, -1) if tasks is None else tasks.hosted.highest_remote(self.services.metadata)
+
+    def status(self, topic_id: Uuid | None = None) -> list[StatusRow]:
+        """Return a row per hosted partition, by topic and partition."""
+        rows = [
+            self._row(tasks)
+            for where, tasks in self._tasks.items()
+            if topic_id is None or where.topic_id == topic_id
+        ]
+        return sorted(rows, key=lambda row: (row.topic, row.partition))
+
+    def _row(self, tasks: _Tasks) -> StatusRow:
+        hosted, log, metadata = tasks.hosted, tasks.hosted.log, self.services.metadata
+        found = metadata.segments(hosted.where)
+        segments = [] if isinstance(found, KafkaError) else found
+        finished = [s for s in segments if s.state == SegmentState.COPY_FINISHED]
+        covered = hosted.covered_offset(metadata)
+        end = covered + 1 if isinstance(covered, int) else 0
+        lag = list(tasks.copier.candidates(end - 1)) if hosted.leads and hosted.may_copy else []
+        problems = (hosted.copy_problem, hosted.expiry_problem, hosted.catalog_problem)
+        return StatusRow(
+            topic=hosted.topic,
+            topic_id=hosted.where.topic_id,
+            partition=hosted.where.partition,
+            is_leader=hosted.is_leader,
+            log_start_offset=log.log_start_offset,
+            local_start_offset=log.local_log_start_offset,
+            remote_end_offset=end,
+            log_end_offset=log.log_end_offset,
+            remote_segments=len(finished),
+            remote_bytes=sum(s.size_bytes for s in finished),
+            unfinished_segments=len(segments) - len(finished),
+            copy_lag_segments=len(lag),
+            copy_lag_bytes=sum(s.size_bytes for s in lag),
+            is_ready=metadata.is_ready(hosted.where),
+            holes=_holes(
+                [
+                    (start, after)
+                    for _, start, after in plan_ranges(
+                        finished,
+                        log.epochs.entries(),
+                        start_offset=log.log_start_offset,
+                        end_offset=log.local_log_start_offset,
+                    )
+                ],
+                log.log_start_offset,
+                log.local_log_start_offset,
+            ),
+            problem=next((p for p in problems if p is not None), None),
+        )
+
+
+def _holes(
+    ranges: Sequence[tuple[int, int]], start_offset: int, end_offset: int
+) -> tuple[tuple[int, int], ...]:
+    """Return the parts of [start, end) that `ranges`, ascending, leave out."""
+    holes, at = [], start_offset
+    for first, after in ranges:
+        if first > at:
+            holes.append((at, first))
+        at = after
+    if at < end_offset:
+        holes.append((at, end_offset))
+    return tuple(holes)
+
+
+def _ignore(_error: FirnlineError | None, _now_ms: int) -> Effects:
+    return []
+
+
+def _is_loading(error: FirnlineError) -> bool:
+    return isinstance(error, KafkaError) and error.code == Code.REPLICA_NOT_AVAILABLE
+
+
+_NOT_HERE = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition")
+_NO_COPY = KafkaError(Code.INVALID_REQUEST, "copying to the tier is disabled for the topic")
+_LATE = KafkaError(Code.REQUEST_TIMED_OUT, "not everything could be copied in time")

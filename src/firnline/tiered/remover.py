@@ -1,0 +1,241 @@
+"""Removes what the tier holds of deleted topics: the seed's RemotePartitionRemover. PURE.
+
+It runs on the broker that leads the metadata partition which speaks of the deleted partition, needs
+no replica of it, and goes on after a crash from what the metadata says: MARKED -> STARTED -> every
+segment -> the rest of the objects -> FINISHED. Shipped Kafka deletes in the partition's leader and
+leaks objects when that crashes (T27). Source: KIP-405 'Topic deletion lifecycle'; T26, T54-T56.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import FirnlineError, KafkaError, StorageError
+from firnline.base.ids import TopicIdPartition, Uuid
+from firnline.tiered.catalog_writer import as_error, mark_deleted, remove_catalog
+from firnline.tiered.expiry import SegmentRemoval
+from firnline.tiered.hosted import Done, Services
+from firnline.tiered.objects.layout import segment_folder
+from firnline.tiered.spi import DeleteState, ObjectStore, PartitionDelete
+
+_TIMER = ("tier", "remover")
+# Scans of the metadata in which a topic must be unknown before what the tier has of it is removed.
+SCANS_BEFORE_REMOVAL = 2
+
+
+class Remover:
+    """The node's one remover: one partition at a time, failures again after a back-off.
+
+    topic_exists  whether the committed image has the topic id
+    """
+
+    def __init__(self, services: Services, topic_exists: Callable[[Uuid], bool]) -> None:
+        self._services = services
+        self._topic_exists = topic_exists
+        # (topic, whether it was tiered, scans left), of deleted topics that are not marked yet
+        self._to_mark: dict[TopicIdPartition, tuple[str, bool, int]] = {}
+        self._missing: dict[TopicIdPartition, int] = {}
+        self._is_running = False
+        self._failures = 0
+        self._queue: list[PartitionDelete] = []
+        self.problem: str | None = None
+
+    @property
+    def pending(self) -> int:
+        """Partitions that are known to wait for their removal."""
+        return len(self._to_mark) + len(self._services.metadata.deletions())
+
+    def topic_deleted(
+        self, topic_id: Uuid, topic: str, partitions: int, *, was_tiered: bool, now_ms: int
+    ) -> Effects:
+        """A topic is gone from the image and no replica of this node serves it any more (T54)."""
+        for partition in range(partitions):
+            where = TopicIdPartition(topic_id, partition)
+            self._to_mark[where] = (topic, was_tiered, SCANS_BEFORE_REMOVAL)
+        return self.pump(now_ms)
+
+    def scan(self, now_ms: int) -> Effects:
+        """The periodic run: what earlier ones left, and segments of topics that are long gone."""
+        metadata = self._services.metadata
+        missing: dict[TopicIdPartition, int] = {}
+        for where, topic in metadata.undeleted():
+            if self._topic_exists(where.topic_id):
+                continue
+            missing[where] = self._missing.get(where, 0) + 1
+            if missing[where] >= SCANS_BEFORE_REMOVAL:
+                self._to_mark.setdefault(where, (topic, True, SCANS_BEFORE_REMOVAL))
+        self._missing = missing
+        aged = {
+            where: (topic, was_tiered, scans - 1)
+            for where, (topic, was_tiered, scans) in self._to_mark.items()
+        }
+        self._to_mark = {where: entry for where, entry in aged.items() if entry[2] >= 0}
+        interval_ms = self._services.settings.remover_interval_ms
+        timer = SetTimer(key=(*_TIMER, "scan"), at_ms=now_ms + interval_ms, then=self.scan)
+        return [timer, *self.pump(now_ms)]
+
+    def pump(self, now_ms: int) -> Effects:
+        """Go on with whatever can be gone on with."""
+        effects: Effects = []
+        for where in list(self._to_mark):
+            effects += self._mark(where, now_ms)
+        if not self._is_running:
+            self._queue = list(self._services.metadata.deletions())
+            effects += self._next(now_ms)
+        return effects
+
+    def _mark(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        """Publish MARKED, once, if it is this node that removes the partition."""
+        metadata = self._services.metadata
+        if not metadata.removes(where):
+            return []  # another node does, or ours is still loading; looked at again with each scan
+        topic, was_tiered, _ = self._to_mark.pop(where)
+        if metadata.delete_state(where) is not None:
+            return []
+        if not was_tiered and not metadata.has_history(where):
+            return []
+        then = partial(self._marked, where, topic)
+        return metadata.put_partition_delete(
+            self._change(where, topic, DeleteState.MARKED, now_ms), then, now_ms
+        )
+
+    def _marked(
+        self, where: TopicIdPartition, topic: str, error: KafkaError | None, now_ms: int
+    ) -> Effects:
+        if error is not None:
+            self._to_mark[where] = (topic, True, SCANS_BEFORE_REMOVAL)
+            return self._retry_later(error, now_ms)
+        return self.pump(now_ms)
+
+    def _change(
+        self, where: TopicIdPartition, topic: str, state: DeleteState, now_ms: int
+    ) -> PartitionDelete:
+        return PartitionDelete(
+            topic_id=where.topic_id,
+            topic=topic,
+            partition=where.partition,
+            state=state,
+            broker_id=self._services.settings.node_id,
+            event_timestamp_ms=now_ms,
+        )
+
+    # -------------------------------------------------------------------------- one partition
+
+    def _next(self, now_ms: int) -> Effects:
+        """Begin with the next partition of the queue that nobody copies to any more."""
+        while self._queue:
+            delete = self._queue.pop(0)
+            where = TopicIdPartition(delete.topic_id, delete.partition)
+            if self._is_copying(where):
+                self._failures = max(self._failures, 1)
+                continue
+            self._is_running = True
+            if delete.state != DeleteState.MARKED:
+                return self._started(delete, None, now_ms)
+            change = self._change(where, delete.topic, DeleteState.STARTED, now_ms)
+            then = partial(self._started, delete)
+            return self._services.metadata.put_partition_delete(change, then, now_ms)
+        self._is_running = False
+        if self._services.metadata.deletions():
+            return self._retry_later(None, now_ms)
+        self._failures = 0
+        self.problem = None
+        return []
+
+    def _is_copying(self, where: TopicIdPartition) -> bool:
+        """Whether a worker of this process still writes objects of the partition."""
+        metadata = self._services.metadata
+        return any(metadata.get(where, segment_id) for segment_id in self._services.copying)
+
+    def _started(self, delete: PartitionDelete, error: KafkaError | None, now_ms: int) -> Effects:
+        if error is not None:
+            return self._failed(error, now_ms)
+        store = self._services.catalog
+        if store is None:
+            return self._remove_segments(delete, None, now_ms)
+        return [
+            Submit(
+                name=f"mark {delete.topic} deleted",
+                pool="expire",
+                work=partial(
+                    mark_deleted,
+                    store,
+                    topic=delete.topic,
+                    topic_id=delete.topic_id,
+                    now_ms=now_ms,
+                ),
+                then=partial(self._remove_segments, delete),
+            )
+        ]
+
+    def _remove_segments(self, delete: PartitionDelete, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, Exception):
+            return self._failed(as_error(result), now_ms)
+        where = TopicIdPartition(delete.topic_id, delete.partition)
+        segments = self._services.metadata.segments_to_remove(where)
+        if isinstance(segments, KafkaError):
+            return self._failed(segments, now_ms)
+        removal = SegmentRemoval(
+            self._services,
+            segments,
+            may_go_on=lambda: self._services.metadata.removes(where),
+            between=_at_once,
+            done=partial(self._segments_gone, delete),
+        )
+        return removal.begin(now_ms)
+
+    def _segments_gone(
+        self, delete: PartitionDelete, error: FirnlineError | None, now_ms: int
+    ) -> Effects:
+        where = TopicIdPartition(delete.topic_id, delete.partition)
+        left = self._services.metadata.segments_to_remove(where)
+        if error is not None or isinstance(left, KafkaError) or left:
+            return self._failed(error or StorageError("segments are left"), now_ms)
+        store = self._services.catalog
+        if store is None:
+            return self._swept(delete, None, now_ms)
+        return [
+            Submit(
+                name=f"remove the catalog of {delete.topic}-{delete.partition}",
+                pool="expire",
+                work=partial(sweep_partition, store, delete),
+                then=partial(self._swept, delete),
+            )
+        ]
+
+    def _swept(self, delete: PartitionDelete, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, Exception):
+            return self._failed(as_error(result), now_ms)
+        if delete.state == DeleteState.FINISHED:
+            return self._next(now_ms)
+        where = TopicIdPartition(delete.topic_id, delete.partition)
+        change = self._change(where, delete.topic, DeleteState.FINISHED, now_ms)
+        return self._services.metadata.put_partition_delete(change, self._finished, now_ms)
+
+    def _finished(self, error: KafkaError | None, now_ms: int) -> Effects:
+        return self._failed(error, now_ms) if error is not None else self._next(now_ms)
+
+    def _failed(self, error: FirnlineError, now_ms: int) -> Effects:
+        """Leave the partition as it is, go on with the next; all that is left comes again later."""
+        self.problem = str(error)
+        self._failures += 1
+        return self._next(now_ms)
+
+    def _retry_later(self, error: FirnlineError | None, now_ms: int) -> Effects:
+        if error is not None:
+            self.problem = str(error)
+        self._failures = max(self._failures, 1)
+        wait_ms = self._services.backoff_ms(self._failures)
+        return [SetTimer(key=(*_TIMER, "retry"), at_ms=now_ms + wait_ms, then=self.pump)]
+
+
+def _at_once(then: Done, now_ms: int) -> Effects:
+    return then(None, now_ms)
+
+
+def sweep_partition(store: ObjectStore, delete: PartitionDelete) -> None:
+    """Delete whatever is left below the partition's folders: its id never comes back. Blocks."""
+    for info in store.list_prefix(segment_folder(delete.topic_id, delete.partition)):
+        store.delete(info.key)
+    remove_catalog(store, topic=delete.topic, topic_id=delete.topic_id, partition=delete.partition)

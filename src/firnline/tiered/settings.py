@@ -1,0 +1,108 @@
+"""What the tier is told by configuration, in one value. PURE. Names and defaults: spec 3.2."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from firnline.base.errors import ConfigError
+from firnline.base.units import HOUR_MS, INT64_MAX, MIB
+from firnline.config.broker import BrokerConfig
+
+NO_LIMIT = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierSettings:
+    """Resolved settings of one node's tier. Milliseconds, bytes."""
+
+    node_id: int = 0
+    task_interval_ms: int = 30_000
+    retry_backoff_ms: int = 500
+    retry_backoff_max_ms: int = 30_000
+    retry_jitter: float = 0.2
+    custom_metadata_max_bytes: int = 128
+    index_cache_bytes: int = 1024 * MIB
+    copy_bytes_per_second: int = INT64_MAX
+    copy_quota_windows: int = 11
+    copy_quota_window_ms: int = 1000
+    fetch_bytes_per_second: int = INT64_MAX
+    fetch_quota_windows: int = 11
+    fetch_quota_window_ms: int = 1000
+    fetch_max_wait_ms: int = 500
+    # A COPY_STARTED of another broker that is older than this is nobody's any more (rel-T13).
+    dangling_after_ms: int = HOUR_MS
+    remover_interval_ms: int = HOUR_MS  # remote.partition.remover.task.interval.ms, the seed's
+    metadata_partitions: int = 50
+    metadata_replication_factor: int = 3
+    metadata_retention_ms: int = NO_LIMIT
+    metadata_consume_wait_ms: int = 120_000
+    metadata_init_retry_ms: int = 100
+    metadata_init_retry_max_ms: int = 120_000
+
+    def metadata_topic_configs(self) -> dict[str, str]:
+        """Return the topic configs `__remote_log_metadata` is created with (spec T17)."""
+        return {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.metadata_retention_ms),
+            "remote.storage.enable": "false",
+        }
+
+
+_METADATA_KEYS = {
+    "remote.log.metadata.topic.num.partitions": "metadata_partitions",
+    "remote.log.metadata.topic.replication.factor": "metadata_replication_factor",
+    "remote.log.metadata.topic.retention.ms": "metadata_retention_ms",
+    "remote.log.metadata.consume.wait.ms": "metadata_consume_wait_ms",
+    "remote.log.metadata.initialization.retry.interval.ms": "metadata_init_retry_ms",
+    "remote.log.metadata.initialization.retry.max.timeout.ms": "metadata_init_retry_max_ms",
+    "remote.partition.remover.task.interval.ms": "remover_interval_ms",
+}
+# Given to the clients of a metadata manager that has some; ours appends and reads in the node itself.
+_CLIENT_PREFIXES = (
+    "remote.log.metadata.common.client.",
+    "remote.log.metadata.producer.",
+    "remote.log.metadata.consumer.",
+)
+
+
+def tier_settings(config: BrokerConfig) -> TierSettings:
+    """Resolve the broker's keys and those it states for the topic-based metadata manager.
+
+    Raises ConfigError for a value that cannot be used or a key that this metadata manager lacks.
+    """
+    metadata_keys = config.with_prefix(config.remote_log_metadata_manager_impl_prefix)
+    settings = TierSettings(
+        node_id=config.node_id,
+        task_interval_ms=config.remote_log_manager_task_interval_ms,
+        retry_backoff_ms=config.remote_log_manager_task_retry_backoff_ms,
+        retry_backoff_max_ms=config.remote_log_manager_task_retry_backoff_max_ms,
+        retry_jitter=config.remote_log_manager_task_retry_jitter,
+        custom_metadata_max_bytes=config.remote_log_metadata_custom_metadata_max_bytes,
+        index_cache_bytes=config.remote_log_index_file_cache_total_size_bytes,
+        copy_bytes_per_second=config.remote_log_manager_copy_max_bytes_per_second,
+        copy_quota_windows=config.remote_log_manager_copy_quota_window_num,
+        copy_quota_window_ms=1000 * config.remote_log_manager_copy_quota_window_size_seconds,
+        fetch_bytes_per_second=config.remote_log_manager_fetch_max_bytes_per_second,
+        fetch_quota_windows=config.remote_log_manager_fetch_quota_window_num,
+        fetch_quota_window_ms=1000 * config.remote_log_manager_fetch_quota_window_size_seconds,
+        fetch_max_wait_ms=config.remote_fetch_max_wait_ms,
+    )
+    return replace(settings, **_metadata_values(metadata_keys))
+
+
+def _metadata_values(keys: Mapping[str, str]) -> dict[str, int]:
+    values: dict[str, int] = {}
+    for key, text in keys.items():
+        if key.startswith(_CLIENT_PREFIXES):
+            continue
+        attribute = _METADATA_KEYS.get(key)
+        if attribute is None:
+            raise ConfigError("the topic-based metadata manager has no such key", key=key)
+        try:
+            value = int(text)
+        except ValueError:
+            raise ConfigError("not a whole number", key=key, value=text) from None
+        is_no_limit = attribute == "metadata_retention_ms" and value == NO_LIMIT
+        if value <= 0 and not is_no_limit:
+            raise ConfigError("must be above 0", key=key, value=value)
+        values[attribute] = value
+    return values
