@@ -5,6 +5,7 @@ its head (far too many partitions for an existing topic: UNKNOWN_SERVER_ERROR an
 answer is POLICY_VIOLATION. Source: KIP-4, KIP-195, KIP-516, KIP-525; reliability d 46-50.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -106,7 +107,7 @@ def _refuse_all(count: int, why: str) -> ControllerResult[list[CreatedTopic | Ka
 
 
 def _repeated(names: Sequence[object]) -> frozenset[object]:
-    return frozenset(name for place, name in enumerate(names) if name in names[:place])
+    return frozenset(name for name, count in Counter(names).items() if count > 1)
 
 
 def _partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
