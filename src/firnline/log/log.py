@@ -15,7 +15,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords
-from firnline.base.units import DAY_MS
+from firnline.base.units import DAY_MS, INT32_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.epochs import LeaderEpochs
@@ -220,10 +220,10 @@ class Log:
         if (
             segment.size_bytes + size > self._segment_bytes
             or segment.waited_ms(now_ms, max_time) > self._segment_ms
-            or last_offset - segment.base_offset > 0x7FFFFFFF
+            or last_offset - segment.base_offset > INT32_MAX
             or not segment.has_room_in_indexes()
         ) and segment.size_bytes:
-            segment = self._roll(base_offset, now_ms)
+            segment = self._roll(None, now_ms)
         segment.note(segment.append(data), size, last_offset, max_time)
         self.log_end_offset = self.producers.end_offset = last_offset + 1
         if header.producer_id >= 0:
@@ -322,7 +322,7 @@ class Log:
         while begin < len(found):
             segment = self._segments.active
             if segment.size_bytes and self._has_to_roll(segment, found[begin], now_ms):
-                segment = self._roll(found[begin].base_offset, now_ms)
+                segment = self._roll(found[begin], now_ms)
             end, room = begin + 1, self._segment_bytes - segment.size_bytes
             room -= found[begin].size_bytes
             while end < len(found) and found[end].size_bytes <= room:
@@ -453,7 +453,7 @@ class Log:
         """Close the active segment and begin a new one at the log end; False when it is empty."""
         if not self._segments.active.size_bytes:
             return False
-        self._roll(self.log_end_offset, now_ms)
+        self._roll(None, now_ms)
         return True
 
     def roll_if_due(self, now_ms: int) -> bool:
@@ -464,9 +464,14 @@ class Log:
         segment = self._segments.active
         return segment.waited_ms(now_ms, now_ms) > self._segment_ms and self.roll(now_ms)
 
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        old = self._segments.active
-        base_offset = max(base_offset, self.log_end_offset)
+    def _roll(self, header: BatchHeader | None, now_ms: int) -> Segment:
+        """Begin a segment where the log ends: recovery takes a gap between two segments for lost bytes.
+
+        Only for a batch, of a leader, that is more than 2^31 offsets further on it begins there.
+        """
+        old, base_offset = self._segments.active, self.log_end_offset
+        if header is not None and header.last_offset - base_offset > INT32_MAX:
+            base_offset = header.base_offset
         new = Segment.create(self._fs, self.path, base_offset, rules=self._rules, now_ms=now_ms)
         self._take_snapshot(base_offset).close()
         old.finish()
@@ -614,11 +619,13 @@ class Log:
         self.local_log_start_offset = min(self.local_log_start_offset, end)
 
     def _drop(self, segments: list[Segment]) -> None:
-        """Remove the files of segments now; slices that were cut from them stay readable."""
+        """Remove the files of segments, newest first and durably: none may come back once the log has gone
+        on without them. Slices that were cut from them stay readable."""
         self._ledger.removed(segments)
-        for segment in segments:
+        for segment in reversed(segments):
             for path in segment.all_files():
                 self._fs.remove(path)
+        self._fs.sync_dir(self.path)
 
     def _remove_snapshots_after(self, offset: int) -> None:
         for found in snapshot_offsets(self._fs, self.path):

@@ -447,7 +447,8 @@ def test_a_segment_rolls_when_an_offset_cannot_be_told_from_its_base() -> None:
     assert isinstance(log.append_as_follower(batch("a"), now_ms=NOW), Appended)
     assert isinstance(log.append_as_follower(far, now_ms=NOW), Appended)
     assert [s.base_offset for s in log.closed_segments()] == [0]
-    assert log.closed_segments()[0].end_offset == 2**31 - 1
+    assert log.closed_segments()[0].end_offset == 0
+    assert log.log_end_offset == 2**31 + 1
     assert [r.offset for r in found_records(log)] == [0, 2**31]
 
 
