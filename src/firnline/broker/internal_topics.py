@@ -38,7 +38,7 @@ class InternalTopics:
             waiting.append(then)
             return []
         if name not in self._names:
-            return then(KafkaError(Code.INVALID_TOPIC_EXCEPTION, "not an internal topic"), now_ms)
+            return then(_NOT_OURS, now_ms)
         self._waiting[name] = [then]
         return self._create(name, lambda error, now: self._made(name, error, now), now_ms)
 
@@ -49,3 +49,6 @@ class InternalTopics:
         for then in self._waiting.pop(name):
             effects += then(error, now_ms)
         return effects
+
+
+_NOT_OURS = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "this node does not make that topic")

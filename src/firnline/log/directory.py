@@ -25,6 +25,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 _META_VERSION = "1"
 NO_BROKER_EPOCH = -1
+_LATER = ".later"
 
 
 def format_directory(
@@ -81,6 +82,8 @@ class LogDirectory:
         self._unique = unique
         self._is_remote_system_enabled = is_remote_system_enabled
         self._release: Callable[[], None] | None = None
+        self._is_checkpointing = False
+        self._writes = 0  # of checkpoints, made on the loop
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -266,27 +269,68 @@ class LogDirectory:
         self.write_log_starts()
         self.write_high_watermarks()
 
+    def checkpoint_later(self) -> Effects:
+        """Write all three off the loop; they take their names in the continuation, on the loop.
+
+        What was written here in the meantime is newer, and stays.
+        """
+        if self._is_checkpointing:
+            return []
+        self._is_checkpointing = True
+        self._note_recovery_points()
+        self._note_log_starts()
+        self._note_high_watermarks()
+        contents = {
+            f"{self.path}/{checkpoint.RECOVERY_POINTS}": dict(self._recovery_points),
+            f"{self.path}/{checkpoint.LOG_STARTS}": dict(self._log_starts),
+            f"{self.path}/{checkpoint.HIGH_WATERMARKS}": dict(self._high_watermarks),
+        }
+        fs, writes = self._fs, self._writes
+
+        def write() -> None:
+            for path, offsets in contents.items():
+                checkpoint.write_offsets(fs, path + _LATER, offsets)
+
+        def rename(result: object, now_ms: int) -> Effects:
+            self._is_checkpointing = False
+            if not isinstance(result, Exception) and self._writes == writes and self._release:
+                for path in contents:
+                    fs.rename(path + _LATER, path)
+            return []
+
+        return [Submit(name=f"checkpoint {self.path}", pool="disk", work=write, then=rename)]
+
     def write_recovery_points(self) -> None:
         """Write down what needs no recovery; every truncation does so first (rel-P13)."""
-        self._recovery_points.update({tp: log.recovery_point for tp, log in self.logs.items()})
+        self._note_recovery_points()
         self._write(checkpoint.RECOVERY_POINTS, self._recovery_points)
+
+    def _note_recovery_points(self) -> None:
+        self._recovery_points.update({tp: log.recovery_point for tp, log in self.logs.items()})
 
     def write_log_starts(self) -> None:
         """Write down where logs begin; after DeleteRecords too, so that they do not come back."""
+        self._note_log_starts()
+        self._write(checkpoint.LOG_STARTS, self._log_starts)
+
+    def _note_log_starts(self) -> None:
         for tp, log in self.logs.items():
             # Where it is the first segment's base, the files say so themselves.
             if log.is_tiered or log.log_start_offset > log.first_base_offset:
                 self._log_starts[tp] = log.log_start_offset
             else:
                 self._log_starts.pop(tp, None)
-        self._write(checkpoint.LOG_STARTS, self._log_starts)
 
     def write_high_watermarks(self) -> None:
         """Write down the high watermarks: a hint for the next start, never the truth (rel-P6)."""
-        self._high_watermarks.update({tp: log.high_watermark for tp, log in self.logs.items()})
+        self._note_high_watermarks()
         self._write(checkpoint.HIGH_WATERMARKS, self._high_watermarks)
 
+    def _note_high_watermarks(self) -> None:
+        self._high_watermarks.update({tp: log.high_watermark for tp, log in self.logs.items()})
+
     def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        self._writes += 1
         checkpoint.write_offsets(self._fs, f"{self.path}/{name}", offsets)
 
     def close(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:

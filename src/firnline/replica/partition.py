@@ -21,6 +21,7 @@ from firnline.base.ports import File
 from firnline.base.slices import EMPTY_RECORDS
 from firnline.replica.read import (
     READ_COMMITTED,
+    AbortedTransaction,
     BelowLocalStart,
     Diverging,
     Local,
@@ -156,7 +157,8 @@ class Partition:
     ) -> Appended | KafkaError:
         """Append as leader; the caller then asks `grown` for the readers to answer (rel-R15).
 
-        A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on.
+        A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on. A
+        full disk refuses this append alone: the log is as before, and readers go on (reliability d 85).
         """
         refusal = self.refusal
         if refusal is not None:
@@ -168,8 +170,9 @@ class Partition:
             outcome = log.append_as_leader(
                 data, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
             )
-        except StorageError:
-            self.go_offline()
+        except StorageError as problem:
+            if problem.facts.get("error") != "ENOSPC":
+                self.go_offline()
             return _STORAGE_FAILED
         if len(self.isr) == 1:
             log.advance_high_watermark(log.log_end_offset)
@@ -276,16 +279,15 @@ class Partition:
                 fetch_offset, NO_EPOCH if epoch is None else epoch, high_watermark, stable, start
             )
         upto = stable if isolation == READ_COMMITTED else high_watermark
+        aborted: Sequence[AbortedTransaction] | None = () if isolation == READ_COMMITTED else None
         if fetch_offset >= upto:
-            aborted = () if isolation == READ_COMMITTED else None
             return Local(EMPTY_RECORDS, high_watermark, stable, start, aborted)
         try:
             records = log.read(
                 fetch_offset, max_bytes=max_bytes, upto_offset=upto, min_one_batch=min_one_batch
             )
-            if isolation != READ_COMMITTED:
-                return Local(records, high_watermark, stable, start, None)
-            aborted = log.aborted_transactions(fetch_offset, upto) if records else ()
+            if isolation == READ_COMMITTED and records:
+                aborted = log.aborted_transactions(fetch_offset, upto)
         except StorageError:
             return _STORAGE_FAILED
         return Local(records, high_watermark, stable, start, aborted)

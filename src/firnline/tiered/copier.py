@@ -15,6 +15,13 @@ from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.base.ports import Fs
 from firnline.base.units import MIB
+from firnline.log.producer_state import (
+    ProducerStates,
+    encode_snapshot,
+    read_latest_snapshot,
+    read_marker,
+)
+from firnline.records.batch import BatchHeader, headers
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import ClosedSegment, Done, Hosted, LogView, Services
 from firnline.tiered.lineage import plan_ranges, segment_epochs
@@ -320,12 +327,38 @@ def _change(
 
 
 def producer_snapshot(fs: Fs, log: LogView, local: ClosedSegment) -> bytes:
-    """Return the producer state at the end of a segment."""
-    file = fs.open(local.snapshot_path)
-    try:
-        return file.read(0, file.size())
-    finally:
-        file.close()
+    """Return the snapshot file that goes with a segment; one that is missing is built again (T60)."""
+    if fs.exists(local.snapshot_path):
+        file = fs.open(local.snapshot_path)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
+    producers = ProducerStates()
+    latest = read_latest_snapshot(fs, log.path, upto_offset=local.base_offset)
+    at, entries = latest or (log.local_log_start_offset, [])
+    producers.load(entries, at)
+    while at <= local.end_offset:
+        data = log.read_batches(at, max_bytes=CHUNK_BYTES)
+        for header in headers(data):
+            at = header.next_offset
+            if header.base_offset > local.end_offset:
+                break
+            _note_producer(producers, data, header)
+        if not data:
+            break
+    return encode_snapshot(producers.entries())
+
+
+def _note_producer(producers: ProducerStates, data: bytes, header: BatchHeader) -> None:
+    if header.producer_id < 0:
+        return
+    if not header.is_control:
+        producers.note_batch(header, header.base_offset, header.max_timestamp)
+        return
+    marker = read_marker(data, header)
+    if marker is not None:
+        producers.note_marker(header, marker, header.base_offset)
 
 
 def epoch_checkpoint(entries: list[tuple[int, int]]) -> bytes:

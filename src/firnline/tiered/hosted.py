@@ -14,8 +14,10 @@ from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
+from firnline.config.topic import TopicConfig
+from firnline.log.retention import is_tiered
 from firnline.tiered.lineage import highest_remote, plan_ranges
-from firnline.tiered.settings import TierSettings, TopicTier, is_tiered
+from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     Epochs,
     ObjectStore,
@@ -67,11 +69,13 @@ class LogView(Protocol):
     """What the tier needs of one partition's log."""
 
     @property
+    def path(self) -> str: ...
+    @property
     def topic_partition(self) -> TopicPartition: ...
     @property
     def topic_id(self) -> Uuid: ...
     @property
-    def config(self) -> TopicTier: ...
+    def config(self) -> TopicConfig: ...
     @property
     def log_start_offset(self) -> int: ...
     @property
@@ -198,7 +202,8 @@ class Hosted:
 
     @property
     def is_tiered(self) -> bool:
-        return is_tiered(self.topic, self.log.config)
+        """Whether the tier holds the partition, given that the node has one (T4)."""
+        return is_tiered(self.topic, self.log.config, system_enabled=True)
 
     @property
     def may_copy(self) -> bool:

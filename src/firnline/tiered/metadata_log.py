@@ -435,7 +435,7 @@ class TopicMetadataLog:
     def has_history(self, where: TopicIdPartition) -> bool:
         """Whether the metadata log ever spoke of that partition, as far as it is applied."""
         consumed = self._consumed.get(self.partition_of(where))
-        return consumed is not None and where in consumed.caches
+        return consumed is not None and where in consumed.topics
 
     def deletions(self) -> Sequence[PartitionDelete]:
         """Return deletions begun and not finished in the metadata partitions that this node leads.

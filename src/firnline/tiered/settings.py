@@ -2,46 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from firnline.base.errors import ConfigError
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.base.units import HOUR_MS, INT64_MAX, MIB
+from firnline.config.broker import BrokerConfig
 
 NO_LIMIT = -1
-
-
-class BrokerSettings(Protocol):
-    """The keys of `config.broker.BrokerConfig` that the tier reads."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def remote_log_manager_task_interval_ms(self) -> int: ...
-    @property
-    def remote_log_manager_task_retry_backoff_ms(self) -> int: ...
-    @property
-    def remote_log_manager_task_retry_backoff_max_ms(self) -> int: ...
-    @property
-    def remote_log_manager_task_retry_jitter(self) -> float: ...
-    @property
-    def remote_log_metadata_custom_metadata_max_bytes(self) -> int: ...
-    @property
-    def remote_log_index_file_cache_total_size_bytes(self) -> int: ...
-    @property
-    def remote_log_manager_copy_max_bytes_per_second(self) -> int: ...
-    @property
-    def remote_log_manager_copy_quota_window_num(self) -> int: ...
-    @property
-    def remote_log_manager_copy_quota_window_size_seconds(self) -> int: ...
-    @property
-    def remote_log_manager_fetch_max_bytes_per_second(self) -> int: ...
-    @property
-    def remote_log_manager_fetch_quota_window_num(self) -> int: ...
-    @property
-    def remote_log_manager_fetch_quota_window_size_seconds(self) -> int: ...
-    @property
-    def remote_fetch_max_wait_ms(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +64,12 @@ _CLIENT_PREFIXES = (
 )
 
 
-def tier_settings(config: BrokerSettings, metadata_keys: Mapping[str, str]) -> TierSettings:
-    """Resolve settings from the broker's keys and those below `rlmm.config.` (prefix cut off).
+def tier_settings(config: BrokerConfig) -> TierSettings:
+    """Resolve the broker's keys and those it states for the topic-based metadata manager.
 
-    Raises ConfigError for a value that cannot be used or a key that the topic-based metadata manager
-    does not have.
+    Raises ConfigError for a value that cannot be used or a key that this metadata manager lacks.
     """
+    metadata_keys = config.with_prefix(config.remote_log_metadata_manager_impl_prefix)
     settings = TierSettings(
         node_id=config.node_id,
         task_interval_ms=config.remote_log_manager_task_interval_ms,
@@ -140,109 +106,3 @@ def _metadata_values(keys: Mapping[str, str]) -> dict[str, int]:
             raise ConfigError("must be above 0", key=key, value=value)
         values[attribute] = value
     return values
-
-
-# ------------------------------------------------------------------------------- rules for topics
-
-
-class TopicTier(Protocol):
-    """The keys of `config.topic.TopicConfig` that the tier reads."""
-
-    @property
-    def cleanup_policy(self) -> tuple[str, ...]: ...
-    @property
-    def retention_ms(self) -> int: ...
-    @property
-    def retention_bytes(self) -> int: ...
-    @property
-    def local_retention_ms(self) -> int: ...
-    @property
-    def local_retention_bytes(self) -> int: ...
-    @property
-    def remote_storage_enable(self) -> bool: ...
-    @property
-    def remote_log_copy_disable(self) -> bool: ...
-    @property
-    def remote_log_delete_on_disable(self) -> bool: ...
-
-
-def is_tiered(topic: str, config: TopicTier) -> bool:
-    """Whether the tier has anything to do with the topic, given that the node has one (spec T4)."""
-    return config.remote_storage_enable and refusal_of_policy(topic, config) is None
-
-
-def refusal_of_policy(topic: str, config: TopicTier) -> str | None:
-    """Say why this topic cannot be tiered, or None."""
-    if topic.startswith("__") and topic in _NEVER_TIERED:
-        return f"{topic} is internal and cannot be tiered"
-    if "compact" in config.cleanup_policy:
-        return "a compacted topic cannot be tiered: remove compact from cleanup.policy"
-    return None
-
-
-_NEVER_TIERED = frozenset(
-    {
-        REMOTE_LOG_METADATA_TOPIC,
-        "__cluster_metadata",
-        "__consumer_offsets",
-        "__transaction_state",
-        "__share_group_state",
-    }
-)
-
-
-def topic_refusal(
-    topic: str,
-    config: TopicTier,
-    *,
-    is_system_enabled: bool,
-    was_enabled: bool,
-    metadata_retention_ms: int = NO_LIMIT,
-) -> str | None:
-    """Say why a topic may not be created or altered to `config` (INVALID_CONFIG), or None. T7, T52.
-
-    `was_enabled` is remote.storage.enable before the change; False for a new topic.
-    """
-    if not config.remote_storage_enable:
-        if was_enabled and not config.remote_log_delete_on_disable:
-            return (
-                "remote.storage.enable can be turned off only with "
-                "remote.log.delete.on.disable=true, which deletes what the tier holds"
-            )
-        return None
-    if not is_system_enabled:
-        return "remote.storage.enable needs remote.log.storage.system.enable=true on the brokers"
-    return (
-        refusal_of_policy(topic, config)
-        or _refusal_of_limits(config, "ms", config.local_retention_ms, config.retention_ms)
-        or _refusal_of_limits(config, "bytes", config.local_retention_bytes, config.retention_bytes)
-        or _refusal_of_metadata(config, metadata_retention_ms)
-    )
-
-
-def _refusal_of_limits(config: TopicTier, unit: str, local: int, total: int) -> str | None:
-    if local == -2:
-        return None
-    if config.remote_log_copy_disable and local != total:
-        return (
-            f"with remote.log.copy.disable=true local.retention.{unit} must be -2 or equal to "
-            f"retention.{unit}, for nothing new leaves the local log for the tier"
-        )
-    if local == NO_LIMIT and total != NO_LIMIT:
-        return f"local.retention.{unit} is -1 (no limit) while retention.{unit} is {total}"
-    if local > total >= 0:
-        return f"local.retention.{unit} ({local}) exceeds retention.{unit} ({total})"
-    return None
-
-
-def _refusal_of_metadata(config: TopicTier, metadata_retention_ms: int) -> str | None:
-    """A metadata topic that forgets before its topics do loses their segments (spec T52)."""
-    if metadata_retention_ms == NO_LIMIT:
-        return None
-    if config.retention_ms == NO_LIMIT or config.retention_ms >= metadata_retention_ms:
-        return (
-            f"retention.ms ({config.retention_ms}) must be below "
-            f"remote.log.metadata.topic.retention.ms ({metadata_retention_ms}), "
-            "or the tier forgets segments that are still to be read"
-        )
-    return None

@@ -70,5 +70,5 @@ def test_a_topic_that_another_node_made_first_is_there() -> None:
 def test_a_name_nobody_planned_is_not_made() -> None:
     cluster = Cluster()
     cluster.ensure("orders")
-    assert cluster.told == [Code.INVALID_TOPIC_EXCEPTION]
+    assert cluster.told == [Code.UNKNOWN_TOPIC_OR_PARTITION]
     assert cluster.creating == []

@@ -99,18 +99,26 @@ class GroupWorld:
         """Commit the oldest appends that are held, in order."""
         while self.held and count:
             append, count = self.held.pop(0), count - 1
-            (header,) = headers(append.batch)
-            first = self.next_offset
-            set_offset_and_epoch(append.batch, 0, first, 0)
-            self.next_offset += header.record_count
-            self.log += append.batch
-            done = Appended(
-                base_offset=first,
-                last_offset=self.next_offset - 1,
-                log_append_time_ms=-1,
-                log_start_offset=0,
-            )
-            self.run(append.then(done, self.now_ms))
+            self.run(append.then(self._write(append), self.now_ms))
+
+    def _write(self, append: Append) -> Appended:
+        (header,) = headers(append.batch)
+        first = self.next_offset
+        set_offset_and_epoch(append.batch, 0, first, 0)
+        self.next_offset += header.record_count
+        self.log += append.batch
+        return Appended(
+            base_offset=first,
+            last_offset=self.next_offset - 1,
+            log_append_time_ms=-1,
+            log_start_offset=0,
+        )
+
+    def write_silently(self, count: int) -> None:
+        """Let the oldest appends reach the log, and nobody hear of it: a crash follows."""
+        for append in self.held[:count]:
+            self._write(append)
+        self.held.clear()
 
     def fail_appends(self, code: Code) -> None:
         """Fail every append that is held."""

@@ -77,6 +77,7 @@ class ListLog:
         self.flushed_to = 0
         self.refuse_next: KafkaError | None = None
         self.fail_next = False
+        self.fail_error = "EIO"
         self.times: list[tuple[int, int]] = []  # offset, timestamp
 
     @property
@@ -88,7 +89,7 @@ class ListLog:
         self, data: Any, *, leader_epoch: int, now_ms: int, origin: str = "client"
     ) -> Appended | KafkaError:
         if self.fail_next:
-            raise StorageError("disk full")
+            raise StorageError("cannot append", error=self.fail_error)
         if self.refuse_next is not None:
             refused, self.refuse_next = self.refuse_next, None
             return refused

@@ -82,6 +82,17 @@ def test_a_failed_disk_ends_the_partition_for_this_run() -> None:
     assert code(p.append(batch(), acks=1, now_ms=0)) == Code.KAFKA_STORAGE_ERROR
 
 
+def test_a_full_disk_refuses_one_append_and_is_no_failure_of_the_disk() -> None:
+    p = partition()
+    append(p)
+    log_of(p).fail_next = True
+    log_of(p).fail_error = "ENOSPC"
+    assert code(p.append(batch(), acks=1, now_ms=0)) == Code.KAFKA_STORAGE_ERROR
+    log_of(p).fail_next = False
+    assert isinstance(read(p, 0), Local)
+    assert append(p).base_offset == 1
+
+
 # ------------------------------------------------------------------------------------- watermark
 
 

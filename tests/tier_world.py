@@ -1,0 +1,397 @@
+"""A small world for the tier: nodes with real logs on a disk in memory, one metadata topic, one store.
+
+Effects are carried out one by one and counted, so that a test can stop a node before or after any of
+them. Appends to `__remote_log_metadata` are committed at once unless a plan says otherwise.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from firnline.base.effects import (
+    Append,
+    Appended,
+    CancelTimer,
+    Effect,
+    Effects,
+    EnsureTopic,
+    SetTimer,
+    Submit,
+)
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
+from firnline.config.topic import TopicConfig
+from firnline.log.log import Log
+from firnline.log.recovery import open_log
+from firnline.records.batch import headers, set_offset_and_epoch
+from firnline.records.build import NewRecord, build_batch
+from firnline.sim.disk import CrashableFs
+from firnline.tiered.objects.memory import MemoryStore
+from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.remote_log import RemoteLog
+from firnline.tiered.settings import TierSettings
+from firnline.tiered.spi import IndexKind, RemoteSegment, SegmentData
+
+TOPIC_ID = bytes(15) + b"\x07"
+WHERE = TopicIdPartition(TOPIC_ID, 0)
+TP = TopicPartition("t", 0)
+
+
+class Crash(Exception):
+    """The node is gone in the middle of an effect."""
+
+
+class SmallRng:
+    """Deterministic chance: a counter for ids, the middle for numbers."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._serial = 0
+
+    def below(self, bound: int) -> int:
+        return bound // 2
+
+    def uuid(self) -> bytes:
+        self._serial += 1
+        return bytes([0x40 + self._seed]) + self._serial.to_bytes(15, "big")
+
+
+@dataclass
+class Cluster:
+    """What outlives every node: the metadata topic, the store, the image."""
+
+    partitions: int = 3
+    store: MemoryStore = field(default_factory=MemoryStore)
+    metadata: dict[int, list[bytes]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    topics: dict[Uuid, str] = field(default_factory=lambda: {TOPIC_ID: "t"})
+    has_topic: bool = True
+    leads: dict[int, int] = field(default_factory=dict)  # metadata partition -> node; default: all
+    now_ms: int = 1_000_000
+
+    def append(self, partition: int, batch: bytearray) -> Appended:
+        base = self.ends.get(partition, 0)
+        set_offset_and_epoch(batch, 0, base, 0)
+        (header,) = headers(batch)
+        self.metadata.setdefault(partition, []).append(bytes(batch))
+        self.ends[partition] = header.next_offset
+        return Appended(
+            base_offset=base,
+            last_offset=header.last_offset,
+            log_append_time_ms=-1,
+            log_start_offset=0,
+        )
+
+
+class Feed:
+    """`MetadataFeed` on the cluster's topic, for one node."""
+
+    def __init__(self, cluster: Cluster, node_id: int) -> None:
+        self.cluster, self.node_id = cluster, node_id
+        self.hidden: dict[int, int] = {}  # high watermarks this node knows, where they lag
+
+    def partition_count(self) -> int | None:
+        return self.cluster.partitions if self.cluster.has_topic else None
+
+    def bounds(self, partition: int) -> tuple[int, int] | None:
+        end = self.cluster.ends.get(partition, 0)
+        return 0, min(end, self.hidden.get(partition, end))
+
+    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+        bounds = self.bounds(partition)
+        assert bounds is not None
+        out = b""
+        for batch in self.cluster.metadata.get(partition, []):
+            (header,) = headers(batch)
+            if header.next_offset <= offset or header.last_offset >= bounds[1]:
+                continue
+            if out and len(out) + len(batch) > max_bytes:
+                break
+            out += batch
+        return out
+
+    def leads(self, partition: int) -> bool:
+        return self.cluster.leads.get(partition, self.node_id) == self.node_id
+
+
+class FaultyStorage:
+    """A RemoteStorage whose next calls fail, before or after they did their work."""
+
+    def __init__(self, inner: ObjectStorage) -> None:
+        self.inner = inner
+        self.faults: dict[str, list[tuple[Exception, str]]] = {}
+        self.custom_metadata: bytes | None = None
+        self.calls: list[str] = []
+
+    def fail(self, call: str, error: Exception, when: str = "before", times: int = 1) -> None:
+        self.faults.setdefault(call, []).extend([(error, when)] * times)
+
+    def _do(self, call: str, work: Callable[[], Any]) -> Any:
+        self.calls.append(call)
+        waiting = self.faults.get(call)
+        if not waiting:
+            return work()
+        error, when = waiting.pop(0)
+        if when == "after":
+            work()
+        raise error
+
+    def configure(self, settings: Any) -> None:
+        pass
+
+    def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
+        self._do("copy", lambda: self.inner.copy_segment(segment, data))
+        return self.custom_metadata
+
+    def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
+        return self._do("fetch", lambda: self.inner.fetch_segment(segment, position, size_bytes))
+
+    def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
+        return self._do("index", lambda: self.inner.fetch_index(segment, kind))
+
+    def delete_segment(self, segment: RemoteSegment) -> None:
+        self._do("delete", lambda: self.inner.delete_segment(segment))
+
+    def close(self) -> None:
+        pass
+
+
+SETTINGS = {
+    "metadata_partitions": 3,
+    "task_interval_ms": 1000,
+    "retry_backoff_ms": 100,
+    "dangling_after_ms": 60_000,
+    "metadata_consume_wait_ms": 5_000,
+    "remover_interval_ms": 5_000,
+    "fetch_max_wait_ms": 2_000,
+}
+
+
+def topic_config(**changes: Any) -> TopicConfig:
+    values: dict[str, Any] = {
+        "remote_storage_enable": True,
+        "retention_ms": -1,
+        "index_interval_bytes": 1,
+        "local_retention_bytes": 0,
+        "local_retention_ms": -1,
+        "file_delete_delay_ms": 0,
+    }
+    return TopicConfig(**{**values, **changes})
+
+
+class Node:
+    """One broker's tier, with the log of t-0, and its effects."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        node_id: int = 1,
+        *,
+        fs: CrashableFs | None = None,
+        config: TopicConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        self.cluster, self.node_id = cluster, node_id
+        self.fs = fs or CrashableFs()
+        self.fs.make_dir("/data")
+        self.config = config or topic_config()
+        self.log: Log = open_log(
+            self.fs,
+            "/data/t-0",
+            TP,
+            topic_id=TOPIC_ID,
+            config=self.config,
+            now_ms=cluster.now_ms,
+            was_clean=False,
+            is_remote_system_enabled=True,
+        )
+        self.feed = Feed(cluster, node_id)
+        self.storage = FaultyStorage(ObjectStorage(cluster.store))
+        self.tier = RemoteLog(
+            TierSettings(node_id=node_id, **{**SETTINGS, **settings}),
+            storage=self.storage,
+            feed=self.feed,
+            fs=self.fs,
+            rng=SmallRng(node_id),
+            topic_exists=lambda topic_id: topic_id in cluster.topics,
+            log_dir="/data",
+            catalog=cluster.store,
+        )
+        self.timers: dict[Any, tuple[int, Callable[[int], Effects]]] = {}
+        self.append_faults: list[str] = []  # "refused", "lost": committed but not answered
+        self.steps = 0
+        self.crash_at: tuple[int, str] | None = None
+        self.trace: list[str] = []
+        self.held: Callable[[Effect], bool] = lambda effect: False
+        self.on_hold: list[Effect] = []
+
+    # ------------------------------------------------------------------------------------ effects
+
+    def run(self, effects: Effects) -> None:
+        waiting = list(effects)
+        while waiting:
+            effect = waiting.pop(0)
+            if isinstance(effect, SetTimer):
+                self.timers[effect.key] = (effect.at_ms, effect.then)
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
+            elif isinstance(effect, EnsureTopic):
+                waiting += effect.then(None, self.cluster.now_ms)
+            elif self.held(effect):
+                self.on_hold.append(effect)
+            else:
+                waiting += self._world(effect)
+
+    def release(self) -> None:
+        held, self.on_hold = self.on_hold, []
+        self.held = lambda effect: False
+        self.run(held)
+
+    def _world(self, effect: Effect) -> Effects:
+        """Carry out what touches the world: a step that a crash can come before or after."""
+        self.steps += 1
+        name = effect.name if isinstance(effect, Submit) else f"append {effect.topic_partition}"
+        self.trace.append(name)
+        if self.crash_at == (self.steps, "before"):
+            raise Crash(name)
+        if isinstance(effect, Submit):
+            try:
+                result = effect.work()
+            except Exception as problem:  # noqa: BLE001 - as the runtime does
+                result = problem
+        else:
+            result = self._append(effect)
+        if self.crash_at == (self.steps, "after"):
+            raise Crash(name)
+        return effect.then(result, self.cluster.now_ms)
+
+    def _append(self, effect: Append) -> Appended | KafkaError:
+        fault = self.append_faults.pop(0) if self.append_faults else "none"
+        if fault == "refused":
+            return KafkaError(Code.NOT_ENOUGH_REPLICAS, "refused")
+        appended = self.cluster.append(effect.topic_partition.partition, effect.batch)
+        if fault == "lost":
+            return KafkaError(Code.REQUEST_TIMED_OUT, "the answer was lost")
+        return appended
+
+    def advance(self, ms: int) -> None:
+        """Let time pass; timers fire in order."""
+        until = self.cluster.now_ms + ms
+        for _ in range(100_000):
+            due = [(at, str(key), key) for key, (at, _) in self.timers.items() if at <= until]
+            if not due:
+                break
+            at, _, key = min(due)
+            self.cluster.now_ms = max(self.cluster.now_ms, at)
+            self.run(self.timers.pop(key)[1](self.cluster.now_ms))
+        else:
+            raise AssertionError("timers without end")
+        self.cluster.now_ms = until
+
+    # ---------------------------------------------------------------------------------------- log
+
+    def start(self) -> "Node":
+        self.run(self.tier.start(self.cluster.now_ms))
+        return self
+
+    def lead(self, epoch: int) -> "Node":
+        self.log.epochs.assign(epoch, self.log.log_end_offset)
+        self.role(is_leader=True, epoch=epoch)
+        return self
+
+    def role(self, *, is_leader: bool, epoch: int) -> None:
+        self.run(
+            self.tier.on_leadership(
+                self.log, is_leader=is_leader, leader_epoch=epoch, now_ms=self.cluster.now_ms
+            )
+        )
+
+    def produce(self, epoch: int, *texts: str, roll: bool = True, **batch: Any) -> None:
+        """Append one batch per text, commit it, and close the segment."""
+        for text in texts:
+            row = NewRecord(None, text.encode(), self.cluster.now_ms)
+            data = build_batch([row], **batch)
+            result = self.log.append_as_leader(
+                data,
+                leader_epoch=epoch,
+                now_ms=self.cluster.now_ms,
+                origin="coordinator" if batch.get("is_control") else "client",
+            )
+            assert isinstance(result, Appended), result
+        self.log.advance_high_watermark(self.log.log_end_offset)
+        if roll:
+            self.log.roll(self.cluster.now_ms)
+
+    def follow(self, leader: "Node") -> None:
+        """Replicate what the leader has locally."""
+        log = leader.log
+        at = max(self.log.log_end_offset, log.local_log_start_offset)
+        while at < log.log_end_offset:
+            data = bytearray(log.read_batches(at, max_bytes=1 << 20))
+            result = self.log.append_as_follower(data, now_ms=self.cluster.now_ms)
+            assert isinstance(result, Appended), result
+            at = self.log.log_end_offset
+        for epoch, start in log.epochs.entries():
+            if epoch > self.log.epochs.latest_epoch:
+                self.log.epochs.assign(epoch, start)
+        self.log.advance_high_watermark(log.high_watermark)
+        self.log.advance_log_start(log.log_start_offset)
+
+    def expire_local(self) -> None:
+        self.run(self.log.delete_due_segments(self.cluster.now_ms))
+
+    def crash(self) -> CrashableFs:
+        return self.fs.crash(SmallRng(0), keep="all")
+
+    # -------------------------------------------------------------------------------------- reads
+
+    def read(self, offset: int, max_bytes: int = 1 << 20, isolation: int = 0) -> Any:
+        """Return RemoteData or KafkaError."""
+        answers: list[Any] = []
+
+        def then(result: Any, now_ms: int) -> Effects:
+            answers.append(result)
+            return []
+
+        self.run(
+            self.tier.read(
+                TP,
+                TOPIC_ID,
+                offset,
+                self.log.epochs.epoch_at(offset) or 0,
+                max_bytes,
+                isolation,
+                then,
+            )
+        )
+        for _ in range(50):
+            if answers:
+                break
+            self.advance(100)
+        assert len(answers) == 1, "a read is answered once"
+        return answers[0]
+
+    def read_all(self) -> dict[int, bytes]:
+        """Return {base offset: batch bytes} of the whole log, from whichever tier has it."""
+        found: dict[int, bytes] = {}
+        at = self.log.log_start_offset
+        while at < self.log.high_watermark:
+            if at < self.log.local_log_start_offset:
+                result = self.read(at, max_bytes=1)
+                assert not isinstance(result, KafkaError), (at, result)
+                data = bytes(result.records)
+            else:
+                data = self.log.read_batches(at, max_bytes=1)
+            assert data, f"nothing at {at}"
+            for header in headers(data):
+                found[header.base_offset] = bytes(
+                    data[header.position : header.position + header.size_bytes]
+                )
+                assert header.next_offset > at, "reads go on"
+                at = header.next_offset
+        return found
+
+    def segments(self) -> list[RemoteSegment]:
+        found = self.tier.services.metadata.segments(WHERE)
+        assert not isinstance(found, KafkaError), found
+        return list(found)
