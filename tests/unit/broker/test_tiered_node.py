@@ -57,7 +57,10 @@ def test_a_time_is_found_in_one_tier_or_the_other(number: int) -> None:
 def test_several_cold_partitions_and_a_tail_are_answered_together() -> None:
     harness = Harness(store=MemoryStore())
     harness.create_topic(
-        partitions=3, remote_storage_enable="true", segment_bytes="1048576", local_retention_bytes="1"
+        partitions=3,
+        remote_storage_enable="true",
+        segment_bytes="1048576",
+        local_retention_bytes="1",
     )
     for index in range(3):
         for number in range(6):
@@ -65,7 +68,10 @@ def test_several_cold_partitions_and_a_tail_are_answered_together() -> None:
     harness.pass_time(30_000)
     parts = [
         FetchPartition(
-            partition=index, fetch_offset=offset, partition_max_bytes=2 * SIZE, current_leader_epoch=-1
+            partition=index,
+            fetch_offset=offset,
+            partition_max_bytes=2 * SIZE,
+            current_leader_epoch=-1,
         )
         for index, offset in ((0, 0), (1, 5), (2, 1))
     ]
