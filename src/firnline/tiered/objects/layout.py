@@ -105,7 +105,7 @@ def _parse_order(text: str) -> HeadName | None:
 def parse_catalog_partition(key: str) -> tuple[Uuid, int] | None:
     """Return whose head `key` is: topic id and partition; None for any other key."""
     pieces = key.split("/")
-    if len(pieces) != 5 or pieces[0] != "catalog" or pieces[3] != "heads":
+    if len(pieces) != 5 or pieces[0] != "catalog" or parse_head(key) is None:
         return None
     if not pieces[2].isdecimal():
         return None
