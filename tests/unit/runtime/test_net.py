@@ -32,8 +32,8 @@ class Ticket:
 class Echo:
     """A dispatcher whose requests say what to do: their first byte is the command.
 
-    e echo | h hold until the test answers | s serve that many mebibytes from the file | w wait 30 ms, then echo | n no answer
-    b a bug in a handler | p not a request
+    e echo | s serve that many mebibytes from the file | w wait 30 ms, then echo | n no answer
+    h hold until the test answers | b a bug in a handler | p not a request
     """
 
     def __init__(self, big: Path) -> None:
