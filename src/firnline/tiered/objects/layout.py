@@ -128,7 +128,7 @@ def names_folder(topic: str) -> str:
 
 
 def name_key(entry: TopicName) -> str:
-    """Return the key of one entry: its name says everything, the object is empty."""
+    """Return the key of one entry: its name says what the object repeats."""
     suffix = "deleted" if entry.is_deleted else "live"
     name = f"{entry.registered_ms:019d}-{uuid_text(entry.topic_id)}.{suffix}"
     return names_folder(entry.topic) + name
