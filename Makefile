@@ -40,10 +40,12 @@ test: $(VENV)/installed $(VENV)/peers
 	@FIRNLINE_FREEZE=1 $(PY) -m pytest -m "not soak"
 
 demo: $(VENV)/installed
-	@$(PY) -m demo
+	@$(PY) examples/flights/demo.py
 
+# make bench, or one of them: make bench QUESTION=requests
+QUESTION ?= $(filter-out measure echo, $(basename $(notdir $(wildcard bench/*.py))))
 bench: $(VENV)/installed
-	@for question in bench/*.py; do echo "== $$question"; $(PY) $$question || exit 1; done
+	@for question in $(QUESTION); do echo "== $$question"; $(PY) -m bench.$$question || exit 1; done
 
 docs: $(VENV)/installed
 	@$(PY) -m firnline.config.render > docs/reference/config.md

@@ -1,10 +1,14 @@
-"""What all tests share: the Java that Spark starts, and the peers (`tests/peers/plugin.py`)."""
+"""What all tests share: a broker, the Java that Spark starts, and the peers (`tests/peers/plugin.py`)."""
 
 import os
 import shutil
+from importlib.metadata import entry_points
 from pathlib import Path
 
 pytest_plugins = ["tests.peers.plugin"]
+# An installed Firnline brings its plugin itself; from a bare checkout it is named here.
+if not any(point.name == "firnline" for point in entry_points(group="pytest11")):
+    pytest_plugins.append("firnline.testing.plugin")
 
 
 def _use_packaged_java() -> None:

@@ -55,6 +55,7 @@ class RemoteRead(Protocol):
         max_bytes: int,
         isolation: int,
         then: Callable[[RemoteData | KafkaError, int], Effects],
+        now_ms: int,
     ) -> Effects: ...
 
 
@@ -293,6 +294,7 @@ class _OneFetch:
                 max_bytes,
                 self._ask.isolation,
                 partial(self._remote_came, index, outcome),
+                now_ms,
             )
         return effects
 

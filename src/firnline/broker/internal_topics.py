@@ -4,8 +4,7 @@ Who asks while one is being made waits for the same answer: a second creation wo
 Source: spec C2 (the offsets topic), T17 (the tier's metadata topic).
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
@@ -13,27 +12,19 @@ from firnline.base.errors import Code, KafkaError
 Then = Callable[[KafkaError | None, int], Effects]
 
 
-class TopicPlan(NamedTuple):
-    """How an internal topic is made."""
-
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str]
-
-
 # Create a topic; `then(error or None, now_ms)` runs once it is committed and hosted.
-Create = Callable[[str, TopicPlan, Then, int], Effects]
+Create = Callable[[str, Then, int], Effects]
 
 
 class InternalTopics:
-    """Makes each topic of `plans` once, on demand."""
+    """Makes each topic of `names` once, on demand."""
 
-    __slots__ = ("_create", "_exists", "_waiting", "plans")
+    __slots__ = ("_create", "_exists", "_names", "_waiting")
 
     def __init__(
-        self, *, plans: Mapping[str, TopicPlan], exists: Callable[[str], bool], create: Create
+        self, *, names: Sequence[str], exists: Callable[[str], bool], create: Create
     ) -> None:
-        self.plans = dict(plans)
+        self._names = tuple(names)
         self._exists = exists
         self._create = create
         self._waiting: dict[str, list[Then]] = {}
@@ -46,11 +37,10 @@ class InternalTopics:
         if waiting is not None:
             waiting.append(then)
             return []
-        plan = self.plans.get(name)
-        if plan is None:
-            return then(KafkaError(Code.INVALID_TOPIC_EXCEPTION, "not an internal topic"), now_ms)
+        if name not in self._names:
+            return then(_NOT_OURS, now_ms)
         self._waiting[name] = [then]
-        return self._create(name, plan, lambda error, now: self._made(name, error, now), now_ms)
+        return self._create(name, lambda error, now: self._made(name, error, now), now_ms)
 
     def _made(self, name: str, error: KafkaError | None, now_ms: int) -> Effects:
         if error is not None and error.code == Code.TOPIC_ALREADY_EXISTS:
@@ -59,3 +49,6 @@ class InternalTopics:
         for then in self._waiting.pop(name):
             effects += then(error, now_ms)
         return effects
+
+
+_NOT_OURS = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "this node does not make that topic")

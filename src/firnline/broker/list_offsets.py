@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.records.batch import NO_TIMESTAMP
 from firnline.replica.partition import Partition
@@ -61,6 +61,7 @@ class RemoteOffset(Protocol):
         topic_id: Uuid,
         timestamp: int,
         then: Callable[[OffsetFound | KafkaError | None, int], Effects],
+        now_ms: int,
     ) -> Effects: ...
 
 
@@ -117,6 +118,7 @@ class ListingOffsets:
                 found.topic_id,
                 asks[index].timestamp,
                 partial(pending.came, index),
+                now_ms,
             )
         return effects
 
@@ -144,16 +146,28 @@ class ListingOffsets:
         if timestamp == EARLIEST_PENDING_UPLOAD:
             return _earliest_pending_upload(log)
         if timestamp == MAX_TIMESTAMP:
-            return _readable(log, log.offset_of_max_timestamp(), isolation)
+            return search_greatest(found, isolation)
         if self.remote is not None and log.local_log_start_offset > log.log_start_offset:
             return None
         return search_local(found, timestamp, isolation)
 
 
-def search_local(partition: Partition, timestamp: int, isolation: int) -> OffsetFound:
+def search_local(partition: Partition, timestamp: int, isolation: int) -> Outcome:
     """Find the first readable record of that time or later in local files."""
     log = partition.log
-    return _readable(log, log.offset_for_timestamp(timestamp), isolation)
+    try:
+        return _readable(log, log.offset_for_timestamp(timestamp), isolation)
+    except StorageError:
+        return _STORAGE_FAILED
+
+
+def search_greatest(partition: Partition, isolation: int) -> Outcome:
+    """Find the first readable record of the greatest time in local files."""
+    log = partition.log
+    try:
+        return _readable(log, log.offset_of_max_timestamp(), isolation)
+    except StorageError:
+        return _STORAGE_FAILED
 
 
 def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
@@ -206,8 +220,11 @@ class _Pending:
         if found is None:
             partition = self._asks[index].partition
             assert isinstance(partition, Partition)
-            found = search_local(partition, self._asks[index].timestamp, self._isolation)
-        self.outcomes[index] = found
+            self.outcomes[index] = search_local(
+                partition, self._asks[index].timestamp, self._isolation
+            )
+        else:
+            self.outcomes[index] = found
         if self.remote:
             return []
         return [CancelTimer(key=self.timer), *self.finish()]
@@ -223,4 +240,5 @@ class _Pending:
 
 
 _UNSUPPORTED = KafkaError(Code.UNSUPPORTED_VERSION, "this version may not ask that")
+_STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log cannot be read")
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "the tier did not answer in time")

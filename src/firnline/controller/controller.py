@@ -16,7 +16,6 @@ from firnline.controller import configs, ids, topics
 from firnline.controller.brokers import Brokers, Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.configs import Alteration
 from firnline.controller.ids import ProducerIdBlock
-from firnline.controller.internal_topics import automatic_topic
 from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
 from firnline.metadata.image import ClusterImage, ConfigResource, ControllerImage, ResourceType
 from firnline.metadata.result import ControllerResult
@@ -59,13 +58,6 @@ class Controller:
             wanted,
             validate_only=validate_only,
         )
-
-    def create_automatic_topics(
-        self, names: Sequence[str]
-    ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
-        """Make topics that were only named: internal ones by their role, others by the defaults."""
-        config = self._cluster_config()
-        return self.create_topics([automatic_topic(name, config) for name in names])
 
     def delete_topics(
         self, wanted: Sequence[TopicRef]

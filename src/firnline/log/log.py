@@ -6,6 +6,7 @@ has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T1
 """
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Literal
 
 from crc32c import crc32c
@@ -15,7 +16,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords
-from firnline.base.units import DAY_MS
+from firnline.base.units import DAY_MS, INT32_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.epochs import LeaderEpochs
@@ -41,6 +42,7 @@ from firnline.records.validate import (
     check_client_batch,
 )
 
+_STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
 Origin = Literal["client", "coordinator"]
 PRODUCER_EXPIRATION_MS = DAY_MS  # producer.id.expiration.ms
 
@@ -163,6 +165,11 @@ class Log:
         return max(unstable, self.log_start_offset)
 
     @property
+    def first_base_offset(self) -> int:
+        """Base offset of the oldest local segment; the local start can lie above it."""
+        return self._segments.first_base_offset
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of batches in the local segments."""
         return sum(segment.size_bytes for segment in self._segments.all())
@@ -198,9 +205,11 @@ class Log:
                 return self._repeat(verdict) if isinstance(verdict, BatchMark) else verdict
         if size > self._segment_bytes:
             return KafkaError(Code.RECORD_LIST_TOO_LARGE, "the batch exceeds segment.bytes")
+        if leader_epoch != self._latest_epoch and (problem := self._fenced(leader_epoch)):
+            return problem
         base_offset = self.log_end_offset
         max_time = header.max_timestamp
-        set_offset_and_epoch(data, 0, base_offset, leader_epoch)
+        _STAMP.pack_into(data, 0, base_offset, size - 12, leader_epoch)
         if self._is_log_append_time:
             max_time = now_ms
             set_log_append_time(data, header, now_ms)
@@ -213,10 +222,10 @@ class Log:
         if (
             segment.size_bytes + size > self._segment_bytes
             or segment.waited_ms(now_ms, max_time) > self._segment_ms
-            or last_offset - segment.base_offset > 0x7FFFFFFF
-            or not segment.has_room_in_indexes()
+            or last_offset - segment.base_offset > INT32_MAX
+            or segment.is_full
         ) and segment.size_bytes:
-            segment = self._roll(base_offset, now_ms)
+            segment = self._roll(None, now_ms)
         segment.note(segment.append(data), size, last_offset, max_time)
         self.log_end_offset = self.producers.end_offset = last_offset + 1
         if header.producer_id >= 0:
@@ -243,6 +252,8 @@ class Log:
         found = check_batches(data, self._limits)
         if isinstance(found, KafkaError):
             return found
+        if problem := self._fenced(leader_epoch):
+            return problem
         first_offset = offset = self.log_end_offset
         stamped: list[BatchHeader] = []
         for header in found:
@@ -281,13 +292,16 @@ class Log:
     ) -> Appended | KafkaError:
         """Append whole batches as the leader wrote them; a partial one at the end is left out.
 
-        CORRUPT_MESSAGE when a batch is damaged, OFFSET_OUT_OF_RANGE when it begins below the log end.
+        CORRUPT_MESSAGE when a batch is damaged, OFFSET_OUT_OF_RANGE when it begins below the log end,
+        FENCED_LEADER_EPOCH when it is of an older epoch than the log's newest.
         """
         found = check_batches(data)
         if isinstance(found, KafkaError):
             return found
         expected = self.log_end_offset
         for header in found:
+            if problem := self._fenced(header.leader_epoch):
+                return problem
             if header.base_offset < expected:
                 return KafkaError(
                     Code.OFFSET_OUT_OF_RANGE,
@@ -310,7 +324,7 @@ class Log:
         while begin < len(found):
             segment = self._segments.active
             if segment.size_bytes and self._has_to_roll(segment, found[begin], now_ms):
-                segment = self._roll(found[begin].base_offset, now_ms)
+                segment = self._roll(found[begin], now_ms)
             end, room = begin + 1, self._segment_bytes - segment.size_bytes
             room -= found[begin].size_bytes
             while end < len(found) and found[end].size_bytes <= room:
@@ -326,7 +340,7 @@ class Log:
             segment.size_bytes + header.size_bytes > self._segment_bytes
             or segment.waited_ms(now_ms, header.max_timestamp) > self._segment_ms
             or not segment.may_hold(header.last_offset)
-            or not segment.has_room_in_indexes()
+            or segment.is_full
         )
 
     def _write_run(self, data: Buffer, segment: Segment, run: list[BatchHeader]) -> None:
@@ -342,6 +356,17 @@ class Log:
             self.log_end_offset = self.producers.end_offset = header.next_offset
             if header.producer_id >= 0 and note_producer(self.producers, segment, header, data):
                 self._ledger.dir_changes += 1
+
+    def _fenced(self, leader_epoch: int) -> KafkaError | None:
+        """Refuse an epoch older than the log's newest: epochs never decrease with the offset (rel-R11)."""
+        if NO_EPOCH < leader_epoch < self._latest_epoch:
+            return KafkaError(
+                Code.FENCED_LEADER_EPOCH,
+                "the log has batches of a newer leader epoch",
+                epoch=leader_epoch,
+                newest=self._latest_epoch,
+            )
+        return None
 
     def _assign_epoch(self, epoch: int, start_offset: int) -> None:
         if epoch != NO_EPOCH:
@@ -430,7 +455,7 @@ class Log:
         """Close the active segment and begin a new one at the log end; False when it is empty."""
         if not self._segments.active.size_bytes:
             return False
-        self._roll(self.log_end_offset, now_ms)
+        self._roll(None, now_ms)
         return True
 
     def roll_if_due(self, now_ms: int) -> bool:
@@ -441,9 +466,14 @@ class Log:
         segment = self._segments.active
         return segment.waited_ms(now_ms, now_ms) > self._segment_ms and self.roll(now_ms)
 
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        old = self._segments.active
-        base_offset = max(base_offset, self.log_end_offset)
+    def _roll(self, header: BatchHeader | None, now_ms: int) -> Segment:
+        """Begin a segment where the log ends: recovery takes a gap between two segments for lost bytes.
+
+        Only for a batch, of a leader, that is more than 2^31 offsets further on it begins there.
+        """
+        old, base_offset = self._segments.active, self.log_end_offset
+        if header is not None and header.last_offset - base_offset > INT32_MAX:
+            base_offset = header.base_offset
         new = Segment.create(self._fs, self.path, base_offset, rules=self._rules, now_ms=now_ms)
         self._take_snapshot(base_offset).close()
         old.finish()
@@ -475,15 +505,8 @@ class Log:
         return self._removal(gone, now_ms)
 
     def _view(self) -> retention.LogView:
-        segments = self._segments.all()
-        ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset]
         return retention.LogView(
-            [
-                retention.SegmentAge(
-                    segment.base_offset, end, segment.size_bytes, segment.largest_time_ms()
-                )
-                for segment, end in zip(segments, ends)
-            ],
+            self._segments.ages(self.log_end_offset),
             self.log_start_offset,
             self.local_log_start_offset,
             self.high_watermark,
@@ -562,7 +585,7 @@ class Log:
         """Drop everything and begin again at `offset`; the log start is there too, unless it is given.
 
         For a follower whose log ends before the leader's begins, and for one that begins with the local part
-        of a tiered log. Epochs below `offset` stay: take over the lineage with `epochs.replace`.
+        of a tiered log. The lineage is forgotten too: take it over with `epochs.replace`.
         """
         self._ledger.truncated_to(0)
         if self.before_truncation is not None:
@@ -575,6 +598,7 @@ class Log:
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self._ledger.recovery_point = offset
         self.producers.clear(offset)
+        self.epochs.clear()
         self._remove_snapshots_after(NO_OFFSET)
         self._after_truncation()
         self.high_watermark = max(self.high_watermark, self.log_start_offset)
@@ -590,11 +614,13 @@ class Log:
         self.local_log_start_offset = min(self.local_log_start_offset, end)
 
     def _drop(self, segments: list[Segment]) -> None:
-        """Remove the files of segments now; slices that were cut from them stay readable."""
+        """Remove the files of segments, newest first and durably: none may come back once the log has gone
+        on without them. Slices that were cut from them stay readable."""
         self._ledger.removed(segments)
-        for segment in segments:
+        for segment in reversed(segments):
             for path in segment.all_files():
                 self._fs.remove(path)
+        self._fs.sync_dir(self.path)
 
     def _remove_snapshots_after(self, offset: int) -> None:
         for found in snapshot_offsets(self._fs, self.path):

@@ -174,7 +174,10 @@ class _Opening:
 
     def first_to_scan(self, segments: Segments) -> Segment | None:
         """The oldest segment that has to be verified, None when none has to."""
-        wanted = None if self.was_clean else segments.from_offset(self.recovery_point)[0]
+        # The file of the segment before the recovery point may have grown again: what an earlier recovery,
+        # or a failed write, cut off its end was not synced if the log rolled right after.
+        before = max(0, self.recovery_point - 1)
+        wanted = None if self.was_clean else segments.from_offset(before)[0]
         for segment in segments.all():
             if segment is wanted:
                 break
@@ -211,21 +214,25 @@ class _Opening:
         end = first.base_offset
         entries = self.epochs.entries()
         for segment in segments.from_offset(first.base_offset):
-            if segment.base_offset < end:  # written over by the one before it: cannot be
-                self.drop_after(segments, end)
-                break
             if segment is not first:
+                # A gap is where the end of the segment before was lost: ours begin where the log ended, and
+                # compaction leaves gaps below the recovery point only.
+                if segment.base_offset != end and segment.base_offset > self.recovery_point:
+                    self.drop_from(segments, segment.base_offset)
+                    break
                 end = segment.base_offset
                 self.producers.end_offset = end
                 write_snapshot(self.fs, self.path, end, self.producers.entries()).close()
-            end, cut = self.recover_one(segment, end)
-            self.report.bytes_cut += cut
+            end = self.scan(segment, end)
+            if segment.file_size() > segment.size_bytes:
+                self.refuse_loss(segment, end)
+                self.drop_from(segments, segment.base_offset + 1)
+                self.report.bytes_cut += segment.cut_to(segment.size_bytes)
+                break
+            segment.cut_to(segment.size_bytes)
             if segment is not segments.active:
                 segment.finish()
                 self.unsynced.append(segment)
-            if cut:
-                self.drop_after(segments, segment.base_offset + 1)
-                break
         segments.active.open_active()
         self.unsynced = [segment for segment in self.unsynced if segment is not segments.active]
         if self.epochs.entries() != entries:
@@ -233,8 +240,8 @@ class _Opening:
         self.remove_snapshots_after(end)
         return end
 
-    def recover_one(self, segment: Segment, expected: int) -> tuple[int, int]:
-        """Verify one segment and cut it before its first bad batch; return its end and the bytes cut."""
+    def scan(self, segment: Segment, expected: int) -> int:
+        """Verify and index one segment up to its first bad batch; return the offset it ends at."""
         end = expected
         for found in segment.recover():
             header = found.header
@@ -245,7 +252,11 @@ class _Opening:
         self.producers.end_offset = end
         self.report.segments_scanned += 1
         self.report.bytes_scanned += segment.size_bytes
-        if end < self.recovery_point and segment.file_size() > segment.size_bytes:
+        return end
+
+    def refuse_loss(self, segment: Segment, end: int) -> None:
+        """Raise StorageError when what is damaged in `segment`, from `end` on, was synced once."""
+        if end < self.recovery_point:
             raise StorageError(
                 "a log is damaged below its recovery point",
                 path=segment.stem_path + names.LOG,
@@ -253,13 +264,16 @@ class _Opening:
                 recovery_point=self.recovery_point,
                 remedy="remove the partition's directory if other replicas hold its data",
             )
-        return end, segment.cut_to(segment.size_bytes)
 
-    def drop_after(self, segments: Segments, offset: int) -> None:
-        for segment in segments.drop_after(offset):
-            self.report.segments_dropped += 1
+    def drop_from(self, segments: Segments, offset: int) -> None:
+        """Remove the segments from `offset` on, newest first, before anything is written in their place."""
+        gone = segments.drop_after(offset)
+        for segment in reversed(gone):
             for path in segment.all_files():
                 self.fs.remove(path)
+        if gone:
+            self.report.segments_dropped += len(gone)
+            self.fs.sync_dir(self.path)
 
     def remove_snapshots_after(self, offset: int) -> None:
         for found in snapshot_offsets(self.fs, self.path):
@@ -268,7 +282,7 @@ class _Opening:
 
     def start_over(self, segments: Segments, offset: int) -> None:
         """Everything local is below the log start: begin an empty log there."""
-        for segment in segments.all():
+        for segment in reversed(segments.all()):
             for path in segment.all_files():
                 self.fs.remove(path)
         segments.replace_all(self.new_segment(offset))

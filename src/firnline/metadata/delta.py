@@ -192,17 +192,26 @@ class Replay:
             self._touched_configs[resource] = None
 
     def _clear_elr(self, record: r.ClearElrRecord) -> None:
-        names = [record.topic_name] if record.topic_name else sorted(self._names)
-        for name in names:
+        for topic in self._named(record.topic_name):
+            changing = self._partitions.get(topic.topic_id, topic.partitions)
+            numbers = {**topic.partitions, **self._touched.get(topic.topic_id, {})}
+            for number in sorted(numbers):
+                partition: PartitionImage = changing[number]
+                if partition.elr or partition.last_known_elr:
+                    cleared = partition._replace(elr=(), last_known_elr=())
+                    changing = self._open(topic.topic_id)
+                    changing[number] = cleared
+                    self._touched[topic.topic_id][number] = None
+
+    def _named(self, name: str) -> list[TopicImage]:
+        """The topic of that name, as it was opened; all topics for the empty name."""
+        if name:
             topic = self._names.get(name)
             if topic is None:
                 raise StorageError("the metadata log names an unknown topic", topic=name)
-            partitions = self._open(topic.topic_id)
-            for number in sorted(partitions.keys()):
-                partition = partitions[number]
-                if partition.elr or partition.last_known_elr:
-                    partitions[number] = partition._replace(elr=(), last_known_elr=())
-                    self._touched[topic.topic_id][number] = None
+            return [topic]
+        ids = sorted({**self._before.topics_by_id, **self._touched})
+        return [self._topics[topic_id] for topic_id in ids if topic_id in self._topics]
 
     # ------------------------------------------------------------------------------- nodes
 

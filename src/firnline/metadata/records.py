@@ -1,7 +1,7 @@
 """Records of the metadata log, all types and versions of Kafka 4.3.1, and how they become bytes. PURE.
 
 A record's key is null, its value is framed (`protocol/record_value.py`). Numbers of the types are
-stable for ever; 6, 8 and others that are missing here were never released or carry no fields.
+stable for ever; 6, 13 and 16 were never released. Type 21 is read and never written.
 Source: KIP-631; spec Q13, Q14.
 """
 

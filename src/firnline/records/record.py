@@ -44,6 +44,8 @@ def records(data: Buffer, header: BatchHeader) -> Iterator[Record]:
                 raise ProtocolError("record length exceeds the batch", length=length)
             yield _record(body, position, after, header)
             position = after
+        if position != end:
+            raise ProtocolError("bytes after the last record", left=end - position)
     except (IndexError, UnicodeDecodeError, ProtocolError) as problem:
         raise KafkaError(
             Code.CORRUPT_MESSAGE, "undecodable record", offset=header.base_offset, problem=problem

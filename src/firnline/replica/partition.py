@@ -18,8 +18,11 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
+from firnline.base.slices import EMPTY_RECORDS
+from firnline.base.units import INT64_MAX
 from firnline.replica.read import (
     READ_COMMITTED,
+    AbortedTransaction,
     BelowLocalStart,
     Diverging,
     Local,
@@ -111,7 +114,11 @@ class Partition:
             return False
         if is_new_epoch:
             self._replica_ends.clear()
-            self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
+            try:
+                self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
+            except StorageError:
+                self.go_offline()
+                return False
         self._advance_high_watermark()
         return is_new_epoch
 
@@ -151,7 +158,8 @@ class Partition:
     ) -> Appended | KafkaError:
         """Append as leader; the caller then asks `grown` for the readers to answer (rel-R15).
 
-        A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on.
+        A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on. A
+        full disk refuses this append alone: the log is as before, and readers go on (reliability d 85).
         """
         refusal = self.refusal
         if refusal is not None:
@@ -163,8 +171,9 @@ class Partition:
             outcome = log.append_as_leader(
                 data, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
             )
-        except StorageError:
-            self.go_offline()
+        except StorageError as problem:
+            if problem.facts.get("error") != "ENOSPC":
+                self.go_offline()
             return _STORAGE_FAILED
         if len(self.isr) == 1:
             log.advance_high_watermark(log.log_end_offset)
@@ -186,11 +195,21 @@ class Partition:
         return self.fetch_waiters.grown(size_bytes, stable_bytes=stable_bytes, now_ms=now_ms)
 
     def needs_flush(self, acks: int) -> bool:
-        """Whether an answer at this level of `acks` waits for the disk (`firnline.acks.fsync`)."""
-        rule = self.fsync_rule
-        if rule == "never" or acks == 0:
+        """Whether an answer at this level of `acks` waits for the disk.
+
+        Asked after the append: `firnline.acks.fsync`, and flush.messages where a topic has it.
+        """
+        if acks == 0:
             return False
-        return rule == "always" or (acks == ACKS_ALL and len(self.isr) == 1)
+        rule = self.fsync_rule
+        if rule == "always" or (rule == "auto" and acks == ACKS_ALL and len(self.isr) == 1):
+            return True
+        log = self.log
+        flush_messages = log.config.flush_messages
+        return (
+            flush_messages != INT64_MAX
+            and log.log_end_offset - log.recovery_point >= flush_messages
+        )
 
     def dirty_files(self) -> Sequence[File]:
         """What a flush must sync so that all below the log end survives a power cut."""
@@ -271,15 +290,17 @@ class Partition:
                 fetch_offset, NO_EPOCH if epoch is None else epoch, high_watermark, stable, start
             )
         upto = stable if isolation == READ_COMMITTED else high_watermark
+        aborted: Sequence[AbortedTransaction] | None = () if isolation == READ_COMMITTED else None
         if fetch_offset >= upto:
-            aborted = () if isolation == READ_COMMITTED else None
-            return Local(b"", high_watermark, stable, start, aborted)
-        records = log.read(
-            fetch_offset, max_bytes=max_bytes, upto_offset=upto, min_one_batch=min_one_batch
-        )
-        if isolation != READ_COMMITTED:
-            return Local(records, high_watermark, stable, start, None)
-        aborted = log.aborted_transactions(fetch_offset, upto) if records else ()
+            return Local(EMPTY_RECORDS, high_watermark, stable, start, aborted)
+        try:
+            records = log.read(
+                fetch_offset, max_bytes=max_bytes, upto_offset=upto, min_one_batch=min_one_batch
+            )
+            if isolation == READ_COMMITTED and records:
+                aborted = log.aborted_transactions(fetch_offset, upto)
+        except StorageError:
+            return _STORAGE_FAILED
         return Local(records, high_watermark, stable, start, aborted)
 
     def _divergence(self, epoch: int, fetch_offset: int) -> Diverging | KafkaError | None:

@@ -219,6 +219,7 @@ class RealFs:
             raise storage_error("open", path, problem) from problem
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kind a JVM takes
         except OSError as problem:
             os.close(fd)
             if problem.errno in (errno.EWOULDBLOCK, errno.EACCES):

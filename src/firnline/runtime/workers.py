@@ -91,25 +91,32 @@ class FlushGroup:
 
 
 class Pool:
-    """A few threads with a bounded queue."""
+    """Up to `threads` threads, started when there is work for them, with a bounded queue."""
 
     def __init__(self, name: str, threads: int, doorbell: Doorbell) -> None:
+        self._name = name
         self._doorbell = doorbell
-        self._limit = POOL_QUEUE_MAX[name]
+        self._queue_max = POOL_QUEUE_MAX[name]
+        self._threads_max = threads
         self._work: queue.SimpleQueue[Submit | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"firnline-{name}-{i}", daemon=True)
-            for i in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._unfinished = 0
 
     def add(self, submit: Submit) -> KafkaError | None:
         """Queue the work; return the refusal when the queue is full."""
-        if self._work.qsize() >= self._limit:
+        if self._work.qsize() >= self._queue_max:
             return KafkaError(
                 Code.THROTTLING_QUOTA_EXCEEDED, "too much waits here", work=submit.name
             )
+        with self._lock:
+            self._unfinished += 1
+            is_short = self._unfinished > len(self._threads) < self._threads_max
+        if is_short:
+            name = f"firnline-{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
         self._work.put(submit)
         return None
 
@@ -119,9 +126,12 @@ class Pool:
                 result = submit.work()
             except Exception as problem:  # noqa: BLE001 - the continuation decides what it means
                 result = problem
+            with self._lock:
+                self._unfinished -= 1
             self._doorbell.ring(submit.then, result)
 
     def close(self) -> None:
+        """End the threads after what they are at."""
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:

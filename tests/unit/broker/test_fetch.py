@@ -52,6 +52,7 @@ class Tier:
         max_bytes: int,
         isolation: int,
         then: Callable[[RemoteData | KafkaError, int], Effects],
+        now_ms: int,
     ) -> Effects:
         self.asked.append((topic_partition, offset, epoch, max_bytes))
         if self.full:

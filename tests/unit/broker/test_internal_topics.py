@@ -4,9 +4,7 @@ from typing import Any
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.broker.internal_topics import InternalTopics, Then, TopicPlan
-
-PLAN = TopicPlan(3, 1, {"cleanup.policy": "compact"})
+from firnline.broker.internal_topics import InternalTopics, Then
 
 
 class Cluster:
@@ -14,14 +12,14 @@ class Cluster:
 
     def __init__(self) -> None:
         self.topics: list[str] = []
-        self.creating: list[tuple[str, TopicPlan, Then]] = []
+        self.creating: list[tuple[str, Then]] = []
         self.told: list[Any] = []
         self.internal = InternalTopics(
-            plans={"__groups": PLAN}, exists=lambda name: name in self.topics, create=self._create
+            names=["__groups"], exists=lambda name: name in self.topics, create=self._create
         )
 
-    def _create(self, name: str, plan: TopicPlan, then: Then, now_ms: int) -> Effects:
-        self.creating.append((name, plan, then))
+    def _create(self, name: str, then: Then, now_ms: int) -> Effects:
+        self.creating.append((name, then))
         return []
 
     def ensure(self, name: str = "__groups") -> None:
@@ -32,7 +30,7 @@ class Cluster:
         return []
 
     def finish(self, error: KafkaError | None = None) -> None:
-        self.creating.pop()[2](error, 0)
+        self.creating.pop()[1](error, 0)
 
 
 def test_a_topic_that_is_there_is_not_made_again() -> None:
@@ -47,7 +45,7 @@ def test_all_who_ask_meanwhile_wait_for_one_creation() -> None:
     cluster = Cluster()
     for _ in range(3):
         cluster.ensure()
-    assert [(name, plan) for name, plan, _ in cluster.creating] == [("__groups", PLAN)]
+    assert [name for name, _ in cluster.creating] == ["__groups"]
     assert cluster.told == []
     cluster.finish()
     assert cluster.told == [None] * 3
@@ -72,5 +70,5 @@ def test_a_topic_that_another_node_made_first_is_there() -> None:
 def test_a_name_nobody_planned_is_not_made() -> None:
     cluster = Cluster()
     cluster.ensure("orders")
-    assert cluster.told == [Code.INVALID_TOPIC_EXCEPTION]
+    assert cluster.told == [Code.UNKNOWN_TOPIC_OR_PARTITION]
     assert cluster.creating == []

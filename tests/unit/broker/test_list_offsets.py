@@ -43,6 +43,7 @@ class Tier:
         topic_id: bytes,
         timestamp: int,
         then: Callable[[OffsetFound | KafkaError | None, int], Effects],
+        now_ms: int,
     ) -> Effects:
         self.waiting.append(then)
         return []

@@ -76,7 +76,9 @@ def handle(
 _UNKNOWN = Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _find(image: "ClusterImage", wanted: OffsetCommitRequestTopic, by_id: bool) -> "TopicImage | None":
+def _find(
+    image: "ClusterImage", wanted: OffsetCommitRequestTopic, by_id: bool
+) -> "TopicImage | None":
     if by_id:
         return image.topics_by_id.get(bytes(wanted.topic_id))
     return image.topics_by_name.get(wanted.name)

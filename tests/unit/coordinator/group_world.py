@@ -19,6 +19,12 @@ from firnline.records.batch import headers, set_offset_and_epoch
 GROUP = "g"
 
 
+def subscription(*topics: str) -> bytes:
+    """A consumer's subscription: version 0, topics, no user data."""
+    names = b"".join(len(t).to_bytes(2, "big") + t.encode() for t in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+
+
 class Settings:
     """The broker's keys that the coordinator reads, with one partition of offsets."""
 
@@ -99,18 +105,26 @@ class GroupWorld:
         """Commit the oldest appends that are held, in order."""
         while self.held and count:
             append, count = self.held.pop(0), count - 1
-            (header,) = headers(append.batch)
-            first = self.next_offset
-            set_offset_and_epoch(append.batch, 0, first, 0)
-            self.next_offset += header.record_count
-            self.log += append.batch
-            done = Appended(
-                base_offset=first,
-                last_offset=self.next_offset - 1,
-                log_append_time_ms=-1,
-                log_start_offset=0,
-            )
-            self.run(append.then(done, self.now_ms))
+            self.run(append.then(self._write(append), self.now_ms))
+
+    def _write(self, append: Append) -> Appended:
+        (header,) = headers(append.batch)
+        first = self.next_offset
+        set_offset_and_epoch(append.batch, 0, first, 0)
+        self.next_offset += header.record_count
+        self.log += append.batch
+        return Appended(
+            base_offset=first,
+            last_offset=self.next_offset - 1,
+            log_append_time_ms=-1,
+            log_start_offset=0,
+        )
+
+    def write_silently(self, count: int) -> None:
+        """Let the oldest appends reach the log, and nobody hear of it: a crash follows."""
+        for append in self.held[:count]:
+            self._write(append)
+        self.held.clear()
 
     def fail_appends(self, code: Code) -> None:
         """Fail every append that is held."""
@@ -159,7 +173,7 @@ class GroupWorld:
         protocols: Sequence[str] = ("range",),
         metadata: bytes = b"",
         protocol_type: str = "consumer",
-        session_ms: int = 10_000,
+        session_ms: int = 30_000,
         rebalance_ms: int = 60_000,
         version: int = 9,
     ) -> None:

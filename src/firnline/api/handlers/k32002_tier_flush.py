@@ -1,0 +1,102 @@
+"""TierFlush: finish the active segments and copy now; ours alone. PURE. Source: docs/formats/tier.md."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.api.handlers.k32001_tier_status import NO_TIER
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, FirnlineError, KafkaError
+from firnline.protocol.messages.k32002_tier_flush import (
+    TierFlushPartitionResult,
+    TierFlushRequest,
+    TierFlushResponse,
+    TierFlushTopic,
+    TierFlushTopicResult,
+)
+from firnline.tiered.remote_log import RemoteLog
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+Outcomes = dict[int, FirnlineError | None]
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: TierFlushRequest, now_ms: int
+) -> Effects:
+    """Answer when every partition asked for is in the tier and in the catalog, or has failed."""
+    if not request.topics:
+        return [context.reply(TierFlushResponse())]
+    results: dict[str, TierFlushTopicResult] = {}
+    effects: Effects = []
+    for asked in request.topics:
+        topic = node.image.topic(asked.name)
+        tier = node.tier
+        done = partial(_one_done, context, request, results)
+        if tier is None or topic is None:
+            why = NO_TIER if topic is not None else "no such topic"
+            code = Code.INVALID_CONFIG if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
+            effects += done(_refused(asked, KafkaError(code, why)))
+            continue
+        then = partial(_flushed, node, tier, asked, topic.topic_id, done)
+        effects += tier.flush(topic.topic_id, then, now_ms)
+    return effects
+
+
+def _flushed(
+    node: "BrokerNode",
+    tier: RemoteLog,
+    asked: TierFlushTopic,
+    topic_id: bytes,
+    done: partial[Effects],
+    outcomes: Outcomes,
+    now_ms: int,
+) -> Effects:
+    if not outcomes:
+        why = "the topic is not tiered: remote.storage.enable is false"
+        return done(_refused(asked, KafkaError(Code.INVALID_TOPIC_EXCEPTION, why)))
+    rows = {row.partition: row for row in tier.status(topic_id)}
+    results = []
+    for index in sorted(outcomes):
+        if asked.partitions and index not in asked.partitions:
+            continue
+        error = outcomes[index]
+        row = rows.get(index)
+        results.append(
+            TierFlushPartitionResult(
+                partition=index,
+                error_code=_code(error),
+                error_message=None if error is None else str(error),
+                log_end_offset=-1 if row is None else row.log_end_offset,
+                highest_remote_offset=-1 if row is None else row.remote_end_offset - 1,
+            )
+        )
+    return done(TierFlushTopicResult(name=asked.name, partitions=results))
+
+
+def _one_done(
+    context: RequestContext,
+    request: TierFlushRequest,
+    results: dict[str, TierFlushTopicResult],
+    result: TierFlushTopicResult,
+) -> Effects:
+    results[result.name] = result
+    names = list(dict.fromkeys(topic.name for topic in request.topics))
+    if len(results) < len(names):
+        return []
+    return [context.reply(TierFlushResponse(topics=[results[name] for name in names]))]
+
+
+def _refused(asked: TierFlushTopic, error: KafkaError) -> TierFlushTopicResult:
+    partitions = [
+        TierFlushPartitionResult(partition=p, error_code=error.code, error_message=error.why)
+        for p in asked.partitions or [-1]
+    ]
+    return TierFlushTopicResult(name=asked.name, partitions=partitions)
+
+
+def _code(error: FirnlineError | None) -> int:
+    if error is None:
+        return Code.NONE
+    return error.code if isinstance(error, KafkaError) else Code.KAFKA_STORAGE_ERROR

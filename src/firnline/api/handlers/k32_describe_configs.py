@@ -1,0 +1,123 @@
+"""DescribeConfigs: settings, where each comes from, and what else could say so. PURE.
+
+Source: KIP-133, KIP-226, KIP-569; spec Q52, reliability d 57.
+"""
+
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import METADATA_TOPIC
+from firnline.config.define import TYPE_IDS
+from firnline.config.layers import (
+    DEFAULT,
+    DYNAMIC_DEFAULT_BROKER,
+    Entry,
+    describe_broker,
+    describe_topic,
+)
+from firnline.controller.topic_names import name_problem
+from firnline.metadata.image import ResourceType
+from firnline.protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+# The metadata log is kept by snapshots, and nobody sets anything about it (Q52).
+_METADATA_LOG = [
+    Entry(
+        "cleanup.policy",
+        "snapshot",
+        DEFAULT,
+        TYPE_IDS["LIST"],
+        True,
+        False,
+        (),
+        "Old records are dropped once a snapshot holds what they say.",
+    )
+]
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: DescribeConfigsRequest, now_ms: int
+) -> Effects:
+    """Answer from the committed image and the broker's own file."""
+    results = [_result(node, resource, request) for resource in request.resources]
+    return [context.reply(DescribeConfigsResponse(results=results))]
+
+
+def _result(
+    node: "BrokerNode", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    entries = _entries(node, resource.resource_type, resource.resource_name)
+    result = DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    if isinstance(entries, KafkaError):
+        result.error_code, result.error_message = entries.code, entries.why
+        return result
+    keys = resource.configuration_keys
+    result.configs = [
+        _config(entry, request) for entry in entries if not keys or entry.name in keys
+    ]
+    return result
+
+
+def _entries(node: "BrokerNode", kind: int, name: str) -> list[Entry] | KafkaError:
+    image = node.image
+    cluster = image.config(ResourceType.BROKER, "")
+    own = image.config(ResourceType.BROKER, str(node.node_id))
+    if kind == ResourceType.TOPIC:
+        problem = name_problem(name)
+        if problem is not None:
+            return problem
+        if name == METADATA_TOPIC:
+            return _METADATA_LOG
+        if image.topic(name) is None:
+            return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        overrides = image.topic_config_overrides(name)
+        return describe_topic(node.config, overrides, cluster=cluster, node=own)
+    if kind != ResourceType.BROKER:
+        why = f"settings of resource type {kind} cannot be described here"
+        return KafkaError(Code.INVALID_REQUEST, why)
+    if not name:
+        every = describe_broker(node.config, cluster=cluster)
+        return [_of_cluster(entry) for entry in every if entry.name in cluster]
+    if not name.isdecimal():
+        return KafkaError(Code.INVALID_REQUEST, f"a broker's id is a number, and not {name!r}")
+    if int(name) != node.node_id:
+        why = f"this is broker {node.node_id}, and not {name}"
+        return KafkaError(Code.INVALID_REQUEST, why)
+    return describe_broker(node.config, cluster=cluster, node=own)
+
+
+def _of_cluster(entry: Entry) -> Entry:
+    """What is set for all brokers is shown without what any one of them would put under it."""
+    synonyms = tuple(s for s in entry.synonyms if s.source == DYNAMIC_DEFAULT_BROKER)
+    return entry._replace(synonyms=synonyms)
+
+
+def _config(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms
+        ],
+        config_type=entry.type_id,
+        documentation=entry.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,46 @@
+"""CreatePartitions: more partitions for topics. PURE. Source: KIP-195."""
+
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects
+from firnline.base.errors import KafkaError
+from firnline.controller.topics import NewPartitions
+from firnline.protocol.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.node import BrokerNode
+
+
+def handle(
+    node: "BrokerNode", context: RequestContext, request: CreatePartitionsRequest, now_ms: int
+) -> Effects:
+    """Answer each topic once its new partitions are committed and this broker has seen them."""
+    wanted = [_growth(topic) for topic in request.topics]
+
+    def then(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
+        answers = [outcome] * len(wanted) if isinstance(outcome, KafkaError) else outcome
+        # A topic that was named twice is answered once.
+        by_name = {growth.name: answer for growth, answer in zip(wanted, answers, strict=True)}
+        results = [_result(name, answer) for name, answer in by_name.items()]
+        return [context.reply(CreatePartitionsResponse(results=results))]
+
+    result = node.controller.create_partitions(wanted, validate_only=request.validate_only)
+    return node.quorum.write(result, then, now_ms)
+
+
+def _growth(topic: CreatePartitionsTopic) -> NewPartitions:
+    chosen = topic.assignments
+    lists = None if chosen is None else [tuple(each.broker_ids) for each in chosen]
+    return NewPartitions(topic.name, topic.count, lists)
+
+
+def _result(name: str, answer: KafkaError | None) -> CreatePartitionsTopicResult:
+    if answer is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(name=name, error_code=answer.code, error_message=answer.why)

@@ -1,0 +1,231 @@
+"""One node, whole: what the runtime, the handlers and the simulator see of it. PURE.
+
+A combined node: controller and broker in one process. Everything happens in calls that return effects;
+who carries them out calls their continuations. An effect that one part of the node has for another
+comes back through `perform`. `broker/wiring.py` puts the parts together.
+Source: house, sections 5 and 7.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from firnline.base.effects import Append, Appended, Effect, Effects, EnsureTopic
+from firnline.base.errors import Bug
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
+from firnline.base.ports import Rng
+from firnline.broker.fetch import Fetching
+from firnline.broker.hosted import ByName, HostedPartitions
+from firnline.broker.hosting import Hosting
+from firnline.broker.internal_topics import InternalTopics
+from firnline.broker.leaders import Leaders
+from firnline.broker.lifecycle import Lifecycle, Stage
+from firnline.broker.list_offsets import ListingOffsets
+from firnline.broker.produce import Outcome, Producing
+from firnline.broker.storage import Storage
+from firnline.broker.tier_ground import TierGround
+from firnline.config.broker import BrokerConfig
+from firnline.controller.controller import Controller
+from firnline.coordinator.groups import GroupCoordinator
+from firnline.coordinator.producer_ids import ProducerIds
+from firnline.metadata.delta import ClusterDelta
+from firnline.metadata.features import SUPPORTED
+from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, ControllerImage, FeatureRange
+from firnline.metadata.loader import difference
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.replica.partition import ACKS_ALL, Partition
+from firnline.tiered.remote_log import RemoteLog
+
+# How long an append of one of our own coordinators waits for followers.
+_COORDINATOR_TIMEOUT_MS = 5_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What a node is made of, by the names that handlers use."""
+
+    config: BrokerConfig
+    rng: Rng
+    cluster_id: str
+    storage: Storage
+    storage_effects: Effects
+    quorum: MetadataQuorum
+    controller: Controller
+    controller_image: ControllerImage
+    hosted: HostedPartitions
+    hosting: Hosting
+    leaders: Leaders
+    producing: Producing
+    fetching: Fetching
+    listing_offsets: ListingOffsets
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    internal_topics: InternalTopics
+    lifecycle: Lifecycle
+    tier_ground: TierGround | None
+    close_quorum: Callable[[], None]
+
+
+class BrokerNode:
+    """The node.
+
+    on_running(now_ms)  set by whoever runs it: clients may be served from now on
+    on_stopped(now_ms)  set by whoever runs it: all is handed over and on disk
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.config = parts.config
+        self.rng = parts.rng
+        self.node_id: int = parts.config.node_id
+        self.cluster_id = parts.cluster_id
+        self.quorum = parts.quorum
+        self.controller = parts.controller
+        self.hosted = parts.hosted
+        self.leaders = parts.leaders
+        self.producing = parts.producing
+        self.fetching = parts.fetching
+        self.listing_offsets = parts.listing_offsets
+        self.groups = parts.groups
+        self.producer_ids = parts.producer_ids
+        self.internal_topics = parts.internal_topics
+        self.storage = parts.storage
+        self.lifecycle = parts.lifecycle
+        self.on_running: Callable[[int], None] | None = None
+        self.on_stopped: Callable[[int], None] | None = None
+        self.quorum.publishers.append(self._on_metadata)
+
+    # ----------------------------------------------------------------------------- what handlers use
+
+    @property
+    def image(self) -> ClusterImage:
+        """The committed image of the cluster."""
+        return self.quorum.image
+
+    @property
+    def partitions(self) -> ByName:
+        """Hosted partitions by TopicPartition."""
+        return self.hosted.by_name
+
+    @property
+    def broker_epoch(self) -> int:
+        """Epoch of this incarnation's registration; -1 before it."""
+        return self.lifecycle.broker_epoch
+
+    @property
+    def tier(self) -> RemoteLog | None:
+        """The remote log; None where remote.log.storage.system.enable is false."""
+        ground = self.parts.tier_ground
+        return None if ground is None else ground.tier
+
+    @property
+    def supported_features(self) -> Mapping[str, FeatureRange]:
+        """Feature levels this release acts on."""
+        return SUPPORTED
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the controller counts this broker in."""
+        return self.lifecycle.stage is Stage.RUNNING
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `shutdown` has come to its end."""
+        return self.lifecycle.stage is Stage.STOPPED
+
+    # -------------------------------------------------------------------------------------- life
+
+    def start(self, now_ms: int) -> Effects:
+        """Begin; when the node is registered and unfenced `on_running` is called.
+
+        Raises ConfigError and StorageError for what the operator must mend.
+        """
+        return [*self.parts.storage_effects, *self.quorum.start(now_ms, self._on_quorum)]
+
+    def _on_quorum(self, now_ms: int) -> Effects:
+        """This node leads the metadata quorum: the broker in it may register."""
+        self.controller.activate(now_ms)
+        controller = self.controller.register_controller(self.parts.controller_image)
+        effects = self.quorum.write(controller, lambda outcome, now: [], now_ms)
+        return effects + self.lifecycle.register(now_ms)
+
+    def take_image(self, now_ms: int) -> Effects:
+        """Our registration is committed: from here on the image is acted on, all of it first (rel-R4)."""
+        image = self.image
+        effects = self.parts.hosting.apply(difference(EMPTY_IMAGE, image), image, now_ms)
+        effects += self.storage.remove_strays(lambda found: found in image.topics_by_id, now_ms)
+        return effects + self.groups.start(now_ms)
+
+    def begin_serving(self, now_ms: int) -> Effects:
+        """The controller counts us in: say so, then begin what runs beside the requests."""
+        if self.on_running is not None:
+            self.on_running(now_ms)
+        effects = self.storage.run_jobs(self.hosted, self.on_storage_failure, now_ms)
+        if self.parts.tier_ground is not None:
+            effects += self.parts.tier_ground.tier.start(now_ms)
+        return effects
+
+    def shutdown(self, now_ms: int) -> Effects:
+        """Leave in order: hand over what is led, close the logs, call `on_stopped`. May be called again."""
+        return self.lifecycle.leave(now_ms)
+
+    def finish(self, now_ms: int) -> Effects:
+        """Nothing is led here any more: close, and say so."""
+        self.close()
+        if self.on_stopped is not None:
+            self.on_stopped(now_ms)
+        return []
+
+    def close(self) -> None:
+        """Close the logs, durably, whether or not the controller knows; then nothing may follow."""
+        self.quorum.stop()
+        if self.parts.tier_ground is not None:
+            self.parts.tier_ground.tier.close()
+        self.parts.close_quorum()
+        self.storage.close(self.broker_epoch)
+
+    # ------------------------------------------------------------------------- between the parts
+
+    def _on_metadata(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
+        """A change of the cluster is committed."""
+        if not self.lifecycle.is_registered:
+            return []  # it is acted on as a whole after the registration (rel-R4)
+        effects = self.parts.hosting.apply(delta, image, now_ms)
+        if delta.deleted_topics:
+            names = [topic.name for topic in delta.deleted_topics]
+            effects += self.groups.on_topics_deleted(names, now_ms)
+            if self.parts.tier_ground is not None:
+                effects += self.parts.tier_ground.on_topics(delta, now_ms)
+        return effects
+
+    def on_storage_failure(self, partition: Partition, now_ms: int) -> Effects:
+        """Files of a partition failed (rel-P9)."""
+        return self.storage.on_failure(self.hosted, partition, now_ms)
+
+    def perform(self, effect: Effect, now_ms: int) -> Effects:
+        """Carry out an effect that concerns another part of this node."""
+        if type(effect) is Append:
+            return self._append(effect, now_ms)
+        if type(effect) is EnsureTopic:
+            return self.internal_topics.ensure(effect.name, effect.then, now_ms)
+        raise Bug("nobody carries out this effect", effect=type(effect).__name__)
+
+    def _append(self, effect: Append, now_ms: int) -> Effects:
+        """Append for a coordinator or the tier, as acks=all."""
+        topic, index = effect.topic_partition
+
+        def answer(outcomes: list[Outcome], at_ms: int) -> Effects:
+            effects = effect.then(outcomes[0], at_ms)
+            if topic == REMOTE_LOG_METADATA_TOPIC and type(outcomes[0]) is Appended:
+                tier = self.tier
+                if tier is not None:
+                    effects = effects + tier.on_metadata_advanced(index, at_ms)
+            return effects
+
+        return self.producing.produce(
+            [(self.hosted.find(topic, index), effect.batch)],
+            acks=ACKS_ALL,
+            timeout_ms=_COORDINATOR_TIMEOUT_MS,
+            answer=answer,
+            now_ms=now_ms,
+            origin="coordinator",
+        )

@@ -1,0 +1,303 @@
+"""The node's log directories: where a partition goes, what runs now and then, what a failure means. PURE.
+
+Retention, the sync of what was only written, and checkpoints run on timers. Syncs of files run in the
+disk pool; small checkpoint files are written there too and take their names on the loop, so that no
+older state ever replaces a newer one. A directory whose files failed is offline for this run; with the
+last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import ConfigError, StorageError
+from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ports import File, Fs, Rng
+from firnline.base.units import INT64_MAX
+from firnline.broker.hosted import HostedPartitions
+from firnline.config.broker import BrokerConfig
+from firnline.config.topic import TopicConfig
+from firnline.log.checkpoint import read_partition_metadata
+from firnline.log.directory import LogDirectory, read_meta_properties
+from firnline.log.log import Log
+from firnline.replica.partition import Partition
+
+# How late a sync by flush.ms may be.
+_FLUSH_CHECK_MS = 1000
+
+
+def read_cluster_id(fs: Fs, directory: str) -> str:
+    """Return the cluster id that `storage format` wrote; ConfigError where the directory has none."""
+    found = read_meta_properties(fs, directory)
+    cluster_id = None if found is None else found.get("cluster.id")
+    if not cluster_id:
+        raise ConfigError(f"{directory} is not formatted: run `firnline storage format` first")
+    return cluster_id
+
+
+class Storage:
+    """All entries of `log.dirs` of one node.
+
+    Invariant: every hosted partition's log is in the `logs` of exactly one directory.
+    """
+
+    def __init__(self, fs: Fs, config: BrokerConfig, *, rng: Rng, cluster_id: str) -> None:
+        self._config = config
+        self._fs = fs
+        self.directories = [
+            LogDirectory(
+                fs,
+                path,
+                cluster_id=cluster_id,
+                node_id=config.node_id,
+                unique=rng.uuid,
+                is_remote_system_enabled=config.remote_log_storage_system_enable,
+            )
+            for path in config.directories
+        ]
+        self._offline: dict[str, StorageError] = {}
+        self._syncing: dict[str, None] = {}
+        self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
+
+    def start(self) -> Effects:
+        """Take the directories into use; StorageError when one cannot be (rel d 89, 90)."""
+        effects: Effects = []
+        for place, directory in enumerate(self.directories):
+            try:
+                effects += directory.start()
+            except StorageError:
+                for taken in self.directories[:place]:
+                    taken.abandon()
+                raise
+        return effects
+
+    @property
+    def directory_ids(self) -> tuple[Uuid, ...]:
+        return tuple(directory.directory_id for directory in self.directories)
+
+    # ------------------------------------------------------------------------ opening, dropping
+
+    def open(
+        self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
+    ) -> Log:
+        """Open a partition's log where it lies; a new one goes where the fewest are."""
+        healthy = [d for d in self.directories if d.path not in self._offline]
+        if not healthy:
+            raise StorageError("every log directory failed")
+        present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
+        chosen = present[0] if present else min(healthy, key=lambda d: len(d.logs))
+        return chosen.open(topic_partition, topic_id, config, now_ms)
+
+    def drop(self, log: Log, now_ms: int) -> Effects:
+        """Delete a log; one whose directory failed is left to the next start."""
+        self._synced_ms.pop(log.path, None)
+        directory = self._directory_of(log)
+        if directory.path in self._offline:
+            return []
+        return directory.drop(log, now_ms)
+
+    def on_log_start_moved(self, log: Log) -> Effects:
+        """Write down soon where a log begins now, so that deleted records do not come back."""
+        directory = self._directory_of(log)
+        return [] if directory.path in self._offline else directory.checkpoint_later()
+
+    def _directory_of(self, log: Log) -> LogDirectory:
+        found = [d for d in self.directories if d.logs.get(log.topic_partition) is log]
+        assert len(found) == 1, "a log lies in one directory"
+        return found[0]
+
+    def remove_strays(self, is_known: Callable[[Uuid], bool], now_ms: int) -> Effects:
+        """Delete what belongs to topics that are gone: a stop came between the decision and the files.
+
+        A directory that does not say whose it is stays.
+        """
+        effects: Effects = []
+        for directory in self.directories:
+            for topic_partition in directory.unopened():
+                path = directory.partition_path(topic_partition)
+                try:
+                    topic_id = read_partition_metadata(self._fs, path)
+                    if topic_id is not None and not is_known(topic_id):
+                        stray = directory.open(topic_partition, topic_id, TopicConfig(), now_ms)
+                        effects += directory.drop(stray, now_ms)
+                except StorageError:
+                    continue  # nothing is served from it; the operator finds it where it lies
+        return effects
+
+    # -------------------------------------------------------------------------------- failures
+
+    def on_failure(self, hosted: HostedPartitions, partition: Partition, now_ms: int) -> Effects:
+        """A partition's files failed: so did its directory (rel-P9). With the last one the node stops."""
+        directory = self._directory_of(partition.log)
+        if directory.path in self._offline:
+            return []
+        problem = StorageError("a log directory failed and is out of use", path=directory.path)
+        self._offline[directory.path] = problem
+        effects: Effects = []
+        for other in hosted:
+            if directory.logs.get(other.topic_partition) is other.log:
+                other.go_offline()
+                effects += other.produce_waiters.all_at_once(now_ms)
+                effects += other.fetch_waiters.all_at_once(now_ms)
+        if len(self._offline) == len(self.directories):
+            # Those who wait are answered first.
+            effects.append(
+                SetTimer(key=("storage", "failed"), at_ms=now_ms, then=partial(_stop, problem))
+            )
+        return effects
+
+    # ------------------------------------------------------------------------------------ jobs
+
+    def run_jobs(
+        self,
+        hosted: HostedPartitions,
+        on_failure: Callable[[Partition, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Begin the periodic work; each job sets its own next timer."""
+        config = self._config
+        jobs = (
+            ("retention", config.log_retention_check_interval_ms, self._retain),
+            ("sync", config.log_flush_offset_checkpoint_interval_ms, self._sync),
+            ("flush.ms", _FLUSH_CHECK_MS, self._sync_due),
+            ("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint),
+        )
+        return [
+            _job(name, interval_ms, partial(work, hosted, on_failure), now_ms)
+            for name, interval_ms, work in jobs
+        ]
+
+    def _retain(
+        self,
+        hosted: HostedPartitions,
+        on_failure: Callable[[Partition, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Take segments out of the logs that retention gives up (T12-T16)."""
+        effects: Effects = []
+        for partition in hosted:
+            if partition.is_offline:
+                continue
+            try:
+                effects += partition.log.delete_due_segments(now_ms)
+            except StorageError:
+                effects += on_failure(partition, now_ms)
+        return effects
+
+    def _sync(
+        self,
+        hosted: HostedPartitions,
+        on_failure: Callable[[Partition, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Sync what no acks=all asked for: it bounds what a start after a crash must scan (rel-P5)."""
+        effects: Effects = []
+        for partition in hosted:
+            effects += self._sync_one(partition, on_failure)
+        return effects
+
+    def _sync_due(
+        self,
+        hosted: HostedPartitions,
+        on_failure: Callable[[Partition, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Sync the logs of topics that have flush.ms, when it is over."""
+        effects: Effects = []
+        for partition in hosted:
+            flush_ms = partition.log.config.flush_ms
+            if flush_ms == INT64_MAX:
+                continue
+            path = partition.log.path
+            if now_ms - self._synced_ms.get(path, 0) >= flush_ms:
+                self._synced_ms[path] = now_ms
+                effects += self._sync_one(partition, on_failure)
+        return effects
+
+    def _sync_one(
+        self, partition: Partition, on_failure: Callable[[Partition, int], Effects]
+    ) -> Effects:
+        log = partition.log
+        if partition.is_offline or log.path in self._syncing:
+            return []
+        files = list(log.dirty_files())
+        if not files:
+            return []
+        self._syncing[log.path] = None
+        return [
+            Submit(
+                name=f"sync {partition.topic_partition}",
+                pool="disk",
+                work=partial(_sync_files, files),
+                then=partial(self._synced, partition, log.log_end_offset, on_failure),
+            )
+        ]
+
+    def _synced(
+        self,
+        partition: Partition,
+        end_offset: int,
+        on_failure: Callable[[Partition, int], Effects],
+        result: Any,
+        now_ms: int,
+    ) -> Effects:
+        self._syncing.pop(partition.log.path, None)
+        if isinstance(result, StorageError):
+            return [] if partition.is_offline else on_failure(partition, now_ms)
+        if not isinstance(result, Exception):
+            partition.log.flushed(end_offset)
+        return []
+
+    def _checkpoint(
+        self,
+        hosted: HostedPartitions,
+        on_failure: Callable[[Partition, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Write recovery points, log starts and high watermarks of each directory (rel-P6)."""
+        effects: Effects = []
+        for directory in self.directories:
+            if directory.path not in self._offline:
+                effects += directory.checkpoint_later()
+        return effects
+
+    # ------------------------------------------------------------------------------------- end
+
+    def abandon(self) -> None:
+        """Let go of the directories without a word: the start failed further on."""
+        for directory in self.directories:
+            directory.abandon()
+
+    def close(self, broker_epoch: int) -> None:
+        """Sync and close every log, then leave the marker of a clean stop (rel-P7).
+
+        A directory that fails meanwhile, or failed before, gets no marker: its next start recovers.
+        """
+        for directory in self.directories:
+            if directory.path in self._offline:
+                directory.abandon()
+                continue
+            try:
+                directory.close(broker_epoch)
+            except StorageError as problem:
+                self._offline[directory.path] = problem
+                directory.abandon()
+
+
+def _job(name: str, interval_ms: int, work: Callable[[int], Effects], now_ms: int) -> SetTimer:
+    """A timer that does `work` and sets itself again."""
+
+    def run(at_ms: int) -> Effects:
+        return [*work(at_ms), _job(name, interval_ms, work, at_ms)]
+
+    return SetTimer(key=("storage", name), at_ms=now_ms + interval_ms, then=run)
+
+
+def _sync_files(files: Sequence[File]) -> None:
+    for file in files:
+        file.sync()
+
+
+def _stop(problem: StorageError, now_ms: int) -> NoReturn:
+    raise problem

@@ -1,0 +1,150 @@
+"""`firnline dev`: a broker of one process, without set-up, for development and tests. WORLD."""
+
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from firnline.base.errors import ConfigError
+from firnline.cli.server import (
+    LOG_LEVELS,
+    log_to_stderr,
+    say_what_has_no_meaning,
+    with_absolute_paths,
+)
+from firnline.config.broker import BrokerConfig, broker_keys
+from firnline.config.load import load, read_overrides
+from firnline.config.parse import text_of
+
+NODE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    # A quorum of one: nobody connects to it.
+    "controller.quorum.voters": "1@127.0.0.1:9093",
+}
+# What `dev` sets otherwise than Kafka does; --help lists it.
+DIFFERENT = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+}
+STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
+DIFFERENT_WITH_TIER = {
+    "log.retention.check.interval.ms": "5000",
+    "remote.log.manager.task.interval.ms": "1000",
+    "remote.log.storage.system.enable": "true",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "4",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+}
+_KAFKA_OF_PLUGIN = {
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "50",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "3",
+}
+
+
+def _differences(settings: dict[str, str]) -> str:
+    lines = []
+    for name, value in settings.items():
+        key = broker_keys().get(name)
+        theirs = _KAFKA_OF_PLUGIN.get(name) or (text_of(key, key.default) if key else None)
+        lines.append(f"{name}={value} (Kafka: {theirs})")
+    return "\n".join(["\b", *lines])
+
+
+HELP = f"""Start a broker for development: one process, no set-up.
+
+Without --dir the data lies in a temporary directory that goes when the broker stops. One line on stdout
+says when clients can connect; logs go to stderr. With --tier a topic that is created with
+remote.storage.enable=true keeps its history there.
+
+What differs from Kafka's defaults:
+
+{_differences(DIFFERENT)}
+
+With --tier also:
+
+{_differences(DIFFERENT_WITH_TIER)}
+"""
+
+
+@click.command(help=HELP)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=9092, show_default=True,
+    help="Port on 127.0.0.1; 0 takes a free one.",
+)  # fmt: skip
+@click.option(
+    "--dir", "directory", type=click.Path(file_okay=False, path_type=Path),
+    help="Where the data lies; kept.",
+)  # fmt: skip
+@click.option("--tier", metavar="URI", help="Remote tier: a directory, or file:///path.")
+@click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a broker's key.")
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="warning", show_default=True)
+def command(
+    port: int,
+    directory: Path | None,
+    tier: str | None,
+    overrides: tuple[str, ...],
+    log_level: str,
+) -> None:
+    """Run a development broker until it is stopped."""
+    stated = read_overrides(overrides)
+    log_to_stderr(log_level)
+    # Until the server has its own handlers: leave through `finally`.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    temporary = None if directory else tempfile.mkdtemp(prefix="firnline-dev-")
+    data = str(directory.absolute()) if directory else str(temporary)
+    try:
+        config = with_absolute_paths(dev_config(port or _free_port(), data, tier, stated))
+        say_what_has_no_meaning(config)
+        sys.exit(_run(config, data, tier))
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def dev_config(port: int, data: str, tier: str | None, stated: dict[str, str]) -> BrokerConfig:
+    """Return the settings of a development broker; `stated` wins over everything."""
+    settings = NODE | DIFFERENT
+    settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
+    settings["log.dirs"] = data
+    if tier is not None:
+        settings |= DIFFERENT_WITH_TIER
+        settings["remote.log.storage.manager.class.name"] = STORAGE
+        settings["rsm.config.uri"] = tier if "://" in tier else str(Path(tier).absolute())
+    if "," in data:
+        raise ConfigError(f"--dir {data}: a directory with a comma cannot be named in log.dirs")
+    return load(settings | stated)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _run(config: BrokerConfig, data: str, tier: str | None) -> int:
+    from firnline.metadata.format import format_storage
+    from firnline.runtime.disk import RealFs
+    from firnline.runtime.rng import SystemRng
+    from firnline.server.main import run
+
+    format_storage(
+        RealFs(),
+        config,
+        cluster_id=None,
+        rng=SystemRng(),
+        now_ms=time.time_ns() // 1_000_000,
+        ignore_formatted=True,
+    )
+
+    def ready(address: str) -> None:
+        print(f"firnline dev: ready at {address} (data {data}, tier {tier or 'none'})", flush=True)
+
+    return run(config, ready)

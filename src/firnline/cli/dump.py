@@ -1,0 +1,273 @@
+"""`firnline dump`: the files of a log as text, or one JSON value per line. WORLD.
+
+What a file is follows from its name; what its records mean follows from the directory it lies in.
+"""
+
+import mmap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from firnline.base.errors import ConfigError, FirnlineError, KafkaError, ProtocolError, StorageError
+from firnline.base.ids import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+    uuid_text,
+)
+from firnline.cli.show import format_option
+from firnline.log import names, offset_index, producer_state, time_index, txn_index
+from firnline.protocol.schema import Struct
+from firnline.records import compression, control
+from firnline.records.batch import BatchHeader, crc_is_right, headers
+from firnline.records.record import Record, records
+from firnline.runtime.disk import RealFs
+
+Fact = Mapping[str, Any]
+Decode = Callable[[Record], Any]
+CHECKPOINT = ".checkpoint"
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--batches", is_flag=True, help="Batches alone, without their records.")
+@format_option
+def command(files: tuple[Path, ...], batches: bool, style: str) -> None:
+    """Print segments, indexes, snapshots and checkpoints as text.
+
+    Records of Kafka's own topics are decoded. With --format json each line is one JSON value. The exit
+    code is 1 when a file is damaged; what comes before the damage is printed.
+    """
+    is_whole = True
+    for path in files:
+        if len(files) > 1 and style != "json":
+            click.echo(f"# {path}")
+        for fact in facts_of(path, with_records=not batches):
+            is_whole &= "damage" not in fact
+            _print(fact, style)
+    if not is_whole:
+        raise StorageError("damage was found; see above")
+
+
+def _print(fact: Fact, style: str) -> None:
+    if style == "json":
+        import json
+
+        click.echo(json.dumps(fact))
+        return
+    if "line" in fact:
+        click.echo(fact["line"])
+        return
+    indent = "  " if "record" in fact else ""
+    words = (f"{name}={_shown(name, value)}" for name, value in fact.items() if value is not None)
+    click.echo(indent + " ".join(words))
+
+
+def _shown(name: str, value: Any) -> str:
+    if name.endswith("_ms") and isinstance(value, int) and value >= 0:
+        return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}={_shown(k, v)}" for k, v in value.items()) + "}"
+    return repr(value) if isinstance(value, str) and name in ("key", "value") else str(value)
+
+
+def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
+    """Yield what is in a file, one fact at a time; the last one names the damage, if there is any.
+
+    Raises ConfigError for a file whose name says nothing.
+    """
+    reader = _READERS.get(path.suffix)
+    if reader is not None:
+        try:
+            yield from reader(path)
+        except (FirnlineError, ValueError) as problem:
+            yield {"damage": str(problem)}
+    elif path.suffix in (names.LOG, CHECKPOINT):
+        yield from _log(path, with_records=with_records)
+    elif path.name.endswith(("-checkpoint", ".properties", ".metadata")) or path.name in _TEXTS:
+        yield from ({"line": line} for line in path.read_text("utf-8", "replace").splitlines())
+    else:
+        raise ConfigError(f"{path}: the name does not say what kind of file it is")
+
+
+_TEXTS = {"quorum-state", ".kafka_cleanshutdown", "leader-epoch-checkpoint"}
+
+
+# ------------------------------------------------------------------------------- logs
+
+
+def _log(path: Path, *, with_records: bool) -> Iterator[Fact]:
+    size = path.stat().st_size
+    if not size:
+        return
+    decode = _decoder(path)
+    with (
+        path.open("rb") as file,
+        closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped,
+        memoryview(mapped) as data,
+    ):
+        end = 0
+        try:
+            for header in headers(data):
+                is_right = crc_is_right(data, header)
+                end = header.position + header.size_bytes
+                yield _batch(header) | ({} if is_right else {"damage": "the CRC is wrong"})
+                if with_records and is_right:
+                    rows = records(bytes(data[header.position : end]), header._replace(position=0))
+                    yield from (_record(header, row, decode) for row in rows)
+        except (KafkaError, ProtocolError) as problem:
+            yield {"damage": str(problem), "position": end}
+            return
+        if end < size:
+            yield {"damage": f"{size - end} bytes after the last whole batch", "position": end}
+
+
+def _batch(header: BatchHeader) -> dict[str, Any]:
+    return {
+        "batch": f"{header.base_offset}-{header.last_offset}",
+        "position": header.position,
+        "size_bytes": header.size_bytes,
+        "records": header.record_count,
+        "leader_epoch": header.leader_epoch,
+        "codec": compression.NAMES[header.codec],
+        "max_timestamp_ms": header.max_timestamp,
+        "time": "LogAppendTime" if header.is_log_append_time else "CreateTime",
+        "producer_id": header.producer_id if header.producer_id >= 0 else None,
+        "producer_epoch": header.producer_epoch if header.producer_id >= 0 else None,
+        "base_sequence": header.base_sequence if header.producer_id >= 0 else None,
+        "transactional": True if header.is_transactional else None,
+        "control": True if header.is_control else None,
+    }
+
+
+def _record(header: BatchHeader, row: Record, decode: Decode) -> Fact:
+    fact: dict[str, Any] = {"record": row.offset, "timestamp_ms": row.timestamp_ms}
+    if header.is_control:
+        kind = control.decode_key(row.key)
+        return fact | {"control": _control_name(kind), "value": _control_value(kind, row)}
+    try:
+        decoded: Fact = decode(row)
+    except (ProtocolError, KafkaError) as problem:
+        decoded = {"key": _text(row.key), "value": _text(row.value), "damage": str(problem)}
+    headers_ = {name: _text(value) for name, value in row.headers} if row.headers else None
+    return fact | dict(decoded) | ({"headers": headers_} if headers_ else {})
+
+
+def _control_name(kind: int) -> str:
+    known = {member.value: member.name for member in control.ControlType}
+    return known.get(kind, str(kind))
+
+
+def _control_value(kind: int, row: Record) -> Any:
+    if kind not in {member.value for member in control.ControlType}:
+        return _text(row.value)
+    return _plain(control.decode_value(kind, row.value))
+
+
+def _decoder(path: Path) -> Decode:
+    """Choose how records are read by the partition directory that the file lies in."""
+    owner = names.parse_partition_dir(path.absolute().parent.name)
+    topic = owner.topic if owner else METADATA_TOPIC if path.suffix == CHECKPOINT else ""
+    return {
+        METADATA_TOPIC: _metadata_record,
+        OFFSETS_TOPIC: _group_record,
+        REMOTE_LOG_METADATA_TOPIC: _tier_record,
+    }.get(topic, _plain_record)
+
+
+def _plain_record(row: Record) -> Fact:
+    return {"key": _text(row.key), "value": _text(row.value)}
+
+
+def _metadata_record(row: Record) -> Fact:
+    from firnline.metadata.records import decode
+
+    return _named(decode(row.value or b""))
+
+
+def _tier_record(row: Record) -> Fact:
+    from firnline.tiered.metadata_records import decode
+
+    return _named(decode(row.value or b""))
+
+
+def _group_record(row: Record) -> Fact:
+    from firnline.coordinator.records import decode_key, decode_value
+
+    key = decode_key(row.key or b"")
+    if key is None:
+        return _plain_record(row)
+    value = None if row.value is None else _plain(decode_value(key, row.value))
+    return {"type": type(key).__name__.removesuffix("Key"), "key": _plain(key), "value": value}
+
+
+def _named(message: Struct) -> Fact:
+    return {"type": type(message).__name__, "value": _plain(message)}
+
+
+def _plain(value: Any) -> Any:
+    """Turn a message into what JSON can hold; 16 bytes are an id, as Kafka spells it."""
+    if isinstance(value, Struct):
+        return {name: _plain(getattr(value, name)) for name in value.fields}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        return uuid_text(data) if len(data) == 16 else _text(data)
+    return value
+
+
+def _text(data: Any) -> str | None:
+    if data is None:
+        return None
+    text = bytes(data).decode("utf-8", "replace")
+    is_text = "\ufffd" not in text and all(c.isprintable() or c in "\n\t" for c in text)
+    return text if is_text else "0x" + bytes(data).hex()
+
+
+# ------------------------------------------------------------------------------- other files
+
+
+def _base_offset(path: Path) -> int:
+    found = names.parse_segment_file(path.name)
+    if found is None:
+        raise ConfigError(f"{path}: the name of an index begins with 20 digits")
+    return found[0]
+
+
+def _offset_index(path: Path) -> Iterator[Fact]:
+    base = _base_offset(path)
+    words = offset_index.read_words(path.read_bytes())
+    for relative, position in zip(words[::2], words[1::2], strict=True):
+        if relative or position:
+            yield {"offset": base + relative, "position": position}
+
+
+def _time_index(path: Path) -> Iterator[Fact]:
+    index = time_index.TimeIndex(RealFs(), str(path.absolute()), _base_offset(path))
+    if not index.load():
+        raise StorageError("the index does not ascend")
+    for timestamp_ms, offset in index.entries():
+        yield {"timestamp_ms": timestamp_ms, "offset": offset}
+
+
+def _txn_index(path: Path) -> Iterator[Fact]:
+    for entry in txn_index.parse(path.read_bytes()):
+        yield entry._asdict()
+
+
+def _producers(path: Path) -> Iterator[Fact]:
+    for entry in producer_state.decode_snapshot(path.read_bytes(), path=str(path)):
+        yield entry._asdict()
+
+
+_READERS: dict[str, Callable[[Path], Iterator[Fact]]] = {
+    names.INDEX: _offset_index,
+    names.TIME_INDEX: _time_index,
+    names.TXN_INDEX: _txn_index,
+    names.SNAPSHOT: _producers,
+}

@@ -1,0 +1,123 @@
+"""`firnline topic`: create, list, describe, alter and delete topics. WORLD."""
+
+import click
+
+from firnline.base.errors import Code, KafkaError
+from firnline.cli.show import as_json, broker_options, facts, pairs, rows
+from firnline.client.admin import Admin
+
+
+@click.group()
+def command() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="Default: the broker's setting.")
+@click.option("--replication-factor", "-r", type=click.IntRange(1), help="Default: the broker's.")
+@click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="An override.")
+@click.option("--if-not-exists", is_flag=True, help="A topic that is there is no error.")
+@broker_options
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
+    style: str,
+) -> None:
+    """Create a topic.
+
+    \b
+    firnline topic create events -p 6 -c remote.storage.enable=true -c local.retention.ms=3600000
+    """
+    overrides = pairs(configs, "--config")
+    with Admin(bootstrap) as admin:
+        try:
+            topic_id = admin.create_topic(
+                name,
+                partitions=partitions or -1,
+                replication_factor=replication_factor or -1,
+                configs=overrides,
+            )
+        except KafkaError as problem:
+            if not if_not_exists or problem.code != Code.TOPIC_ALREADY_EXISTS:
+                raise
+            topic_id = ""
+    if style == "json":
+        as_json({"topic": name, "topic_id": topic_id or None, "created": bool(topic_id)})
+    else:
+        click.echo(f"created {name}" if topic_id else f"{name} is there already")
+
+
+@command.command("list")
+@click.option("--internal", is_flag=True, help="Kafka's own topics too.")
+@broker_options
+def list_(internal: bool, bootstrap: str, style: str) -> None:
+    """List topics."""
+    with Admin(bootstrap) as admin:
+        found = [row._asdict() for row in admin.topics() if internal or not row.is_internal]
+    rows(found, style, empty="no topics")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--all-configs", is_flag=True, help="Settings at their default too.")
+@broker_options
+def describe(name: str, all_configs: bool, bootstrap: str, style: str) -> None:
+    """Show a topic: its partitions, both ends of their logs, its settings."""
+    with Admin(bootstrap) as admin:
+        head, partitions = admin.topic(name)
+        configs = admin.topic_configs(name, only_changed=not all_configs)
+    parts = [row._asdict() for row in partitions]
+    if style == "json":
+        as_json(head._asdict() | {"configs": configs, "partitions": parts})
+        return
+    shown = [f"{key}={'[hidden]' if value is None else value}" for key, value in configs.items()]
+    facts(head._asdict() | {"configs": shown or "all at their defaults"})
+    rows(parts, style, empty="no partitions")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set an override.")
+@click.option("--unset", "resets", multiple=True, metavar="KEY", help="Drop an override.")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="Raise their number to this.")
+@broker_options
+def alter(
+    name: str,
+    changes: tuple[str, ...],
+    resets: tuple[str, ...],
+    partitions: int | None,
+    bootstrap: str,
+    style: str,
+) -> None:
+    """Change the settings of a topic, or add partitions."""
+    if not (changes or resets or partitions):
+        raise click.UsageError("nothing to change: give --set, --unset or --partitions")
+    overrides = pairs(changes, "--set")
+    with Admin(bootstrap) as admin:
+        if overrides or resets:
+            admin.alter_topic(name, changes=overrides, resets=resets)
+        if partitions:
+            admin.set_partitions(name, partitions)
+    if style == "json":
+        as_json({"topic": name, "set": overrides, "unset": list(resets), "partitions": partitions})
+    else:
+        click.echo(f"altered {name}")
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@broker_options
+def delete(names: tuple[str, ...], bootstrap: str, style: str) -> None:
+    """Delete topics, with what they have in the remote tier."""
+    with Admin(bootstrap) as admin:
+        for name in names:
+            admin.delete_topic(name)
+            if style == "table":
+                click.echo(f"deleted {name}")
+    if style == "json":
+        as_json({"deleted": list(names)})

@@ -1,0 +1,356 @@
+"""One entry of `log.dirs`: its lock, its identity, its checkpoints, the logs of its partitions. STORE.
+
+Life: `start` (lock, identity, marker of the last stop, checkpoints), `open` and `drop` of logs as the cluster
+image says, `checkpoint` now and then, `close`. The clean-shutdown marker is removed, durably, before anything
+is appended and written last of all, after every sync (rel-P7). Checkpoints keep the entries of logs that were
+not opened yet. Source: spec Q11; rel-P6, P7, P10, P11.
+"""
+
+import json
+from collections.abc import Callable
+
+import javaproperties
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import StorageError
+from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
+from firnline.base.ports import Fs
+from firnline.config.topic import TopicConfig
+from firnline.log import checkpoint, names
+from firnline.log.log import Log
+from firnline.log.recovery import open_log
+
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+LOCK = ".lock"
+_META_VERSION = "1"
+NO_BROKER_EPOCH = -1
+_LATER = ".later"
+
+
+def format_directory(
+    fs: Fs, path: str, *, cluster_id: str, node_id: int, directory_id: Uuid
+) -> None:
+    """Make `path` a log directory of that node: write `meta.properties`, version 1 (Q11)."""
+    fs.make_dir(path)
+    lines = [
+        f"node.id={node_id}",
+        f"directory.id={uuid_text(directory_id)}",
+        f"version={_META_VERSION}",
+        f"cluster.id={cluster_id}",
+    ]
+    checkpoint.write_durably(fs, f"{path}/{META_PROPERTIES}", "\n".join([*lines, ""]).encode())
+
+
+def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
+    """Return what `meta.properties` in the directory `path` says, None when it is not formatted."""
+    data = checkpoint.read_whole(fs, f"{path}/{META_PROPERTIES}")
+    if data is None:
+        return None
+    try:
+        return dict(javaproperties.loads(data.decode("latin-1")))
+    except ValueError as problem:
+        raise StorageError(
+            "meta.properties is damaged", path=path, problem=problem, remedy="format it again"
+        ) from None
+
+
+class LogDirectory:
+    """Every log of one directory; the store that a broker opens partitions from.
+
+    Invariant: `logs` holds exactly the logs that were opened and not dropped.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        path: str,
+        *,
+        cluster_id: str,
+        node_id: int,
+        unique: Callable[[], bytes],
+        is_remote_system_enabled: bool = False,
+    ) -> None:
+        self._fs = fs
+        self.path = path
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.logs: dict[TopicPartition, Log] = {}
+        self.directory_id: Uuid = bytes(16)
+        self.was_clean = False
+        self.last_broker_epoch = NO_BROKER_EPOCH  # of the run that stopped cleanly
+        self._unique = unique
+        self._is_remote_system_enabled = is_remote_system_enabled
+        self._release: Callable[[], None] | None = None
+        self._is_checkpointing = False
+        self._writes = 0  # of checkpoints, made on the loop
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+
+    def start(self) -> Effects:
+        """Take the directory into use; return what removes partitions deleted in an earlier run.
+
+        StorageError when it is not formatted, belongs to another cluster or node, or is in use.
+        """
+        self._fs.make_dir(self.path)
+        self._release = self._fs.lock(f"{self.path}/{LOCK}")
+        try:
+            self._check_identity()
+        except StorageError:
+            self._release()
+            raise
+        self._read_marker()
+        self._recovery_points = self._read(checkpoint.RECOVERY_POINTS)
+        self._log_starts = self._read(checkpoint.LOG_STARTS)
+        self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
+        return [
+            self._removal(f"{self.path}/{name}")
+            for name in self._fs.list_dir(self.path)
+            if name.endswith(names.DELETED_DIR)
+        ]
+
+    def _check_identity(self) -> None:
+        found = read_meta_properties(self._fs, self.path)
+        if found is None:
+            raise StorageError(
+                "the log directory is not formatted",
+                path=self.path,
+                remedy="run `firnline storage format`",
+            )
+        expected = {"cluster.id": self.cluster_id, "node.id": str(self.node_id)}
+        if found.get("version") != _META_VERSION:
+            raise StorageError(
+                "meta.properties of another version",
+                path=self.path,
+                version=found.get("version"),
+                remedy="use the release that wrote it, or format the directory anew",
+            )
+        for key, value in expected.items():
+            if found.get(key, value) != value:
+                raise StorageError(
+                    "the log directory belongs to another " + key.partition(".")[0],
+                    path=self.path,
+                    key=key,
+                    found=found[key],
+                    expected=value,
+                    remedy="give this node its own log.dirs",
+                )
+        if "directory.id" in found:
+            self.directory_id = uuid_from_text(found["directory.id"])
+        else:  # written before directories had ids
+            self.directory_id = self._unique()
+            format_directory(
+                self._fs,
+                self.path,
+                cluster_id=self.cluster_id,
+                node_id=self.node_id,
+                directory_id=self.directory_id,
+            )
+
+    def _read_marker(self) -> None:
+        """See whether the last run stopped cleanly, and forget it before anything can be appended."""
+        path = f"{self.path}/{CLEAN_SHUTDOWN}"
+        data = checkpoint.read_whole(self._fs, path)
+        self.was_clean = data is not None
+        if data is None:
+            return
+        try:
+            marker = json.loads(data)
+            self.last_broker_epoch = int(marker["brokerEpoch"])
+        except (ValueError, KeyError, TypeError):
+            self.last_broker_epoch = NO_BROKER_EPOCH
+        self._fs.remove(path)
+        self._fs.sync_dir(self.path)
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        """Read a checkpoint without the partitions that are not here any more."""
+        present = self._present()
+        found = checkpoint.read_offsets(self._fs, f"{self.path}/{name}")
+        return {tp: offset for tp, offset in found.items() if tp in present}
+
+    def _present(self) -> dict[TopicPartition, None]:
+        parsed = map(names.parse_partition_dir, self._fs.list_dir(self.path))
+        return {tp: None for tp in parsed if tp is not None and tp.topic != METADATA_TOPIC}
+
+    def unopened(self) -> list[TopicPartition]:
+        """Return the partitions that have a directory here and were not opened: strays, once all are."""
+        return [tp for tp in self._present() if tp not in self.logs]
+
+    def partition_path(self, topic_partition: TopicPartition) -> str:
+        """Return the directory of a partition."""
+        return f"{self.path}/{topic_partition}"
+
+    def open(
+        self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
+    ) -> Log:
+        """Return the log of a partition, recovered if it has to be, made if it is not there.
+
+        A directory of another topic of the same name, deleted while this node was away, makes room.
+        StorageError when the log cannot be served.
+        """
+        log = self.logs.get(topic_partition)
+        if log is not None:
+            assert log.topic_id == topic_id, "the old log is dropped first"
+            return log
+        path = self.partition_path(topic_partition)
+        found = checkpoint.read_partition_metadata(self._fs, path)
+        if found is not None and found != topic_id:
+            self._forget(topic_partition)
+            self._fs.rename(path, self._condemned(topic_partition))
+        is_new = not self._fs.exists(path)
+        if is_new:
+            self._forget(topic_partition)
+            self._fs.make_dir(path)
+        if found != topic_id:
+            checkpoint.write_partition_metadata(self._fs, path, topic_id)
+            self._fs.sync_dir(self.path)
+        log = open_log(
+            self._fs,
+            path,
+            topic_partition,
+            topic_id=topic_id,
+            config=config,
+            now_ms=now_ms,
+            was_clean=self.was_clean or is_new,
+            recovery_point=self._recovery_points.get(topic_partition, 0),
+            log_start_offset=self._log_starts.get(topic_partition, 0),
+            high_watermark=self._high_watermarks.get(topic_partition, 0),
+            is_remote_system_enabled=self._is_remote_system_enabled,
+            before_truncation=self.write_recovery_points,
+        )
+        self.logs[topic_partition] = log
+        return log
+
+    def drop(self, log: Log, now_ms: int) -> Effects:
+        """Delete a log: rename its directory now, remove it after file.delete.delay.ms."""
+        topic_partition = log.topic_partition
+        del self.logs[topic_partition]
+        condemned = self._condemned(topic_partition)
+        self._fs.rename(log.path, condemned)
+        self._fs.sync_dir(self.path)
+        self._forget(topic_partition)
+        removal = self._removal(condemned)
+        return [
+            SetTimer(
+                key=("remove-partition", condemned),
+                at_ms=now_ms + log.config.file_delete_delay_ms,
+                then=lambda now: [removal],
+            )
+        ]
+
+    def _condemned(self, topic_partition: TopicPartition) -> str:
+        return f"{self.path}/{names.deleted_dir(topic_partition, self._unique())}"
+
+    def _removal(self, path: str) -> Submit:
+        fs = self._fs
+        return Submit(
+            name=f"remove {path}",
+            pool="disk",
+            work=lambda: fs.remove_dir(path),
+            # What could not be removed is found again at the next start.
+            then=lambda result, now: [],
+        )
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        """Take a partition out of the checkpoints on disk: its name may come back with other data."""
+        known = [
+            offsets.pop(topic_partition, None)
+            for offsets in (self._recovery_points, self._log_starts, self._high_watermarks)
+        ]
+        if any(offset is not None for offset in known):
+            self.checkpoint()
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Write all three checkpoints: after retention ran, now and then, and at the end."""
+        self.write_recovery_points()
+        self.write_log_starts()
+        self.write_high_watermarks()
+
+    def checkpoint_later(self) -> Effects:
+        """Write all three off the loop; they take their names in the continuation, on the loop.
+
+        What was written here in the meantime is newer, and stays.
+        """
+        if self._is_checkpointing:
+            return []
+        self._is_checkpointing = True
+        self._note_recovery_points()
+        self._note_log_starts()
+        self._note_high_watermarks()
+        contents = {
+            f"{self.path}/{checkpoint.RECOVERY_POINTS}": dict(self._recovery_points),
+            f"{self.path}/{checkpoint.LOG_STARTS}": dict(self._log_starts),
+            f"{self.path}/{checkpoint.HIGH_WATERMARKS}": dict(self._high_watermarks),
+        }
+        fs, writes = self._fs, self._writes
+
+        def write() -> None:
+            for path, offsets in contents.items():
+                checkpoint.write_offsets(fs, path + _LATER, offsets)
+
+        def rename(result: object, now_ms: int) -> Effects:
+            self._is_checkpointing = False
+            if not isinstance(result, Exception) and self._writes == writes and self._release:
+                for path in contents:
+                    fs.rename(path + _LATER, path)
+            return []
+
+        return [Submit(name=f"checkpoint {self.path}", pool="disk", work=write, then=rename)]
+
+    def write_recovery_points(self) -> None:
+        """Write down what needs no recovery; every truncation does so first (rel-P13)."""
+        self._note_recovery_points()
+        self._write(checkpoint.RECOVERY_POINTS, self._recovery_points)
+
+    def _note_recovery_points(self) -> None:
+        self._recovery_points.update({tp: log.recovery_point for tp, log in self.logs.items()})
+
+    def write_log_starts(self) -> None:
+        """Write down where logs begin; after DeleteRecords too, so that they do not come back."""
+        self._note_log_starts()
+        self._write(checkpoint.LOG_STARTS, self._log_starts)
+
+    def _note_log_starts(self) -> None:
+        for tp, log in self.logs.items():
+            # Where it is the first segment's base, the files say so themselves.
+            if log.is_tiered or log.log_start_offset > log.first_base_offset:
+                self._log_starts[tp] = log.log_start_offset
+            else:
+                self._log_starts.pop(tp, None)
+
+    def write_high_watermarks(self) -> None:
+        """Write down the high watermarks: a hint for the next start, never the truth (rel-P6)."""
+        self._note_high_watermarks()
+        self._write(checkpoint.HIGH_WATERMARKS, self._high_watermarks)
+
+    def _note_high_watermarks(self) -> None:
+        self._high_watermarks.update({tp: log.high_watermark for tp, log in self.logs.items()})
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        self._writes += 1
+        checkpoint.write_offsets(self._fs, f"{self.path}/{name}", offsets)
+
+    def close(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Sync and close every log, write the checkpoints, and last the marker of a clean stop.
+
+        StorageError when anything failed: there is then no marker, and the next start recovers. Neither is
+        there one when a log that a crash left was not opened in this run: nobody has recovered it.
+        """
+        for log in self.logs.values():
+            log.close()
+        self.checkpoint()
+        if not self.was_clean and self.unopened():
+            self.abandon()
+            return
+        marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        checkpoint.write_durably(self._fs, f"{self.path}/{CLEAN_SHUTDOWN}", marker.encode())
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the lock without a word: the next start recovers what is there."""
+        if self._release is not None:
+            self._release()
+            self._release = None

@@ -1,0 +1,180 @@
+"""`__cluster_metadata-0` on disk, in the shape the quorum asks for. STORE.
+
+The log is an ordinary partition log; beside its segments lie `quorum-state` and the snapshots. A snapshot
+that is ahead of the log wins: the node stopped between its rename and the truncation. Source: KIP-595,
+KIP-630; spec Q5, Q6, Q10, Q12, Q44.
+"""
+
+from collections.abc import Sequence
+
+from firnline.base.errors import ConfigError, KafkaError, StorageError
+from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
+from firnline.base.limits import METADATA_BATCH_BYTES_MAX
+from firnline.base.ports import File, Fs
+from firnline.config.broker import BrokerConfig
+from firnline.config.topic import TopicConfig
+from firnline.log.checkpoint import read_whole, write_durably, write_partition_metadata
+from firnline.log.log import Log
+from firnline.log.recovery import open_log
+from firnline.metadata.snapshot_file import (
+    BOOTSTRAP,
+    Snapshot,
+    parse_snapshot_name,
+    read_snapshot,
+)
+from firnline.protocol.schema import Message
+from firnline.raft.election_state import (
+    ElectionState,
+    decode_election_state,
+    encode_election_state,
+)
+
+QUORUM_STATE = "quorum-state"
+_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+_NO_SNAPSHOT = OffsetAndEpoch(0, 0)
+
+
+def open_meta_log(
+    fs: Fs,
+    config: BrokerConfig,
+    *,
+    now_ms: int,
+    was_clean: bool = False,
+    recovery_point: int = 0,
+) -> "MetaLog":
+    """Open `__cluster_metadata-0` in the metadata log directory, made if it is missing.
+
+    The caller holds the directory's lock; `was_clean` and `recovery_point` are what its marker and its
+    checkpoint say. StorageError when the log is damaged.
+    """
+    log_dir = config.metadata_directory
+    path = f"{log_dir}/{_PARTITION}"
+    is_new = not fs.exists(path)
+    log = open_log(
+        fs,
+        path,
+        _PARTITION,
+        topic_id=METADATA_TOPIC_ID,
+        config=TopicConfig(
+            cleanup_policy=(),
+            max_message_bytes=METADATA_BATCH_BYTES_MAX,
+            retention_ms=-1,
+            segment_bytes=config.internal_metadata_log_segment_bytes
+            or config.metadata_log_segment_bytes,
+            segment_ms=config.metadata_log_segment_ms,
+        ),
+        now_ms=now_ms,
+        was_clean=was_clean,
+        recovery_point=recovery_point,
+    )
+    if is_new:
+        write_partition_metadata(fs, path, METADATA_TOPIC_ID)
+        fs.sync_dir(log_dir)
+    return MetaLog(fs, log, log_dir)
+
+
+class QuorumStateFile:
+    """Epoch and vote in `quorum-state`, replaced durably before they take effect."""
+
+    def __init__(self, fs: Fs, directory: str, voter_ids: tuple[int, ...]) -> None:
+        self._fs = fs
+        self._path = f"{directory}/{QUORUM_STATE}"
+        self._voter_ids = voter_ids
+
+    def load(self) -> ElectionState | None:
+        """The saved state; None before the first election of this directory."""
+        data = read_whole(self._fs, self._path)
+        return None if data is None else decode_election_state(data, path=self._path)
+
+    def save(self, state: ElectionState) -> None:
+        """Replace the file; what was saved survives a power cut when this returns."""
+        write_durably(self._fs, self._path, encode_election_state(state, self._voter_ids))
+
+
+class MetaLog:
+    """Adapts `log.Log` to the port of `raft` and `metadata/quorum`.
+
+    `log_dir` is the directory that holds `__cluster_metadata-0` and `bootstrap.checkpoint`.
+    """
+
+    def __init__(self, fs: Fs, log: Log, log_dir: str) -> None:
+        self._fs = fs
+        self._log = log
+        self._log_dir = log_dir
+        self._snapshot_id = max(
+            filter(None, map(parse_snapshot_name, fs.list_dir(log.path))),
+            key=lambda snapshot_id: (snapshot_id.epoch, snapshot_id.offset),
+            default=_NO_SNAPSHOT,
+        )
+        if self._snapshot_id.offset > log.log_end_offset:
+            log.truncate_fully(self._snapshot_id.offset)
+
+    @property
+    def start_offset(self) -> int:
+        """First offset the log has, inclusive."""
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Offset the next record gets."""
+        return self._log.log_end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """Epoch of the last record, or of the snapshot before it; 0 for neither (Q4)."""
+        return max(self._log.epochs.latest_epoch, self._snapshot_id.epoch, 0)
+
+    def append(self, batch: bytearray, *, epoch: int, now_ms: int) -> int:
+        """Append one batch of the quorum's own; return its base offset."""
+        outcome = self._log.append_as_leader(
+            batch, leader_epoch=epoch, now_ms=now_ms, origin="coordinator"
+        )
+        if isinstance(outcome, KafkaError):
+            raise StorageError("the metadata log refused a batch of ours", problem=outcome)
+        return outcome.base_offset
+
+    def unsynced(self) -> Sequence[File]:
+        """The files a sync must cover."""
+        return self._log.dirty_files()
+
+    def synced(self, end_offset: int) -> None:
+        """Everything below `end_offset` survives a power cut."""
+        self._log.flushed(end_offset)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed."""
+        self._log.advance_high_watermark(offset)
+
+    def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
+        """Whole batches from `start_offset` on; empty at the end."""
+        return self._log.read_batches(start_offset, max_bytes=max_bytes)
+
+    def newest_snapshot(self) -> tuple[int, int, Snapshot] | None:
+        """End offset (exclusive), epoch and content of the newest snapshot, checked; None for none."""
+        if self._snapshot_id == _NO_SNAPSHOT:
+            return None
+        names = [n for n in self._fs.list_dir(self._log.path) if self._is_newest(n)]
+        content = read_snapshot(self._fs, f"{self._log.path}/{names[0]}")
+        return self._snapshot_id.offset, self._snapshot_id.epoch, content
+
+    def bootstrap_records(self) -> Sequence[Message]:
+        """The records `storage format` left in `bootstrap.checkpoint`."""
+        path = f"{self._log_dir}/{BOOTSTRAP}"
+        if not self._fs.exists(path):
+            raise ConfigError(
+                f"{self._log_dir} has neither metadata nor {BOOTSTRAP}: format it first, with"
+                " `firnline storage format`"
+            )
+        return read_snapshot(self._fs, path).records
+
+    def close(self) -> None:
+        """Sync and close the log: the next start has nothing to recover."""
+        self._log.close()
+
+    @property
+    def log(self) -> Log:
+        """The partition log beneath, for checkpoints and retention of the log directory."""
+        return self._log
+
+    def _is_newest(self, name: str) -> bool:
+        return parse_snapshot_name(name) == self._snapshot_id

@@ -1,0 +1,50 @@
+"""Users' own stores and metadata managers, loaded by class name. WORLD.
+
+A plug-in is a Python class that follows the protocols of `tiered/spi.py`. Kafka's Java classes cannot be
+loaded here, and the message says so. Source: KIP-405 'Configs'; spec 3.19, T53, T57.
+"""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+from firnline.base.errors import ConfigError
+from firnline.config.broker import BrokerConfig
+from firnline.tiered.spi import RemoteStorage
+
+STORAGE_KEY = "remote.log.storage.manager.class.name"
+CLASS_PATH_KEY = "remote.log.storage.manager.class.path"
+_JAVA_PACKAGES = ("org.", "com.", "io.", "net.")
+
+
+def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
+    """Return the configured store, or None where tiering is off. Raises ConfigError."""
+    if not config.remote_log_storage_system_enable:
+        return None
+    name = config.remote_log_storage_manager_class_name
+    if not name:
+        raise ConfigError(f"{STORAGE_KEY} must be set: tiering is on and needs a store")
+    _extend_path(config.stated.get(CLASS_PATH_KEY))
+    storage: RemoteStorage = _make(STORAGE_KEY, name)
+    prefix = config.remote_log_storage_manager_impl_prefix
+    storage.configure({**config.with_prefix(prefix), "broker.id": str(config.node_id)})
+    return storage
+
+
+def _extend_path(class_path: str | None) -> None:
+    for entry in (class_path or "").split(":"):
+        if entry and entry not in sys.path:
+            sys.path.append(entry)
+
+
+def _make(key: str, name: str) -> Any:
+    module_name, _, class_name = name.replace(":", ".").rpartition(".")
+    try:
+        return getattr(import_module(module_name), class_name)()
+    except (ImportError, AttributeError, ValueError) as problem:
+        if name.startswith(_JAVA_PACKAGES):
+            raise ConfigError(
+                f"{key}={name}: a Java class cannot be loaded by a broker in Python; name a Python"
+                " class that follows firnline.tiered.spi"
+            ) from None
+        raise ConfigError(f"{key}={name}: {problem}") from None

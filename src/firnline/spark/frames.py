@@ -1,0 +1,194 @@
+"""Find the batches in a stretch of segment bytes and judge their headers, all at once. SPARK.
+
+Lengths are followed one by one, since each says where the next batch begins; everything else of
+the headers is read as columns of one numpy table. Source: spark section 2; spec C13.
+"""
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from firnline.base.ports import Buffer
+from firnline.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+    TRANSACTIONAL_MASK,
+)
+from firnline.spark.schema import AbortedTransaction, CorruptSegment, Wanted
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+assert HEADER_DTYPE.itemsize == HEADER_BYTES
+
+_LENGTH = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
+_BATCH_LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
+
+
+class Frames(NamedTuple):
+    """The whole batches of a stretch: where each begins, where it ends, and the table of headers."""
+
+    begins: Ints
+    ends: Ints
+    heads: npt.NDArray[np.void]
+
+    def column(self, name: str) -> Ints:
+        return self.heads[name].astype(np.int64)
+
+    def only(self, mask: Mask) -> "Frames":
+        return Frames(self.begins[mask], self.ends[mask], self.heads[mask])
+
+    def part(self, first: int, last: int) -> "Frames":
+        """Return the batches numbered [first, last)."""
+        return Frames(self.begins[first:last], self.ends[first:last], self.heads[first:last])
+
+
+def find_frames(data: Buffer, *, source: str = "segment", position: int = 0) -> Frames:
+    """Return the whole batches of `data`; a partial one at the end is left out, as in a Fetch.
+
+    position  where `data` begins in its segment, in bytes; for errors.
+    Raises CorruptSegment for an impossible length and for batches of magic 0 and 1.
+    """
+    begins: list[int] = []
+    at, end = 0, len(data)
+    unpack = _LENGTH.unpack_from
+    while end - at >= HEADER_BYTES:
+        (length,) = unpack(data, at + 8)
+        if length < _BATCH_LENGTH_MIN:
+            raise _bad_length(data, at, length, source, position)
+        after = at + LOG_OVERHEAD_BYTES + length
+        if after > end:
+            break
+        begins.append(at)
+        at = after
+    if not begins:
+        _refuse_other_magic(data, at, source, position)
+        return Frames(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, HEADER_DTYPE))
+    table = np.array([*begins, at], dtype=np.int64)
+    # A header at every byte, as a view: choosing from it copies 61 bytes a batch.
+    everywhere: npt.NDArray[np.void] = np.ndarray(
+        shape=(end - HEADER_BYTES + 1,), dtype=HEADER_DTYPE, buffer=data, strides=(1,)
+    )
+    frames = Frames(table[:-1], table[1:], everywhere[table[:-1]])
+    other = np.flatnonzero(frames.heads["magic"] != 2)
+    if other.size:
+        _refuse_other_magic(data, int(frames.begins[other[0]]), source, position)
+    return frames
+
+
+def select_frames(frames: Frames, wanted: Wanted) -> Frames:
+    """Keep the batches that hold records to deliver: no control batch, nothing aborted or outside.
+
+    Raises CorruptSegment for a header that contradicts itself.
+    """
+    base = frames.column("base_offset")
+    last = base + frames.column("last_offset_delta")
+    attributes = frames.column("attributes")
+    keep = (last >= wanted.start_offset) & (base < wanted.end_offset)
+    keep &= (attributes & CONTROL_MASK) == 0
+    if wanted.aborted and (attributes & TRANSACTIONAL_MASK).any():
+        keep &= ~_is_aborted(base, frames.column("producer_id"), attributes, aborted=wanted.aborted)
+    chosen = frames if keep.all() else frames.only(keep)
+    _check_heads(chosen, wanted)
+    return chosen
+
+
+def check_crcs(data: Buffer, frames: Frames, wanted: Wanted) -> None:
+    """Recompute the CRC-32C of each batch; raises CorruptSegment for the first that is wrong."""
+    stated = frames.heads["crc"].tolist()
+    with memoryview(data) as view:
+        for i, (begin, end) in enumerate(
+            zip(frames.begins.tolist(), frames.ends.tolist(), strict=True)
+        ):
+            if crc32c(view[begin + CRC_START : end]) != stated[i]:
+                raise CorruptSegment(
+                    "a batch has a wrong CRC",
+                    segment=wanted.source,
+                    topic=wanted.topic,
+                    partition=wanted.partition,
+                    offset=int(frames.heads["base_offset"][i]),
+                )
+
+
+def _is_aborted(
+    base: Ints, producer: Ints, attributes: Ints, *, aborted: tuple[AbortedTransaction, ...]
+) -> Mask:
+    void = np.zeros(len(base), dtype=np.bool_)
+    for one in aborted:
+        void |= (
+            (producer == one.producer_id) & (base >= one.first_offset) & (base <= one.last_offset)
+        )
+    void &= (attributes & TRANSACTIONAL_MASK) != 0
+    return void
+
+
+def _check_heads(frames: Frames, wanted: Wanted) -> None:
+    heads = frames.heads
+    for why, bad in (
+        ("a batch states a negative record count", heads["record_count"] < 0),
+        ("a batch states a negative offset", heads["base_offset"] < 0),
+        ("a batch ends before it begins", heads["last_offset_delta"] < 0),
+        ("a batch has an unknown codec", (heads["attributes"] & COMPRESSION_MASK) > 4),
+    ):
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            raise CorruptSegment(
+                why,
+                segment=wanted.source,
+                topic=wanted.topic,
+                partition=wanted.partition,
+                offset=int(heads["base_offset"][first]),
+            )
+
+
+def _bad_length(data: Buffer, at: int, length: int, source: str, position: int) -> CorruptSegment:
+    _refuse_other_magic(data, at, source, position)
+    return CorruptSegment(
+        "a batch is shorter than its header",
+        segment=source,
+        position=position + at,
+        offset=_OFFSET.unpack_from(data, at)[0],
+        length=length,
+    )
+
+
+def _refuse_other_magic(data: Buffer, at: int, source: str, position: int) -> None:
+    if len(data) - at <= MAGIC_POSITION:
+        return
+    magic = data[at + MAGIC_POSITION]
+    if magic != 2:
+        raise CorruptSegment(
+            "not a v2 record batch: message formats 0 and 1 are not read"
+            if magic < 2
+            else "not a record batch",
+            segment=source,
+            position=position + at,
+            offset=_OFFSET.unpack_from(data, at)[0],
+            magic=magic,
+        )

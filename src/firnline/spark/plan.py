@@ -1,0 +1,186 @@
+"""What to read: a catalog's cut -> offset ranges by lineage -> byte ranges -> tasks. PURE.
+
+Segments may overlap and may hold what a deposed leader wrote, so a list of objects is not a plan. A
+segment may serve an offset only where its leader epoch there is the partition's (then both logs are
+equal up to it, as in Raft). Source: KIP-405; spec 3.5, T62; spark section 4 'Partition planning'.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from firnline.base.ids import Uuid
+from firnline.spark.frames import Ints
+from firnline.spark.schema import AbortedTransaction
+from firnline.tiered.catalog import CatalogSegment, PartitionCatalog
+from firnline.tiered.lineage import plan_ranges
+from firnline.tiered.objects.layout import LOG
+
+INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+
+
+class Range(NamedTuple):
+    """Offsets [start, end) that are to be read from `segment`."""
+
+    segment: CatalogSegment
+    start_offset: int
+    end_offset: int
+
+
+class Gap(NamedTuple):
+    """Offsets [start, end) that no segment of the lineage holds."""
+
+    start_offset: int
+    end_offset: int
+
+
+class Piece(NamedTuple):
+    """One byte range of one segment, from batch to batch, and the offsets to deliver from it."""
+
+    key: str
+    segment_id: Uuid
+    begin_position: int
+    end_position: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end_position - self.begin_position
+
+
+class Task(NamedTuple):
+    """What one Spark task reads: pieces of one partition in offset order."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    pieces: tuple[Piece, ...]
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+
+class OffsetIndex(NamedTuple):
+    """A sparse index: the batch at `positions[i]` ends with offset `last_offsets[i]`; both ascend."""
+
+    last_offsets: Ints
+    positions: Ints
+
+
+def parse_offset_index(data: bytes, segment: CatalogSegment) -> OffsetIndex | None:
+    """Parse an offset index; None for one that cannot be trusted, which is then done without (T58)."""
+    table = np.frombuffer(data[: len(data) // 8 * 8], dtype=INDEX_ENTRY)
+    offsets = segment.base_offset + table["relative_offset"].astype(np.int64)
+    positions = table["position"].astype(np.int64)
+    # Preallocated files end in zeros; real entries are strictly ascending.
+    used = len(table)
+    while used and positions[used - 1] == 0:
+        used -= 1
+    offsets, positions = offsets[:used], positions[:used]
+    is_good = (
+        len(data) % 8 == 0
+        and (np.diff(offsets) > 0).all()
+        and (np.diff(positions) > 0).all()
+        and (not used or (offsets[0] >= segment.base_offset and positions[0] > 0))
+        and (not used or (offsets[-1] <= segment.end_offset and positions[-1] < segment.size_bytes))
+    )
+    return OffsetIndex(offsets, positions) if is_good else None
+
+
+# ------------------------------------------------------------------------------------ lineage
+
+
+def lineage_ranges(cut: PartitionCatalog) -> list[Range | Gap]:
+    """Return who serves which offsets from the log start to the tier's end, without gap or overlap.
+
+    Ends with a Range; empty when the tier holds nothing of the lineage.
+    """
+    found: list[Range | Gap] = []
+    at = cut.log_start_offset
+    for segment, start_offset, end_offset in plan_ranges(
+        cut.segments, cut.epochs, start_offset=at, end_offset=cut.log_end_offset
+    ):
+        if start_offset > at:
+            found.append(Gap(at, start_offset))
+        found.append(Range(segment, start_offset, end_offset))
+        at = end_offset
+    return found
+
+
+def clip(ranges: Iterable[Range | Gap], *, start_offset: int, end_offset: int) -> list[Range | Gap]:
+    """Return what of `ranges` lies in [start, end)."""
+    clipped = (
+        r._replace(
+            start_offset=max(r.start_offset, start_offset),
+            end_offset=min(r.end_offset, end_offset),
+        )
+        for r in ranges
+    )
+    return [r for r in clipped if r.start_offset < r.end_offset]
+
+
+# ------------------------------------------------------------------------------------ bytes
+
+
+def pieces_of(
+    one: Range, *, split_bytes: int, load_index: Callable[[CatalogSegment], OffsetIndex | None]
+) -> list[Piece]:
+    """Cut a range into pieces of about `split_bytes`, at the index entries nearest to that.
+
+    The index is loaded only where it saves or splits something. Without one the piece is the segment.
+    """
+    segment = one.segment
+    is_whole = one.start_offset <= segment.base_offset and one.end_offset > segment.end_offset
+    low, high = 0, segment.size_bytes
+    cuts: list[int] = []
+    if not is_whole or high > split_bytes + split_bytes // 2:
+        index = load_index(segment)
+        if index is not None:
+            low, high = _byte_range(index, one, size_bytes=segment.size_bytes)
+            cuts = _cuts(index.positions, low, high, split_bytes)
+    edges = [low, *cuts, high]
+    return [
+        Piece(segment.key(LOG), segment.segment_id, begin, end, one.start_offset, one.end_offset)
+        for begin, end in pairwise(edges)
+    ]
+
+
+def _byte_range(index: OffsetIndex, one: Range, *, size_bytes: int) -> tuple[int, int]:
+    """Return the bytes that can hold offsets of [start, end): a batch at an entry *ends* at its offset."""
+    before = int(np.searchsorted(index.last_offsets, one.start_offset, side="right")) - 1
+    low = int(index.positions[before]) if before >= 0 else 0
+    # All that follows the first batch that ends at end - 1 or later is above the range.
+    last = int(np.searchsorted(index.last_offsets, one.end_offset - 1, side="left"))
+    high = int(index.positions[last + 1]) if last + 1 < len(index.positions) else size_bytes
+    return low, high
+
+
+def _cuts(positions: Ints, low: int, high: int, split_bytes: int) -> list[int]:
+    """Return entry positions strictly inside (low, high), nearest to equal shares of about a split."""
+    inside = positions[(positions > low) & (positions < high)]
+    shares = round((high - low) / split_bytes)
+    if shares < 2 or not len(inside):
+        return []
+    targets = low + (np.arange(1, shares) * (high - low)) // shares
+    after = np.searchsorted(inside, targets).clip(max=len(inside) - 1)
+    before = (after - 1).clip(min=0)
+    is_nearer = np.abs(inside[before] - targets) < np.abs(inside[after] - targets)
+    found: list[int] = np.unique(np.where(is_nearer, inside[before], inside[after])).tolist()
+    return found
+
+
+def pack(pieces: Sequence[Piece], *, split_bytes: int) -> list[tuple[Piece, ...]]:
+    """Put small neighbours together, in order, as long as they stay within `split_bytes`."""
+    packed: list[tuple[Piece, ...]] = []
+    current: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if current and size + piece.size_bytes > split_bytes + split_bytes // 2:
+            packed.append(tuple(current))
+            current, size = [], 0
+        current.append(piece)
+        size += piece.size_bytes
+    if current:
+        packed.append(tuple(current))
+    return packed

@@ -1,0 +1,172 @@
+"""Executor side: byte ranges of segments -> RecordBatches, window by window. SPARK.
+
+Windows end in the middle of a batch; the next one begins at that batch again, so nothing is carried
+over. A batch larger than a window is read whole. Source: spark section 4 'Reader loop'.
+"""
+
+import logging
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from firnline.base.errors import StorageError
+from firnline.base.ids import Uuid
+from firnline.base.units import MIB
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from firnline.spark import decode, decode_python
+from firnline.spark.frames import Frames, find_frames
+from firnline.spark.plan import Piece, Task
+from firnline.spark.schema import CHUNK_BYTES, CorruptSegment, Wanted
+from firnline.tiered.catalog import read_catalog
+from firnline.tiered.spi import ObjectMissing, ObjectStore
+
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_log = logging.getLogger(__name__)
+
+
+class DataLoss(StorageError):
+    """Offsets that were asked for are not in the tier; `failOnDataLoss=false` reads what is there."""
+
+
+class How(NamedTuple):
+    """What a reader does with every task."""
+
+    columns: tuple[str, ...]
+    chunk_bytes: int = CHUNK_BYTES
+    window_bytes: int = 4 * MIB
+    verify_crc: bool = True
+    fail_on_data_loss: bool = True
+    decoder: str = "auto"
+
+
+class Window(NamedTuple):
+    """Some whole batches: the bytes, where they begin in the segment, and what is in them."""
+
+    data: bytes
+    position: int
+    frames: Frames
+
+
+def windows(
+    store: ObjectStore, key: str, *, begin: int, end: int, window_bytes: int
+) -> Iterator[Window]:
+    """Read the batches of `key` from byte `begin` to `end`, exclusive.
+
+    Raises CorruptSegment when a batch crosses `end` or the object ends early.
+    """
+    at, size = begin, window_bytes
+    while at < end:
+        asked = min(size, end - at)
+        data = store.get(key, at, asked)
+        if len(data) < asked:
+            raise CorruptSegment(
+                "a segment is shorter than its catalog says",
+                segment=key,
+                size_bytes=at + len(data),
+                expected=end,
+            )
+        frames = find_frames(data, source=key, position=at)
+        if len(frames.begins):
+            yield Window(data, at, frames)
+            at += int(frames.ends[-1])
+            size = window_bytes
+            continue
+        size = _size_of_first(data, key, at, end)
+
+
+def _size_of_first(data: bytes, key: str, at: int, end: int) -> int:
+    """Return the bytes of a batch of which `data` is only the beginning."""
+    if len(data) < HEADER_BYTES:
+        if at + len(data) < end:
+            return HEADER_BYTES
+        raise CorruptSegment("a byte range ends inside a batch", segment=key, position=at)
+    offset, length = _OFFSET_AND_LENGTH.unpack_from(data)
+    size: int = length + LOG_OVERHEAD_BYTES
+    if at + size > end:
+        raise CorruptSegment(
+            "a byte range ends inside a batch", segment=key, position=at, offset=offset, size=size
+        )
+    return size
+
+
+def read_task(store: ObjectStore, task: Task, how: How) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one task in offset order.
+
+    When a segment's object is gone the catalog is looked at once more: a segment that is still in it
+    is tried again, one that is not was removed meanwhile, which is data loss.
+    """
+    for piece in task.pieces:
+        delivered = 0
+        try:
+            for batch in _read_piece(store, task, piece, how):
+                yield batch
+                delivered += 1
+        except ObjectMissing as problem:
+            yield from _look_again(store, task, piece, how, delivered, problem)
+
+
+def _read_piece(store: ObjectStore, task: Task, piece: Piece, how: How) -> Iterator[pa.RecordBatch]:
+    wanted = Wanted(
+        task.topic,
+        task.partition,
+        how.columns,
+        start_offset=piece.start_offset,
+        end_offset=piece.end_offset,
+        aborted=task.aborted,
+        verify_crc=how.verify_crc,
+        chunk_bytes=how.chunk_bytes,
+        source=piece.key,
+    )
+    for window in windows(
+        store,
+        piece.key,
+        begin=piece.begin_position,
+        end=piece.end_position,
+        window_bytes=how.window_bytes,
+    ):
+        if how.decoder == "python":
+            yield from decode_python.decode(window.data, wanted)
+        else:
+            yield from decode.decode_frames(window.data, window.frames, wanted)
+        if window.frames.heads["base_offset"][-1] >= piece.end_offset:
+            return
+
+
+def _look_again(
+    store: ObjectStore,
+    task: Task,
+    piece: Piece,
+    how: How,
+    delivered: int,
+    problem: ObjectMissing,
+) -> Iterator[pa.RecordBatch]:
+    if _is_in_catalog(store, task, piece.segment_id):
+        try:
+            for number, batch in enumerate(_read_piece(store, task, piece, how)):
+                if number >= delivered:
+                    yield batch
+        except ObjectMissing as again:
+            raise StorageError(
+                "an object that the catalog names is not in the tier",
+                topic=task.topic,
+                partition=task.partition,
+                segment=piece.key,
+            ) from again
+        return
+    if how.fail_on_data_loss:
+        raise DataLoss(
+            "a segment was removed from the tier while it was read",
+            topic=task.topic,
+            partition=task.partition,
+            from_offset=piece.start_offset,
+            to_offset=piece.end_offset,
+            segment=piece.key,
+        ) from problem
+    _log.warning("skipped a segment that was removed from the tier: %s", piece.key)
+
+
+def _is_in_catalog(store: ObjectStore, task: Task, segment_id: Uuid) -> bool:
+    cut = read_catalog(store, task.topic_id, task.partition)
+    return cut is not None and any(s.segment_id == segment_id for s in cut.segments)

@@ -1,0 +1,267 @@
+"""Driver side: options -> tasks. Reads catalogs and, where they save bytes, indexes. SPARK.
+
+Everything here runs once per query, in one process, without a broker. Source: spark section 4.
+"""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from firnline.base.errors import ConfigError
+from firnline.base.units import KIB, ceil_div
+from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, Options, Place, Places
+from firnline.spark.plan import (
+    Gap,
+    OffsetIndex,
+    Piece,
+    Range,
+    Task,
+    clip,
+    lineage_ranges,
+    pack,
+    parse_offset_index,
+    pieces_of,
+)
+from firnline.spark.read import DataLoss
+from firnline.spark.schema import AbortedTransaction
+from firnline.spark.timestamps import first_offset_at
+from firnline.spark.transactions import aborted_in, stable_end
+from firnline.tiered.catalog import (
+    CatalogSegment,
+    CatalogTopic,
+    PartitionCatalog,
+    list_topics,
+    read_catalog,
+    resolve_topic,
+)
+from firnline.tiered.objects.layout import OFFSET_INDEX
+from firnline.tiered.spi import ObjectMissing, ObjectStore
+
+_SPLIT_BYTES_MIN = 64 * KIB
+_log = logging.getLogger(__name__)
+
+
+class Share(NamedTuple):
+    """What is to be read of one partition."""
+
+    cut: PartitionCatalog
+    ranges: tuple[Range, ...]
+    aborted: tuple[AbortedTransaction, ...]
+
+
+def plan_scan(store: ObjectStore, options: Options) -> list[Task]:
+    """Return the tasks of one batch read; empty when nothing is there to read.
+
+    Raises ConfigError for topics, partitions and offsets that cannot be, DataLoss for offsets that
+    are gone or not in the tier yet.
+    """
+    scan = _Scan(store, options)
+    shares = scan.shares()
+    total = sum(p.size_bytes for _, ps in scan.pieces(shares, options.split_bytes) for p in ps)
+    share_bytes = ceil_div(max(total, 1), options.min_partitions)
+    split_bytes = min(options.split_bytes, max(_SPLIT_BYTES_MIN, share_bytes))
+    return [
+        Task(s.cut.topic, s.cut.topic_id, s.cut.partition, packed, s.aborted)
+        for s, pieces in scan.pieces(shares, split_bytes)
+        for packed in pack(pieces, split_bytes=split_bytes)
+    ]
+
+
+def choose_partitions(store: ObjectStore, options: Options) -> list[tuple[CatalogTopic, int]]:
+    """Return the partitions that `subscribe`, `subscribePattern` or `assign` mean, in order.
+
+    Raises ConfigError with the names that are there when one is not.
+    """
+    if options.pattern is not None:
+        names = sorted({t.topic for t in _live_topics(store, options)})
+        wanted: Mapping[str, tuple[int, ...] | None] = {
+            n: None for n in names if re.fullmatch(options.pattern, n)
+        }
+    elif options.assigned is not None:
+        wanted = options.assigned
+    else:
+        wanted = dict.fromkeys(options.topics)
+    chosen = []
+    for name, partitions in wanted.items():
+        topic = resolve_topic(store, name)
+        if topic is None or topic.is_deleted:
+            raise _no_such_topic(store, options, name, was_deleted=topic is not None)
+        missing = sorted(set(partitions or ()) - set(topic.partitions))
+        if missing:
+            raise ConfigError(
+                "no such partition in the tier", topic=name, partition=missing[0],
+                there=list(topic.partitions),
+            )  # fmt: skip
+        chosen += [(topic, p) for p in (topic.partitions if partitions is None else partitions)]
+    return chosen
+
+
+def _live_topics(store: ObjectStore, options: Options) -> list[CatalogTopic]:
+    topics = list_topics(store)
+    if not topics:
+        raise ConfigError(
+            "there is no tier here, or nothing was copied to it yet: no catalog was found",
+            uri=options.tier_uri,
+        )
+    return [t for t in topics if not t.is_deleted]
+
+
+def _no_such_topic(
+    store: ObjectStore, options: Options, name: str, *, was_deleted: bool
+) -> ConfigError:
+    there = sorted({t.topic for t in _live_topics(store, options)})
+    return ConfigError(
+        "the topic was deleted" if was_deleted else "no such topic in the tier",
+        topic=name,
+        uri=options.tier_uri,
+        there=there,
+    )
+
+
+class _Scan:
+    """One planning run: remembers the indexes it has loaded."""
+
+    def __init__(self, store: ObjectStore, options: Options) -> None:
+        self.store, self.options = store, options
+        self._indexes: dict[bytes, OffsetIndex | None] = {}
+
+    def shares(self) -> list[Share]:
+        """Return what is to be read, by partition; partitions without a range are left out."""
+        chosen = choose_partitions(self.store, self.options)
+        for places, name in ((self.options.starting, "starting"), (self.options.ending, "ending")):
+            _check_complete(places, name, chosen)
+        shares = []
+        for topic, partition in chosen:
+            cut = read_catalog(self.store, topic.topic_id, partition)
+            share = None if cut is None else self._share(cut)
+            if share is not None:
+                shares.append(share)
+        return shares
+
+    def pieces(self, shares: Sequence[Share], split_bytes: int) -> list[tuple[Share, list[Piece]]]:
+        return [
+            (
+                share,
+                [
+                    piece
+                    for one in share.ranges
+                    for piece in pieces_of(one, split_bytes=split_bytes, load_index=self.load_index)
+                ],
+            )
+            for share in shares
+        ]
+
+    def load_index(self, segment: CatalogSegment) -> OffsetIndex | None:
+        """Return the segment's offset index; None when there is none, or none to trust (T58)."""
+        if segment.segment_id not in self._indexes:
+            index = None
+            if OFFSET_INDEX in segment.suffixes:
+                try:
+                    index = parse_offset_index(self.store.get(segment.key(OFFSET_INDEX)), segment)
+                except ObjectMissing:
+                    _log.warning("no offset index for %s: it is read whole", segment.stem)
+            self._indexes[segment.segment_id] = index
+        return self._indexes[segment.segment_id]
+
+    def _share(self, cut: PartitionCatalog) -> Share | None:
+        lineage = lineage_ranges(cut)
+        there = [r for r in lineage if isinstance(r, Range)]
+        end = there[-1].end_offset if there else cut.log_start_offset
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if self.options.read_committed and there:
+            end = min(end, stable_end(self.store, there))
+        start_offset = self._resolve(self.options.starting, cut, there, end, is_start=True)
+        end_offset = self._resolve(self.options.ending, cut, there, end, is_start=False)
+        if end_offset < start_offset:
+            raise ConfigError(
+                "the ending offset is below the starting offset", topic=cut.topic,
+                partition=cut.partition, starting=start_offset, ending=end_offset,
+            )  # fmt: skip
+        ranges = []
+        for one in clip(lineage, start_offset=start_offset, end_offset=end_offset):
+            if isinstance(one, Gap):
+                self._lose(
+                    cut, "offsets are in no segment of the tier",
+                    from_offset=one.start_offset, to_offset=one.end_offset,
+                )  # fmt: skip
+            else:
+                ranges.append(one)
+        if not ranges:
+            return None
+        if self.options.read_committed:
+            after = [r for r in there if r.end_offset > ranges[0].start_offset]
+            aborted = aborted_in(self.store, after)
+        return Share(cut, tuple(ranges), aborted)
+
+    def _resolve(
+        self,
+        places: Places,
+        cut: PartitionCatalog,
+        ranges: Sequence[Range],
+        end: int,
+        *,
+        is_start: bool,
+    ) -> int:
+        """Return one end of the range of `cut` as an offset within [log start, end]."""
+        if isinstance(places, Mapping):
+            place: Place = places[cut.topic][cut.partition]
+        else:
+            place = places
+        if isinstance(place, ByTimestamp):
+            return self._at_time(place.timestamp_ms, cut, ranges, end, is_start=is_start)
+        if place == EARLIEST:
+            return cut.log_start_offset
+        if place == LATEST:
+            return end
+        if place < cut.log_start_offset:
+            self._lose(cut, "an offset is below the log start", offset=place, end=end)
+        if place > end:
+            self._lose(cut, "an offset is not in the tier, or not yet", offset=place, end=end)
+        return min(max(place, cut.log_start_offset), end)
+
+    def _at_time(
+        self,
+        timestamp_ms: int,
+        cut: PartitionCatalog,
+        ranges: Sequence[Range],
+        end: int,
+        *,
+        is_start: bool,
+    ) -> int:
+        found = first_offset_at(self.store, ranges, timestamp_ms, load_index=self.load_index)
+        if found is not None:
+            return min(found, end)
+        if is_start and not self.options.latest_if_no_such_time:
+            raise ConfigError(
+                "no record is at or after the starting time;"
+                " startingOffsetsByTimestampStrategy=latest reads nothing instead",
+                topic=cut.topic, partition=cut.partition, timestamp_ms=timestamp_ms,
+            )  # fmt: skip
+        return end
+
+    def _lose(self, cut: PartitionCatalog, why: str, **facts: int) -> None:
+        problem = DataLoss(
+            why,
+            topic=cut.topic,
+            partition=cut.partition,
+            **facts,
+            log_start=cut.log_start_offset,
+        )
+        if self.options.fail_on_data_loss:
+            raise problem
+        _log.warning("%s", problem)
+
+
+def _check_complete(places: Places, name: str, chosen: Sequence[tuple[CatalogTopic, int]]) -> None:
+    """Offsets by partition must name each partition that is read, and no other."""
+    if not isinstance(places, Mapping):
+        return
+    named = {(topic, p) for topic, partitions in places.items() for p in partitions}
+    wanted = {(topic.topic, p) for topic, p in chosen}
+    if named != wanted:
+        raise ConfigError(
+            f"{name}Offsets must name every partition that is read, and no other",
+            missing=sorted(wanted - named),
+            unknown=sorted(named - wanted),
+        )

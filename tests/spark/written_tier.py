@@ -1,0 +1,128 @@
+"""A tier written by hand for tests: segments from `records.build`, indexes and catalog beside them."""
+
+import struct
+from collections.abc import Sequence
+
+from firnline.records.batch import headers
+from firnline.records.build import NewRecord, build_batch
+from firnline.tiered.catalog import CatalogHead, CatalogSegment, encode_head
+from firnline.tiered.catalog_writer import begin_catalog
+from firnline.tiered.lineage import segment_epochs
+from firnline.tiered.objects.layout import (
+    LOG,
+    OFFSET_INDEX,
+    PRODUCER_SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    HeadName,
+    head_key,
+    segment_stem,
+)
+from firnline.tiered.spi import Epochs, ObjectStore
+
+T0 = 1_700_000_000_000
+
+
+def batch(base: int, count: int, *, epoch: int = 0, tag: str = "", **kinds: object) -> bytes:
+    """A batch whose records say which offset and which leader they were: key `offset`, value `tag:offset`."""
+    rows = [
+        NewRecord(b"%d" % o, f"{tag}:{o}".encode() + b"." * (o % 50), T0 + o * 1000)
+        for o in range(base, base + count)
+    ]
+    return bytes(build_batch(rows, base_offset=base, leader_epoch=epoch, **kinds))  # type: ignore[arg-type]
+
+
+def batches(base: int, end: int, *, per: int = 10, epoch: int = 0, tag: str = "") -> list[bytes]:
+    """Batches for offsets [base, end)."""
+    return [batch(o, min(per, end - o), epoch=epoch, tag=tag) for o in range(base, end, per)]
+
+
+class WrittenPartition:
+    """One partition in a store; `segment` puts data, `publish` makes it visible."""
+
+    def __init__(
+        self, store: ObjectStore, topic: str, partition: int = 0, *, number: int = 1
+    ) -> None:
+        self.store, self.topic, self.partition = store, topic, partition
+        self.topic_id = bytes([number]) * 16
+        self.segments: list[CatalogSegment] = []
+
+    def segment(
+        self,
+        parts: Sequence[bytes],
+        epochs: Epochs = ((0, 0),),
+        *,
+        index_interval_bytes: int = 0,
+        aborted: Sequence[tuple[int, int, int]] = (),
+        open_at: Sequence[int] = (),
+        suffixes: Sequence[str] = (LOG, OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT),
+    ) -> CatalogSegment:
+        """Put one segment of `parts`; `epochs` is the history of the leader that copies it."""
+        data = b"".join(parts)
+        heads = list(headers(data))
+        base, end = heads[0].base_offset, heads[-1].last_offset
+        number = len(self.segments) + 1
+        segment_id = bytes([self.partition + 1]) * 8 + number.to_bytes(8, "big")
+        kept = tuple(suffixes) + ((TXN_INDEX,) if aborted else ())
+        segment = CatalogSegment(
+            segment_id=segment_id,
+            base_offset=base,
+            end_offset=end,
+            size_bytes=len(data),
+            max_timestamp_ms=max(h.max_timestamp for h in heads),
+            epochs=segment_epochs(epochs, base, end),
+            stem=segment_stem(
+                self.topic_id, self.partition, base_offset=base, segment_id=segment_id
+            ),
+            suffixes=kept,
+        )
+        index, times, since, newest = bytearray(), bytearray(), 0, -1
+        for head in heads:
+            newest = max(newest, head.max_timestamp)
+            if since > index_interval_bytes:
+                index += struct.pack(">ii", head.last_offset - base, head.position)
+                times += struct.pack(">qi", newest, head.last_offset - base)
+                since = 0
+            since += head.size_bytes
+        snapshot = struct.pack(">hIi", 1, 0, len(open_at)) + b"".join(
+            struct.pack(">qhiqiqiq", n, 0, 0, end, 0, T0, 0, at) for n, at in enumerate(open_at)
+        )
+        txns = b"".join(
+            struct.pack(">hqqqq", 0, p, first, last, last) for p, first, last in aborted
+        )
+        for suffix, body in (
+            (LOG, data), (OFFSET_INDEX, bytes(index)), (TIME_INDEX, bytes(times)),
+            (PRODUCER_SNAPSHOT, snapshot), (TXN_INDEX, txns),
+        ):  # fmt: skip
+            if suffix in kept:
+                self.store.put(segment.key(suffix), (body,), size_bytes=len(body))
+        self.segments.append(segment)
+        return segment
+
+    def publish(
+        self,
+        epochs: Epochs = ((0, 0),),
+        *,
+        log_start: int = 0,
+        log_end: int | None = None,
+        sequence: int = 1,
+    ) -> None:
+        """Write a catalog head that names every segment so far, and the topic's name."""
+        begin_catalog(
+            self.store,
+            topic=self.topic,
+            topic_id=self.topic_id,
+            partition=self.partition,
+            now_ms=T0,
+        )
+        last = max((s.end_offset + 1 for s in self.segments), default=0)
+        head = CatalogHead(
+            topic=self.topic, topic_id=self.topic_id, partition=self.partition,
+            leader_epoch=epochs[-1][0], sequence=sequence, broker_id=1, written_ms=T0,
+            metadata_partition=0, metadata_offset=0, log_start_offset=log_start,
+            log_end_offset=last if log_end is None else log_end,
+            epochs=epochs, parts=(), removed=(), tail=tuple(self.segments),
+        )  # fmt: skip
+        key = head_key(self.topic_id, self.partition, HeadName(head.leader_epoch, sequence))
+        data = encode_head(head)
+        self.store.put(key, (data,), size_bytes=len(data))

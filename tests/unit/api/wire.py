@@ -1,0 +1,142 @@
+"""A node of a few partitions on lists, asked through wire bytes at any version."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from immutables import Map
+
+from firnline.base.effects import CloseConnection, Effects, Reply
+from firnline.base.units import MIB
+from firnline.broker.fetch import Fetching
+from firnline.broker.fetch_session import FetchSessions
+from firnline.broker.hosted import HostedPartitions
+from firnline.broker.leaders import Leaders
+from firnline.broker.list_offsets import ListingOffsets
+from firnline.broker.produce import Producing
+from firnline.metadata.image import (
+    BrokerImage,
+    ClusterImage,
+    Endpoint,
+    FeatureRange,
+    PartitionImage,
+    TopicImage,
+)
+from firnline.protocol.messages import messages_of
+from firnline.protocol.schema import Message
+from firnline.replica.partition import Partition
+from tests.unit.broker.hosting import World
+from tests.unit.replica.list_log import NODE_ID, TOPIC_ID
+
+OTHER_NODE, ELSEWHERE_ID = 2, b"\x09" * 16
+NODE_CLOSED = "closed"
+SILENCE = "no answer"
+
+
+class Dice:
+    """An Rng that counts up."""
+
+    def __init__(self) -> None:
+        self.thrown = 0
+
+    def below(self, bound: int) -> int:
+        self.thrown += 1
+        return self.thrown
+
+    def uuid(self) -> bytes:
+        raise AssertionError
+
+
+class Context:
+    """Who asks, as `api.context.RequestContext`."""
+
+    def __init__(self, key: int, version: int) -> None:
+        self.api_key = key
+        self.api_version = version
+        self.client_id = "test"
+        self.listener = "PLAIN"
+
+    def reply(self, message: Any) -> Reply:
+        return Reply(context=self, message=message)
+
+    def no_reply(self) -> Reply:
+        return Reply(context=self, message=None)
+
+    def close(self) -> CloseConnection:
+        return CloseConnection(context=self)
+
+
+def _partition(leader: int) -> PartitionImage:
+    return PartitionImage((leader,), (bytes(16),), (leader,), leader, 7, 1)
+
+
+def _broker(node_id: int) -> BrokerImage:
+    endpoints = (Endpoint("PLAIN", f"host{node_id}", 9092),)
+    return BrokerImage(node_id, 5, bytes(16), endpoints, Map(), "rack", False, False, ())
+
+
+def image() -> ClusterImage:
+    """Topic "t" here, topic "elsewhere" on node 2."""
+    t = TopicImage("t", TOPIC_ID, Map({0: _partition(NODE_ID), 1: _partition(NODE_ID)}))
+    elsewhere = TopicImage("elsewhere", ELSEWHERE_ID, Map({0: _partition(OTHER_NODE)}))
+    return ClusterImage(
+        offset=99,
+        epoch=3,
+        features=Map({"metadata.version": 30}),
+        brokers=Map({n: _broker(n) for n in (NODE_ID, OTHER_NODE)}),
+        topics_by_name=Map({"t": t, "elsewhere": elsewhere}),
+        topics_by_id=Map({TOPIC_ID: t, ELSEWHERE_ID: elsewhere}),
+    )
+
+
+class Wire:
+    """Sends requests as bytes and reads answers from bytes."""
+
+    def __init__(self, *partitions: Partition) -> None:
+        self.world = World()
+        self.answers: list[Any] = []
+        leaders = Leaders(image)
+        hosted = HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
+        for p in partitions:
+            hosted.add(p)
+        self.node = SimpleNamespace(
+            image=image(),
+            supported_features={"metadata.version": FeatureRange(7, 30), "x": FeatureRange(0, 1)},
+            hosted=hosted,
+            leaders=leaders,
+            producing=Producing(lambda p, now: []),
+            fetching=Fetching(
+                hosted,
+                FetchSessions(sessions_max=9, eviction_ms=1000, rng=Dice()),
+                max_bytes=50 * MIB,
+                remote_read=None,
+                remote_max_wait_ms=500,
+            ),
+            listing_offsets=ListingOffsets(remote=None, timeout_ms=1000),
+            storage=SimpleNamespace(on_log_start_moved=lambda log: []),
+        )
+
+    def send(self, module: Any, request: Message, version: int) -> list[Any]:
+        """Send `request` at `version`; return the answers there are so far."""
+        # A buffer that may be written to, as the receive buffer is.
+        data = memoryview(bytearray(request.write(version)))
+        read, position = type(request).read(data, version)
+        assert position == len(data)
+        context: Any = Context(request.key, version)
+        self.run(module.handle(self.node, context, read, self.world.now_ms))
+        # The buffer is used for the next request at once: nobody may hold a view of it.
+        data.release()
+        return self.answers
+
+    def run(self, effects: Effects) -> None:
+        """Carry effects out; answers go through bytes."""
+        self.world.run(effects)
+        said, self.world.said = self.world.said, []
+        for effect in said:
+            if isinstance(effect, CloseConnection):
+                self.answers.append(NODE_CLOSED)
+            elif effect.message is None:
+                self.answers.append(SILENCE)
+            else:
+                version = effect.context.api_version
+                response = messages_of(effect.context.api_key)[1]
+                self.answers.append(response.read(effect.message.write(version), version)[0])

@@ -1,0 +1,321 @@
+"""Commands that talk to a broker: what they ask, what they print, how they fail."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from firnline.base.errors import Code, FirnlineError
+from firnline.cli.main import cli
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from firnline.protocol.messages.k03_metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from firnline.protocol.messages.k09_offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseGroupPartition,
+    OffsetFetchResponseGroupTopic,
+)
+from firnline.protocol.messages.k10_find_coordinator import Coordinator, FindCoordinatorResponse
+from firnline.protocol.messages.k15_describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
+from firnline.protocol.messages.k16_list_groups import ListedGroup, ListGroupsResponse
+from firnline.protocol.messages.k19_create_topics import CreatableTopicResult, CreateTopicsResponse
+from firnline.protocol.messages.k20_delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from firnline.protocol.messages.k32_describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from firnline.protocol.messages.k37_create_partitions import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from firnline.protocol.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from firnline.protocol.messages.k44_incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from firnline.protocol.messages.k32001_tier_status import (
+    TierStatusPartition,
+    TierStatusResponse,
+    TierStatusTopic,
+)
+from firnline.protocol.messages.k32002_tier_flush import (
+    TierFlushPartitionResult,
+    TierFlushResponse,
+    TierFlushTopicResult,
+)
+from tests.unit.cli.fake_broker import FakeBroker
+
+ID = bytes(range(16))
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker({}) as fake:
+        fake.answers[3] = lambda request: metadata(fake, request)
+        fake.answers[2] = list_offsets
+        yield fake
+
+
+def metadata(fake: FakeBroker, request: Any) -> MetadataResponse:
+    partition = MetadataResponsePartition(
+        partition_index=0, leader_id=1, leader_epoch=4, replica_nodes=[1], isr_nodes=[1]
+    )
+    topics = {
+        "events": MetadataResponseTopic(name="events", topic_id=ID, partitions=[partition]),
+        "__consumer_offsets": MetadataResponseTopic(
+            name="__consumer_offsets", topic_id=ID, is_internal=True, partitions=[partition]
+        ),
+    }
+    names = list(topics) if request.topics is None else [topic.name for topic in request.topics]
+    missing = Code.UNKNOWN_TOPIC_OR_PARTITION
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=fake.port)],
+        controller_id=1,
+        topics=[
+            topics.get(name) or MetadataResponseTopic(name=name, error_code=missing)
+            for name in names
+        ],
+    )
+
+
+def list_offsets(request: Any) -> ListOffsetsResponse:
+    (topic,) = request.topics
+    offsets = {-2: 10, -1: 25}
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=part.partition_index, offset=offsets[part.timestamp]
+                    )
+                    for part in topic.partitions
+                ],
+            )
+        ]
+    )
+
+
+def run(broker: FakeBroker, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, [*arguments, "--bootstrap-server", broker.address])
+
+
+def json_of(broker: FakeBroker, *arguments: str) -> Any:
+    result = run(broker, *arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+# ------------------------------------------------------------------------------- topics
+
+
+def test_topic_create_sends_what_was_asked_for(broker: FakeBroker) -> None:
+    broker.answers[19] = lambda _: CreateTopicsResponse(
+        topics=[CreatableTopicResult(name="t", topic_id=ID, configs=None)]
+    )
+    created = json_of(broker, "topic", "create", "t", "-p", "3", "-c", "retention.ms=5")
+    assert created == {"topic": "t", "topic_id": "AAECAwQFBgcICQoLDA0ODw", "created": True}
+    (request,) = [each for each in broker.asked if each.key == 19]
+    (topic,) = request.topics
+    assert (topic.name, topic.num_partitions, topic.replication_factor) == ("t", 3, -1)
+    assert [(c.name, c.value) for c in topic.configs] == [("retention.ms", "5")]
+
+
+def test_a_refusal_names_the_topic_and_the_reason(broker: FakeBroker) -> None:
+    broker.answers[19] = lambda _: CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(
+                name="t", error_code=Code.INVALID_CONFIG, error_message="no", configs=None
+            )
+        ]
+    )
+    result = run(broker, "topic", "create", "t")
+    assert isinstance(result.exception, FirnlineError)
+    assert str(result.exception) == "INVALID_CONFIG: topic t: no"
+
+
+def test_if_not_exists_takes_a_topic_that_is_there(broker: FakeBroker) -> None:
+    broker.answers[19] = lambda _: CreateTopicsResponse(
+        topics=[CreatableTopicResult(error_code=Code.TOPIC_ALREADY_EXISTS, configs=None)]
+    )
+    assert run(broker, "topic", "create", "t").exit_code == 1
+    result = run(broker, "topic", "create", "t", "--if-not-exists")
+    assert (result.exit_code, result.stdout) == (0, "t is there already\n")
+
+
+def test_topic_list_hides_kafkas_own_topics_unless_asked(broker: FakeBroker) -> None:
+    assert [row["name"] for row in json_of(broker, "topic", "list")] == ["events"]
+    rows = json_of(broker, "topic", "list", "--internal")
+    assert [row["name"] for row in rows] == ["__consumer_offsets", "events"]
+    table = run(broker, "topic", "list").stdout
+    head, row = table.splitlines()
+    assert " ".join(head.split()) == "name topic id partitions replication factor is internal"
+    assert row.split() == ["events", "AAECAwQFBgcICQoLDA0ODw", "1", "1", "no"]
+
+
+def configs(_: Any) -> DescribeConfigsResponse:
+    rows = [
+        DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1),
+        DescribeConfigsResourceResult(name="segment.ms", value="7", config_source=5),
+    ]
+    return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=rows)])
+
+
+def test_topic_describe_shows_both_ends_and_changed_settings(broker: FakeBroker) -> None:
+    broker.answers[32] = configs
+    found = json_of(broker, "topic", "describe", "events")
+    assert found["configs"] == {"retention.ms": "5"}
+    (partition,) = found["partitions"]
+    assert (partition["log_start_offset"], partition["log_end_offset"]) == (10, 25)
+    assert (partition["leader"], partition["leader_epoch"]) == (1, 4)
+    text = run(broker, "topic", "describe", "events", "--all-configs").stdout
+    assert "retention.ms=5, segment.ms=7" in text
+
+
+def test_describe_of_a_missing_topic_fails_and_creates_none(broker: FakeBroker) -> None:
+    result = run(broker, "topic", "describe", "nope")
+    assert "UNKNOWN_TOPIC_OR_PARTITION: topic nope" in str(result.exception)
+    assert not any(each.allow_auto_topic_creation for each in broker.asked)
+
+
+def test_topic_alter_sets_drops_and_adds(broker: FakeBroker) -> None:
+    broker.answers[44] = lambda _: IncrementalAlterConfigsResponse(
+        responses=[AlterConfigsResourceResponse()]
+    )
+    broker.answers[37] = lambda _: CreatePartitionsResponse(results=[CreatePartitionsTopicResult()])
+    result = run(broker, "topic", "alter", "t", "--set", "a=1", "--unset", "b", "--partitions", "4")
+    assert result.exit_code == 0, result.output
+    alter, grow = [each for each in broker.asked if each.key in (44, 37)]
+    rows = [(c.name, c.config_operation, c.value) for c in alter.resources[0].configs]
+    assert rows == [("a", 0, "1"), ("b", 1, None)]
+    assert (grow.topics[0].count, grow.topics[0].assignments) == (4, None)
+
+
+def test_topic_alter_without_a_change_is_wrong_usage(broker: FakeBroker) -> None:
+    assert run(broker, "topic", "alter", "t").exit_code == 2
+    assert run(broker, "topic", "alter", "t", "--set", "x").exit_code == 2
+    assert not broker.asked
+
+
+def test_topic_delete_names_what_it_deleted(broker: FakeBroker) -> None:
+    broker.answers[20] = lambda r: DeleteTopicsResponse(
+        responses=[DeletableTopicResult(name=r.topics[0].name)]
+    )
+    assert run(broker, "topic", "delete", "a", "b").stdout == "deleted a\ndeleted b\n"
+
+
+def test_an_older_broker_is_spoken_to_in_its_version(broker: FakeBroker) -> None:
+    broker.versions[20] = 5  # topics by name alone
+    broker.answers[20] = lambda r: DeleteTopicsResponse(
+        responses=[DeletableTopicResult(name=r.topic_names[0])]
+    )
+    assert run(broker, "topic", "delete", "a").stdout == "deleted a\n"
+
+
+# ------------------------------------------------------------------------------- groups
+
+
+def group_answers(broker: FakeBroker, state: str = "Stable") -> None:
+    coordinator = Coordinator(key="g", node_id=1, host="127.0.0.1", port=broker.port)
+    broker.answers[10] = lambda _: FindCoordinatorResponse(coordinators=[coordinator])
+    member = DescribedGroupMember(member_id="m", client_id="c", client_host="/127.0.0.1")
+    group = DescribedGroup(
+        group_id="g", group_state=state, protocol_type="consumer", members=[member]
+    )
+    broker.answers[15] = lambda _: DescribeGroupsResponse(groups=[group])
+    part = OffsetFetchResponseGroupPartition(partition_index=0, committed_offset=20)
+    never = OffsetFetchResponseGroupPartition(partition_index=1, committed_offset=-1)
+    topic = OffsetFetchResponseGroupTopic(name="events", partitions=[part, never])
+    found = OffsetFetchResponseGroup(group_id="g", topics=[topic] if state == "Stable" else [])
+    broker.answers[9] = lambda _: OffsetFetchResponse(groups=[found])
+
+
+def test_group_describe_counts_the_lag(broker: FakeBroker) -> None:
+    group_answers(broker)
+    found = json_of(broker, "group", "describe", "g")
+    assert found["state"] == "Stable"
+    assert found["members"] == [{"member": "m", "client": "c", "host": "/127.0.0.1"}]
+    assert found["offsets"] == [
+        {
+            "topic": "events",
+            "partition": 0,
+            "committed_offset": 20,
+            "log_end_offset": 25,
+            "lag_records": 5,
+        }
+    ]
+    assert "lag records" in run(broker, "group", "describe", "g").stdout
+
+
+def test_a_group_that_nobody_knows_is_an_error(broker: FakeBroker) -> None:
+    group_answers(broker, state="Dead")
+    assert "GROUP_ID_NOT_FOUND" in str(run(broker, "group", "describe", "g").exception)
+
+
+def test_group_list_and_delete(broker: FakeBroker) -> None:
+    group_answers(broker)
+    listed = ListedGroup(
+        group_id="g", protocol_type="consumer", group_state="Empty", group_type="classic"
+    )
+    broker.answers[16] = lambda _: ListGroupsResponse(groups=[listed])
+    assert json_of(broker, "group", "list") == [
+        {"group": "g", "state": "Empty", "kind": "classic", "protocol_type": "consumer"}
+    ]
+    broker.answers[42] = lambda _: DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id="g", error_code=Code.NON_EMPTY_GROUP)]
+    )
+    assert "NON_EMPTY_GROUP: group g" in str(run(broker, "group", "delete", "g").exception)
+
+
+# ------------------------------------------------------------------------------- tiers
+
+
+def test_tier_status_is_one_row_per_partition(broker: FakeBroker) -> None:
+    part = TierStatusPartition(
+        log_start_offset=0, log_end_offset=9, remote_segments=2, remote_bytes=100, state="idle"
+    )
+    broker.answers[32001] = lambda request: TierStatusResponse(
+        topics=[TierStatusTopic(name=request.topics[0], topic_id=ID, partitions=[part])]
+    )
+    (row,) = json_of(broker, "tier", "status", "events")
+    assert (row["topic"], row["remote_segments"], row["remote_bytes"]) == ("events", 2, 100)
+    assert "problem" not in run(broker, "tier", "status", "events").stdout
+    part.problem = "the disk is full"
+    assert "the disk is full" in run(broker, "tier", "status", "events").stdout
+
+
+def test_tier_flush_says_how_far_the_tier_reaches(broker: FakeBroker) -> None:
+    result = TierFlushPartitionResult(log_end_offset=10, highest_remote_offset=9)
+    broker.answers[32002] = lambda request: TierFlushResponse(
+        topics=[TierFlushTopicResult(name=request.topics[0].name, partitions=[result])]
+    )
+    (row,) = json_of(broker, "tier", "flush", "events", "--timeout", "5")
+    assert row["highest_remote_offset"] == 9
+    (request,) = [each for each in broker.asked if each.key == 32002]
+    assert request.timeout_ms == 5000
+    assert not request.topics[0].partitions
+
+
+def test_a_tier_that_fails_is_an_error(broker: FakeBroker) -> None:
+    result = TierFlushPartitionResult(error_code=Code.REQUEST_TIMED_OUT, error_message="slow")
+    broker.answers[32002] = lambda _: TierFlushResponse(
+        topics=[TierFlushTopicResult(name="events", partitions=[result])]
+    )
+    problem = run(broker, "tier", "flush", "events").exception
+    assert str(problem) == "REQUEST_TIMED_OUT: events-0: slow"

@@ -1,0 +1,343 @@
+"""Loading, unloading, and records that others wrote. Spec C15; KIP-915; rel-C5."""
+
+from pathlib import Path
+
+import pytest
+
+from firnline.base.errors import Code, StorageError
+from firnline.base.ids import TopicPartition
+from firnline.coordinator.groups import GroupCoordinator, java_hash
+from firnline.coordinator.offsets import CommittedOffset
+from firnline.coordinator.records import (
+    GroupMember,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    decode_key,
+    decode_value,
+)
+from firnline.coordinator.records import encode_key as key_bytes
+from firnline.coordinator.records import encode_value as value_bytes
+from firnline.coordinator.rows import commit_row
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.record import all_records
+from tests.unit.coordinator.group_world import GroupWorld, Settings, Told
+
+KAFKA_LOG = (
+    Path(__file__).parents[2] / "golden" / "coordinator" / "kafka-4.3.1-consumer-offsets.log"
+)
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld()
+
+
+def loaded(*batches: bytes) -> GroupWorld:
+    world = GroupWorld()
+    world.log = bytearray(b"".join(batches))
+    world.crash()
+    return world
+
+
+# ------------------------------------------------------------------------------ where a group is
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("polygenelubricants", -(2**31)),
+        ("zzzzzzzzzz", -1580979136),
+        ("\U0001f9ca", 1772876),
+    ],
+)
+def test_java_hashes_strings_by_utf16_units(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+def test_the_hash_without_an_absolute_value_is_partition_0() -> None:
+    world = GroupWorld(offsets_topic_num_partitions=50)
+    assert world.groups.partition_for("polygenelubricants") == 0
+    # Negative, where masking the sign away would give another partition than Kafka's.
+    assert world.groups.partition_for("zzzzzzzzzz") == 1580979136 % 50
+
+
+# ------------------------------------------------------------------------- before and after a load
+
+
+def ask_everything(world: GroupWorld) -> dict[str, list[Code]]:
+    world.join("join")
+    world.sync("sync", "m", 1)
+    world.commit("commit", ("t", 0, 1))
+    world.delete("g")
+    return {
+        "join": [world.answer_to("join").code],
+        "sync": [world.answer_to("sync").code],
+        "heartbeat": [world.heartbeat("m", 1)],
+        "leave": world.leave(("m", None)),
+        "commit": world.answer_to("commit"),
+        "delete": [code for _, code in world.answer_to("delete")],
+        "fetch": [world.groups.fetch("g", None, require_stable=False).code],
+        "describe": [world.groups.describe("g").code],
+    }
+
+
+def test_a_group_of_another_broker_is_not_served(world: GroupWorld) -> None:
+    world.run(world.groups.unload_partition(0, world.now_ms))
+    answers = ask_everything(world)
+    assert answers == {what: [Code.NOT_COORDINATOR] for what in answers}
+    assert world.groups.list_groups() == (Code.NONE, [])
+
+
+def test_a_group_that_is_being_loaded_is_asked_again_later(world: GroupWorld) -> None:
+    world.run(world.groups.unload_partition(0, world.now_ms))
+    world.groups.begin_loading(0)
+    answers = ask_everything(world)
+    # A heartbeat is told that all is well: no session runs out meanwhile.
+    assert answers.pop("heartbeat") == [Code.NONE]
+    assert answers == {what: [Code.COORDINATOR_LOAD_IN_PROGRESS] for what in answers}
+    assert world.groups.list_groups() == (Code.COORDINATOR_LOAD_IN_PROGRESS, [])
+    world.run(world.groups.load_partition(0, [], world.now_ms))
+    assert world.groups.describe("g").code is Code.GROUP_ID_NOT_FOUND
+
+
+def test_whoever_waits_is_sent_on_when_the_partition_moves(world: GroupWorld) -> None:
+    a = world.enter("a")
+    world.run(world.groups.unload_partition(0, world.now_ms))
+    assert world.answer_to("a").code is Code.NOT_COORDINATOR
+    assert list(world.timers) == [("group", "expiry")]
+    world = GroupWorld()
+    a, b = world.enter("a"), world.enter("b")
+    world.advance(6_000)
+    world.take_told()
+    world.sync("b", b, 1)
+    world.is_holding = True
+    world.sync("a", a, 1)
+    world.commit("c", ("t", 0, 1), group="simple")
+    world.run(world.groups.unload_partition(0, world.now_ms))
+    assert world.answer_to("a").code is world.answer_to("b").code is Code.NOT_COORDINATOR
+    world.commit_appends()
+    assert world.answer_to("c") == [Code.NOT_COORDINATOR]
+    assert list(world.timers) == [("group", "expiry")]
+
+
+def test_an_answer_to_an_old_term_does_not_reach_the_groups_of_a_new_one(
+    world: GroupWorld,
+) -> None:
+    world.is_holding = True
+    world.commit("a", ("t", 0, 1))
+    world.run(world.groups.unload_partition(0, world.now_ms))
+    world.run(world.groups.load_partition(0, [], world.now_ms))
+    world.commit_appends()
+    assert world.answer_to("a") == [Code.NOT_COORDINATOR]
+    assert world.fetched() == {}
+
+
+def test_members_are_known_after_a_crash_and_their_sessions_run_from_the_load(
+    world: GroupWorld,
+) -> None:
+    ids = world.stable("a", "b", metadata=b"topics")
+    before = world.groups.describe("g")
+    world.advance(29_000)
+    world.crash()
+    assert world.groups.describe("g") == before
+    world.advance(29_000)
+    assert world.heartbeat(ids["a"], 1) is Code.NONE
+    world.advance(1_000)
+    assert world.heartbeat(ids["b"], 1) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_that_a_crash_interrupts_begins_again_from_the_last_generation(
+    world: GroupWorld,
+) -> None:
+    ids = world.stable("a")
+    world.enter("b")
+    world.crash()
+    assert (world.state(), world.generation()) == ("Stable", 1)
+    world.sync("a", ids["a"], 1)
+    assert world.answer_to("a").assignment == b"part of a"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [NewRecord(b"\0", b"")],
+        [NewRecord(b"\0\1\0\5ab", b"")],
+        [NewRecord(None, b"x")],
+        [NewRecord(b"\0\2\0\1g", b"\0\x63nonsense")],
+    ],
+)
+def test_a_partition_that_cannot_be_read_is_reported_and_never_served_in_part(
+    rows: list[NewRecord],
+) -> None:
+    world = GroupWorld()
+    good = build_batch([commit_row("g", TopicPartition("t", 0), CommittedOffset(5, 0, "", 1), 1)])
+    with pytest.raises(StorageError, match="__consumer_offsets-0"):
+        world.groups.load_partition(0, [bytes(good), bytes(build_batch(rows))], world.now_ms)
+    assert world.groups.fetch("g", None, require_stable=False).code is Code.NOT_COORDINATOR
+
+
+# ---------------------------------------------------------------------------- what others wrote
+
+
+def test_kafkas_own_log_gives_kafkas_groups_and_offsets() -> None:
+    """Goal: a data directory moves to us. Method: the log of a 4.3.1 node that one consumer, then two,
+    a simple committer, a deleted group and a deserted one have used; expected is what its tools said."""
+    world = loaded(KAFKA_LOG.read_bytes())
+    code, groups = world.groups.list_groups()
+    assert code is Code.NONE
+    assert sorted((g.group_id, g.protocol_type, g.state) for g in groups) == [
+        ("grp", "consumer", "Stable"),
+        ("left", "consumer", "Empty"),
+        ("simple", "", "Empty"),
+    ]
+    described = world.groups.describe("grp")
+    assert described.protocol_data == "range"
+    assert [(m.instance_id, m.client_id, m.client_host) for m in described.members] == [
+        (None, "one", "/127.0.0.1"),
+        ("st", "two", "/127.0.0.1"),
+    ]
+    assert (world.generation("grp"), world.generation("left")) == (2, 2)
+    assert world.fetched("grp") == {("t", 0): 3, ("t", 1): 5}
+    assert world.fetched("left") == {("t", 1): 1}
+    assert world.fetched("simple") == {("t", 0): 2}
+    assert world.fetched("gone") == {}
+    one, static = described.members
+    assert world.heartbeat(one.member_id, 2, group="grp") is Code.NONE
+    assert world.heartbeat(static.member_id, 2, group="grp", instance="st") is Code.NONE
+
+
+def test_our_records_are_kafkas_to_the_byte() -> None:
+    """Goal: a data directory moves back. Method: read every record of Kafka's log, write it again."""
+    world = loaded(KAFKA_LOG.read_bytes())
+    shard = world.groups._shards[0]
+    theirs = {r.key: r for r in all_records(KAFKA_LOG.read_bytes())}
+    checked = 0
+    for group_id, group in shard.groups.items():
+        for tp, commit in shard.offsets.of(group_id).items():
+            row = commit_row(group_id, tp, commit, 0)
+            assert row.value == theirs[row.key].value
+            checked += 1
+        if group.protocol_type is None:
+            continue
+        parts = {m.member_id: m.assignment for m in group.roster.members.values()}
+        held: list[bytes] = []
+        world.is_holding = True
+        world.run(shard._persist(group, parts, lambda code, now: [], 0))
+        held = [bytes(a.batch) for a in world.held]
+        world.held.clear()
+        (ours,) = all_records(held[0])
+        assert ours.value == theirs[ours.key].value
+        checked += 1
+    assert checked == 6
+
+
+def test_a_group_is_written_without_a_leader_before_its_first_generation(
+    world: GroupWorld,
+) -> None:
+    world.join("a", version=3)
+    (record,) = all_records(bytes(world.log))
+    assert record.key is not None
+    assert record.value is not None
+    key = decode_key(record.key)
+    assert isinstance(key, GroupMetadataKey)
+    value = decode_value(key, record.value)
+    assert isinstance(value, GroupMetadataValue)
+    assert (value.generation, value.leader, list(value.members)) == (0, None, [])
+
+
+def test_a_record_whose_leader_had_gone_gives_a_group_with_another_leader() -> None:
+    member = GroupMember(member_id="m", client_id="c", client_host="/h", session_timeout=6_000)
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=4, protocol="range", leader="gone", members=[member]
+    )
+    row = NewRecord(key_bytes(GroupMetadataKey(group="g")), value_bytes(value, 3), 1)
+    world = loaded(bytes(build_batch([row])))
+    assert world.groups._shards[0].groups["g"].roster.leader == "m"
+    world.join("m", "m")
+    assert world.answer_to("m").leader == "m"
+
+
+def test_records_of_newer_group_protocols_are_left_alone() -> None:
+    newer = build_batch([NewRecord(b"\0\3\0\1g", b"\0\0whatever"), NewRecord(b"\0\x0f??", None)])
+    commit = build_batch([commit_row("g", TopicPartition("t", 0), CommittedOffset(5, 0, "", 1), 1)])
+    assert loaded(bytes(newer), bytes(commit)).fetched() == {("t", 0): 5}
+
+
+def test_commits_of_before_0_9_are_read() -> None:
+    key = LegacyOffsetCommitKey(group="g", topic="t", partition=0)
+    value = LegacyOffsetCommitValue(offset=7, metadata="m", commit_timestamp=1)
+    row = NewRecord(key_bytes(key), value_bytes(value, 0), 1)
+    assert loaded(bytes(build_batch([row]))).fetched() == {("t", 0): 7}
+
+
+def transactional(offset: int, base_offset: int) -> bytes:
+    row = commit_row("g", TopicPartition("t", 0), CommittedOffset(offset, 0, "", 1), 1)
+    return bytes(
+        build_batch(
+            [row],
+            base_offset=base_offset,
+            producer_id=9,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+        )
+    )
+
+
+def marker(kind: int, base_offset: int) -> bytes:
+    row = NewRecord(b"\0\0" + kind.to_bytes(2, "big"), b"\0\0\0\0\0\0", 1)
+    return bytes(
+        build_batch(
+            [row],
+            base_offset=base_offset,
+            producer_id=9,
+            producer_epoch=0,
+            is_transactional=True,
+            is_control=True,
+        )
+    )
+
+
+def test_offsets_of_a_transaction_count_once_its_commit_marker_is_read() -> None:
+    assert loaded(transactional(5, 0), marker(1, 1)).fetched() == {("t", 0): 5}
+    assert loaded(transactional(5, 0), marker(0, 1)).fetched() == {}
+
+
+def test_who_wants_stable_offsets_waits_for_an_open_transaction() -> None:
+    world = loaded(transactional(5, 0))
+    wanted = [("t", [0, 1])]
+    unstable = world.groups.fetch("g", wanted, require_stable=True).topics[0][1]
+    assert [row.code for row in unstable] == [Code.UNSTABLE_OFFSET_COMMIT, Code.NONE]
+    dirty = world.groups.fetch("g", wanted, require_stable=False).topics[0][1]
+    assert [row.code for row in dirty] == [Code.NONE, Code.NONE]
+
+
+def test_list_filters_by_state_and_type_in_any_case(world: GroupWorld) -> None:
+    world.stable("a")
+    world.commit("c", ("t", 0, 1), group="simple")
+
+    def listed(**filters: list[str]) -> list[str]:
+        return sorted(g.group_id for g in world.groups.list_groups(**filters)[1])
+
+    assert listed() == ["g", "simple"]
+    assert listed(states=["stable"]) == listed(states=["STABLE", "dead"]) == ["g"]
+    assert listed(states=["Empty"]) == ["simple"]
+    assert listed(types=["Classic"]) == ["g", "simple"]
+    assert listed(types=["consumer"]) == []
+    assert listed(states=["nonsense"]) == []
+
+
+def test_two_partitions_are_two_worlds() -> None:
+    settings = Settings(offsets_topic_num_partitions=2)
+    groups = GroupCoordinator(settings, GroupWorld().rng)
+    groups.load_partition(0, [], 0)
+    codes = {}
+    for group in ("a", "b"):
+        answers: list[Told] = groups.delete_groups([group], lambda r: Told("d", r), 0)
+        codes[groups.partition_for(group)] = answers[0].result[0][1]
+    assert codes == {0: Code.GROUP_ID_NOT_FOUND, 1: Code.NOT_COORDINATOR}

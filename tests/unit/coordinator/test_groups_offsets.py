@@ -1,0 +1,358 @@
+"""Commits, fetches, expiry and deletion. Spec C15; KIP-211; rel-C5, rel-C6, rel d 56."""
+
+import pytest
+
+from firnline.base.errors import Code
+from firnline.base.units import DAY_MS
+from tests.unit.coordinator.group_world import GroupWorld, subscription
+
+WEEK_MS = 7 * DAY_MS
+CHECK_MS = 600_000
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld()
+
+
+def test_a_simple_consumer_commits_without_a_group(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5), ("t", 1, 6))
+    assert world.answer_to("a") == [Code.NONE, Code.NONE]
+    assert world.fetched() == {("t", 0): 5, ("t", 1): 6}
+    assert world.groups.list_groups()[1][0][1:3] == ("", "Empty")
+
+
+def test_a_commit_is_neither_answered_nor_read_before_it_is_committed(world: GroupWorld) -> None:
+    world.is_holding = True
+    world.commit("a", ("t", 0, 5))
+    assert world.is_waiting("a")
+    assert world.fetched() == {}
+    world.commit_appends()
+    assert world.answer_to("a") == [Code.NONE]
+    assert world.fetched() == {("t", 0): 5}
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (Code.NOT_ENOUGH_REPLICAS, Code.COORDINATOR_NOT_AVAILABLE),
+        (Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Code.COORDINATOR_NOT_AVAILABLE),
+        (Code.REQUEST_TIMED_OUT, Code.COORDINATOR_NOT_AVAILABLE),
+        (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_COORDINATOR),
+        (Code.KAFKA_STORAGE_ERROR, Code.NOT_COORDINATOR),
+        (Code.MESSAGE_TOO_LARGE, Code.INVALID_COMMIT_OFFSET_SIZE),
+    ],
+)
+def test_a_commit_that_cannot_be_written_is_refused_in_words_clients_retry_by(
+    world: GroupWorld, problem: Code, code: Code
+) -> None:
+    world.is_holding = True
+    world.commit("a", ("t", 0, 5))
+    world.fail_appends(problem)
+    assert world.answer_to("a") == [code]
+    assert world.fetched() == {}
+    assert world.groups.list_groups()[1] == []
+
+
+def test_the_record_further_on_in_the_log_wins_whatever_order_answers_come_in(
+    world: GroupWorld,
+) -> None:
+    world.commit("a", ("t", 0, 5))
+    offsets = world.groups._shards[0].offsets
+    newest = offsets.of("g")[next(iter(offsets.of("g")))]
+    offsets.put("g", next(iter(offsets.of("g"))), newest._replace(offset=1, record_offset=-1))
+    assert world.fetched() == {("t", 0): 5}
+    offsets.drop("g", next(iter(offsets.of("g"))), -1)
+    assert world.fetched() == {("t", 0): 5}
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "code"),
+    [
+        ("a", 1, Code.NONE),
+        ("a", 0, Code.ILLEGAL_GENERATION),
+        ("a", 2, Code.ILLEGAL_GENERATION),
+        ("a", -1, Code.ILLEGAL_GENERATION),
+        ("zombie", 1, Code.UNKNOWN_MEMBER_ID),
+        ("", -1, Code.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_only_members_of_the_running_generation_commit_to_a_group_in_use(
+    world: GroupWorld, member: str, generation: int, code: Code
+) -> None:
+    ids = world.stable("a")
+    world.commit("c", ("t", 0, 5), member_id=ids.get(member, member), generation=generation)
+    assert world.answer_to("c") == [code]
+    assert world.fetched() == ({("t", 0): 5} if code is Code.NONE else {})
+
+
+def test_members_may_commit_while_joining_but_not_between_join_and_sync(world: GroupWorld) -> None:
+    ids = world.stable("a")
+    world.enter("b")
+    world.commit("c", ("t", 0, 5), member_id=ids["a"], generation=1)
+    assert world.answer_to("c") == [Code.NONE]
+    world.join("a", ids["a"])
+    assert world.state() == "CompletingRebalance"
+    world.commit("c", ("t", 0, 6), member_id=ids["a"], generation=2)
+    assert world.answer_to("c") == [Code.REBALANCE_IN_PROGRESS]
+
+
+def test_a_generation_of_a_group_that_is_not_there_is_refused(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5), member_id="m", generation=3)
+    assert world.answer_to("a") == [Code.ILLEGAL_GENERATION]
+
+
+def test_simple_commits_are_taken_again_once_the_members_are_gone(world: GroupWorld) -> None:
+    ids = world.stable("a")
+    world.leave((ids["a"], None))
+    world.commit("reset", ("t", 0, 0))
+    assert world.answer_to("reset") == [Code.NONE]
+
+
+@pytest.mark.parametrize(
+    ("chars", "code"),
+    [
+        (4096, Code.NONE),
+        (4097, Code.OFFSET_METADATA_TOO_LARGE),
+        (2**20, Code.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+def test_metadata_of_a_mebibyte_is_refused(world: GroupWorld, chars: int, code: Code) -> None:
+    world.commit("a", ("t", 0, 5), metadata="x" * chars)
+    assert world.answer_to("a") == [code]
+    assert bool(world.fetched()) == (code is Code.NONE)
+
+
+def test_metadata_is_measured_in_utf16_units_as_kafka_does(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5), metadata="\N{SNOWFLAKE}" * 4096)
+    assert world.answer_to("a") == [Code.NONE]
+    world.commit("a", ("t", 0, 6), metadata="\N{SNOWMAN WITHOUT SNOW}" * 4095 + "\U0001f9ca")
+    assert world.answer_to("a") == [Code.OFFSET_METADATA_TOO_LARGE]
+
+
+def test_unknown_partitions_and_groups_have_no_offset_and_no_error(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5))
+    for group in ("g", "none"):
+        found = world.groups.fetch(group, [("t", [7]), ("u", [0])], require_stable=True)
+        assert found.code is Code.NONE
+        assert [row.commit for _, rows in found.topics for row in rows] == [None, None]
+
+
+def test_answered_commits_survive_a_crash(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5), metadata="note")
+    world.crash()
+    row = world.groups.fetch("g", [("t", [0])], require_stable=False).topics[0][1][0]
+    assert row.commit is not None
+    assert (row.commit.offset, row.commit.metadata) == (5, "note")
+
+
+# -------------------------------------------------------------------------------------- deletion
+
+
+def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_offsets(
+    world: GroupWorld,
+) -> None:
+    ids = world.stable("a")
+    world.commit("a", ("t", 0, 5), member_id=ids["a"], generation=1)
+    world.delete("g", "none")
+    assert world.answer_to("delete") == [
+        ("g", Code.NON_EMPTY_GROUP),
+        ("none", Code.GROUP_ID_NOT_FOUND),
+    ]
+    world.leave((ids["a"], None))
+    world.delete("g")
+    assert world.answer_to("delete") == [("g", Code.NONE)]
+    for _ in range(2):
+        assert world.fetched() == {}
+        assert world.groups.list_groups()[1] == []
+        world.crash()
+
+
+def test_a_deletion_is_answered_once_all_its_groups_are_gone_from_the_log(
+    world: GroupWorld,
+) -> None:
+    for group in "gh":
+        world.commit("a", ("t", 0, 5), group=group)
+    world.is_holding = True
+    world.delete("g", "h", "h")
+    assert world.is_waiting("delete")
+    assert world.fetched("g") == {("t", 0): 5}
+    world.commit_appends(1)
+    assert world.is_waiting("delete")
+    world.commit_appends()
+    assert world.answer_to("delete") == [("g", Code.NONE), ("h", Code.NONE)]
+
+
+def test_a_deletion_that_cannot_be_written_leaves_the_group_as_it_was(world: GroupWorld) -> None:
+    ids = world.stable("a")
+    world.commit("a", ("t", 0, 5), member_id=ids["a"], generation=1)
+    world.leave((ids["a"], None))
+    world.is_holding = True
+    world.delete("g")
+    world.fail_appends(Code.NOT_LEADER_OR_FOLLOWER)
+    assert world.answer_to("delete") == [("g", Code.NOT_COORDINATOR)]
+    assert world.fetched() == {("t", 0): 5}
+    assert (world.state(), world.generation()) == ("Empty", 2)
+
+
+def test_a_commit_on_its_way_is_deleted_too_and_one_after_the_tombstone_is_not(
+    world: GroupWorld,
+) -> None:
+    """Goal: memory and log agree. Method: commit, delete, commit, all before any is committed."""
+    world.commit("before", ("t", 0, 1))
+    world.is_holding = True
+    world.commit("during", ("t", 1, 2))
+    world.delete("g")
+    world.commit("after", ("t", 2, 3))
+    world.commit_appends()
+    assert world.fetched() == {("t", 2): 3}
+    world.crash()
+    assert world.fetched() == {("t", 2): 3}
+
+
+def test_a_group_that_a_commit_made_anew_before_its_tombstone_goes_with_it(
+    world: GroupWorld,
+) -> None:
+    world.commit("before", ("t", 0, 1))
+    world.is_holding = True
+    world.commit("during", ("t", 1, 2))
+    world.delete("g")
+    world.commit_appends()
+    for _ in range(2):
+        assert world.groups.list_groups()[1] == []
+        world.crash()
+
+
+def test_offsets_survive_a_member_that_never_came(world: GroupWorld) -> None:
+    world.commit("simple", ("t", 0, 1))
+    world.join("a")
+    world.advance(30_000)
+    for _ in range(2):
+        assert [g.group_id for g in world.groups.list_groups()[1]] == ["g"]
+        assert world.fetched() == {("t", 0): 1}
+        world.crash()
+
+
+def test_who_joins_while_the_group_is_deleted_finds_a_new_group(world: GroupWorld) -> None:
+    ids = world.stable("a")
+    world.leave((ids["a"], None))
+    world.is_holding = True
+    world.delete("g")
+    world.join("b", version=3)
+    world.commit_appends()
+    world.is_holding = False
+    world.advance(3_000)
+    assert world.answer_to("b").generation_id == 1
+
+
+# ---------------------------------------------------------------------------------------- expiry
+
+
+def test_offsets_live_while_the_group_has_members_and_a_week_after_the_last_has_gone(
+    world: GroupWorld,
+) -> None:
+    ids = world.stable("a", session_ms=1_800_000)
+    world.commit("a", ("t", 0, 5), member_id=ids["a"], generation=1)
+    for _ in range(15 * 96):
+        world.advance(DAY_MS // 96)
+        assert world.heartbeat(ids["a"], 1) is Code.NONE
+    assert world.fetched() == {("t", 0): 5}
+    world.leave((ids["a"], None))
+    world.advance(WEEK_MS - CHECK_MS)
+    assert world.fetched() == {("t", 0): 5}
+    world.advance(2 * CHECK_MS)
+    for _ in range(2):
+        assert world.fetched() == {}
+        assert world.groups.list_groups()[1] == []
+        world.crash()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kept"),
+    [
+        (subscription("t"), {("t", 0)}),
+        (subscription("u"), {("u", 0)}),
+        (subscription("t", "u"), {("t", 0), ("u", 0)}),
+        (b"nothing a consumer sends", {("t", 0), ("u", 0)}),
+        (b"\0\0\x7f\xff\xff\xff", {("t", 0), ("u", 0)}),
+        (b"", {("t", 0), ("u", 0)}),
+    ],
+)
+def test_a_stable_group_loses_old_offsets_of_topics_it_no_longer_reads(
+    world: GroupWorld, metadata: bytes, kept: set[tuple[str, int]]
+) -> None:
+    ids = world.stable("a", session_ms=1_800_000, metadata=metadata)
+    world.commit("a", ("t", 0, 5), ("u", 0, 6), member_id=ids["a"], generation=1)
+    for _ in range(8 * 96):
+        world.advance(DAY_MS // 96)
+        assert world.heartbeat(ids["a"], 1) is Code.NONE
+    assert world.fetched().keys() == kept
+
+
+def test_simple_offsets_live_a_week_from_their_own_commit(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5))
+    world.advance(DAY_MS)
+    world.commit("a", ("t", 1, 6))
+    world.advance(WEEK_MS - DAY_MS + CHECK_MS)
+    assert world.fetched() == {("t", 1): 6}
+    world.advance(DAY_MS)
+    assert world.groups.list_groups()[1] == []
+
+
+def test_old_clients_may_say_how_long_an_offset_lives(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5), retention_ms=3 * CHECK_MS)
+    world.crash()
+    world.advance(3 * CHECK_MS - 1)
+    assert world.fetched() == {("t", 0): 5}
+    world.advance(CHECK_MS)
+    assert world.fetched() == {}
+
+
+def test_an_offset_is_not_expired_while_a_new_commit_of_it_is_on_its_way(
+    world: GroupWorld,
+) -> None:
+    """Goal: rel-C5. Method: the expiry would write its tombstone behind the answered commit."""
+    world.commit("a", ("t", 0, 5))
+    world.advance(WEEK_MS - CHECK_MS)
+    world.is_holding = True
+    world.commit("a", ("t", 0, 6))
+    world.advance(2 * CHECK_MS)
+    world.commit_appends()
+    assert world.fetched() == {("t", 0): 6}
+    world.crash()
+    assert world.fetched() == {("t", 0): 6}
+
+
+def test_a_group_is_not_expired_while_a_commit_is_on_its_way(world: GroupWorld) -> None:
+    ids = world.stable("a")
+    world.leave((ids["a"], None))
+    world.is_holding = True
+    world.commit("a", ("t", 0, 6))
+    world.advance(2 * CHECK_MS)
+    world.commit_appends()
+    world.crash()
+    assert (world.generation(), world.fetched()) == (2, {("t", 0): 6})
+
+
+def test_ten_thousand_offsets_are_expired_in_batches_that_fit_a_log(world: GroupWorld) -> None:
+    topic = "t" * 200
+    for first in range(0, 4_000, 1_000):
+        world.commit("a", *((topic, p, 1) for p in range(first, first + 1_000)))
+    world.advance(WEEK_MS - CHECK_MS)
+    world.is_holding = True
+    world.advance(2 * CHECK_MS)
+    assert len(world.held) > 1
+    assert max(len(a.batch) for a in world.held) < 1_048_588
+    world.commit_appends()
+    world.crash()
+    assert world.groups.list_groups()[1] == []
+
+
+def test_offsets_of_a_deleted_topic_go_even_while_the_group_is_in_use(world: GroupWorld) -> None:
+    ids = world.stable("a")
+    world.commit("a", ("t", 0, 5), ("u", 0, 6), member_id=ids["a"], generation=1)
+    world.run(world.groups.on_topics_deleted(["t", "never"], world.now_ms))
+    assert world.fetched() == {("u", 0): 6}
+    world.crash()
+    assert world.fetched() == {("u", 0): 6}
+    assert world.state() == "Stable"

@@ -1,0 +1,644 @@
+"""One log: offsets are assigned and never change, reads are whole batches, marks keep their order."""
+
+import struct
+
+import pytest
+
+from firnline.base.effects import Appended
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.log.log import Log
+from firnline.records.batch import BatchHeader, crc_is_right, headers, parse_header
+from firnline.runtime.disk import RealFs
+from firnline.sim.disk import CrashableFs
+from tests.log_world import (
+    ABORT,
+    COMMIT,
+    NOW,
+    PATH,
+    append,
+    batch,
+    end_txn,
+    flush,
+    found_headers,
+    found_records,
+    opened,
+    patched,
+    read_all,
+    refused,
+    small,
+)
+
+
+@pytest.fixture
+def log() -> Log:
+    return opened(CrashableFs())
+
+
+def fill(log: Log, count: int, *, size: int = 40, **more: object) -> None:
+    for number in range(count):
+        append(log, batch(f"{number:0{size}d}", **more))  # type: ignore[arg-type]
+
+
+# -- append ----------------------------------------------------------------------------------------
+
+
+def test_the_leader_stamps_offset_and_epoch_and_leaves_the_crc_right(log: Log) -> None:
+    assert append(log, batch("a", "b", "c"), epoch=3) == Appended(
+        base_offset=0, last_offset=2, log_append_time_ms=-1, log_start_offset=0
+    )
+    assert append(log, batch("d"), epoch=4).base_offset == 3
+    data = read_all(log).read()
+    first, second = headers(data)
+    assert (first.base_offset, first.leader_epoch) == (0, 3)
+    assert (second.base_offset, second.leader_epoch) == (3, 4)
+    assert crc_is_right(data, first)
+    assert crc_is_right(data, second)
+    assert [r.value for r in found_records(log)] == [b"a", b"b", b"c", b"d"]
+    assert log.epochs.entries() == ((3, 0), (4, 3))
+
+
+def test_log_append_time_overwrites_the_producers_time(log: Log) -> None:
+    log.config = small(message_timestamp_type="LogAppendTime")
+    done = append(log, batch("a", "b", time_ms=5), now_ms=NOW + 7)
+    assert done.log_append_time_ms == NOW + 7
+    data = read_all(log).read()
+    header = parse_header(data)
+    assert header.is_log_append_time
+    assert header.max_timestamp == NOW + 7
+    assert crc_is_right(data, header)
+    assert [r.timestamp_ms for r in found_records(log)] == [NOW + 7] * 2
+
+
+def test_a_type_bit_set_by_a_producer_is_cleared_under_create_time(log: Log) -> None:
+    """As 4.3.1: a consumer would else take the batch's last time for that of every record."""
+    append(log, batch("a", is_log_append_time=True))
+    data = read_all(log).read()
+    header = parse_header(data)
+    assert not header.is_log_append_time
+    assert crc_is_right(data, header)
+
+
+def test_less_than_a_batch_after_the_batch_is_not_written(log: Log) -> None:
+    append(log, batch("a") + b"12345")
+    append(log, batch("b") + batch("c")[:40])
+    assert [r.value for r in found_records(log)] == [b"a", b"b"]
+
+
+def test_a_batch_larger_than_a_segment_is_refused(log: Log) -> None:
+    assert refused(log, batch(b"x" * 1200)).code == Code.RECORD_LIST_TOO_LARGE
+
+
+def test_a_memoryview_of_a_receive_buffer_is_stamped_in_place(log: Log) -> None:
+    buffer = bytearray(b"....") + batch("a")
+    append(log, batch("0"))
+    append(log, memoryview(buffer)[4:], epoch=9)  # type: ignore[arg-type]
+    assert struct.unpack_from(">q", buffer, 4) == (1,)
+    assert struct.unpack_from(">i", buffer, 16) == (9,)
+
+
+def test_a_failed_write_leaves_the_log_as_it_was() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    append(log, batch("a"))
+    fs.fail("append", ".log", "ENOSPC")
+    with pytest.raises(StorageError, match="ENOSPC"):
+        log.append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
+    assert append(log, batch("c")).base_offset == 1
+    assert [r.value for r in found_records(log)] == [b"a", b"c"]
+
+
+def test_a_roll_that_finds_the_disk_full_can_be_tried_again() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 8)
+    fs.fail("append", ".snapshot", "ENOSPC")
+    with pytest.raises(StorageError):
+        log.roll(NOW)
+    assert log.closed_segments() == []
+    fill(log, 20)
+    assert [h.base_offset for h in found_headers(log)] == list(range(28))
+
+
+def test_a_leader_of_an_older_epoch_cannot_write(log: Log) -> None:
+    """It would rewrite the lineage: entries of newer epochs are dropped when an older one is assigned."""
+    append(log, batch("a"), epoch=3)
+    for origin in ("client", "coordinator"):
+        found = log.append_as_leader(batch("b"), leader_epoch=2, now_ms=NOW, origin=origin)  # type: ignore[arg-type]
+        assert isinstance(found, KafkaError)
+        assert found.code == Code.FENCED_LEADER_EPOCH
+    old = patched(patched(batch("b"), ">q", 0, 1), ">i", 12, 2)
+    found = log.append_as_follower(old, now_ms=NOW)
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.FENCED_LEADER_EPOCH
+    assert log.epochs.entries() == ((3, 0),)
+
+
+# -- idempotence -----------------------------------------------------------------------------------
+
+
+def test_a_repeat_is_answered_with_the_offsets_of_the_first_copy(log: Log) -> None:
+    append(log, batch("x"))
+    first = append(log, batch("a", "b", pid=7, seq=0))
+    for seq in range(2, 6):
+        append(log, batch("c", pid=7, seq=seq))
+    end = log.log_end_offset
+    again = append(log, batch("a", "b", pid=7, seq=0))
+    assert (
+        (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset) == (1, 2)
+    )
+    assert log.log_end_offset == end
+    append(log, batch("d", pid=7, seq=6))
+    assert refused(log, batch("a", "b", pid=7, seq=0)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_in_the_sequence_is_refused(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0))
+    assert refused(log, batch("c", pid=7, seq=2)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, batch("b", pid=7, seq=1))
+    partly = batch("b", "c", pid=7, seq=1)
+    assert refused(log, partly).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_epoch_begins_at_zero_and_fences_the_old_one(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0))
+    again = refused(log, batch("b", pid=7, epoch=1, seq=1))
+    assert again.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, batch("b", pid=7, epoch=1, seq=0))
+    assert refused(log, batch("a", pid=7, seq=0)).code == Code.INVALID_PRODUCER_EPOCH
+    assert refused(log, batch("c", pid=7, seq=1)).code == Code.INVALID_PRODUCER_EPOCH
+
+
+def test_sequences_wrap_to_zero(log: Log) -> None:
+    last = 2**31 - 1
+    append(log, batch("a", "b", pid=7, seq=last))
+    append(log, batch("c", pid=7, seq=1))
+    assert append(log, batch("a", "b", pid=7, seq=last)).base_offset == 0
+
+
+def test_an_unknown_producer_may_begin_anywhere(log: Log) -> None:
+    """Its records may have been deleted by retention; 4.3.1 takes any sequence then."""
+    append(log, batch("a", pid=7, seq=41))
+    append(log, batch("b", pid=7, seq=42))
+
+
+def test_a_repeat_under_log_append_time_has_the_first_copys_time(log: Log) -> None:
+    log.config = small(message_timestamp_type="LogAppendTime")
+    append(log, batch("a", pid=7, seq=0), now_ms=NOW)
+    assert append(log, batch("a", pid=7, seq=0), now_ms=NOW + 50).log_append_time_ms == NOW
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def test_an_open_transaction_holds_the_last_stable_offset(log: Log) -> None:
+    append(log, batch("x"))
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    append(log, batch("b", pid=8, seq=0, is_transactional=True))
+    log.advance_high_watermark(3)
+    assert log.last_stable_offset == 1
+    assert log.producers.has_open_transaction(7, 0)
+    end_txn(log, 7, COMMIT)
+    assert log.last_stable_offset == 1, "the marker is above the high watermark"
+    log.advance_high_watermark(4)
+    assert log.last_stable_offset == 2
+    end_txn(log, 8, ABORT)
+    log.advance_high_watermark(5)
+    assert log.last_stable_offset == 5
+    assert [tuple(t) for t in log.aborted_transactions(0, 5)] == [(8, 2, 4, 5)]
+    assert log.aborted_transactions(0, 2) == []
+
+
+def test_the_index_entry_of_an_abort_names_the_older_open_transaction(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    append(log, batch("b", pid=8, seq=0, is_transactional=True))
+    end_txn(log, 8, ABORT)
+    end_txn(log, 7, ABORT)
+    assert [tuple(t) for t in log.aborted_transactions(0, 9)] == [(8, 1, 2, 0), (7, 0, 3, 4)]
+
+
+def test_a_write_outside_the_open_transaction_is_refused(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    assert refused(log, batch("b", pid=7, seq=1)).code == Code.INVALID_TXN_STATE
+
+
+def test_an_old_coordinator_cannot_end_a_transaction(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, COMMIT, coordinator_epoch=5)
+    append(log, batch("b", pid=7, seq=1, is_transactional=True))
+    from tests.log_world import marker
+
+    late = refused(log, marker(7, ABORT, coordinator_epoch=4), origin="coordinator")
+    assert late.code == Code.TRANSACTION_COORDINATOR_FENCED
+    zombie = refused(log, marker(7, ABORT, epoch=-1, coordinator_epoch=5), origin="coordinator")
+    assert zombie.code == Code.INVALID_PRODUCER_EPOCH
+
+
+def test_a_marker_bumps_the_epoch_as_kip_890_wants(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, COMMIT, epoch=1)
+    assert refused(log, batch("b", pid=7, seq=1)).code == Code.INVALID_PRODUCER_EPOCH
+    append(log, batch("b", pid=7, epoch=1, seq=0, is_transactional=True))
+
+
+def test_a_client_may_not_write_control_records(log: Log) -> None:
+    assert refused(log, batch("a", is_control=True)).code == Code.INVALID_RECORD
+
+
+def test_coordinators_write_several_batches_at_once_and_no_sequences(log: Log) -> None:
+    one = batch("a", producer_id=7, producer_epoch=0, is_transactional=True)
+    two = batch("b", producer_id=7, producer_epoch=0, is_transactional=True)
+    done = append(log, one + two, origin="coordinator", epoch=2)
+    assert (done.base_offset, done.last_offset) == (0, 1)
+    assert [h.leader_epoch for h in found_headers(log)] == [2, 2]
+    again = append(log, two, origin="coordinator", epoch=2)
+    assert again.base_offset == 2, "no sequence, no repeat"
+
+
+# -- follower --------------------------------------------------------------------------------------
+
+
+def copy(log: Log, other: Log, start: int = 0) -> None:
+    done = other.append_as_follower(read_all(log, start).read(), now_ms=NOW)
+    assert isinstance(done, Appended), done
+
+
+def test_a_follower_has_the_leaders_bytes_epochs_and_transactions(log: Log) -> None:
+    for number in range(30):
+        append(log, batch("a", pid=7, seq=number, is_transactional=True), epoch=number // 10)
+        end_txn(log, 7, number % 2, leader_epoch=number // 10)
+    follower = opened(CrashableFs())
+    copy(log, follower)
+    assert read_all(follower).read() == read_all(log).read()
+    assert follower.epochs.entries() == log.epochs.entries() == ((0, 0), (1, 20), (2, 40))
+    assert follower.aborted_transactions(0, 60) == log.aborted_transactions(0, 60)
+    assert len(follower.aborted_transactions(0, 60)) == 15
+    assert [p.entry() for p in follower.producers.all()] == [p.entry() for p in log.producers.all()]
+    assert len(follower.closed_segments()) > 3
+
+
+def test_a_follower_refuses_what_it_already_has_and_damaged_bytes(log: Log) -> None:
+    append(log, batch("a"))
+    follower = opened(CrashableFs())
+    copy(log, follower)
+    again = follower.append_as_follower(read_all(log).read(), now_ms=NOW)
+    assert isinstance(again, KafkaError)
+    assert again.code == Code.OFFSET_OUT_OF_RANGE
+    append(log, batch("b"))
+    damaged = bytearray(read_all(log, 1).read())
+    damaged[-1] ^= 1
+    found = follower.append_as_follower(damaged, now_ms=NOW)
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.CORRUPT_MESSAGE
+    assert follower.log_end_offset == 1
+
+
+def test_a_follower_takes_the_whole_batches_before_a_partial_one(log: Log) -> None:
+    append(log, batch("a"))
+    append(log, batch("b"))
+    follower = opened(CrashableFs())
+    done = follower.append_as_follower(read_all(log).read()[:-1], now_ms=NOW)
+    assert isinstance(done, Appended)
+    assert follower.log_end_offset == 1
+
+
+# -- read ------------------------------------------------------------------------------------------
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset(log: Log) -> None:
+    append(log, batch("a", "b", "c"))
+    append(log, batch("d"))
+    found = list(headers(log.read(1, max_bytes=1 << 20, upto_offset=4).read()))
+    assert [h.base_offset for h in found] == [0, 3]
+
+
+def test_a_read_ends_at_the_bound_and_not_inside_a_batch(log: Log) -> None:
+    append(log, batch("a"))
+    append(log, batch("b", "c"))
+    assert [h.base_offset for h in headers(log.read(0, max_bytes=999, upto_offset=2).read())] == [0]
+    assert log.read(1, max_bytes=999, upto_offset=2).size_bytes == 0
+    assert log.read(3, max_bytes=999, upto_offset=3).size_bytes == 0
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 70, 250, 900, 2500, 10**6])
+def test_every_batch_is_read_once_whatever_the_size_of_a_read(max_bytes: int) -> None:
+    log = opened(CrashableFs())
+    fill(log, 60)
+    offset, seen = 0, []
+    while offset < log.log_end_offset:
+        found = log.read(offset, max_bytes=max_bytes, upto_offset=log.log_end_offset)
+        assert found.size_bytes <= max_bytes or len(list(headers(found.read()))) == 1
+        batches: list[BatchHeader] = list(headers(found.read()))
+        assert sum(h.size_bytes for h in batches) == found.size_bytes, "whole batches only"
+        seen += [h.base_offset for h in batches]
+        offset = batches[-1].next_offset
+    assert seen == list(range(60))
+
+
+def test_a_first_batch_larger_than_the_limit_comes_whole_or_not_at_all(log: Log) -> None:
+    append(log, batch(b"x" * 500))
+    append(log, batch("y"))
+    assert len(list(headers(log.read(0, max_bytes=10, upto_offset=2).read()))) == 1
+    strict = log.read(0, max_bytes=10, upto_offset=2, min_one_batch=False)
+    assert strict.size_bytes == 0
+
+
+def test_a_read_goes_on_into_the_next_segments(log: Log) -> None:
+    fill(log, 60)
+    found = read_all(log)
+    assert len(found.slices) == len(log.closed_segments()) + 1 > 5
+    assert [h.base_offset for h in headers(found.read())] == list(range(60))
+
+
+def test_a_slice_stays_readable_after_its_segment_is_gone(tmp_path: object) -> None:
+    from firnline.base.ids import TopicPartition
+    from firnline.log.recovery import open_log
+
+    fs = RealFs()
+    log = open_log(
+        fs,
+        f"{tmp_path}/t-0",
+        TopicPartition("t", 0),
+        topic_id=bytes(16),
+        config=small(),
+        now_ms=NOW,
+    )
+    fill(log, 30)
+    held = log.read(0, max_bytes=1 << 20, upto_offset=30)
+    before = held.read()
+    log.truncate_fully(30)
+    assert held.read() == before
+    assert log.log_start_offset == 30
+
+
+def test_batches_bytes_for_loaders(log: Log) -> None:
+    fill(log, 10)
+    assert len(list(headers(log.read_batches(4, max_bytes=1 << 20)))) == 6
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def test_lookup_by_time_finds_the_first_record_that_is_late_enough(log: Log) -> None:
+    for number in range(60):
+        append(log, batch("a", "b", time_ms=NOW + number * 10))
+    for wanted in (0, 5, 10, 11, 299, 300, 590):
+        first = -(-wanted // 10)
+        assert log.offset_for_timestamp(NOW + wanted) == (first * 2, NOW + first * 10)
+    assert log.offset_for_timestamp(NOW + 591) is None
+    assert log.offset_for_timestamp(0) == (0, NOW)
+
+
+def test_lookup_by_time_where_times_go_back(log: Log) -> None:
+    times = [50, 40, 90, 10, 60, 90, 20]
+    for time_ms in times:
+        append(log, batch("a", time_ms=NOW + time_ms))
+    assert log.offset_for_timestamp(NOW + 45) == (0, NOW + 50)
+    assert log.offset_for_timestamp(NOW + 55) == (2, NOW + 90)
+    assert log.offset_of_max_timestamp() == (2, NOW + 90)
+
+
+def test_the_greatest_time_over_segments(log: Log) -> None:
+    for number in range(40):
+        append(log, batch("a", time_ms=NOW + (number * 7) % 40))
+    best = max(range(40), key=lambda n: ((n * 7) % 40, -n))
+    assert log.offset_of_max_timestamp() == (best, NOW + 39)
+
+
+def test_records_without_a_time_are_not_found_by_time(log: Log) -> None:
+    append(log, batch("a", time_ms=-1))
+    assert log.offset_for_timestamp(0) is None
+    assert log.offset_of_max_timestamp() is None
+
+
+# -- rolling ---------------------------------------------------------------------------------------
+
+
+def test_a_segment_rolls_before_it_exceeds_its_size(log: Log) -> None:
+    fill(log, 30)
+    assert all(s.size_bytes <= 1000 for s in log.closed_segments())
+    bases = [s.base_offset for s in log.closed_segments()]
+    ends = [s.end_offset for s in log.closed_segments()]
+    assert bases[1:] == [end + 1 for end in ends[:-1]]
+
+
+def test_a_segment_rolls_by_the_times_of_its_records() -> None:
+    log = opened(CrashableFs(), small(segment_ms=1000))
+    for time_ms in (0, 1000, 1001, 1500, 2002):
+        append(log, batch("a", time_ms=NOW + time_ms))
+    assert [s.base_offset for s in log.closed_segments()] == [0, 2]
+    log = opened(CrashableFs(), small(segment_ms=1000))
+    append(log, batch("a", time_ms=-1), now_ms=NOW)
+    append(log, batch("a", time_ms=-1), now_ms=NOW + 1000)
+    append(log, batch("a", time_ms=-1), now_ms=NOW + 1001)
+    assert [s.base_offset for s in log.closed_segments()] == [0]
+
+
+def test_a_segment_rolls_when_an_index_is_full() -> None:
+    log = opened(CrashableFs(), small(segment_bytes=10**6, segment_index_bytes=120))
+    for number in range(100):
+        append(log, batch(b"x" * 300, time_ms=NOW + number))
+    assert len(log.closed_segments()) == 9
+
+
+def test_a_segment_rolls_when_an_offset_cannot_be_told_from_its_base() -> None:
+    log = opened(CrashableFs())
+    far = batch("b")
+    struct.pack_into(">q", far, 0, 2**31)
+    assert isinstance(log.append_as_follower(batch("a"), now_ms=NOW), Appended)
+    assert isinstance(log.append_as_follower(far, now_ms=NOW), Appended)
+    assert [s.base_offset for s in log.closed_segments()] == [0]
+    assert log.closed_segments()[0].end_offset == 0
+    assert log.log_end_offset == 2**31 + 1
+    assert [r.offset for r in found_records(log)] == [0, 2**31]
+
+
+def test_an_idle_segment_rolls_when_asked() -> None:
+    log = opened(CrashableFs(), small(segment_ms=1000))
+    append(log, batch("a"))
+    assert not log.roll_if_due(NOW + 1000)
+    assert log.roll_if_due(NOW + 1001)
+    assert not log.roll_if_due(NOW + 5000), "an empty segment is never rolled"
+
+
+def test_what_a_copier_needs_is_there_after_a_roll() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, ABORT)
+    assert log.roll(NOW)
+    (closed,) = log.closed_segments()
+    assert (closed.base_offset, closed.end_offset, closed.max_timestamp_ms) == (0, 1, NOW)
+    assert closed.has_txn_index
+    for path in (
+        *(closed.stem_path + suffix for suffix in (".log", ".index", ".timeindex", ".txnindex")),
+        closed.snapshot_path,
+    ):
+        assert fs.open(path).size() > 0 or path.endswith(".index")
+    assert closed.snapshot_path == f"{PATH}/00000000000000000002.snapshot"
+
+
+# -- marks -----------------------------------------------------------------------------------------
+
+
+def test_the_high_watermark_only_rises_and_never_passes_the_end(log: Log) -> None:
+    fill(log, 5)
+    assert log.advance_high_watermark(3)
+    assert not log.advance_high_watermark(2)
+    assert log.advance_high_watermark(9)
+    assert log.high_watermark == 5
+
+
+def test_deleting_records_moves_both_starts_and_the_lineage(log: Log) -> None:
+    append(log, batch("a", "b"), epoch=1)
+    append(log, batch("c", "d"), epoch=2)
+    log.advance_high_watermark(4)
+    assert log.advance_log_start(3)
+    assert not log.advance_log_start(2)
+    assert (log.log_start_offset, log.local_log_start_offset) == (3, 3)
+    assert log.epochs.entries() == ((2, 3),)
+
+
+# -- truncation ------------------------------------------------------------------------------------
+
+
+def test_truncation_takes_back_offsets_epochs_and_transactions(log: Log) -> None:
+    for number in range(20):
+        append(log, batch("a", pid=7, seq=number, is_transactional=True), epoch=number // 5)
+        end_txn(log, 7, ABORT, leader_epoch=number // 5)
+    log.advance_high_watermark(40)
+    log.truncate_to(21)
+    assert (log.log_end_offset, log.high_watermark) == (21, 21)
+    assert log.epochs.entries() == ((0, 0), (1, 10), (2, 20))
+    assert len(log.aborted_transactions(0, 99)) == 10
+    assert log.producers.has_open_transaction(7, 0)
+    assert log.last_stable_offset == 20
+    end_txn(log, 7, COMMIT, leader_epoch=4)
+    done = append(log, batch("b", pid=7, seq=11, is_transactional=True), epoch=5)
+    assert done.base_offset == 22
+    assert [h.base_offset for h in found_headers(log)] == list(range(23))
+
+
+def test_truncation_inside_a_batch_drops_it_whole(log: Log) -> None:
+    append(log, batch("a"))
+    append(log, batch("b", "c", "d"))
+    log.truncate_to(2)
+    assert log.log_end_offset == 1
+    assert append(log, batch("e")).base_offset == 1
+
+
+def test_truncation_above_the_end_changes_nothing(log: Log) -> None:
+    fill(log, 3)
+    log.truncate_to(3)
+    log.truncate_to(9)
+    assert log.log_end_offset == 3
+    assert len(found_headers(log)) == 3
+
+
+def test_truncation_lowers_the_recovery_point_on_disk_first() -> None:
+    log = opened(CrashableFs())
+    fill(log, 12)
+    flush(log)
+    assert log.recovery_point == 12
+    seen = []
+    log.before_truncation = lambda: seen.append((log.recovery_point, log.log_end_offset))
+    log.truncate_to(5)
+    assert seen == [(5, 12)]
+
+
+def test_a_full_truncation_begins_again_elsewhere(log: Log) -> None:
+    fill(log, 20)
+    log.advance_high_watermark(20)
+    log.truncate_fully(100)
+    marks = (log.log_start_offset, log.local_log_start_offset, log.high_watermark)
+    assert marks == (100, 100, 100)
+    assert (log.log_end_offset, log.recovery_point, log.size_bytes) == (100, 100, 0)
+    assert log.epochs.entries() == ()
+    assert append(log, batch("a"), epoch=7).base_offset == 100
+    assert log.epochs.entries() == ((7, 100),)
+
+
+def test_a_tiered_follower_begins_with_the_local_part() -> None:
+    log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
+    log.truncate_fully(100, log_start_offset=10)
+    log.epochs.replace(((0, 10), (3, 60)))
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 100, 100)
+    append(log, batch("a"), epoch=3)
+    assert log.epochs.entries() == ((0, 10), (3, 60))
+
+
+def test_producer_state_is_taken_over_from_elsewhere(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0))
+    log.roll(NOW)
+    fs = log._fs
+    data = fs.open(log.closed_segments()[0].snapshot_path).read(0, 999)
+    other = opened(CrashableFs())
+    other.truncate_fully(1)
+    other.install_producer_snapshot(data, 1)
+    assert refused(other, batch("a", pid=7, seq=5)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(other, batch("b", pid=7, seq=1))
+
+
+# -- durability ------------------------------------------------------------------------------------
+
+
+def test_the_recovery_point_is_what_was_synced(log: Log) -> None:
+    fill(log, 3)
+    assert log.recovery_point == 0
+    end = log.log_end_offset
+    files = log.dirty_files()
+    append(log, batch("late"))
+    for file in files:
+        file.sync()
+    log.flushed(end)
+    assert log.recovery_point == 3
+    flush(log)
+    assert log.recovery_point == 4
+    assert log.dirty_files() == []
+
+
+def test_a_rolled_segment_is_dirty_until_its_indexes_are_synced(log: Log) -> None:
+    """The log is synced, then it rolls while the report is on its way: the indexes were not in it."""
+    fill(log, 5)
+    end = log.log_end_offset
+    log.dirty_files()
+    log.roll(NOW)
+    log.flushed(end)
+    assert log.recovery_point == 0
+    names = [file.path.rpartition("/")[2] for file in log.dirty_files()]
+    assert names == [
+        "00000000000000000000.log",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+        "00000000000000000005.snapshot",
+        "t-0",
+    ]
+    log.flushed(end)
+    assert log.recovery_point == 5
+
+
+def test_a_flush_that_began_before_a_truncation_vouches_for_nothing_after_it(log: Log) -> None:
+    fill(log, 6)
+    log.dirty_files()
+    log.truncate_to(2)
+    fill(log, 4)
+    log.flushed(6)
+    assert log.recovery_point == 2
+    flush(log)
+    assert log.recovery_point == 6
+
+
+def test_closing_leaves_nothing_to_recover() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 33)
+    log.close()
+    again = opened(fs, was_clean=True, high_watermark=20)
+    assert (again.log_end_offset, again.recovery_point, again.high_watermark) == (33, 33, 20)
+    assert again.recovery.segments_scanned == 0  # type: ignore[attr-defined]
+    assert append(again, batch("a")).base_offset == 33
+
+
+def test_a_patched_header_is_refused_and_nothing_is_written(log: Log) -> None:
+    assert (
+        refused(log, patched(batch("a"), ">I", 17, 1, fix_crc=False)).code == Code.CORRUPT_MESSAGE
+    )

@@ -1,0 +1,435 @@
+"""Opening a log: no scan after a clean stop; after a crash nothing bad is kept and nothing good is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from firnline.base.errors import StorageError
+from firnline.log.log import Log
+from firnline.log.recovery import RecoveryReport
+from firnline.sim.disk import CrashableFs
+from tests.log_world import (
+    ABORT,
+    COMMIT,
+    NOW,
+    PATH,
+    SeededRng,
+    append,
+    batch,
+    end_txn,
+    flush,
+    found_headers,
+    found_records,
+    opened,
+    small,
+)
+
+KILL = "all"  # a killed process: the page cache stays
+
+
+def report(log: Log) -> RecoveryReport:
+    assert isinstance(log.recovery, RecoveryReport)
+    return log.recovery
+
+
+def filled(fs: CrashableFs, count: int = 40) -> Log:
+    log = opened(fs)
+    for number in range(count):
+        append(log, batch("x" * 40, pid=7, seq=number, time_ms=NOW + number), epoch=number // 10)
+    return log
+
+
+def whole(fs: CrashableFs, path: str) -> bytes:
+    file = fs.open(path)
+    return file.read(0, file.size())
+
+
+def overwrite(fs: CrashableFs, path: str, data: bytes) -> None:
+    file = fs.open(path, create=True)
+    file.truncate(0)
+    file.append(data)
+
+
+def segment_files(fs: CrashableFs, suffix: str) -> list[str]:
+    return [f"{PATH}/{name}" for name in fs.list_dir(PATH) if name.endswith(suffix)]
+
+
+def test_a_killed_process_loses_nothing() -> None:
+    fs = CrashableFs()
+    before = filled(fs)
+    wanted = found_records(before)
+    log = opened(fs.crash(SeededRng(), keep="all"))
+    assert found_records(log) == wanted
+    assert log.epochs.entries() == before.epochs.entries()
+    assert [p.entry() for p in log.producers.all()] == [p.entry() for p in before.producers.all()]
+    assert not report(log).was_clean
+    assert report(log).segments_scanned == len(log.closed_segments()) + 1
+    assert log.recovery_point == 0, "what recovery found is not synced yet"
+    flush(log)
+    assert log.recovery_point == 40
+    assert log.dirty_files() == []
+
+
+def test_recovery_begins_at_the_segment_of_the_recovery_point() -> None:
+    fs = CrashableFs()
+    log = filled(fs)
+    third = log.closed_segments()[2]
+    again = opened(fs.crash(SeededRng(), keep="all"), recovery_point=third.base_offset + 1)
+    assert report(again).segments_scanned == len(log.closed_segments()) - 2 + 1
+    assert len(found_records(again)) == 40
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [b"\0" * 4096, b"garbage" * 30, batch("late")[:-3], b"\0" * 30, b"\xff" * 100],
+    ids=["zero page", "garbage", "torn batch", "zeros shorter than a header", "ones"],
+)
+def test_a_bad_tail_is_cut_off(tail: bytes) -> None:
+    fs = CrashableFs()
+    wanted = found_records(filled(fs))
+    path = segment_files(fs, ".log")[-1]
+    good = fs.open(path).size()
+    fs.open(path).append(tail)
+    log = opened(fs)
+    assert found_records(log) == wanted
+    assert report(log).bytes_cut == len(tail)
+    assert fs.open(path).size() == good
+    assert append(log, batch("a"), epoch=9).base_offset == 40
+
+
+def test_a_clean_start_that_was_not_clean_is_recovered() -> None:
+    """The marker says clean, the file says otherwise: what follows the last batch must not stay."""
+    fs = CrashableFs()
+    filled(fs).close()
+    fs.open(segment_files(fs, ".log")[-1]).append(b"garbage")
+    log = opened(fs, was_clean=True)
+    assert not report(log).was_clean
+    assert len(found_records(log)) == 40
+    assert append(log, batch("a"), epoch=9).base_offset == 40
+
+
+@pytest.mark.parametrize("byte", [0, 9, 16, 20, 22, 60, 70])
+def test_a_flipped_byte_ends_the_log_before_it(byte: int) -> None:
+    fs = CrashableFs()
+    log = filled(fs)
+    closed = log.closed_segments()[1]
+    path = closed.stem_path + ".log"
+    data = bytearray(whole(fs, path))
+    size = found_headers(log)[0].size_bytes
+    data[size * 2 + byte] ^= 0x80
+    overwrite(fs, path, bytes(data))
+    again = opened(fs)
+    end = closed.base_offset + 2
+    assert again.log_end_offset == end
+    assert [r.offset for r in found_records(again)] == list(range(end))
+    assert report(again).segments_dropped == len(log.closed_segments()) - 1
+    assert again.epochs.entries() == tuple((e, s) for e, s in log.epochs.entries() if s < end)
+    assert append(again, batch("a", pid=7, seq=end), epoch=9).base_offset == end
+
+
+def test_damage_below_the_recovery_point_is_not_cut_off() -> None:
+    """It was synced and acknowledged: the operator has to know, and other replicas may have it."""
+    fs = CrashableFs()
+    log = filled(fs)
+    path = log.closed_segments()[1].stem_path + ".log"
+    data = bytearray(whole(fs, path))
+    data[200] ^= 1
+    overwrite(fs, path, bytes(data))
+    with pytest.raises(StorageError, match="below its recovery point"):
+        opened(fs, recovery_point=log.closed_segments()[1].end_offset + 1 - 1)
+    assert whole(fs, path) == bytes(data), "nothing was cut"
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize(
+    "damage",
+    ["missing", "empty", "zeroed", "odd", "garbage", "of another segment", "beyond the log"],
+)
+def test_a_bad_index_is_built_again(suffix: str, damage: str) -> None:
+    """Reliability d 91, after a clean stop, where nothing else would notice."""
+    fs = CrashableFs()
+    log = filled(fs, 60)
+    wanted, late = found_records(log), log.offset_for_timestamp(NOW + 33)
+    log.close()
+    paths = segment_files(fs, suffix)
+    good = {path: whole(fs, path) for path in paths}
+    for path, other in zip(paths, paths[1:] + paths[:1]):
+        data = good[path]
+        if damage == "missing":
+            fs.remove(path)
+        else:
+            bad = {
+                "empty": b"",
+                "zeroed": bytes(len(data)),
+                "odd": data + b"\0\1\2",
+                "garbage": b"\xfe" * len(data),
+                "of another segment": good[other] + b"\x7f" * 24,
+                "beyond the log": data + b"\0\0\x0f\xff" * 6,
+            }[damage]
+            overwrite(fs, path, bad)
+    again = opened(fs, was_clean=True)
+    assert found_records(again) == wanted
+    assert again.offset_for_timestamp(NOW + 33) == late == (33, NOW + 33)
+    for offset in range(60):
+        found = again.read(offset, max_bytes=1, upto_offset=60).read()
+        assert int.from_bytes(found[:8], "big") == offset
+    if suffix == ".timeindex":
+        assert [s.max_timestamp_ms for s in again.closed_segments()] == [
+            NOW + s.end_offset for s in again.closed_segments()
+        ]
+
+
+def test_indexes_are_equal_whether_written_or_built_again() -> None:
+    fs = CrashableFs()
+    filled(fs, 60).close()
+    paths = segment_files(fs, "index")
+    written = {path: whole(fs, path) for path in paths}
+    for path in paths:
+        fs.remove(path)
+    log = opened(fs)
+    log.close()
+    assert {path: whole(fs, path) for path in paths} == written
+
+
+def test_a_preallocated_index_with_a_tail_of_zeros_is_trimmed() -> None:
+    """What Kafka leaves after a crash (rel-P14)."""
+    fs = CrashableFs()
+    filled(fs, 60).close()
+    path = segment_files(fs, ".index")[0]
+    good = whole(fs, path)
+    overwrite(fs, path, good + bytes(4096))
+    log = opened(fs, was_clean=True)
+    assert len(found_records(log)) == 60
+    assert whole(fs, path) == good
+
+
+def test_missing_producer_snapshots_are_replayed_from_the_log() -> None:
+    fs = CrashableFs()
+    before = filled(fs)
+    before.close()
+    for path in segment_files(fs, ".snapshot"):
+        fs.remove(path)
+    log = opened(fs, was_clean=True)
+    assert [p.entry() for p in log.producers.all()] == [p.entry() for p in before.producers.all()]
+
+
+def test_a_damaged_producer_snapshot_gives_way_to_an_older_one() -> None:
+    fs = CrashableFs()
+    before = filled(fs)
+    before.close()
+    for path in segment_files(fs, ".snapshot")[-2:]:
+        overwrite(fs, path, whole(fs, path)[:-1] + b"\xff")
+    log = opened(fs, was_clean=True)
+    assert [p.entry() for p in log.producers.all()] == [p.entry() for p in before.producers.all()]
+
+
+def test_a_snapshot_beyond_the_recovered_end_is_not_believed() -> None:
+    fs = CrashableFs()
+    log = filled(fs)
+    closed = log.closed_segments()[-1]
+    overwrite(fs, closed.stem_path + ".log", whole(fs, closed.stem_path + ".log")[:-1])
+    again = opened(fs)
+    end = again.log_end_offset
+    assert end == closed.end_offset
+    assert all(int(path[-29:-9]) <= end for path in segment_files(fs, ".snapshot"))
+    assert append(again, batch("a", pid=7, seq=end), epoch=9).base_offset == end
+
+
+def test_aborted_transactions_are_found_again_after_a_crash() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    for number in range(30):
+        append(log, batch("a" * 30, pid=7, seq=number, is_transactional=True))
+        append(log, batch("b" * 30, pid=8, seq=number, is_transactional=True))
+        end_txn(log, 8, ABORT if number % 3 else COMMIT)
+        if number % 2:
+            end_txn(log, 7, ABORT)
+    append(log, batch("a", pid=9, seq=0, is_transactional=True))
+    log.advance_high_watermark(log.log_end_offset)
+    wanted = log.aborted_transactions(0, log.log_end_offset)
+    assert len(wanted) == 35
+    for path in segment_files(fs, ".txnindex"):
+        fs.remove(path)
+    again = opened(fs, high_watermark=log.high_watermark)
+    assert again.aborted_transactions(0, log.log_end_offset) == wanted
+    assert again.last_stable_offset == log.last_stable_offset == log.log_end_offset - 1
+
+
+def test_a_damaged_transaction_index_is_built_again_after_a_clean_stop() -> None:
+    """Reading less of it would show aborted records to read_committed."""
+    fs = CrashableFs()
+    log = opened(fs)
+    for number in range(30):
+        append(log, batch("a" * 60, pid=7, seq=number, is_transactional=True))
+        end_txn(log, 7, ABORT)
+    wanted = log.aborted_transactions(0, 60)
+    log.close()
+    path = segment_files(fs, ".txnindex")[2]
+    overwrite(fs, path, whole(fs, path)[:-5])
+    again = opened(fs, was_clean=True, recovery_point=60)
+    assert again.aborted_transactions(0, 60) == wanted
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbage", "negative"])
+def test_a_bad_epoch_checkpoint_is_built_again_from_the_batches(damage: str) -> None:
+    fs = CrashableFs()
+    log = filled(fs)
+    wanted = log.epochs.entries()
+    log.close()
+    path = f"{PATH}/leader-epoch-checkpoint"
+    if damage == "missing":
+        fs.remove(path)
+    else:
+        overwrite(fs, path, b"x" if damage == "garbage" else b"0\n1\n-1 -1\n")
+    assert opened(fs, was_clean=True).epochs.entries() == wanted
+    overwrite(fs, path, b"x")
+    assert opened(fs).epochs.entries() == wanted
+
+
+def test_epochs_never_claim_offsets_beyond_the_log() -> None:
+    fs = CrashableFs()
+    log = filled(fs, 30)
+    overwrite(fs, f"{PATH}/leader-epoch-checkpoint", b"0\n4\n0 0\n1 10\n2 20\n8 31\n")
+    log = opened(fs)
+    assert log.epochs.entries() == ((0, 0), (1, 10), (2, 20))
+
+
+def test_an_epoch_in_the_middle_of_a_recovered_segment_keeps_its_start() -> None:
+    """The scan begins in the middle of an epoch: the batch it begins with must not become its start."""
+    fs = CrashableFs()
+    log = opened(fs)
+    for _ in range(40):
+        append(log, batch("x" * 40), epoch=5)
+    again = opened(fs, recovery_point=35)
+    assert again.epochs.entries() == ((5, 0),)
+
+
+def test_left_over_files_are_finished_off() -> None:
+    fs = CrashableFs()
+    filled(fs).close()
+    for name in (
+        "00000000000000000003.log.deleted",
+        "00000000000000000003.index.cleaned",
+        "leader-epoch-checkpoint.tmp",
+        "00000000000000000777.index",
+    ):
+        overwrite(fs, f"{PATH}/{name}", b"left over")
+    log = opened(fs, was_clean=True)
+    assert len(found_records(log)) == 40
+    kept = ("log", "index", "timeindex", "snapshot", "checkpoint")
+    assert all(name.endswith(kept) for name in fs.list_dir(PATH))
+    assert not fs.exists(f"{PATH}/00000000000000000777.index")
+
+
+def test_a_compaction_that_was_decided_is_completed() -> None:
+    fs = CrashableFs()
+    log = filled(fs)
+    closed = log.closed_segments()
+    first, second = closed[0], closed[1]
+    log.close()
+    kept = whole(fs, first.stem_path + ".log")[:-1][: found_headers(log)[0].size_bytes]
+    kept += whole(fs, second.stem_path + ".log")
+    for suffix in (".log", ".index", ".timeindex"):
+        overwrite(fs, first.stem_path + suffix + ".swap", kept if suffix == ".log" else b"")
+    again = opened(fs, was_clean=True)
+    assert again.closed_segments()[0].end_offset == second.end_offset
+    wanted = [0, *range(second.base_offset, 40)]
+    assert [r.offset for r in found_records(again)] == wanted
+    assert not any(name.endswith(".swap") for name in fs.list_dir(PATH))
+
+
+def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
+    fs = CrashableFs()
+    filled(fs).close()
+    log = opened(fs, was_clean=True, log_start_offset=100)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (100, 100, 0)
+    assert append(log, batch("a"), epoch=9).base_offset == 100
+
+
+def test_marks_are_lifted_to_what_the_files_say() -> None:
+    """Spec T5: the local start is where files begin; a high watermark lies between start and end."""
+    fs = CrashableFs()
+    log = filled(fs)
+    log.advance_high_watermark(40)
+    second = log.closed_segments()[1].base_offset
+    log.advance_log_start(second)
+    log.delete_due_segments(NOW)
+    log.close()
+    again = opened(fs, was_clean=True, log_start_offset=0, high_watermark=3)
+    marks = (again.log_start_offset, again.local_log_start_offset, again.high_watermark)
+    assert marks == (second, second, second)
+    again.close()
+    tiered = opened(
+        fs,
+        small(remote_storage_enable=True),
+        was_clean=True,
+        log_start_offset=0,
+        high_watermark=99,
+        is_remote_system_enabled=True,
+    )
+    marks = (tiered.log_start_offset, tiered.local_log_start_offset, tiered.high_watermark)
+    assert marks == (0, second, 40)
+
+
+def test_a_first_start_makes_the_directory() -> None:
+    fs = CrashableFs()
+    log = opened(fs, log_start_offset=0)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
+    assert fs.list_dir(PATH) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+    ]
+
+
+def test_messages_before_v2_are_not_taken_for_garbage() -> None:
+    """Kafka 4 still reads them; cutting them off would lose them."""
+    import struct
+    import zlib
+
+    fs = CrashableFs()
+    fs.make_dir(PATH)
+    message = (
+        b"\x01\x00" + struct.pack(">q", NOW) + struct.pack(">i", -1) + struct.pack(">i", 3) + b"abc"
+    )
+    entry = struct.pack(">I", zlib.crc32(message)) + message
+    old = struct.pack(">qi", 0, len(entry)) + entry
+    overwrite(fs, f"{PATH}/00000000000000000000.log", old * 3)
+    with pytest.raises(StorageError, match="format before v2"):
+        opened(fs)
+    assert fs.open(f"{PATH}/00000000000000000000.log").size() == len(old) * 3
+
+
+def test_old_producers_are_forgotten_at_a_start() -> None:
+    fs = CrashableFs()
+    filled(fs).close()
+    from firnline.log.recovery import open_log
+    from tests.log_world import TOPIC_ID, TP
+
+    late = NOW + 2 * 86_400_000
+    log = open_log(fs, PATH, TP, topic_id=TOPIC_ID, config=small(), now_ms=late, was_clean=True)
+    assert len(log.producers) == 0
+
+
+def test_the_real_file_system_is_opened_the_same(tmp_path: Path) -> None:
+    from firnline.log.recovery import open_log
+    from firnline.runtime.disk import RealFs
+    from tests.log_world import TOPIC_ID, TP
+
+    def start(**more: bool) -> Log:
+        return open_log(
+            RealFs(), f"{tmp_path}/t-0", TP, topic_id=TOPIC_ID, config=small(), now_ms=NOW, **more
+        )
+
+    log = start()
+    for number in range(40):
+        append(log, batch("x" * 40, pid=7, seq=number))
+    log.close()
+    assert len(found_records(start(was_clean=True))) == 40
+    with (
+        (tmp_path / "t-0" / log.closed_segments()[-1].stem_path)
+        .with_suffix(".log")
+        .open("ab") as file
+    ):
+        file.write(b"junk")
+    assert len(found_records(start())) == log.closed_segments()[-1].end_offset + 1

@@ -1,0 +1,363 @@
+"""The numpy decoder against its plain twin: equal tables for what is right, an error for what is not."""
+
+import struct
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from firnline.base.errors import FirnlineError
+from firnline.protocol.primitives import varint
+from firnline.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
+from firnline.spark import decode, decode_python, starts
+from firnline.spark.schema import (
+    ALL_COLUMNS,
+    COLUMNS,
+    AbortedTransaction,
+    CorruptSegment,
+    Wanted,
+    arrow_schema,
+)
+
+CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
+ALL = Wanted("flights", 3, ALL_COLUMNS)
+
+
+def table(data: bytes, wanted: Wanted) -> pa.Table:
+    return pa.Table.from_batches(decode.decode(data, wanted), arrow_schema(wanted.columns))
+
+
+def twin_table(data: bytes, wanted: Wanted) -> pa.Table:
+    return pa.Table.from_batches(decode_python.decode(data, wanted), arrow_schema(wanted.columns))
+
+
+def both(data: bytes, wanted: Wanted) -> pa.Table:
+    found = table(data, wanted)
+    found.validate(full=True)
+    assert found.equals(twin_table(data, wanted))
+    return found
+
+
+def with_right_crc(batch: bytearray) -> bytearray:
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return batch
+
+
+def batch_of_body(body: bytes, *, records: int, codec: int = NONE, last_delta: int = -1) -> bytes:
+    """A batch with the CRC right whatever the body says."""
+    packed = compress(codec, body)
+    batch = bytearray(HEADER_BYTES) + packed
+    delta = records - 1 if last_delta < 0 else last_delta
+    HEADER.pack_into(
+        batch, 0, 100, len(batch) - LOG_OVERHEAD_BYTES, 1, 2, 0, codec, delta,
+        1_700_000_000_000, 1_700_000_000_000, -1, -1, -1, records,
+    )  # fmt: skip
+    return bytes(with_right_crc(batch))
+
+
+small_bytes = st.none() | st.binary(max_size=12) | st.binary(min_size=60, max_size=70)
+header_lists = st.lists(
+    st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=6)), max_size=4
+).map(tuple)
+new_records = st.builds(
+    NewRecord,
+    key=small_bytes,
+    value=small_bytes,
+    timestamp_ms=st.integers(-1, 2**41) | st.just(1_700_000_000_000),
+    headers=st.just(()) | header_lists,
+)
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> bytes:
+    """Some batches of any codec and kind, with gaps in offsets, as compaction and aborts leave them."""
+    out, offset = bytearray(), draw(st.integers(0, 2**40))
+    for _ in range(draw(st.integers(1, 6))):
+        rows = draw(st.lists(new_records, min_size=1, max_size=draw(st.sampled_from((2, 12)))))
+        out += build_batch(
+            rows,
+            base_offset=offset,
+            leader_epoch=draw(st.integers(0, 3)),
+            codec=draw(st.sampled_from(CODECS)),
+            producer_id=draw(st.integers(-1, 2)),
+            is_transactional=draw(st.booleans()),
+            is_control=draw(st.sampled_from((False, False, False, True))),
+            is_log_append_time=draw(st.booleans()),
+        )
+        offset += len(rows) + draw(st.integers(0, 3))
+    return bytes(out)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    data=segments(),
+    columns=st.permutations(ALL_COLUMNS).flatmap(
+        lambda names: st.integers(1, 8).map(lambda count: tuple(names[:count]))
+    ),
+    chunk_bytes=st.sampled_from((1, 100, 1 << 21)),
+    lanes=st.sampled_from((0, 1 << 30)),
+    cut=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    aborted=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 40)), max_size=2
+    ),
+)
+def test_both_decoders_give_the_same_table(
+    data: bytes,
+    columns: tuple[str, ...],
+    chunk_bytes: int,
+    lanes: int,
+    cut: tuple[int, int],
+    aborted: list[tuple[int, int, int]],
+) -> None:
+    """Goal: numpy sees what the plain decoder sees. Method: random segments, both walks, all columns."""
+    base = parse_header(data).base_offset
+    wanted = Wanted(
+        "flights", 3, columns,
+        start_offset=base + cut[0] - 5,
+        end_offset=base + cut[0] + cut[1],
+        aborted=tuple(AbortedTransaction(p, base + a, base + b) for p, a, b in aborted),
+        chunk_bytes=chunk_bytes,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(starts, "LOCKSTEP_LANES_MIN", lanes)
+        both(data, wanted)
+
+
+def outcome(
+    decoder: Callable[[bytes, Wanted], pa.Table], data: bytes, wanted: Wanted
+) -> pa.Table | None:
+    try:
+        return decoder(data, wanted)
+    except CorruptSegment:
+        return None
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    data=segments(), spot=st.floats(0, 1), byte=st.integers(0, 255), lanes=st.sampled_from((0, 99))
+)
+def test_a_flipped_byte_under_a_right_crc_is_an_error_in_both_or_in_none(
+    data: bytes, spot: float, byte: int, lanes: int
+) -> None:
+    """Goal: a corrupt length never crashes, hangs or passes in one decoder alone.
+    Method: change one byte of a body, make the CRC right again, compare outcomes."""
+    batch = bytearray(data[: parse_header(data).size_bytes])
+    at = HEADER_BYTES + int(spot * (len(batch) - HEADER_BYTES - 1))
+    batch[at] = byte
+    broken = bytes(with_right_crc(batch)) + data[len(batch) :]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(starts, "LOCKSTEP_LANES_MIN", lanes)
+        found, expected = outcome(table, broken, ALL), outcome(twin_table, broken, ALL)
+        outcome(table, broken, ALL._replace(columns=COLUMNS))
+    assert (found is None) == (expected is None)
+    if found is not None:
+        assert found.equals(expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=segments(), spot=st.floats(0, 1), byte=st.integers(0, 255))
+def test_any_flipped_byte_raises_or_reads_but_never_crashes(
+    data: bytes, spot: float, byte: int
+) -> None:
+    broken = bytearray(data)
+    broken[int(spot * (len(broken) - 1))] = byte
+    for wanted in (ALL, ALL._replace(verify_crc=False)):
+        found = outcome(table, bytes(broken), wanted)
+        expected = outcome(twin_table, bytes(broken), wanted)
+        assert (found is None) == (expected is None)
+        if found is not None:
+            assert found.equals(expected)
+
+
+def good_record(key: bytes = b"k") -> bytes:
+    one = b"\0" + varint(0) + varint(0) + varint(len(key)) + key + varint(-1) + varint(0)
+    return varint(len(one)) + one
+
+
+BROKEN_BODIES = {
+    "length past the end": varint(500) + b"\0" * 20,
+    "negative length": varint(-5) + b"\0" * 20,
+    "length of five continuation bytes": b"\xff" * 5 + b"\x01" + b"\0" * 20,
+    "length above 32 bits": b"\xff\xff\xff\xff\x7f" + b"\0" * 20,
+    "key longer than the record": varint(8) + b"\0\0\0" + varint(70) + b"\0" * 4 + b"\0" * 90,
+    "key of length -2": varint(8) + b"\0\0\0" + varint(-2) + b"\0" * 4,
+    "header count past the record": varint(7) + b"\0\0\0" + b"\x01\x01" + varint(60) + b"\0" * 1,
+    "negative header count": varint(6) + b"\0\0\0" + b"\x01\x01" + varint(-1),
+    "header without a key": varint(8) + b"\0\0\0" + b"\x01\x01" + varint(1) + b"\x01\x01",
+    "header key that is not UTF-8": varint(9) + b"\0\0\0\x01\x01" + varint(1) + b"\x02\xff\x01",
+    "record shorter than its length": varint(9) + b"\0\0\0\x01\x01\0" + b"\0" * 3,
+    "bytes after the last record": good_record() + b"\0" * 9,
+    "an offset beyond the batch": varint(6) + b"\0\0" + varint(9) + b"\x01\x01\0",
+    "an offset before the batch": varint(6) + b"\0\0" + varint(-1) + b"\x01\x01\0",
+    "a timestamp in the year 300000": varint(14) + b"\0" + varint(2**60) + b"\0\x01\x01\0",
+    "nothing at all": b"",
+}
+
+
+@pytest.mark.parametrize("body", BROKEN_BODIES.values(), ids=BROKEN_BODIES.keys())
+@pytest.mark.parametrize("codec", [NONE, LZ4])
+@pytest.mark.parametrize("lanes", [0, 99])
+def test_a_broken_record_names_segment_and_offset_in_both_decoders(
+    body: bytes, codec: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "LOCKSTEP_LANES_MIN", lanes)
+    data = batch_of_body(body, records=1, codec=codec)
+    wanted = ALL._replace(source="data/x.log")
+    for decoder in (table, twin_table):
+        with pytest.raises(CorruptSegment) as caught:
+            decoder(data, wanted)
+        assert "segment=data/x.log" in str(caught.value)
+        assert "offset=100" in str(caught.value)
+
+
+def test_a_batch_that_claims_two_billion_records_costs_no_memory() -> None:
+    data = batch_of_body(good_record(), records=2**31 - 1)
+    with pytest.raises(CorruptSegment):
+        table(data, ALL)
+
+
+def test_a_wrong_crc_is_an_error_unless_nobody_looks() -> None:
+    batch = build_batch([NewRecord(b"k", b"v", 5)], base_offset=7)
+    batch[-2] ^= 1
+    for decoder in (table, twin_table):
+        with pytest.raises(CorruptSegment, match=r"wrong CRC.*offset=7"):
+            decoder(bytes(batch), ALL)
+    assert both(bytes(batch), ALL._replace(verify_crc=False)).num_rows == 1
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_other_message_formats_are_refused_with_their_magic(magic: int) -> None:
+    first = build_batch([NewRecord(b"k", b"v", 5)], base_offset=7)
+    other = build_batch([NewRecord(b"k", b"v", 5)], base_offset=8)
+    other[16] = magic
+    with pytest.raises(CorruptSegment, match=f"offset=8.*magic={magic}"):
+        table(bytes(first + other), ALL)
+
+
+def test_an_old_message_shorter_than_our_header_is_refused_as_old() -> None:
+    old = struct.pack(">qiIbb", 12, 14, 0, 1, 0) + b"\0" * 40
+    with pytest.raises(CorruptSegment, match="formats 0 and 1"):
+        table(bytes(old), ALL)
+
+
+def test_a_batch_shorter_than_its_header_is_an_error_with_its_place() -> None:
+    batch = build_batch([NewRecord(b"k", b"v", 5)], base_offset=7)
+    struct.pack_into(">i", batch, 8, 20)
+    with pytest.raises(CorruptSegment, match=r"shorter than its header.*offset=7"):
+        table(bytes(batch), ALL)
+
+
+def test_a_partial_batch_at_the_end_is_left_out() -> None:
+    one = build_batch([NewRecord(b"k", b"v", 5)], base_offset=7)
+    two = build_batch([NewRecord(b"k", b"v", 5)], base_offset=8)
+    for cut in (1, 30, len(two) - 1):
+        assert both(bytes(one + two[:cut]), ALL)["offset"].to_pylist() == [7]
+
+
+def test_an_emptied_batch_gives_no_rows_and_no_error() -> None:
+    empty = batch_of_body(b"", records=0, last_delta=4)
+    full = build_batch([NewRecord(b"k", b"v", 5)], base_offset=105)
+    assert both(bytes(empty), ALL).num_rows == 0
+    assert both(bytes(empty + full + empty), ALL)["offset"].to_pylist() == [105]
+
+
+def test_control_batches_are_not_records() -> None:
+    data = build_batch([NewRecord(b"k", b"v", 5)], base_offset=0) + build_batch(
+        [NewRecord(b"\0\0\0\1", b"\0" * 6, 5)], base_offset=1, is_control=True
+    )
+    assert both(bytes(data), ALL)["offset"].to_pylist() == [0]
+
+
+def test_an_aborted_transaction_takes_only_its_own_batches_with_it() -> None:
+    """Goal: drop what was aborted, nothing else. Method: two producers interleaved, then the first
+    again after its marker, then a batch of its that is in no transaction."""
+
+    def one(offset: int, producer_id: int, is_transactional: bool = True) -> bytearray:
+        return build_batch(
+            [NewRecord(b"k", b"v", 5)],
+            base_offset=offset,
+            producer_id=producer_id,
+            is_transactional=is_transactional,
+        )
+
+    data = bytes(one(10, 1) + one(11, 2) + one(12, 1) + one(14, 1) + one(11, 1, False))
+    wanted = ALL._replace(aborted=(AbortedTransaction(1, 10, 13),))
+    assert both(data, wanted)["offset"].to_pylist() == [11, 14, 11]
+
+
+def test_log_append_time_is_the_batch_s_time() -> None:
+    data = build_batch(
+        [NewRecord(b"k", b"v", 5), NewRecord(b"k", b"v", 9)], is_log_append_time=True
+    )
+    found = both(bytes(data), ALL)
+    assert found["timestampType"].to_pylist() == [1, 1]
+    assert {t.timestamp() for t in found["timestamp"].to_pylist()} == {0.009}
+
+
+def test_null_empty_and_absent_are_three_things() -> None:
+    data = build_batch(
+        [
+            NewRecord(None, b"", 5, (("a", None), ("", b""))),
+            NewRecord(b"", None, 5),
+            NewRecord(b"k", b"v", -1),
+        ]
+    )
+    found = both(bytes(data), ALL)
+    assert found["key"].to_pylist() == [None, b"", b"k"]
+    assert found["value"].to_pylist() == [b"", None, b"v"]
+    assert found["headers"].to_pylist() == [
+        [{"key": "a", "value": None}, {"key": "", "value": b""}], None, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(("batches", "records"), [(1, 30_000), (400, 60), (3, 4_000)])
+def test_big_batches_and_many_batches_read_the_same(codec: int, batches: int, records: int) -> None:
+    """Goal: the shapes that choose the walk and fill several chunks. Method: values of 0..300 bytes,
+    some records above the 8 KiB that two length bytes can say."""
+    out = bytearray()
+    for i in range(batches):
+        rows = [
+            NewRecord(
+                b"%d" % n, bytes([n & 255]) * (9_000 if n % 997 == 0 else n % 300), 10**12 + n
+            )
+            for n in range(records)
+        ]
+        out += build_batch(rows, base_offset=i * records, codec=codec)
+    found = both(bytes(out), Wanted("t", 0))
+    assert found["offset"].to_pylist() == list(range(batches * records))
+
+
+def test_yielded_batches_do_not_change_when_the_window_is_reused() -> None:
+    window = build_batch([NewRecord(b"key", b"value" * 100, 5)], base_offset=1)
+    (batch,) = decode.decode(window, ALL)
+    before = batch.to_pylist()
+    window[:] = bytes(len(window))
+    assert batch.to_pylist() == before
+
+
+def test_chunks_are_as_big_as_asked() -> None:
+    data = b"".join(
+        build_batch([NewRecord(None, b"x" * 1000, 5)] * 10, base_offset=10 * i) for i in range(200)
+    )
+    sizes = [b.num_rows for b in decode.decode(data, Wanted("t", 0, chunk_bytes=500_000))]
+    assert sum(sizes) == 2000
+    assert len(sizes) == 4
+    assert max(sizes) - min(sizes) <= 20
+
+
+def test_a_bomb_is_refused_within_the_bound() -> None:
+    """A batch body that opens to more than the limit is an error with the offset, for each codec."""
+    body = bytes(129 * 1024 * 1024)
+    for codec in (GZIP, LZ4, ZSTD, SNAPPY):
+        with pytest.raises(CorruptSegment, match=r"too many bytes.*|undecodable"):
+            table(batch_of_body(body, records=1, codec=codec), ALL)
+
+
+def test_a_record_batch_error_is_ours() -> None:
+    assert issubclass(CorruptSegment, FirnlineError)
