@@ -394,26 +394,50 @@ def test_a_new_incarnation_leads_in_a_new_epoch() -> None:
     assert after.log.epochs.entries() == ((before, 0), (after.leader_epoch, 1))
 
 
-def test_nothing_is_led_before_the_registration_of_this_incarnation() -> None:
+def test_nothing_is_hosted_before_the_registration_of_this_incarnation() -> None:
+    """The image on disk says that the last incarnation leads; what it lost with the power we lack too."""
     harness = Harness()
     harness.create_topic()
-    fs = harness.cut_power()
-    late = _Held(fs)
-    assert late.node.image.topic("t") is None or not late.node.partitions
-    late.let_go()
+    late = _Slow(harness.cut_power())
+    steps = 0
+    while late.flushes:
+        steps += not late.node.lifecycle.is_registered
+        if not late.node.lifecycle.is_registered:
+            assert late.node.partitions == {}
+        late.flush_one()
+    assert steps > 1, "the registration was there from the beginning, so nothing was tried"
     assert late.node.partitions["t", 0].is_leader
 
 
-class _Held(Harness):
-    """A node whose disk syncs nothing until `let_go`."""
+class _Slow(Harness):
+    """A node whose disk syncs when it is told to, from the start on."""
 
-    def run(self, effects: list[object]) -> None:
-        if "_free" not in self.__dict__:
-            self.holds_flushes = True
-        super().run(effects)
+    @property
+    def holds_flushes(self) -> bool:
+        return True
 
-    def let_go(self) -> None:
-        self._free = True
-        self.holds_flushes = False
-        while self.flushes:
-            self.flush()
+    @holds_flushes.setter
+    def holds_flushes(self, value: bool) -> None:
+        pass
+
+    def flush_one(self) -> None:
+        flush = self.flushes.pop(0)
+        for file in flush.files:
+            file.sync()
+        self.run(flush.then(None, self.now_ms))
+
+
+def test_a_start_that_fails_leaves_the_directory_free() -> None:
+    fs = Harness().stop()
+    fs.fail("open", "__cluster_metadata-0", "EIO")
+    with pytest.raises(StorageError, match="open"):
+        Harness(fs)
+    assert Harness(fs).node.is_ready
+
+
+def test_one_bad_directory_of_two_leaves_the_other_free() -> None:
+    fs = Harness().stop()
+    for _ in range(2):
+        with pytest.raises(StorageError, match="not formatted"):
+            Harness(fs, log_dirs="/data,/new", metadata_log_dir="/data")
+    assert Harness(fs).node.is_ready
