@@ -1,5 +1,6 @@
 """A whole node on a disk in memory, asked through the wire."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +8,19 @@ import pytest
 from firnline.base.effects import Append
 from firnline.base.errors import Bug, Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.broker.coordination import Coordination
+from firnline.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from firnline.protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+)
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
@@ -24,6 +37,7 @@ from tests.unit.broker.harness import (
     batch,
     format_disk,
 )
+from tests.unit.replica.list_log import partition
 
 
 def test_a_node_starts_and_is_counted_in() -> None:
@@ -180,6 +194,67 @@ def test_the_offsets_topic_is_made_when_the_first_client_asks() -> None:
     assert len(topic.partitions) == 4
     refused = harness.produced("a", topic="__consumer_offsets")
     assert refused.error_code == Code.INVALID_TOPIC_EXCEPTION
+
+
+def commit(harness: Harness, offset: int, topic: str = "t") -> int:
+    """Commit an offset as a consumer without a group; return the error code."""
+    harness.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    request = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])],
+    )
+    return int(harness.ask(request, 8).topics[0].partitions[0].error_code)
+
+
+def committed(harness: Harness, topic: str = "t") -> int:
+    """The committed offset; -1 for none."""
+    group = OffsetFetchRequestGroup(
+        group_id="g", topics=[OffsetFetchRequestGroupTopic(name=topic, partition_indexes=[0])]
+    )
+    found = harness.ask(OffsetFetchRequest(groups=[group]), 8).groups[0]
+    assert found.error_code == 0
+    return int(found.topics[0].partitions[0].committed_offset)
+
+
+def test_a_committed_offset_survives_the_power_and_is_loaded_again() -> None:
+    harness = Harness()
+    harness.create_topic()
+    assert commit(harness, 7) == 0
+    assert committed(harness) == 7
+    assert committed(Harness(harness.cut_power(keep="none"))) == 7
+
+
+def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
+    harness = Harness()
+    harness.create_topic()
+    commit(harness, 7)
+    delete_topic(harness)
+    harness.create_topic()
+    assert committed(harness) == -1
+
+
+def test_groups_are_left_to_the_next_leader() -> None:
+    left: list[int] = []
+    groups: Any = SimpleNamespace(unload_partition=lambda index, now_ms: left.append(index) or [])
+    ground = Coordination(groups)
+    ground.on_not_leading(partition("__consumer_offsets", 3), 0)
+    ground.on_not_leading(partition("t", 2), 0)
+    assert left == [3]
+
+
+def test_a_partition_of_groups_that_cannot_be_read_is_remembered_and_served_by_nobody() -> None:
+    harness = Harness()
+    harness.create_topic()
+    commit(harness, 7)
+    index = harness.node.groups.partition_for("g")
+    fs = harness.stop()
+    fs.fail("read", f"__consumer_offsets-{index}/00000000000000000000.log", "EIO", skip=1, times=9)
+    harness = Harness(fs)
+    assert harness.node.is_ready
+    [found] = harness.ask(DescribeGroupsRequest(groups=["g"]), 5).groups
+    assert found.error_code == Code.NOT_COORDINATOR
 
 
 def test_an_append_to_a_partition_that_is_not_here_is_told_so() -> None:
@@ -362,6 +437,19 @@ def test_one_failed_directory_of_two_takes_down_its_partitions_alone() -> None:
     assert harness.produced("a", index=index).error_code == Code.KAFKA_STORAGE_ERROR
     assert harness.fetched(index=index).error_code == Code.KAFKA_STORAGE_ERROR
     assert harness.produced("a", index=kept.topic_partition.partition).error_code == 0
+
+
+def test_a_log_is_found_in_the_directory_where_it_lies() -> None:
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    directories = {"log_dirs": "/one,/two", "metadata_log_dir": "/one"}
+    harness = Harness(fs, **directories)
+    for name in ("a", "b"):
+        harness.create_topic(name)
+        harness.produced(name, topic=name)
+    delete_topic(harness, "a")
+    assert Harness(harness.stop(), **directories).values(topic="b") == ["b"]
 
 
 # --------------------------------------------------------------------------------------- restarting
