@@ -31,6 +31,7 @@ from firnline.protocol.schema import Message
 
 MIB = 1 << 20
 FRAME_LIMIT_BYTES = 32 * MIB  # what both servers are configured with
+METADATA = 3
 ANSWER_S = 20.0
 _numbers = itertools.count(1000)
 
