@@ -11,9 +11,8 @@ import struct
 import subprocess
 from pathlib import Path
 
-from firnline.client.connection import Connection
-
 from bench.measure import BUILD, broker, c_program, cpu_s, echo, median_and_min, report
+from firnline.client.connection import Connection
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,

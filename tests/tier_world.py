@@ -37,7 +37,7 @@ WHERE = TopicIdPartition(TOPIC_ID, 0)
 TP = TopicPartition("t", 0)
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The node is gone in the middle of an effect."""
 
 

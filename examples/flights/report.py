@@ -118,8 +118,7 @@ def draw_delays(by_hour: pd.DataFrame, path: Path) -> None:
     grid = grid.loc[flights.loc[grid.index].sort_values(ascending=False).index]
     figure, axes = plt.subplots(figsize=(12, 7), dpi=150, layout="constrained")
     figure.set_facecolor("#fbfaf7")
-    colours = plt.get_cmap("YlOrRd").copy()
-    colours.set_bad("#efece4")
+    colours = plt.get_cmap("YlOrRd").with_extremes(bad="#efece4")
     image = axes.imshow(grid.to_numpy(), cmap=colours, aspect="auto", vmin=-5, vmax=45)
     for y, carrier in enumerate(grid.index):
         for x, hour in enumerate(grid.columns):

@@ -78,34 +78,19 @@ def build_node(
     cluster_id = read_cluster_id(fs, config.metadata_directory)
     storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
     storage_effects = storage.start()
-    try:
-        quorum, close_quorum = _quorum(config, fs, rng, cluster_id, storage, now_ms)
-    except BaseException:
-        storage.abandon()
-        raise
-    fsync_rule: FsyncRule = config.firnline_acks_fsync  # type: ignore[assignment]
+    quorum, close_quorum = _quorum_or_let_go(config, fs, rng, cluster_id, storage, now_ms)
     controller = Controller(config=config, rng=rng, metadata=quorum)
     leaders = Leaders(lambda: quorum.image)
     hosted = HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
-    hosting = Hosting(
-        node_id=config.node_id, config=config, hosted=hosted, store=storage, fsync_rule=fsync_rule
-    )
     tier_ground = _tier(
         config, fs, rng, hosted, quorum, remote_storage, remote_metadata, storage.directories[0]
     )
     groups = GroupCoordinator(config, rng)
-    # The node comes last; what its parts tell it goes through these.
+    # The node comes last; what its parts tell it goes through here.
     late: list[BrokerNode] = []
-    lifecycle = Lifecycle(
-        controller=controller,
-        quorum=quorum,
-        registration=_registration(config, rng, storage, endpoints),
-        interval_ms=config.broker_heartbeat_interval_ms,
-        on_registered=lambda at_ms: late[0].take_image(at_ms),
-        on_running=lambda at_ms: late[0].begin_serving(at_ms),
-        on_left=lambda at_ms: late[0].finish(at_ms),
+    lifecycle = _lifecycle(
+        config, controller, quorum, _registration(config, rng, storage, endpoints), late
     )
-    _connect(hosting, Coordination(groups), tier_ground)
     node = BrokerNode(
         Parts(
             config=config,
@@ -114,29 +99,42 @@ def build_node(
             storage=storage,
             storage_effects=storage_effects,
             quorum=quorum,
+            close_quorum=close_quorum,
             controller=controller,
             controller_image=_controller_image(config, rng),
             hosted=hosted,
-            hosting=hosting,
+            hosting=_hosting(config, hosted, storage, Coordination(groups), tier_ground),
             leaders=leaders,
             producing=Producing(lambda partition, at_ms: _failed(late[0], partition, at_ms)),
             fetching=_fetching(config, rng, hosted, tier_ground),
-            listing_offsets=ListingOffsets(
-                remote=None if tier_ground is None else tier_ground.offset_for_timestamp,
-                timeout_ms=config.remote_list_offsets_request_timeout_ms,
-            ),
+            listing_offsets=_listing_offsets(config, tier_ground),
             groups=groups,
-            producer_ids=ProducerIds(
-                partial(_allocate_ids, controller, quorum, lifecycle, config.node_id)
-            ),
+            producer_ids=_producer_ids(config, controller, quorum, lifecycle),
             internal_topics=_internal_topics(config, controller, quorum, tier_ground),
             lifecycle=lifecycle,
             tier_ground=tier_ground,
-            close_quorum=close_quorum,
         )
     )
     late.append(node)
     return node
+
+
+def _lifecycle(
+    config: BrokerConfig,
+    controller: Controller,
+    quorum: MetadataQuorum,
+    registration: Registration,
+    late: list[BrokerNode],
+) -> Lifecycle:
+    return Lifecycle(
+        controller=controller,
+        quorum=quorum,
+        registration=registration,
+        interval_ms=config.broker_heartbeat_interval_ms,
+        on_registered=lambda now_ms: late[0].take_image(now_ms),
+        on_running=lambda now_ms: late[0].begin_serving(now_ms),
+        on_left=lambda now_ms: late[0].finish(now_ms),
+    )
 
 
 def _failed(node: BrokerNode, partition: Partition, now_ms: int) -> Effects:
@@ -146,13 +144,18 @@ def _failed(node: BrokerNode, partition: Partition, now_ms: int) -> Effects:
 # ------------------------------------------------------------------------------------ the quorum
 
 
+def _quorum_or_let_go(
+    config: BrokerConfig, fs: Fs, rng: Rng, cluster_id: str, storage: Storage, now_ms: int
+) -> tuple[MetadataQuorum, Callable[[], None]]:
+    try:
+        return _quorum(config, fs, rng, cluster_id, now_ms)
+    except BaseException:
+        storage.abandon()
+        raise
+
+
 def _quorum(
-    config: BrokerConfig,
-    fs: Fs,
-    rng: Rng,
-    cluster_id: str,
-    storage: Storage,
-    now_ms: int,
+    config: BrokerConfig, fs: Fs, rng: Rng, cluster_id: str, now_ms: int
 ) -> tuple[MetadataQuorum, Callable[[], None]]:
     """Open the metadata log, in a directory of its own or beside the partitions."""
     directory = config.metadata_directory
@@ -236,8 +239,18 @@ def _registration(
 # --------------------------------------------------------------------------------- the other parts
 
 
-def _connect(hosting: Hosting, coordination: Coordination, tier: TierGround | None) -> None:
-    """Who is told what of partitions."""
+def _hosting(
+    config: BrokerConfig,
+    hosted: HostedPartitions,
+    storage: Storage,
+    coordination: Coordination,
+    tier: TierGround | None,
+) -> Hosting:
+    """What hosts partitions, and who is told of them."""
+    fsync_rule: FsyncRule = config.firnline_acks_fsync  # type: ignore[assignment]
+    hosting = Hosting(
+        node_id=config.node_id, config=config, hosted=hosted, store=storage, fsync_rule=fsync_rule
+    )
     hosting.on_leading.append(coordination.on_leading)
     hosting.on_not_leading.append(coordination.on_not_leading)
     if tier is not None:
@@ -245,6 +258,14 @@ def _connect(hosting: Hosting, coordination: Coordination, tier: TierGround | No
         hosting.on_not_leading.append(tier.on_not_leading)
         hosting.on_configured.append(tier.on_configured)
         hosting.on_dropped.append(tier.on_dropped)
+    return hosting
+
+
+def _listing_offsets(config: BrokerConfig, tier: TierGround | None) -> ListingOffsets:
+    return ListingOffsets(
+        remote=None if tier is None else tier.offset_for_timestamp,
+        timeout_ms=config.remote_list_offsets_request_timeout_ms,
+    )
 
 
 def _fetching(
@@ -332,6 +353,13 @@ def _tier_topic(settings: TierSettings) -> NewTopic:
         settings.metadata_replication_factor,
         configs=settings.metadata_topic_configs(),
     )
+
+
+def _producer_ids(
+    config: BrokerConfig, controller: Controller, quorum: MetadataQuorum, lifecycle: Lifecycle
+) -> ProducerIds:
+    ask = partial(_allocate_ids, controller, quorum, lifecycle, config.node_id)
+    return ProducerIds(ask)
 
 
 def _allocate_ids(

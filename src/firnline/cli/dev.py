@@ -1,23 +1,25 @@
 """`firnline dev`: a broker of one process, without set-up, for development and tests. WORLD."""
 
-import logging
-import os
 import shutil
 import signal
 import socket
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import click
 
 from firnline.base.errors import ConfigError
-from firnline.cli.server import LOG_LEVELS, log_to_stderr, say_what_has_no_meaning
+from firnline.cli.server import (
+    LOG_LEVELS,
+    log_to_stderr,
+    say_what_has_no_meaning,
+    with_absolute_paths,
+)
 from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.load import load, read_overrides
 from firnline.config.parse import text_of
-
-log = logging.getLogger("firnline")
 
 NODE = {
     "process.roles": "broker,controller",
@@ -34,7 +36,6 @@ DIFFERENT = {
 }
 STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
 DIFFERENT_WITH_TIER = {
-    "log.initial.task.delay.ms": "1000",
     "log.retention.check.interval.ms": "5000",
     "remote.log.manager.task.interval.ms": "1000",
     "remote.log.storage.system.enable": "true",
@@ -99,7 +100,7 @@ def command(
     temporary = None if directory else tempfile.mkdtemp(prefix="firnline-dev-")
     data = str(directory.absolute()) if directory else str(temporary)
     try:
-        config = dev_config(port or _free_port(), data, tier, stated)
+        config = with_absolute_paths(dev_config(port or _free_port(), data, tier, stated))
         say_what_has_no_meaning(config)
         sys.exit(_run(config, data, tier))
     finally:
@@ -129,31 +130,21 @@ def _free_port() -> int:
 
 
 def _run(config: BrokerConfig, data: str, tier: str | None) -> int:
-    from firnline.base.ids import uuid_text
-    from firnline.cli.storage import directories_of, format_node
-    from firnline.log.directory import read_meta_properties
-    from firnline.metadata.features import levels_to_format
-    from firnline.runtime.clock import SteadyClock
+    from firnline.metadata.format import format_storage
     from firnline.runtime.disk import RealFs
     from firnline.runtime.rng import SystemRng
     from firnline.server.main import run
 
-    fs, rng = RealFs(), SystemRng()
-    metas = [read_meta_properties(fs, each) for each in directories_of(config)]
-    known = [meta["cluster.id"] for meta in metas if meta and "cluster.id" in meta]
-    format_node(
+    format_storage(
+        RealFs(),
         config,
-        known[0] if known else uuid_text(rng.uuid()),
-        levels_to_format((), None),
-        fs=fs,
-        rng=rng,
-        now_ms=SteadyClock().now_ms(),
+        cluster_id=None,
+        rng=SystemRng(),
+        now_ms=time.time_ns() // 1_000_000,
         ignore_formatted=True,
     )
 
     def ready(address: str) -> None:
         print(f"firnline dev: ready at {address} (data {data}, tier {tier or 'none'})", flush=True)
 
-    log.info("pid %d", os.getpid())
-    code: int = run(config, ready)
-    return code
+    return run(config, ready)

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -37,7 +38,7 @@ def command(path: Path, overrides: tuple[str, ...], log_level: str) -> None:
     """
     stated = read_file(path) | read_environment(os.environ) | read_overrides(overrides)
     log_to_stderr(log_level)
-    config = load(stated)
+    config = with_absolute_paths(load(stated))
     say_what_has_no_meaning(config)
     from firnline.server.main import run  # the rest of the house, once the settings are right
 
@@ -51,6 +52,15 @@ def read_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read {path}: {reason}") from None
+
+
+def with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
+    """Return `config` with its directories made absolute: relative ones start where we are."""
+    return replace(
+        config,
+        log_dirs=tuple(os.path.abspath(path) for path in config.directories),
+        metadata_log_dir=os.path.abspath(config.metadata_directory),
+    )
 
 
 def log_to_stderr(level: str) -> None:

@@ -132,8 +132,10 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
 def _role_problems(config: BrokerConfig) -> Iterator[str]:
     if not config.process_roles:
         yield "process.roles must name broker, controller, or both"
-    if len(set(config.process_roles)) != len(config.process_roles):
+    elif len(set(config.process_roles)) != len(config.process_roles):
         yield "process.roles names a role twice"
+    elif len(config.process_roles) == 1:
+        yield "process.roles must be broker,controller: a cluster of more than one node is not there yet"
     if not config.directories:
         yield "log.dirs names no directory"
 

@@ -28,7 +28,12 @@ class GroupKeys:
         "INT", 4096, "Longest text that may go with a committed offset.", importance="HIGH"
     )
     offsets_commit_timeout_ms: int = key(
-        "INT", 5000, "How long a commit waits for its replicas.", valid="[1,...]", importance="HIGH"
+        "INT",
+        5000,
+        "How long a commit waits for its replicas.",
+        valid="[1,...]",
+        importance="HIGH",
+        kind="inert",
     )
     offsets_load_buffer_size: int = key(
         "INT",
@@ -36,6 +41,7 @@ class GroupKeys:
         "Bytes read at a time when a coordinator loads its partition.",
         valid="[1,...]",
         importance="HIGH",
+        kind="inert",
     )
     offsets_retention_check_interval_ms: int = key(
         "LONG",

@@ -128,9 +128,9 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
 def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
     """Return what a topic without overrides gets, by attribute."""
     values = {
-        each.attribute: getattr(broker, each.synonym.replace(".", "_"))
+        each.attribute: getattr(broker, broker_keys()[each.synonym].attribute)
         for each in topic_keys().values()
-        if each.synonym is not None and each.kind == "acts"
+        if each.synonym is not None and hasattr(broker, broker_keys()[each.synonym].attribute)
     }
     values["retention_ms"] = _retention_ms(broker)
     if broker.log_roll_ms is None:

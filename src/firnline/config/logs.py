@@ -22,9 +22,15 @@ class LogKeys:
         "Default of the topic key of the same name.",
         valid="[1,...,9] or -1",
         dynamic=True,
+        kind="inert",
     )
     compression_lz4_level: int = key(
-        "INT", 9, "Default of the topic key of the same name.", valid="[1,...,17]", dynamic=True
+        "INT",
+        9,
+        "Default of the topic key of the same name.",
+        valid="[1,...,17]",
+        dynamic=True,
+        kind="inert",
     )
     compression_type: str = key(
         "STRING",
@@ -33,6 +39,7 @@ class LogKeys:
         valid="[uncompressed, zstd, lz4, snappy, gzip, producer]",
         importance="HIGH",
         dynamic=True,
+        kind="promise",
     )
     compression_zstd_level: int = key(
         "INT",
@@ -40,6 +47,7 @@ class LogKeys:
         "Default of the topic key of the same name.",
         valid="[-131072,...,22]",
         dynamic=True,
+        kind="inert",
     )
     default_replication_factor: int = key(
         "INT", 1, "Replicas of a topic that is created without saying how many."
@@ -53,19 +61,37 @@ class LogKeys:
         "Time between two looks for logs that need compaction.",
         valid="[0,...]",
         dynamic=True,
+        kind="inert",
     )
     log_cleaner_delete_retention_ms: int = key(
-        "LONG", 86400000, "Default of delete.retention.ms.", valid="[0,...]", dynamic=True
+        "LONG",
+        86400000,
+        "Default of delete.retention.ms.",
+        valid="[0,...]",
+        dynamic=True,
+        kind="inert",
     )
-    log_cleaner_enable: bool = key("BOOLEAN", True, "Whether compacted topics are compacted.")
+    log_cleaner_enable: bool = key(
+        "BOOLEAN", True, "Whether compacted topics are compacted.", kind="inert"
+    )
     log_cleaner_max_compaction_lag_ms: int = key(
-        "LONG", LONG_MAX, "Default of max.compaction.lag.ms.", valid="[1,...]", dynamic=True
+        "LONG",
+        LONG_MAX,
+        "Default of max.compaction.lag.ms.",
+        valid="[1,...]",
+        dynamic=True,
+        kind="inert",
     )
     log_cleaner_min_cleanable_ratio: float = key(
-        "DOUBLE", 0.5, "Default of min.cleanable.dirty.ratio.", valid="[0,...,1]", dynamic=True
+        "DOUBLE",
+        0.5,
+        "Default of min.cleanable.dirty.ratio.",
+        valid="[0,...,1]",
+        dynamic=True,
+        kind="inert",
     )
     log_cleaner_min_compaction_lag_ms: int = key(
-        "LONG", 0, "Default of min.compaction.lag.ms.", valid="[0,...]", dynamic=True
+        "LONG", 0, "Default of min.compaction.lag.ms.", valid="[0,...]", dynamic=True, kind="inert"
     )
     log_cleanup_policy: tuple[str, ...] = key(
         "LIST", ("delete",), "Default of cleanup.policy.", valid="[compact, delete]", dynamic=True
@@ -110,6 +136,7 @@ class LogKeys:
         "Time between two writes of the log starts.",
         valid="[0,...]",
         importance="HIGH",
+        kind="inert",
     )
     log_index_interval_bytes: int = key(
         "INT", 4096, "Default of index.interval.bytes.", valid="[0,...]", dynamic=True
@@ -124,6 +151,7 @@ class LogKeys:
         valid="[0,...]",
         importance="LOW",
         internal=True,
+        kind="inert",
     )
     log_local_retention_bytes: int = key(
         "LONG",
@@ -245,6 +273,7 @@ class LogKeys:
         valid="[1,...]",
         importance="LOW",
         internal=True,
+        kind="inert",
     )
     producer_id_expiration_ms: int = key(
         "INT",
@@ -254,6 +283,7 @@ class LogKeys:
         importance="LOW",
         source="KIP-854",
         dynamic=True,
+        kind="inert",
     )
     replica_high_watermark_checkpoint_interval_ms: int = key(
         "LONG", 5000, "Time between two writes of the high watermarks.", importance="HIGH"
@@ -263,6 +293,7 @@ class LogKeys:
         30000,
         "A replica that has not caught up for so long leaves the ISR.",
         importance="HIGH",
+        kind="inert",
     )
     unclean_leader_election_enable: bool = key(
         "BOOLEAN",

@@ -26,7 +26,7 @@ class NetworkKeys:
         source="KIP-541",
     )
     inter_broker_listener_name: str | None = key(
-        "STRING", None, "Name of the listener that brokers use among themselves."
+        "STRING", None, "Name of the listener that brokers use among themselves.", kind="inert"
     )
     listener_security_protocol_map: str = key(
         "STRING",
@@ -51,15 +51,22 @@ class NetworkKeys:
         "Partitions in one answer to DescribeTopicPartitions.",
         valid="[1,...]",
         source="KIP-966",
+        kind="inert",
     )
     socket_listen_backlog_size: int = key(
-        "INT", 50, "Connections that may wait to be accepted.", valid="[1,...]", source="KIP-764"
+        "INT",
+        50,
+        "Connections that may wait to be accepted.",
+        valid="[1,...]",
+        source="KIP-764",
+        kind="inert",
     )
     socket_receive_buffer_bytes: int = key(
         "INT",
         102400,
         "SO_RCVBUF of client connections; -1 leaves it to the system.",
         importance="HIGH",
+        kind="inert",
     )
     socket_request_max_bytes: int = key(
         "INT",
@@ -73,4 +80,5 @@ class NetworkKeys:
         102400,
         "SO_SNDBUF of client connections; -1 leaves it to the system.",
         importance="HIGH",
+        kind="inert",
     )

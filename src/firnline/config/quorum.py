@@ -33,6 +33,7 @@ class QuorumKeys:
         "How long the leader gathers records before it writes them.",
         valid="[0,...]",
         source="KIP-595",
+        kind="inert",
     )
     controller_quorum_bootstrap_servers: tuple[str, ...] = key(
         "LIST",
@@ -41,6 +42,7 @@ class QuorumKeys:
         valid="non-empty list",
         importance="HIGH",
         source="KIP-853",
+        kind="inert",
     )
     controller_quorum_election_backoff_max_ms: int = key(
         "INT",
@@ -49,6 +51,7 @@ class QuorumKeys:
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
+        kind="inert",
     )
     controller_quorum_election_timeout_ms: int = key(
         "INT",
@@ -57,6 +60,7 @@ class QuorumKeys:
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
+        kind="inert",
     )
     controller_quorum_fetch_max_bytes: int = key(
         "INT",
@@ -64,6 +68,7 @@ class QuorumKeys:
         "Largest answer to a fetch of the metadata log.",
         valid="[1,...]",
         importance="LOW",
+        kind="inert",
     )
     controller_quorum_fetch_snapshot_max_bytes: int = key(
         "INT",
@@ -72,6 +77,7 @@ class QuorumKeys:
         valid="[1,...]",
         importance="LOW",
         source="KIP-630",
+        kind="inert",
     )
     controller_quorum_fetch_timeout_ms: int = key(
         "INT",
@@ -80,9 +86,15 @@ class QuorumKeys:
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
+        kind="inert",
     )
     controller_quorum_request_timeout_ms: int = key(
-        "INT", 2000, "How long a voter waits for an answer.", valid="[0,...]", source="KIP-595"
+        "INT",
+        2000,
+        "How long a voter waits for an answer.",
+        valid="[0,...]",
+        source="KIP-595",
+        kind="inert",
     )
     controller_quorum_retry_backoff_ms: int = key(
         "INT",
@@ -91,6 +103,7 @@ class QuorumKeys:
         valid="[0,...]",
         importance="LOW",
         source="KIP-595",
+        kind="inert",
     )
     controller_quorum_voters: tuple[str, ...] = key(
         "LIST",
@@ -101,7 +114,11 @@ class QuorumKeys:
         source="KIP-595",
     )
     initial_broker_registration_timeout_ms: int = key(
-        "INT", 60000, "How long a starting broker tries to register.", source="KIP-631"
+        "INT",
+        60000,
+        "How long a starting broker tries to register.",
+        source="KIP-631",
+        kind="inert",
     )
     internal_metadata_delete_delay_millis: int = key(
         "LONG",
@@ -134,6 +151,7 @@ class QuorumKeys:
         valid="[1,...]",
         importance="HIGH",
         source="KIP-630 Configuration",
+        kind="inert",
     )
     metadata_log_max_snapshot_interval_ms: int = key(
         "LONG",
@@ -142,6 +160,7 @@ class QuorumKeys:
         valid="[0,...]",
         importance="HIGH",
         source="KIP-876",
+        kind="inert",
     )
     metadata_log_segment_bytes: int = key(
         "INT",
@@ -172,6 +191,7 @@ class QuorumKeys:
         "Size of log and snapshots above which old ones go.",
         importance="HIGH",
         source="KIP-630",
+        kind="inert",
     )
     metadata_max_retention_ms: int = key(
         "LONG",
@@ -179,6 +199,7 @@ class QuorumKeys:
         "Age above which old metadata segments and snapshots go.",
         importance="HIGH",
         source="KIP-630",
+        kind="inert",
     )
     node_id: int = key(
         "INT",

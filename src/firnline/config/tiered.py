@@ -106,6 +106,7 @@ class TierKeys:
         "Where segment metadata is kept. The default is the internal topic.",
         valid="non-empty string",
         source="KIP-405 Configs",
+        kind="promise",
     )
     remote_log_metadata_manager_impl_prefix: str = key(
         "STRING",
@@ -120,6 +121,7 @@ class TierKeys:
         "Listener for the metadata manager. The built-in one needs none.",
         valid="non-empty string",
         source="KIP-405 Configs",
+        kind="inert",
     )
     remote_log_reader_max_pending_tasks: int = key(
         "INT",
@@ -127,6 +129,7 @@ class TierKeys:
         "Remote reads that may wait; one more is refused.",
         valid="[1,...]",
         source="KIP-405 Configs",
+        kind="inert",
     )
     remote_log_reader_threads: int = key(
         "INT",

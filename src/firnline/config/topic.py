@@ -32,6 +32,7 @@ class TopicConfig:
         valid="[1,...,9] or -1",
         synonym="compression.gzip.level",
         source="KIP-390",
+        kind="inert",
     )
     compression_lz4_level: int = key(
         "INT",
@@ -40,6 +41,7 @@ class TopicConfig:
         valid="[1,...,17]",
         synonym="compression.lz4.level",
         source="KIP-390",
+        kind="inert",
     )
     compression_type: str = key(
         "STRING",
@@ -47,6 +49,7 @@ class TopicConfig:
         "Codec of stored batches; `producer` keeps what each producer chose.",
         valid="[uncompressed, zstd, lz4, snappy, gzip, producer]",
         synonym="compression.type",
+        kind="promise",
     )
     compression_zstd_level: int = key(
         "INT",
@@ -55,6 +58,7 @@ class TopicConfig:
         valid="[-131072,...,22]",
         synonym="compression.zstd.level",
         source="KIP-390",
+        kind="inert",
     )
     delete_retention_ms: int = key(
         "LONG",
@@ -62,6 +66,7 @@ class TopicConfig:
         "How long a compacted topic keeps the markers of deleted keys.",
         valid="[0,...]",
         synonym="log.cleaner.delete.retention.ms",
+        kind="inert",
     )
     file_delete_delay_ms: int = key(
         "LONG",
@@ -134,6 +139,7 @@ class TopicConfig:
         valid="[1,...]",
         synonym="log.cleaner.max.compaction.lag.ms",
         source="KIP-354",
+        kind="inert",
     )
     max_message_bytes: int = key(
         "INT",
@@ -172,6 +178,7 @@ class TopicConfig:
         "Part of a compacted log that must be new before compaction is worth its cost.",
         valid="[0,...,1]",
         synonym="log.cleaner.min.cleanable.ratio",
+        kind="inert",
     )
     min_compaction_lag_ms: int = key(
         "LONG",
@@ -180,6 +187,7 @@ class TopicConfig:
         valid="[0,...]",
         synonym="log.cleaner.min.compaction.lag.ms",
         source="KIP-58",
+        kind="inert",
     )
     min_insync_replicas: int = key(
         "INT",

@@ -453,7 +453,7 @@ class Group:
     def _on_first_delay_end(self, delay_ms: int, left_ms: int, now_ms: int) -> Effects:
         if self.state is not PREPARING:
             return []
-        if self._came_in_delay and left_ms:
+        if self._came_in_delay:
             longer = min(self._policy.initial_rebalance_delay_ms, left_ms)
             return [self._delay_first_join(longer, max(left_ms - delay_ms, 0), now_ms)]
         return self._end_join_phase(now_ms)

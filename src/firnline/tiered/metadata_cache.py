@@ -79,7 +79,8 @@ class MetadataCache:
         self._by_epoch: dict[int, _EpochView] = {}
         self.delete: PartitionDelete | None = None
 
-    def __len__(self) -> int:
+    @property
+    def segment_count(self) -> int:
         return len(self._by_id)
 
     def add(self, segment: RemoteSegment) -> bool:

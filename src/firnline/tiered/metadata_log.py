@@ -446,7 +446,7 @@ class TopicMetadataLog:
             cache.delete
             for cache in self._led_caches().values()
             if cache.delete is not None
-            and (cache.delete.state != DeleteState.FINISHED or len(cache) > 0)
+            and (cache.delete.state != DeleteState.FINISHED or cache.segment_count > 0)
         ]
 
     def undeleted(self) -> Sequence[tuple[TopicIdPartition, str]]:
@@ -454,7 +454,7 @@ class TopicMetadataLog:
         return [
             (where, self._consumed[self.partition_of(where)].topics[where])
             for where, cache in self._led_caches().items()
-            if cache.delete is None and len(cache) > 0
+            if cache.delete is None and cache.segment_count > 0
         ]
 
     def removes(self, where: TopicIdPartition) -> bool:

@@ -465,6 +465,8 @@ class _Window:
         header = self._header(position)
         if header.magic != 2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
             raise Corrupt("a remote segment holds something that is no batch", position=position)
+        if not self._segment.base_offset <= header.base_offset <= self._segment.end_offset:
+            raise Corrupt("a batch in the tier is of another segment", offset=header.base_offset)
         self._need(position, header.size_bytes)
         return header
 
@@ -478,8 +480,6 @@ class _Window:
         """Refuse bytes that are not what a broker wrote for this segment (rel-T20)."""
         if not crc_is_right(self._data, self._inside(header)):
             raise Corrupt("a batch in the tier has a wrong CRC", offset=header.base_offset)
-        if not self._segment.base_offset <= header.base_offset <= self._segment.end_offset:
-            raise Corrupt("a batch in the tier is of another segment", offset=header.base_offset)
 
     def records(self, header: BatchHeader) -> Iterator[Record]:
         return records(self._data, self._inside(header))

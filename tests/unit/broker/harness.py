@@ -24,9 +24,27 @@ from firnline.metadata import records as r
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.headers import RequestHeader
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from firnline.protocol.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from firnline.protocol.schema import Message
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
+from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.spi import ObjectStore
 
 DATA = "/data"
 START_MS = 1_700_000_000_000
@@ -42,6 +60,14 @@ SETTINGS = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
+}
+TIER_SETTINGS = {
+    "remote.log.storage.system.enable": "true",
+    "remote.log.storage.manager.class.name": "firnline.tiered.objects.storage.ObjectStorage",
+    "remote.log.manager.task.interval.ms": "1000",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
+    "log.retention.check.interval.ms": "5000",
 }
 
 
@@ -78,6 +104,7 @@ def format_disk(fs: CrashableFs, rng: SeededRng, path: str = DATA) -> None:
         levels, epoch=0, metadata_version=METADATA_VERSION, last_contained_ms=0, now_ms=START_MS
     )
     write_snapshot(fs, path, BOOTSTRAP, batches)
+    fs.sync_dir("/")
 
 
 class Harness:
@@ -92,6 +119,7 @@ class Harness:
         *,
         seed: int = 0,
         now_ms: int = START_MS,
+        store: ObjectStore | None = None,
         **settings: str,
     ) -> None:
         self.rng = SeededRng(seed)
@@ -100,7 +128,8 @@ class Harness:
             fs = CrashableFs(clock_ms=lambda: self.now_ms)
             format_disk(fs, self.rng)
         self.fs = fs
-        stated = SETTINGS | {key.replace("_", "."): value for key, value in settings.items()}
+        tier = {} if store is None else TIER_SETTINGS
+        stated = SETTINGS | tier | {key.replace("_", "."): value for key, value in settings.items()}
         self.config: BrokerConfig = load(stated)
         self.timers: dict[Any, SetTimer] = {}
         self.flushes: list[Flush] = []
@@ -108,7 +137,13 @@ class Harness:
         self.stopped_ms: int | None = None
         self.running_ms: int | None = None
         self._correlation = 0
-        self.node: BrokerNode = build_node(self.config, fs, self.rng, now_ms=self.now_ms)
+        self.node: BrokerNode = build_node(
+            self.config,
+            fs,
+            self.rng,
+            now_ms=self.now_ms,
+            remote_storage=None if store is None else ObjectStorage(store),
+        )
         self.node.on_running = self._running
         self.node.on_stopped = self._stopped
         self.dispatcher = Dispatcher(self.node)
@@ -183,7 +218,9 @@ class Harness:
 
     # ----------------------------------------------------------------------------------- requests
 
-    def send(self, request: Message, version: int, connection: Connection | None = None) -> Connection:
+    def send(
+        self, request: Message, version: int, connection: Connection | None = None
+    ) -> Connection:
         """Send one request as bytes; the answer, if there is one yet, is in the connection's."""
         connection = connection or Connection()
         self._correlation += 1
@@ -208,6 +245,67 @@ class Harness:
         assert not connection.is_closed, "the connection was closed"
         assert len(connection.answers) == 1, "no answer yet"
         return connection.answers[0]
+
+    def create_topic(self, name: str = "t", partitions: int = 1, **configs: str) -> bytes:
+        """Create a topic; return its id."""
+        rows = [
+            CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in configs.items()
+        ]
+        wanted = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, configs=rows
+        )
+        [made] = self.ask(CreateTopicsRequest(topics=[wanted]), 7).topics
+        assert made.error_code == 0, made
+        return bytes(made.topic_id)
+
+    def produce(
+        self, *values: str, topic: str = "t", index: int = 0, acks: int = -1, data: Any = None
+    ) -> Connection:
+        """Send one batch; the answer comes when `acks` is reached."""
+        part = PartitionProduceData(index=index, records=batch(*values) if data is None else data)
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name=topic, partition_data=[part])],
+        )
+        return self.send(request, 9)
+
+    def produced(self, *values: str, **more: Any) -> Any:
+        """Send one batch; return its partition's answer, which must have come."""
+        connection = self.produce(*values, **more)
+        assert connection.answers, "no answer yet"
+        return connection.answers[0].responses[0].partition_responses[0]
+
+    def fetch(
+        self, offset: int = 0, *, topic: str = "t", index: int = 0, version: int = 12, **more: Any
+    ) -> Connection:
+        """Fetch one partition; `more` are fields of the request."""
+        part = FetchPartition(
+            partition=index, fetch_offset=offset, partition_max_bytes=1 << 20,
+            current_leader_epoch=-1,
+        )  # fmt: skip
+        topics = [FetchTopic(topic=topic, partitions=[part])]
+        return self.send(FetchRequest(topics=topics, **more), version)
+
+    def fetched(self, offset: int = 0, **more: Any) -> Any:
+        """Fetch one partition; return its answer, which must have come."""
+        connection = self.fetch(offset, **more)
+        assert connection.answers, "no answer yet"
+        return connection.answers[0].responses[0].partitions[0]
+
+    def values(self, offset: int = 0, **more: Any) -> list[str]:
+        """The values of all records that a consumer gets from `offset` on."""
+        return list(values_of(self.fetched(offset, **more).records))
+
+    def offset(self, timestamp: int, *, topic: str = "t", version: int = 11) -> tuple[int, int]:
+        """(error code, offset) of ListOffsets."""
+        part = ListOffsetsPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=-1)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[part])]
+        )
+        found = self.ask(request, version).topics[0].partitions[0]
+        return found.error_code, found.offset
 
     # --------------------------------------------------------------------------------------- ends
 

@@ -1,5 +1,6 @@
 """Our settings are Kafka 4.3.1's: no key is missing, none differs in type, default or range."""
 
+import ast
 from pathlib import Path
 from typing import get_type_hints
 
@@ -81,6 +82,28 @@ def test_every_key_that_acts_says_what_it_does() -> None:
     for key in [*broker_keys().values(), *topic_keys().values()]:
         if key.kind == "acts":
             assert key.doc.endswith("."), key.name
+
+
+def read_by_code() -> set[str]:
+    """Names of all attributes that the source reads, `config/` itself left out but for its layers."""
+    source = Path(__file__).parents[3] / "src" / "firnline"
+    paths = [path for path in source.rglob("*.py") if path.parent.name not in ("config", "cli")]
+    trees = [ast.parse(p.read_text()) for p in [*paths, source / "config" / "layers.py"]]
+    broker = ast.parse((source / "config" / "broker.py").read_text())
+    found = (node for tree in [*trees, broker] for node in ast.walk(tree))
+    return {node.attr for node in found if isinstance(node, ast.Attribute)}
+
+
+def test_no_key_claims_to_act_that_nobody_reads() -> None:
+    read = read_by_code()
+    assert len(read) > 1000
+    defaults = {key.synonym for key in topic_keys().values() if key.kind == "acts"}
+    idle = [
+        key.name
+        for key in [*broker_keys().values(), *topic_keys().values()]
+        if key.kind == "acts" and key.attribute not in read and key.name not in defaults
+    ]
+    assert idle == ["internal.segment.bytes"]  # by its name in a dictionary, config/layers.py
 
 
 def test_every_synonym_is_a_broker_key_of_the_same_type() -> None:

@@ -118,6 +118,7 @@ def test_a_password_is_not_shown_in_an_error() -> None:
         ({"process.roles": "broker,king"}, "one of broker, controller"),
         ({"process.roles": ""}, "process.roles must name"),
         ({"process.roles": "broker,broker"}, "twice"),
+        ({"process.roles": "broker"}, "more than one node is not there yet"),
         ({"listeners": "PLAINTEXT:9092"}, "not of the form"),
         ({"listeners": "PLAINTEXT://h:70000"}, "above 65535"),
         ({"listeners": "CONTROLLER://:9093"}, "none is for clients"),
@@ -194,3 +195,39 @@ def test_the_environment_is_read_by_the_name_of_the_key() -> None:
 def test_a_slip_in_the_environment_is_not_ignored() -> None:
     with pytest.raises(ConfigError, match="is it FIRNLINE_NUM_PARTITIONS"):
         read_environment({"FIRNLINE_NUM_PARTITION": "5"})
+
+
+def test_the_file_that_kafka_ships_is_taken_as_it_is() -> None:
+    """Goal: a user of Kafka starts without editing. Method: the settings of Kafka 4.3.1's own
+    config/server.properties, by key."""
+    config = load(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": "localhost:9093",
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,"
+            "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+            "num.network.threads": "3",
+            "num.io.threads": "8",
+            "socket.send.buffer.bytes": "102400",
+            "socket.receive.buffer.bytes": "102400",
+            "socket.request.max.bytes": "104857600",
+            "log.dirs": "/tmp/kraft-combined-logs",
+            "num.partitions": "1",
+            "num.recovery.threads.per.data.dir": "2",
+            "offsets.topic.replication.factor": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "log.retention.hours": "168",
+            "log.segment.bytes": "1073741824",
+            "log.retention.check.interval.ms": "300000",
+        }
+    )
+    assert config.advertised == [Endpoint("PLAINTEXT", "localhost", 9092)]
+    assert config.log_dirs == ("/tmp/kraft-combined-logs",)

@@ -19,6 +19,12 @@ from firnline.records.batch import headers, set_offset_and_epoch
 GROUP = "g"
 
 
+def subscription(*topics: str) -> bytes:
+    """A consumer's subscription: version 0, topics, no user data."""
+    names = b"".join(len(t).to_bytes(2, "big") + t.encode() for t in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+
+
 class Settings:
     """The broker's keys that the coordinator reads, with one partition of offsets."""
 

@@ -3,6 +3,7 @@
 import pytest
 
 from firnline.base.errors import Code
+from firnline.coordinator.membership import Member, Protocol, choose_protocol
 from tests.unit.coordinator.group_world import GroupWorld
 
 
@@ -92,6 +93,24 @@ def test_the_protocol_most_members_prefer_among_the_shared_ones_wins(world: Grou
     world.advance(20_000)
     # `fast` is a's alone; a and c vote for range, b for sticky.
     assert world.answer_to("b").protocol_name == "range"
+
+
+def test_votes_decide_before_the_leaders_taste_and_the_leaders_taste_before_any_order() -> None:
+    def member(name: str, *protocols: str) -> Member:
+        return Member(
+            name,
+            instance_id=None,
+            client_id=name,
+            client_host="",
+            session_timeout_ms=1,
+            rebalance_timeout_ms=1,
+            protocols=[Protocol(p, b"") for p in protocols],
+        )
+
+    a, b, c = member("a", "x", "y"), member("b", "y", "x"), member("c", "y", "x")
+    assert choose_protocol([a, b, c], "a") == "y"
+    assert choose_protocol([a, b], "a") == "x"
+    assert choose_protocol([a, b], "b") == "y"
 
 
 def test_a_draw_between_protocols_goes_to_the_leader(world: GroupWorld) -> None:
@@ -315,6 +334,22 @@ def test_an_assignment_committed_after_a_rebalance_began_changes_nothing(
     assert world.state() == "PreparingRebalance"
 
 
+def test_an_assignment_of_an_older_generation_is_not_taken_for_the_running_one(
+    world: GroupWorld,
+) -> None:
+    a = world.enter("a")
+    world.advance(3_000)
+    world.take_told()
+    world.is_holding = True
+    world.sync("a", a, 1, assignments={a: b"old"})
+    world.enter("b")
+    world.take_told()
+    world.join("a", a)
+    assert (world.state(), world.generation()) == ("CompletingRebalance", 2)
+    world.commit_appends()
+    assert world.state() == "CompletingRebalance"
+
+
 def test_members_that_join_and_never_sync_are_out_after_the_rebalance_timeout(
     world: GroupWorld,
 ) -> None:
@@ -364,3 +399,9 @@ def test_generations_wrap_before_they_leave_int32(world: GroupWorld) -> None:
     world.groups._shards[0].groups["g"].generation = 2**31 - 1
     world.join("a", ids["a"])
     assert world.answer_to("a").generation_id == 1
+
+
+def test_a_group_at_rest_keeps_no_timer_but_its_members_sessions(world: GroupWorld) -> None:
+    world.stable("a", "b")
+    assert sorted(key[2] for key in world.timers if len(key) == 4) == ["member", "member"]
+    assert len(world.timers) == 3

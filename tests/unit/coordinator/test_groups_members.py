@@ -173,6 +173,35 @@ def test_a_restarted_static_member_waits_until_its_new_id_is_committed(world: Gr
     assert world.answer_to("a").code is Code.NONE
 
 
+def test_a_restarted_static_member_whose_id_took_long_to_write_still_has_a_session(
+    world: GroupWorld,
+) -> None:
+    static(world, "a")
+    world.is_holding = True
+    world.join("a", instance="a")
+    world.advance(31_000)
+    world.commit_appends()
+    assert world.answer_to("a").code is Code.NONE
+    world.advance(29_999)
+    assert world.state() == "Stable"
+    world.advance(1)
+    assert world.state() == "Empty"
+
+
+def test_a_restarted_static_member_must_still_sync_in_time(world: GroupWorld) -> None:
+    for name in "ab":
+        world.join(name, instance=name, session_ms=300_000)
+    world.advance(6_000)
+    a = world.answer_to("a").member_id
+    world.take_told()
+    world.sync("a", a, 1, instance="a")
+    world.join("b", instance="b", session_ms=300_000)
+    back = world.answer_to("b").member_id
+    assert world.state() == "Stable"
+    world.advance(60_000)
+    assert world.heartbeat(back, 1) is Code.UNKNOWN_MEMBER_ID
+
+
 def test_a_new_id_that_cannot_be_written_is_not_handed_out(world: GroupWorld) -> None:
     static(world, "a")
     world.is_holding = True

@@ -4,7 +4,7 @@ import pytest
 
 from firnline.base.errors import Code
 from firnline.base.units import DAY_MS
-from tests.unit.coordinator.group_world import GroupWorld
+from tests.unit.coordinator.group_world import GroupWorld, subscription
 
 WEEK_MS = 7 * DAY_MS
 CHECK_MS = 600_000
@@ -210,6 +210,29 @@ def test_a_commit_on_its_way_is_deleted_too_and_one_after_the_tombstone_is_not(
     assert world.fetched() == {("t", 2): 3}
 
 
+def test_a_group_that_a_commit_made_anew_before_its_tombstone_goes_with_it(
+    world: GroupWorld,
+) -> None:
+    world.commit("before", ("t", 0, 1))
+    world.is_holding = True
+    world.commit("during", ("t", 1, 2))
+    world.delete("g")
+    world.commit_appends()
+    for _ in range(2):
+        assert world.groups.list_groups()[1] == []
+        world.crash()
+
+
+def test_offsets_survive_a_member_that_never_came(world: GroupWorld) -> None:
+    world.commit("simple", ("t", 0, 1))
+    world.join("a")
+    world.advance(30_000)
+    for _ in range(2):
+        assert [g.group_id for g in world.groups.list_groups()[1]] == ["g"]
+        assert world.fetched() == {("t", 0): 1}
+        world.crash()
+
+
 def test_who_joins_while_the_group_is_deleted_finds_a_new_group(world: GroupWorld) -> None:
     ids = world.stable("a")
     world.leave((ids["a"], None))
@@ -242,12 +265,6 @@ def test_offsets_live_while_the_group_has_members_and_a_week_after_the_last_has_
         assert world.fetched() == {}
         assert world.groups.list_groups()[1] == []
         world.crash()
-
-
-def subscription(*topics: str) -> bytes:
-    """A consumer's subscription: version 0, topics, no user data."""
-    names = b"".join(len(t).to_bytes(2, "big") + t.encode() for t in topics)
-    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
 @pytest.mark.parametrize(
@@ -304,6 +321,17 @@ def test_an_offset_is_not_expired_while_a_new_commit_of_it_is_on_its_way(
     assert world.fetched() == {("t", 0): 6}
     world.crash()
     assert world.fetched() == {("t", 0): 6}
+
+
+def test_a_group_is_not_expired_while_a_commit_is_on_its_way(world: GroupWorld) -> None:
+    ids = world.stable("a")
+    world.leave((ids["a"], None))
+    world.is_holding = True
+    world.commit("a", ("t", 0, 6))
+    world.advance(2 * CHECK_MS)
+    world.commit_appends()
+    world.crash()
+    assert (world.generation(), world.fetched()) == (2, {("t", 0): 6})
 
 
 def test_ten_thousand_offsets_are_expired_in_batches_that_fit_a_log(world: GroupWorld) -> None:

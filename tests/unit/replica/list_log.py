@@ -75,8 +75,10 @@ class ListLog:
         self.aborted: list[Aborted] = []
         self.dirty: list[Any] = []
         self.flushed_to = 0
+        self.recovery_point = 0
         self.refuse_next: KafkaError | None = None
         self.fail_next = False
+        self.fail_error = "EIO"
         self.times: list[tuple[int, int]] = []  # offset, timestamp
 
     @property
@@ -88,7 +90,7 @@ class ListLog:
         self, data: Any, *, leader_epoch: int, now_ms: int, origin: str = "client"
     ) -> Appended | KafkaError:
         if self.fail_next:
-            raise StorageError("disk full")
+            raise StorageError("cannot append", error=self.fail_error)
         if self.refuse_next is not None:
             refused, self.refuse_next = self.refuse_next, None
             return refused
@@ -137,7 +139,7 @@ class ListLog:
         return self.dirty
 
     def flushed(self, upto_offset: int) -> None:
-        self.flushed_to = upto_offset
+        self.flushed_to = self.recovery_point = upto_offset
         if upto_offset >= self.log_end_offset:
             self.dirty = []
 

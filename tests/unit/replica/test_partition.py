@@ -82,6 +82,17 @@ def test_a_failed_disk_ends_the_partition_for_this_run() -> None:
     assert code(p.append(batch(), acks=1, now_ms=0)) == Code.KAFKA_STORAGE_ERROR
 
 
+def test_a_full_disk_refuses_one_append_and_is_no_failure_of_the_disk() -> None:
+    p = partition()
+    append(p)
+    log_of(p).fail_next = True
+    log_of(p).fail_error = "ENOSPC"
+    assert code(p.append(batch(), acks=1, now_ms=0)) == Code.KAFKA_STORAGE_ERROR
+    log_of(p).fail_next = False
+    assert isinstance(read(p, 0), Local)
+    assert append(p).base_offset == 1
+
+
 # ------------------------------------------------------------------------------------- watermark
 
 
@@ -162,6 +173,17 @@ def test_an_acked_record_is_never_in_one_page_cache_alone(
 ) -> None:
     p = partition(fsync_rule=rule, isr=isr)  # type: ignore[arg-type]
     assert {acks for acks in (0, 1, ACKS_ALL) if p.needs_flush(acks)} == waits
+
+
+def test_a_topic_that_asks_to_be_flushed_every_few_records_is() -> None:
+    p = partition(fsync_rule="never")
+    log_of(p).config = TopicConfig(flush_messages=3)
+    append(p, 2)
+    assert not p.needs_flush(1)
+    append(p, 1)
+    assert p.needs_flush(1)
+    log_of(p).flushed(3)
+    assert not p.needs_flush(1)
 
 
 # ------------------------------------------------------------------------------------------ read

@@ -1,4 +1,4 @@
-"""JoinGroup: a member comes and hears of its generation once all are there. PURE. Source: KIP-394, KIP-814."""
+"""JoinGroup: a member comes, and hears of its generation when all have. PURE. Source: KIP-394, KIP-814."""
 
 from typing import TYPE_CHECKING
 

@@ -1,0 +1,138 @@
+"""Make directories into a node's storage, and look at them before the start. STORE.
+
+`bootstrap.checkpoint` is written before `meta.properties`, whose presence means formatted: a directory that
+was left half way is formatted again. Source: KIP-631, KIP-858, KIP-1022; spec Q11, Q12, I33.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from firnline.base.errors import ConfigError
+from firnline.base.ids import uuid_text
+from firnline.base.ports import Fs, Rng
+from firnline.config.broker import BrokerConfig
+from firnline.log.directory import format_directory, read_meta_properties
+from firnline.metadata.features import METADATA_VERSIONS, levels_to_format
+from firnline.metadata.image import METADATA_VERSION
+from firnline.metadata.records import FeatureLevelRecord
+from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
+
+
+class Formatted(NamedTuple):
+    """What was done. `directories` in the order of the configuration; `levels` are those above 0."""
+
+    cluster_id: str
+    directories: tuple[str, ...]
+    already_formatted: tuple[str, ...]
+    levels: Mapping[str, int]
+
+    @property
+    def metadata_version(self) -> str:
+        """Name of the metadata.version, such as 4.3-IV0."""
+        return METADATA_VERSIONS[self.levels[METADATA_VERSION]]
+
+
+def format_storage(
+    fs: Fs,
+    config: BrokerConfig,
+    *,
+    cluster_id: str | None,
+    rng: Rng,
+    now_ms: int,
+    features: Sequence[str] = (),
+    release_version: str | None = None,
+    ignore_formatted: bool = False,
+) -> Formatted:
+    """Format every log directory of a node for the cluster `cluster_id`; None makes a new id.
+
+    features         NAME=LEVEL, as of --feature
+    release_version  a metadata.version by name or by release, as of --release-version
+    ignore_formatted directories that are formatted for this node and cluster already are left as they
+                     are, and the others formatted; otherwise one of them is a refusal
+
+    Raises ConfigError, before anything is written, for a directory of another cluster or node, one that
+    is formatted already, and for levels this release does not act on.
+    """
+    levels = levels_to_format(features, release_version)
+    directories = storage_directories(config)
+    found = {path: _identity(fs, path) for path in directories}
+    formatted = [path for path in directories if found[path] is not None]
+    if formatted and not ignore_formatted:
+        raise ConfigError(
+            f"{formatted[0]} is formatted already; --ignore-formatted leaves it as it is and formats"
+            " the others"
+        )
+    if cluster_id is None:
+        known = [identity["cluster.id"] for identity in found.values() if identity]
+        cluster_id = known[0] if known else uuid_text(rng.uuid())
+    if not cluster_id or cluster_id != cluster_id.strip() or not cluster_id.isprintable():
+        raise ConfigError(
+            f"a cluster id is a word, such as firnline makes one, and not {cluster_id!r}"
+        )
+    for path in formatted:
+        _refuse_stranger(path, found[path] or {}, cluster_id, config.node_id)
+    fresh = [path for path in directories if found[path] is None]
+    for path in fresh:
+        _format(fs, path, cluster_id, config.node_id, levels, rng, now_ms)
+    return Formatted(cluster_id, tuple(fresh), tuple(formatted), levels)
+
+
+def storage_directories(config: BrokerConfig) -> list[str]:
+    """Return all directories of a node, that of the metadata log among them, each once."""
+    return list(dict.fromkeys((config.metadata_directory, *config.directories)))
+
+
+def cluster_id_of(fs: Fs, config: BrokerConfig) -> str:
+    """Return the cluster id that all directories of the node agree on.
+
+    Raises ConfigError when one is not formatted, or they are of different clusters or nodes (Q11).
+    """
+    cluster_id: str | None = None
+    for path in storage_directories(config):
+        identity = _identity(fs, path)
+        if identity is None:
+            raise ConfigError(
+                f"{path} is not formatted: run `firnline storage format`, with --cluster-id of the"
+                " cluster to join, and --ignore-formatted when other directories are"
+            )
+        cluster_id = cluster_id or identity["cluster.id"]
+        _refuse_stranger(path, identity, cluster_id, config.node_id)
+    assert cluster_id is not None, "a node has at least one directory"
+    return cluster_id
+
+
+def _identity(fs: Fs, path: str) -> Mapping[str, str] | None:
+    found = read_meta_properties(fs, path)
+    if found is not None and not found.get("cluster.id"):
+        raise ConfigError(f"{path}/meta.properties names no cluster.id")
+    return found
+
+
+def _refuse_stranger(path: str, identity: Mapping[str, str], cluster_id: str, node_id: int) -> None:
+    if identity["cluster.id"] != cluster_id:
+        raise ConfigError(
+            f"{path} belongs to the cluster {identity['cluster.id']}, and not to {cluster_id}"
+        )
+    if identity.get("node.id", str(node_id)) != str(node_id):
+        raise ConfigError(f"{path} belongs to node {identity['node.id']}, and not to {node_id}")
+
+
+def _format(
+    fs: Fs,
+    path: str,
+    cluster_id: str,
+    node_id: int,
+    levels: Mapping[str, int],
+    rng: Rng,
+    now_ms: int,
+) -> None:
+    fs.make_dir(path)
+    bootstrap = snapshot_batches(
+        [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()],
+        epoch=0,
+        metadata_version=levels[METADATA_VERSION],
+        last_contained_ms=0,
+        now_ms=now_ms,
+    )
+    write_snapshot(fs, path, BOOTSTRAP, bootstrap)
+    format_directory(fs, path, cluster_id=cluster_id, node_id=node_id, directory_id=rng.uuid())

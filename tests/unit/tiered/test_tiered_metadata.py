@@ -1,0 +1,318 @@
+"""Metadata of remote segments: states, the cache per epoch, the topic. Spec 3.10-3.12."""
+
+from itertools import product
+from uuid import UUID
+
+import pytest
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import TopicIdPartition
+from firnline.tiered.metadata_cache import MetadataCache
+from firnline.tiered.metadata_log import TopicMetadataLog, metadata_partition_of
+from firnline.tiered.metadata_records import decode
+from firnline.tiered.segment_state import may_follow, may_follow_delete
+from firnline.tiered.settings import TierSettings
+from firnline.tiered.spi import (
+    DeleteState,
+    Epochs,
+    PartitionDelete,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+)
+from tests.tier_world import TOPIC_ID, WHERE, Cluster, Feed, Node
+
+STARTED, FINISHED, DELETING, DELETED = SegmentState
+
+
+def segment(number: int, base: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
+    return RemoteSegment(
+        topic_id=TOPIC_ID,
+        topic="t",
+        partition=0,
+        segment_id=number.to_bytes(16, "big"),
+        base_offset=base,
+        end_offset=end,
+        size_bytes=100,
+        max_timestamp_ms=7,
+        epochs=epochs or ((0, base),),
+        broker_id=1,
+        event_timestamp_ms=8,
+    )
+
+
+def change(number: int, state: SegmentState, custom: bytes | None = None) -> SegmentUpdate:
+    return SegmentUpdate(TOPIC_ID, "t", 0, number.to_bytes(16, "big"), state, 1, 9, custom)
+
+
+def finished(cache: MetadataCache, *segments: RemoteSegment) -> None:
+    for one in segments:
+        assert cache.add(one)
+        assert cache.update(change(int.from_bytes(one.segment_id, "big"), FINISHED))
+
+
+def ids(segments: list[RemoteSegment]) -> list[int]:
+    return [int.from_bytes(s.segment_id, "big") for s in segments]
+
+
+# ------------------------------------------------------------------------------------------ states
+
+
+def test_segment_states_follow_each_other_only_as_the_table_says() -> None:
+    allowed = {(None, STARTED), (STARTED, FINISHED), (STARTED, DELETING), (FINISHED, DELETING)}
+    allowed |= {(DELETING, DELETED)} | {(state, state) for state in SegmentState}
+    for old, new in product([None, *SegmentState], SegmentState):
+        assert may_follow(old, new) is ((old, new) in allowed), (old, new)
+
+
+def test_deletion_states_follow_each_other_only_as_the_table_says() -> None:
+    marked, started, done = DeleteState
+    allowed = {(None, marked), (marked, started), (started, done)}
+    allowed |= {(state, state) for state in DeleteState}
+    for old, new in product([None, *DeleteState], DeleteState):
+        assert may_follow_delete(old, new) is ((old, new) in allowed), (old, new)
+
+
+# ------------------------------------------------------------------------------------------- cache
+
+
+@pytest.mark.parametrize(
+    ("states", "found", "listed"),
+    [
+        ([], False, True),
+        ([FINISHED], True, True),
+        ([DELETING], False, True),
+        ([FINISHED, DELETING], False, True),
+        ([FINISHED, DELETING, DELETED], False, False),
+    ],
+)
+def test_only_finished_segments_are_found_and_all_undeleted_are_listed(
+    states: list[SegmentState], found: bool, listed: bool
+) -> None:
+    cache = MetadataCache()
+    cache.add(segment(1, 0, 9))
+    for state in states:
+        assert cache.update(change(1, state))
+    assert (cache.lookup(0, 5) is not None) is found
+    assert bool(cache.segments(0)) is listed
+    assert bool(cache.segments()) is listed
+
+
+def test_a_longer_segment_takes_the_place_of_the_one_it_covers() -> None:
+    """Spec 3.11: 10-90, then 5-100."""
+    cache = MetadataCache()
+    finished(cache, segment(1, 10, 90), segment(2, 5, 100))
+    found = cache.lookup(0, 95)
+    assert found is not None
+    assert ids([found]) == [2]
+    assert ids([s for s in [cache.lookup(0, 10)] if s]) == [2]
+    assert ids(cache.segments(0)) == [2, 1], "the covered one stays listed, so that it is cleaned"
+
+
+def test_a_shorter_copy_that_finishes_later_hides_nothing() -> None:
+    """A deposed leader's copy arrives late: what the longer one serves stays served."""
+    for late in (segment(2, 5, 20), segment(2, 10, 20)):
+        cache = MetadataCache()
+        finished(cache, segment(1, 5, 100), late)
+        for offset in (5, 15, 21, 100):
+            assert cache.lookup(0, offset) is not None, (late.base_offset, offset)
+
+
+def test_the_highest_offset_of_an_epoch_never_shrinks() -> None:
+    cache = MetadataCache()
+    finished(cache, segment(1, 0, 9), segment(2, 10, 19))
+    cache.update(change(2, DELETING))
+    cache.update(change(2, DELETED))
+    assert cache.highest_offset(0) == 19
+    assert cache.highest_offset(1) is None
+
+
+def test_an_offset_is_looked_up_within_its_epoch() -> None:
+    cache = MetadataCache()
+    finished(cache, segment(1, 0, 9, (0, 0), (2, 4)))
+    assert cache.lookup(0, 3) is not None
+    assert cache.lookup(0, 4) is None
+    assert cache.lookup(2, 4) is not None
+    assert cache.lookup(1, 4) is None
+    assert cache.lookup(2, 10) is None
+    assert (cache.highest_offset(0), cache.highest_offset(2)) == (3, 9)
+
+
+def test_changes_that_cannot_follow_are_dropped_and_nothing_breaks() -> None:
+    cache = MetadataCache()
+    assert not cache.update(change(1, FINISHED)), "unknown segment"
+    assert cache.add(segment(1, 0, 9))
+    assert cache.add(segment(1, 0, 9)), "a repeat"
+    assert not cache.add(segment(1, 0, 10)), "other bytes under the same id (rel-T12)"
+    assert not cache.update(change(1, DELETED))
+    assert cache.update(change(1, FINISHED))
+    assert not cache.add(segment(1, 0, 9)), "finished already"
+    assert cache.update(change(1, DELETING))
+    assert not cache.update(change(1, FINISHED))
+    assert cache.update(change(1, DELETED))
+    assert not cache.update(change(1, DELETED)), "gone"
+
+
+def test_custom_metadata_comes_with_the_finish_and_stays() -> None:
+    cache = MetadataCache()
+    cache.add(segment(1, 0, 9))
+    cache.update(change(1, FINISHED, b"xyz"))
+    cache.update(change(1, DELETING))
+    assert [s.custom_metadata for s in cache.segments()] == [b"xyz"]
+
+
+# ------------------------------------------------------------------------------------------- topic
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "partitions"),
+    [
+        ("00000000-0000-0000-0000-000000000001", [35, 6, 18, 29]),
+        ("11111111-2222-4333-8444-555555555555", [31, 16, 20, 8]),
+        ("f0e1d2c3-b4a5-4697-8877-665544332211", [7, 44, 18, 45]),
+    ],
+)
+def test_metadata_partitions_are_those_of_shipped_kafka(
+    topic_id: str, partitions: list[int]
+) -> None:
+    """T18: the seed's hash of the name is not what shipped."""
+    where = [TopicIdPartition(UUID(topic_id).bytes, partition) for partition in range(4)]
+    assert [metadata_partition_of(w, 50) for w in where] == partitions
+
+
+def loaded(cluster: Cluster) -> Node:
+    node = Node(cluster).start()
+    node.run(node.tier.services.metadata.assign(WHERE, cluster.now_ms))
+    return node
+
+
+def publish(node: Node, *what: object) -> list[KafkaError | None]:
+    answers: list[KafkaError | None] = []
+
+    def then(error, now_ms):  # type: ignore[no-untyped-def]
+        answers.append(error)
+        return []
+
+    metadata = node.tier.services.metadata
+    for one in what:
+        if isinstance(one, RemoteSegment):
+            node.run(metadata.add(one, then, node.cluster.now_ms))
+        elif isinstance(one, SegmentUpdate):
+            node.run(metadata.update(one, then, node.cluster.now_ms))
+        else:
+            assert isinstance(one, PartitionDelete)
+            node.run(metadata.put_partition_delete(one, then, node.cluster.now_ms))
+    return answers
+
+
+def test_a_publish_is_done_only_when_it_is_applied_here() -> None:
+    """T21, X36: the high watermark this node knows lags behind the append."""
+    cluster = Cluster()
+    node = loaded(cluster)
+    metadata = node.tier.services.metadata
+    partition, _ = metadata.applied_offset(WHERE)
+    node.feed.hidden[partition] = 0
+    answers = publish(node, segment(1, 0, 9))
+    assert answers == []
+    assert metadata.segments(WHERE) == []
+    node.feed.hidden.clear()
+    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    assert answers == [None]
+    assert metadata.applied_offset(WHERE) == (partition, 0)
+
+
+def test_a_publish_that_is_never_applied_fails_in_time() -> None:
+    cluster = Cluster()
+    node = loaded(cluster)
+    partition, _ = node.tier.services.metadata.applied_offset(WHERE)
+    node.feed.hidden[partition] = 0
+    answers = publish(node, segment(1, 0, 9))
+    node.advance(4_000)
+    assert answers == []
+    node.advance(2_000)
+    assert [a.code for a in answers if a] == [Code.REQUEST_TIMED_OUT]
+
+
+def test_a_change_that_cannot_follow_is_reported_to_who_published_it() -> None:
+    node = loaded(Cluster())
+    first, second = publish(node, segment(1, 0, 9), change(1, DELETED))
+    assert first is None
+    assert second is not None
+
+
+def test_a_user_partition_that_comes_later_finds_its_history() -> None:
+    """X37: the metadata partition is being consumed already, for another one."""
+    cluster = Cluster(partitions=1)
+    node = Node(cluster, metadata_partitions=1).start()
+    metadata = node.tier.services.metadata
+    other = TopicIdPartition(bytes(15) + b"\x09", 0)
+    node.run(metadata.assign(other, cluster.now_ms))
+    publish(node, segment(1, 0, 9), change(1, FINISHED))
+    assert metadata.lookup(WHERE, epoch=0, offset=5) == KafkaError(
+        Code.REPLICA_NOT_AVAILABLE, "the metadata of the remote log is not loaded yet"
+    )
+    node.run(metadata.assign(WHERE, cluster.now_ms))
+    found = metadata.lookup(WHERE, epoch=0, offset=5)
+    assert isinstance(found, RemoteSegment)
+
+
+def test_questions_wait_until_all_that_was_committed_at_assignment_is_applied() -> None:
+    """F11: a follower becomes leader while its metadata lags."""
+    cluster = Cluster()
+    node = loaded(cluster)
+    publish(node, segment(1, 0, 9), change(1, FINISHED))
+    late = TopicMetadataLog(Feed(cluster, 2), TierSettings(metadata_partitions=3))
+    late.start(0)
+    late._ensured(None, 0)  # as EnsureTopic answers
+    feed = late._feed
+    assert isinstance(feed, Feed)
+    partition = late.partition_of(WHERE)
+    read = feed.read
+    feed.read = lambda p, offset, size: read(p, offset, 1)  # type: ignore[method-assign]
+    late._consumed.clear()
+    late.assign(WHERE, 0)
+    assert not late.is_ready(WHERE)
+    late.poll(partition, 0)
+    assert late.is_ready(WHERE)
+
+
+def test_records_that_cannot_be_read_are_dropped_and_the_rest_applied() -> None:
+    cluster = Cluster()
+    node = loaded(cluster)
+    partition, _ = node.tier.services.metadata.applied_offset(WHERE)
+    from firnline.records.build import NewRecord, build_batch
+
+    for junk in (b"", b"\xff" * 9, b"\x01\x63\x00", b"\x01\x00\x00\x00"):
+        cluster.append(partition, build_batch([NewRecord(None, junk, 1)]))
+    assert publish(node, segment(1, 0, 9)) == [None]
+    assert len(node.segments()) == 1
+
+
+def test_metadata_that_lost_committed_records_decides_nothing_any_more() -> None:
+    """F28."""
+    cluster = Cluster()
+    node = loaded(cluster)
+    publish(node, segment(1, 0, 9), change(1, FINISHED))
+    partition, _ = node.tier.services.metadata.applied_offset(WHERE)
+    cluster.ends[partition] = 1
+    node.advance(2000)
+    assert not node.tier.services.metadata.is_ready(WHERE)
+    assert "lost committed records" in str(node.tier.problem)
+
+
+def test_a_record_says_what_the_segment_says() -> None:
+    cluster = Cluster()
+    node = loaded(cluster)
+    epochs: Epochs = ((1, 3), (4, 7))
+    publish(node, segment(1, 3, 9, *epochs)._replace(txn_index_empty=True, custom_metadata=b"c"))
+    partition, _ = node.tier.services.metadata.applied_offset(WHERE)
+    from firnline.records.record import all_records
+
+    (record,) = all_records(cluster.metadata[partition][0])
+    assert record.key is None
+    assert record.value is not None
+    assert record.value[:3] == b"\x01\x00\x00", "frame version 1, key 0, version 0"
+    message = decode(record.value)
+    assert "txn_index_empty=True" in repr(message)
+    assert node.segments()[0].epochs == epochs
+    assert node.segments()[0].custom_metadata == b"c"

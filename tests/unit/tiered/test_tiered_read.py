@@ -1,0 +1,471 @@
+"""Reads from the tier: the right bytes of the right history, or one clear error. Spec 3.15, 3.16; F14-F18."""
+
+import pytest
+
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import uuid_text
+from firnline.records.batch import headers
+from firnline.records.build import NewRecord, build_batch
+from firnline.tiered.reader import AuxState, RemoteData, RemoteOffset
+from firnline.tiered.spi import ObjectMissing, RemoteSegment
+from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node
+
+
+def tiered(cluster: Cluster, **settings: int) -> Node:
+    """Offsets 0..7 in segments of two batches, all but nothing local."""
+    node = Node(cluster, **settings).start().lead(0)
+    for pair in ("ab", "cd", "ef", "gh"):
+        node.produce(0, *pair)
+        cluster.now_ms += 10
+    node.advance(1000)
+    node.expire_local()
+    assert node.log.local_log_start_offset == 8
+    return node
+
+
+def offsets(data: RemoteData) -> list[int]:
+    return [h.base_offset for h in headers(bytes(data.records))]
+
+
+def log_key(segment: RemoteSegment) -> str:
+    base, name = segment.base_offset, uuid_text(segment.segment_id)
+    return f"data/{uuid_text(TOPIC_ID)}/0/{base:020d}-{name}.log"
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset() -> None:
+    node = tiered(Cluster())
+    for offset in range(8):
+        assert offsets(node.read(offset, max_bytes=1)) == [offset]
+    assert offsets(node.read(4)) == [4, 5]
+    assert offsets(node.read(5)) == [5]
+
+
+def test_whole_batches_up_to_the_limit_and_at_least_one() -> None:
+    node = tiered(Cluster())
+    one = len(node.read(0, max_bytes=1).records)
+    assert offsets(node.read(0, max_bytes=2 * one)) == [0, 1]
+    assert offsets(node.read(0, max_bytes=2 * one - 1)) == [0]
+
+
+def test_a_batch_larger_than_what_is_fetched_at_once_comes_whole() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "x" * 200_000, "y")
+    node.advance(1000)
+    node.expire_local()
+    assert offsets(node.read(0, max_bytes=10)) == [0]
+    assert offsets(node.read(1, max_bytes=10)) == [1]
+    assert offsets(node.read(0, max_bytes=300_000)) == [0, 1]
+
+
+def test_bytes_are_those_the_local_log_had() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a", "b")
+    node.produce(0, "c")
+    before = node.read_all()
+    node.advance(1000)
+    node.expire_local()
+    assert node.log.local_log_start_offset == 3
+    assert node.read_all() == before
+
+
+@pytest.mark.parametrize("offset", [-1, 8, 100])
+def test_an_offset_outside_the_log_is_out_of_range(offset: int) -> None:
+    node = tiered(Cluster())
+    assert node.read(offset).code == Code.OFFSET_OUT_OF_RANGE
+
+
+def test_below_the_log_start_nothing_is_read() -> None:
+    """rel-T18."""
+    node = tiered(Cluster())
+    node.log.advance_log_start(3)
+    assert node.read(2).code == Code.OFFSET_OUT_OF_RANGE
+    assert offsets(node.read(3, max_bytes=1)) == [3]
+
+
+def test_metadata_that_is_not_loaded_is_retriable() -> None:
+    cluster = Cluster()
+    node = tiered(cluster)
+    cluster.has_topic = False
+    fresh = Node(cluster, 1, fs=node.crash()).start().lead(1)
+    assert fresh.read(0).code == Code.REPLICA_NOT_AVAILABLE
+
+
+def test_a_partition_that_is_not_here_is_not_read() -> None:
+    node = tiered(Cluster())
+    node.run(node.tier.on_stop(WHERE, node.cluster.now_ms))
+    assert node.read(0).code == Code.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_outage_is_waited_out_within_the_limit() -> None:
+    """F14."""
+    node = tiered(Cluster())
+    node.storage.fail("fetch", StorageError("503"), times=3)
+    assert offsets(node.read(0, max_bytes=1)) == [0]
+    node.storage.fail("fetch", StorageError("503"), times=100)
+    assert node.read(0).code == Code.KAFKA_STORAGE_ERROR
+    assert node.tier.services.counters.fetch_errors == 1
+
+
+def test_an_object_that_is_gone_is_an_error_and_skips_nothing() -> None:
+    """F15."""
+    cluster = Cluster()
+    node = tiered(cluster)
+    del cluster.store.objects[log_key(node.segments()[1])]
+    assert offsets(node.read(1)) == [1]
+    assert node.read(2).code == Code.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "swap", "junk"])
+def test_damaged_bytes_reach_nobody(harm: str) -> None:
+    """F16, rel-T20: wrong CRC, too short, the bytes of another segment, no batch at all."""
+    cluster = Cluster()
+    node = tiered(cluster)
+    first, second = (log_key(s) for s in node.segments()[:2])
+    data = cluster.store.objects[first]
+    cluster.store.objects[first] = {
+        "flip": data[:-1] + bytes([data[-1] ^ 1]),
+        "cut": data[:-1],
+        "swap": cluster.store.objects[second],
+        "junk": bytes(len(data)),
+    }[harm]
+    assert node.read(1).code == Code.CORRUPT_MESSAGE
+
+
+def test_a_read_that_was_damaged_on_the_way_is_fetched_once_more() -> None:
+    cluster = Cluster()
+    node = tiered(cluster)
+    fetch = node.storage.fetch_segment
+    calls = []
+
+    def flipping(segment, position, size_bytes):  # type: ignore[no-untyped-def]
+        calls.append(position)
+        data = fetch(segment, position, size_bytes)
+        return bytes([data[0], *data[1:-1], data[-1] ^ 1]) if len(calls) == 1 else data
+
+    node.storage.fetch_segment = flipping  # type: ignore[method-assign]
+    assert offsets(node.read(0)) == [0, 1]
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "nonsense"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_lost_index_is_built_again_from_the_segment(suffix: str, harm: str) -> None:
+    """T58: shipped Kafka answers an unknown server error."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, *(str(n) * 3000 for n in range(9)))
+    node.advance(1000)
+    node.expire_local()
+    before = {n: node.read(n, max_bytes=1) for n in range(9)}
+    key = log_key(node.segments()[0]).removesuffix(".log") + suffix
+    if harm == "gone":
+        del cluster.store.objects[key]
+    else:
+        good = cluster.store.objects[key]
+        cluster.store.objects[key] = good[:-1] if harm == "cut" else b"\xff" * len(good) * 2
+    node.tier.indexes.remove(node.segments()[0].segment_id)
+    assert {n: node.read(n, max_bytes=1) for n in range(9)} == before
+
+
+def test_a_full_read_pool_fails_this_partition_with_a_retriable_code() -> None:
+    node = tiered(Cluster())
+    full = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "full")
+    node.storage.fail("index", full)
+    assert node.read(0).code == Code.OFFSET_NOT_AVAILABLE
+
+
+def test_the_fetch_quota_gives_an_empty_answer_and_no_error() -> None:
+    """T38."""
+    cluster = Cluster()
+    node = tiered(cluster, fetch_bytes_per_second=1, fetch_quota_windows=2)
+    assert offsets(node.read(0, max_bytes=1)) == [0]
+    assert node.read(1) == RemoteData(b"", None)
+    node.advance(3000)
+    assert offsets(node.read(1, max_bytes=1)) == [1]
+
+
+def test_many_reads_of_one_segment_load_its_indexes_once() -> None:
+    """X40, single flight."""
+    node = tiered(Cluster())
+    answers: list[object] = []
+
+    def then(result: object, now_ms: int) -> Effects:
+        answers.append(result)
+        return []
+
+    node.held = lambda effect: True
+    for offset in (0, 1, 0, 1):
+        node.run(node.tier.read(TP, TOPIC_ID, offset, 0, 1, 0, then))
+    assert len(node.on_hold) == 1
+    node.release()
+    assert len(answers) == 4
+
+
+def test_indexes_are_kept_on_disk_within_the_limit_and_survive_a_restart() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, index_cache_bytes=90)
+    for offset in (0, 2, 4, 6):
+        node.read(offset)
+    cache = node.tier.indexes
+    assert 0 < cache.disk_bytes <= 90
+    names = node.fs.list_dir("/data/remote-log-index-cache")
+    assert names
+    assert all(name.rpartition(".")[2] in ("index", "timeindex", "txnindex") for name in names)
+    node.fs.open("/data/remote-log-index-cache/left.tmp", create=True)
+    node.fs.remove(f"/data/remote-log-index-cache/{names[0]}")
+    fresh = Node(cluster, fs=node.crash(), index_cache_bytes=90).start().lead(1)
+    fresh.advance(1000)
+    left = fresh.fs.list_dir("/data/remote-log-index-cache")
+    assert len(left) == len(names) - 3, "leftovers and incomplete sets are gone"
+    assert offsets(fresh.read(6, max_bytes=1)) == [6]
+    assert fresh.storage.calls.count("index") == 0
+
+
+def test_a_damaged_index_on_disk_is_fetched_again() -> None:
+    """F18."""
+    cluster = Cluster()
+    node = tiered(cluster)
+    node.read(0)
+    fresh_fs = node.crash()
+    for name in fresh_fs.list_dir("/data/remote-log-index-cache"):
+        fresh_fs.open(f"/data/remote-log-index-cache/{name}").append(b"junk")
+    fresh = Node(cluster, fs=fresh_fs).start().lead(1)
+    fresh.advance(1000)
+    assert offsets(fresh.read(1, max_bytes=1)) == [1]
+
+
+# --------------------------------------------------------------------- histories (spec 3.20, rel-T21)
+
+
+def unclean(cluster: Cluster) -> Node:
+    """S3: A ships 0-1#1 of epoch 0; B lost 1 and 2, leads epoch 1 and ships 1-1#2."""
+    a = Node(cluster, 1).start()
+    a.lead(0)
+    a.produce(0, "m0", "m1")
+    a.advance(1000)
+    a.role(is_leader=False, epoch=1)
+    b = Node(cluster, 2).start()
+    b.follow(a)
+    b.log.truncate_to(1)
+    b.log.roll(cluster.now_ms)
+    b.lead(1)
+    b.produce(1, "m3")
+    b.produce(1, "m4", roll=False)
+    b.advance(2000)
+    b.expire_local()
+    return b
+
+
+def texts(data: RemoteData | KafkaError) -> list[str]:
+    from firnline.records.record import all_records
+
+    assert not isinstance(data, KafkaError), data
+    return [(r.value or b"").decode() for r in all_records(bytes(data.records))]
+
+
+def test_s3_records_of_a_lost_history_are_never_served() -> None:
+    b = unclean(Cluster())
+    assert [s.base_offset for s in b.segments()] == [0, 1]
+    assert b.log.local_log_start_offset == 2
+    assert texts(b.read(0)) == ["m0"], "and not m1, which the same segment holds"
+    assert texts(b.read(1)) == ["m3"]
+
+
+def test_s5_divergence_inside_the_tier() -> None:
+    """A 0..4/0 ships 0-3#1; B ships 0-3#2 with 2:4/1; A leads epoch 2 without them and ships 4-5#3."""
+    cluster = Cluster()
+    a = Node(cluster, 1).start()
+    a.lead(0)
+    a.produce(0, "0", "1", "2", "3")
+    a.produce(0, "4", roll=False)
+    b = Node(cluster, 2).start()
+    b.follow(a)
+    b.log.truncate_to(2)
+    a.advance(1000)
+    a.role(is_leader=False, epoch=1)
+    b.lead(1)
+    b.produce(1, "4b", "5b")
+    b.produce(1, "6b", roll=False)
+    b.advance(1000)
+    b.role(is_leader=False, epoch=2)
+    a.lead(2)
+    a.produce(2, "7")
+    a.produce(2, "8", roll=False)
+    a.advance(2000)
+    a.expire_local()
+    assert a.log.local_log_start_offset == 6
+    assert a.log.epochs.entries() == ((0, 0), (2, 5))
+    assert [texts(a.read(n, max_bytes=1))[0] for n in range(6)] == ["0", "1", "2", "3", "4", "7"]
+
+
+# -------------------------------------------------------------------------------------- transactions
+
+
+def aborted_of(node: Node, offset: int, max_bytes: int = 1 << 20) -> list[tuple[int, int]]:
+    result = node.read(offset, max_bytes=max_bytes, isolation=1)
+    assert not isinstance(result, KafkaError), result
+    assert result.aborted is not None
+    return [(txn.producer_id, txn.first_offset) for txn in result.aborted]
+
+
+def test_aborted_transactions_are_found_across_segments_and_tiers() -> None:
+    """X35, T40: the marker lies in a later segment, or still in the local log."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+
+    def txn(producer: int, text: str, sequence: int = 0) -> None:
+        node.produce(
+            0,
+            text,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+
+    def end(producer: int) -> None:
+        batch = build_batch(
+            [NewRecord(b"\0\0\0\0", bytes(6), cluster.now_ms)],
+            producer_id=producer,
+            producer_epoch=0,
+            is_transactional=True,
+            is_control=True,
+        )
+        node.log.append_as_leader(
+            batch, leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator"
+        )
+        node.log.advance_high_watermark(node.log.log_end_offset)
+        node.log.roll(cluster.now_ms)
+
+    txn(1, "a")  # 0
+    node.produce(0, "plain")  # 1
+    txn(2, "b")  # 2
+    end(1)  # 3: aborts 0
+    node.produce(0, "plain")  # 4
+    end(2)  # 5: aborts 2
+    node.produce(0, "tail", roll=False)  # 6
+    local = [
+        sorted((t.producer_id, t.first_offset) for t in node.log.aborted_transactions(n, n + 1))
+        for n in range(6)
+    ]
+    node.advance(1000)
+    node.expire_local()
+    assert node.log.local_log_start_offset == 6
+    remote = [sorted(aborted_of(node, n, max_bytes=1)) for n in range(6)]
+    assert remote == local
+    assert aborted_of(node, 0, max_bytes=1) == [(1, 0)]
+    assert aborted_of(node, 2, max_bytes=1) == [(1, 0), (2, 2)]
+
+
+def test_uncommitted_readers_get_no_list() -> None:
+    assert tiered(Cluster()).read(0).aborted is None
+    assert tiered(Cluster()).read(0, isolation=1).aborted == []
+
+
+# --------------------------------------------------------------------------------------------- time
+
+
+def at_time(node: Node, timestamp_ms: int) -> object:
+    answers: list[object] = []
+
+    def then(result: object, now_ms: int) -> Effects:
+        answers.append(result)
+        return []
+
+    node.run(node.tier.offset_for_timestamp(TP, TOPIC_ID, timestamp_ms, then))
+    node.advance(3000)
+    assert len(answers) == 1
+    return answers[0]
+
+
+def test_the_first_record_of_a_time_is_found_in_the_tier() -> None:
+    cluster = Cluster()
+    begin = cluster.now_ms
+    node = tiered(cluster)
+    assert at_time(node, 0) == RemoteOffset(0, begin, 0)
+    assert at_time(node, begin) == RemoteOffset(0, begin, 0)
+    assert at_time(node, begin + 1) == RemoteOffset(2, begin + 10, 0)
+    assert at_time(node, begin + 30) == RemoteOffset(6, begin + 30, 0)
+    assert at_time(node, begin + 31) is None, "only local files can have it"
+    node.log.advance_log_start(1)
+    assert at_time(node, begin) == RemoteOffset(1, begin, 0)
+
+
+def test_a_segment_that_is_also_local_is_not_fetched_for_a_time() -> None:
+    """X43."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a")
+    node.advance(1000)
+    node.storage.calls.clear()
+    assert at_time(node, 0) is None
+    assert node.storage.calls == []
+
+
+def test_a_time_is_not_found_in_a_lost_history() -> None:
+    cluster = Cluster()
+    b = unclean(cluster)
+    found = at_time(b, 0)
+    assert isinstance(found, RemoteOffset)
+    assert (found.offset, found.leader_epoch) == (0, 0)
+    later = at_time(b, found.timestamp + 1)
+    assert isinstance(later, RemoteOffset)
+    assert (later.offset, later.leader_epoch) == (1, 1), "m3 of epoch 1, not m1"
+
+
+def test_a_time_search_in_a_store_that_is_down_fails_in_time() -> None:
+    node = tiered(Cluster())
+    node.storage.fail("fetch", StorageError("503"), times=100)
+    found = at_time(node, 0)
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.KAFKA_STORAGE_ERROR
+
+
+# -------------------------------------------------------------------------------------- followers
+
+
+def aux(node: Node, epoch: int, offset: int) -> AuxState | KafkaError:
+    answers: list[AuxState | KafkaError] = []
+
+    def then(result: AuxState | KafkaError, now_ms: int) -> Effects:
+        answers.append(result)
+        return []
+
+    node.run(
+        node.tier.aux_state(
+            WHERE, epoch=epoch, offset=offset, then=then, now_ms=node.cluster.now_ms
+        )
+    )
+    return answers[0]
+
+
+def test_a_follower_gets_the_epochs_and_producers_of_the_segment_below_its_start() -> None:
+    """T30, T31."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a", producer_id=5, producer_epoch=0, base_sequence=0)
+    node.lead(2)
+    node.produce(2, "b", "c")
+    node.advance(1000)
+    found = aux(node, 2, 2)
+    assert isinstance(found, AuxState)
+    assert (found.segment.base_offset, found.segment.end_offset) == (1, 2)
+    assert found.epochs == ((0, 0), (2, 1))
+    from firnline.log.producer_state import decode_snapshot
+
+    (producer,) = decode_snapshot(found.producer_snapshot)
+    assert (producer.producer_id, producer.last_offset) == (5, 0)
+
+
+def test_a_follower_that_is_too_early_is_told_to_try_again() -> None:
+    node = tiered(Cluster())
+    missing = aux(node, 7, 3)
+    assert isinstance(missing, KafkaError)
+    assert missing.code == Code.OFFSET_OUT_OF_RANGE
+    node.storage.fail("index", ObjectMissing("gone"))
+    gone = aux(node, 0, 3)
+    assert isinstance(gone, KafkaError)
+    assert gone.code == Code.UNKNOWN_SERVER_ERROR

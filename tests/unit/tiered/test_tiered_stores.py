@@ -1,0 +1,304 @@
+"""The directory tier and the storage on it: durable, whole or not there, clear when it fails."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firnline.base.errors import ConfigError
+from firnline.tiered.objects import local_dir
+from firnline.tiered.objects.layout import (
+    HeadName,
+    TopicName,
+    head_key,
+    name_key,
+    parse_catalog_partition,
+    parse_head,
+    parse_name,
+    parse_written_epoch,
+    part_key,
+)
+from firnline.tiered.objects.local_dir import MARK, DirectoryStore, path_of
+from firnline.tiered.objects.storage import BUILT_IN, ObjectStorage, open_storage, open_store
+from firnline.tiered.spi import (
+    IndexKind,
+    ObjectMissing,
+    RemoteSegment,
+    RemoteStorageError,
+    SegmentData,
+    bytes_source,
+)
+
+TOPIC = bytes(15) + b"\x07"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DirectoryStore:
+    return DirectoryStore(str(tmp_path / "tier"))
+
+
+def put(store: DirectoryStore, key: str, data: bytes) -> None:
+    store.put(key, (data,), size_bytes=len(data))
+
+
+def test_what_was_put_is_got_whole_or_in_ranges(store: DirectoryStore) -> None:
+    store.put("a/b/c.log", (b"01", b"234", b"", memoryview(b"56789")), size_bytes=10)
+    assert store.get("a/b/c.log") == b"0123456789"
+    assert store.get("a/b/c.log", 3) == b"3456789"
+    assert store.get("a/b/c.log", 3, 2) == b"34"
+    assert store.get("a/b/c.log", 8, 100) == b"89", "the end of a range clamps to the file (T58)"
+    assert store.get("a/b/c.log", 50, 1) == b""
+    put(store, "empty", b"")
+    assert store.get("empty") == b""
+
+
+def test_listing_knows_folders_and_not_beginnings_of_names(store: DirectoryStore) -> None:
+    for key in ("t/1/x", "t/1/y", "t/10/z", "u/1/x"):
+        put(store, key, b"12")
+    assert [(i.key, i.size_bytes) for i in store.list_prefix("t/1/")] == [
+        ("t/1/x", 2),
+        ("t/1/y", 2),
+    ]
+    assert [i.key for i in store.list_prefix("t/")] == ["t/1/x", "t/1/y", "t/10/z"]
+    assert store.list_prefix("none/") == []
+
+
+def test_deleting_is_idempotent_and_leaves_no_empty_folders(store: DirectoryStore) -> None:
+    put(store, "t/1/x", b"1")
+    store.delete("t/1/x")
+    store.delete("t/1/x")
+    store.delete("never/was")
+    assert os.listdir(store.root) == [MARK]
+    put(store, "t/1/x", b"2")
+    assert store.get("t/1/x") == b"2"
+
+
+def test_what_is_missing_is_told_from_what_fails(store: DirectoryStore) -> None:
+    with pytest.raises(ObjectMissing):
+        store.get("t/1/x")
+    put(store, "t/1/x", b"1")
+    with pytest.raises(ObjectMissing):
+        store.get("t/1/x/y")
+    with pytest.raises(RemoteStorageError, match="cannot read"):
+        store.get("t/1")
+
+
+def test_a_put_that_is_shorter_than_told_leaves_nothing(store: DirectoryStore) -> None:
+    with pytest.raises(RemoteStorageError, match="another length"):
+        store.put("t/x", (b"abc",), size_bytes=4)
+    assert store.list_prefix("t/") == []
+    assert os.listdir(os.path.join(store.root, "t")) == []
+
+
+def test_a_put_that_fails_half_way_leaves_nothing_and_the_old_object_stays(
+    store: DirectoryStore,
+) -> None:
+    """F5: the source breaks in the middle of the body."""
+    put(store, "t/x", b"old")
+
+    def breaks() -> Iterator[bytes]:
+        yield b"ne"
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(RemoteStorageError, match="Input/output error"):
+        store.put("t/x", breaks(), size_bytes=3)
+    assert store.get("t/x") == b"old"
+    assert os.listdir(os.path.join(store.root, "t")) == ["x"]
+
+
+def test_a_full_disk_says_so_and_leaves_nothing(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if len(data) > 4:
+            return write(file, data[:4])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(local_dir.os, "write", full)
+    with pytest.raises(RemoteStorageError, match="No space left on device"):
+        put(store, "t/x", b"0123456")
+    monkeypatch.undo()
+    assert store.list_prefix("t/") == []
+    assert os.listdir(os.path.join(store.root, "t")) == []
+
+
+def test_an_object_is_synced_before_its_name_and_its_name_before_the_answer(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rel-P3, P10: the order that survives a power cut."""
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noting_fsync(file: int) -> None:
+        is_folder = os.path.isdir(f"/proc/self/fd/{file}")
+        done.append("sync folder" if is_folder else "sync file")
+        fsync(file)
+
+    def noting_replace(old: str, new: str) -> None:
+        done.append("rename")
+        replace(old, new)
+
+    monkeypatch.setattr(local_dir.os, "fsync", noting_fsync)
+    monkeypatch.setattr(local_dir.os, "replace", noting_replace)
+    put(store, "a/b/x", b"1")
+    assert done == ["sync folder", "sync folder", "sync file", "rename", "sync folder"]
+
+
+def test_an_unmounted_tier_is_not_taken_for_an_empty_one(store: DirectoryStore) -> None:
+    put(store, "t/1/x", b"1")
+    os.rename(store.root, store.root + ".away")
+    for call in (
+        lambda: store.get("t/1/x"),
+        lambda: store.list_prefix("t/"),
+        lambda: put(store, "t/1/y", b"1"),
+        lambda: store.delete("t/1/x"),
+    ):
+        with pytest.raises(RemoteStorageError, match="is not there"):
+            call()
+    os.mkdir(store.root)  # the mount point without the mount
+    with pytest.raises(RemoteStorageError, match="right file system"):
+        put(store, "t/1/y", b"1")
+
+
+def test_a_reader_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RemoteStorageError, match="no such tier directory"):
+        DirectoryStore(str(tmp_path / "none"), is_writer=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RemoteStorageError, match=r"cannot be made or written: (Not a|File exists)"):
+        DirectoryStore(str(tmp_path / "file" / "tier"))
+
+
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/etc/passwd", "a//b", "a/./b", "", "a\0b"])
+def test_no_name_leads_out_of_the_tier(store: DirectoryStore, key: str) -> None:
+    """rel-X3: names come out of catalog objects, which others may write."""
+    with pytest.raises(RemoteStorageError, match="not the name of an object"):
+        store.get(key)
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("/var/tier", "/var/tier"),
+        ("file:///var/tier", "/var/tier"),
+        ("file:/var/tier", "/var/tier"),
+        ("file://localhost/var/tier", "/var/tier"),
+        ("tier", "tier"),
+        ("s3://bucket", None),
+    ],
+)
+def test_a_place_is_a_path_or_a_file_uri(uri: str, path: str | None) -> None:
+    assert path_of(uri) == path
+
+
+def test_other_places_are_refused_with_what_would_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no store for s3://"):
+        open_store("s3://bucket/x")
+    with pytest.raises(RemoteStorageError, match="path of this machine"):
+        open_store("file://elsewhere/tier")
+    with pytest.raises(ConfigError, match="needs a place"):
+        ObjectStorage().configure({})
+    with pytest.raises(ConfigError, match="needs a storage"):
+        open_storage(None, {})
+    with pytest.raises(ConfigError, match="Java class"):
+        open_storage("org.apache.kafka.server.log.remote.storage.LocalTieredStorage", {})
+    with pytest.raises(ConfigError, match="cannot be made"):
+        open_storage("no.such.Storage", {})
+    assert isinstance(open_storage(BUILT_IN, {"uri": str(tmp_path / "t")}), ObjectStorage)
+
+
+# ----------------------------------------------------------------------------------------- segments
+
+
+SEGMENT = RemoteSegment(
+    topic_id=TOPIC,
+    topic="t",
+    partition=3,
+    segment_id=bytes(15) + b"\x01",
+    base_offset=40,
+    end_offset=49,
+    size_bytes=10,
+    max_timestamp_ms=1,
+    epochs=((0, 40),),
+    broker_id=1,
+    event_timestamp_ms=1,
+)
+
+
+def data(txn: bytes | None = b"txn") -> SegmentData:
+    return SegmentData(
+        bytes_source(b"0123456789"),
+        bytes_source(b"index"),
+        bytes_source(b"time"),
+        bytes_source(b"snapshot"),
+        bytes_source(b"epochs"),
+        None if txn is None else bytes_source(txn),
+    )
+
+
+def test_a_segment_is_six_objects_and_each_is_found_by_kind(store: DirectoryStore) -> None:
+    storage = ObjectStorage(store)
+    storage.copy_segment(SEGMENT, data())
+    names = [info.key.rpartition("/")[2] for info in store.list_prefix("data/")]
+    stem = "00000000000000000040-AAAAAAAAAAAAAAAAAAAAAQ"
+    assert names == [
+        stem + suffix
+        for suffix in (
+            ".index",
+            ".leader_epoch_checkpoint",
+            ".log",
+            ".snapshot",
+            ".timeindex",
+            ".txnindex",
+        )
+    ]
+    assert [storage.fetch_index(SEGMENT, kind) for kind in IndexKind] == [
+        b"index",
+        b"time",
+        b"snapshot",
+        b"txn",
+        b"epochs",
+    ]
+    assert storage.fetch_segment(SEGMENT, 8, 100) == b"89"
+    assert storage.fetch_segment(SEGMENT, 10, 100) == b""
+
+
+def test_a_segment_without_aborted_transactions_has_no_such_index(store: DirectoryStore) -> None:
+    storage = ObjectStorage(store)
+    storage.copy_segment(SEGMENT, data(None))
+    with pytest.raises(ObjectMissing):
+        storage.fetch_index(SEGMENT, IndexKind.TRANSACTION)
+
+
+def test_the_log_is_put_last_and_a_repeat_overwrites_a_broken_copy(store: DirectoryStore) -> None:
+    """F6: one of six objects fails."""
+    storage = ObjectStorage(store)
+    broken = data()._replace(producer_snapshot=bytes_source(b"x")._replace(size_bytes=9))
+    with pytest.raises(RemoteStorageError):
+        storage.copy_segment(SEGMENT, broken)
+    assert not [i for i in store.list_prefix("data/") if i.key.endswith(".log")]
+    storage.copy_segment(SEGMENT, data())
+    assert storage.fetch_index(SEGMENT, IndexKind.PRODUCER_SNAPSHOT) == b"snapshot"
+    storage.delete_segment(SEGMENT)
+    storage.delete_segment(SEGMENT)
+    assert store.list_prefix("data/") == []
+
+
+def test_keys_are_taken_apart_as_they_were_built() -> None:
+    name = HeadName(5, 1234567890123)
+    key = head_key(TOPIC, 12, name)
+    assert parse_head(key) == name
+    assert parse_catalog_partition(key) == (TOPIC, 12)
+    assert parse_written_epoch(key) == parse_written_epoch(part_key(TOPIC, 12, name, 7)) == 5
+    entry = TopicName("my.topic-1", 99, TOPIC, is_deleted=True)
+    assert parse_name(name_key(entry)) == entry
+    for other in ("heads/x", "catalog/a/b/heads/1-2.jsonl", key + ".tmp", "names/t/x.live"):
+        assert parse_head(other) is None
+        assert parse_catalog_partition(other) is None
+        assert parse_name(other) is None
