@@ -245,10 +245,10 @@ def test_ten_million_tiny_elements_are_refused(target: Target) -> None:
 
 
 def test_a_large_request_is_given_back_when_it_is_answered(target: Target) -> None:
-    """300,000 names are 30 MiB of objects; what held them was a function that knew itself."""
+    """A million names are 100 MiB of objects; what held them was a function that knew itself."""
     if not target.is_firnline:
         pytest.skip("measures Firnline's memory")
-    count = 300_000
+    count = 1_000_000
     body = varint(count + 1) + b"\x01\0" * count + b"\0\0\0\0"
     assert target.send(framed(header(METADATA, 9, flexible=True) + body)) is not CLOSED
 
