@@ -17,6 +17,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 PATIENCE_S = 60.0
 _BATCH_RECORDS = 40
+_log = logging.getLogger("tests.chaos.librdkafka")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False
+# librdkafka tells of each broken connection; breaking them is the point.
+SILENT = {"logger": _log}
 # partition -> [(offset, number)], in the order it was told or read
 Positions = dict[int, list[tuple[int, int]]]
 
@@ -48,7 +53,7 @@ class Workload:
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 20,
                 "error_cb": self._on_error,
-                "logger": _silent(),
+                **SILENT,
             }
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -133,7 +138,7 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> Positions:
             "enable.auto.commit": False,
             "check.crcs": True,
             "fetch.wait.max.ms": 20,
-            "logger": _silent(),
+            **SILENT,
         }
     )
     try:
@@ -192,14 +197,6 @@ def violations(acked: Positions, found: Positions, sent: dict[int, int] | None =
 
 def make_topic(bootstrap: str, topic: str, partitions: int, **configs: str) -> None:
     """Create a topic whose keys are spelt with _ for ."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "logger": _silent()})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **SILENT})
     config = {key.replace("_", "."): value for key, value in configs.items()}
     admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(PATIENCE_S)
-
-
-def _silent() -> Any:
-    """A logger that says nothing of broken connections: breaking them is the point."""
-    logger = logging.getLogger("tests.chaos.librdkafka")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger
