@@ -282,7 +282,7 @@ def analyse(tier: Path, out: Path, data: pd.DataFrame) -> None:
     from firnline.spark.session import session
 
     with bar("start Spark"):
-        spark = session("flights")
+        spark = session("flights", is_brief=True)
     try:
         with bar("read the tier with Spark"):
             report = make_report(spark, tier.as_uri())

@@ -167,7 +167,7 @@ def _delay(value: float) -> str:
 def main() -> None:
     """Report on the tier at the first argument; the picture goes to the directory of the second."""
     tier, out = sys.argv[1], Path(sys.argv[2])
-    spark = session("flights")
+    spark = session("flights", is_brief=True)
     report = make_report(spark, tier)
     console = Console()
     print_delays(console, report.by_month)
