@@ -52,7 +52,8 @@ READY_SECONDS = 20
 TIER_SECONDS = 30
 CONSUME_SECONDS = 60
 
-console = Console()
+# Into a file or a pipe no table is cut.
+console = Console(width=None if sys.stdout.isatty() else 132)
 
 
 class DoesNotAddUp(Exception):

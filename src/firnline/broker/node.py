@@ -9,9 +9,8 @@ Source: house, sections 5 and 7.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from firnline.base.effects import Append, Appended, Effect, Effects, EnsureTopic
+from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.base.ports import Rng
 from firnline.broker.fetch import Fetching
 from firnline.broker.hosted import ByName, HostedPartitions
@@ -20,7 +19,7 @@ from firnline.broker.internal_topics import InternalTopics
 from firnline.broker.leaders import Leaders
 from firnline.broker.lifecycle import Lifecycle, Stage
 from firnline.broker.list_offsets import ListingOffsets
-from firnline.broker.produce import Outcome, Producing
+from firnline.broker.produce import Producing
 from firnline.broker.storage import Storage
 from firnline.broker.tier_ground import TierGround
 from firnline.config.broker import BrokerConfig
@@ -213,19 +212,11 @@ class BrokerNode:
         """Append for a coordinator or the tier, as acks=all."""
         topic, index = effect.topic_partition
 
-        def answer(outcomes: list[Outcome], at_ms: int) -> Effects:
-            effects = effect.then(outcomes[0], at_ms)
-            if topic == REMOTE_LOG_METADATA_TOPIC and type(outcomes[0]) is Appended:
-                tier = self.tier
-                if tier is not None:
-                    effects = effects + tier.on_metadata_advanced(index, at_ms)
-            return effects
-
         return self.producing.produce(
             [(self.hosted.find(topic, index), effect.batch)],
             acks=ACKS_ALL,
             timeout_ms=_COORDINATOR_TIMEOUT_MS,
-            answer=answer,
+            answer=lambda outcomes, at_ms: effect.then(outcomes[0], at_ms),
             now_ms=now_ms,
             origin="coordinator",
         )

@@ -122,14 +122,23 @@ def test_a_stranger_does_not_move_the_watermark() -> None:
 
 
 def test_what_a_follower_said_in_another_epoch_does_not_count() -> None:
+    """It may have truncated since; only what it asks for in this epoch says what it has."""
+    p = partition(isr=(1, 2, 3))
+    append(p, 10)
+    p.follower_fetched(2, 10, 0)
+    p.follower_fetched(3, 3, 0)
+    p.update(leader_id=1, leader_epoch=4, partition_epoch=1, replicas=(1, 2, 3), isr=(1, 2))
+    assert log_of(p).high_watermark == 3
+    p.follower_fetched(2, 8, 0)
+    assert log_of(p).high_watermark == 8
+
+
+def test_what_a_stranger_said_does_not_count_when_it_becomes_a_replica() -> None:
     p = partition(isr=(1, 2))
     append(p, 10)
-    p.follower_fetched(2, 3, 0)
-    p.update(leader_id=1, leader_epoch=4, partition_epoch=1, replicas=(1, 2), isr=(1, 2))
-    append(p, 1)
-    assert log_of(p).high_watermark == 3
-    p.follower_fetched(2, 11, 0)
-    assert log_of(p).high_watermark == 11
+    p.follower_fetched(7, 10, 0)
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 7), isr=(1, 7))
+    assert log_of(p).high_watermark == 0
 
 
 def test_the_watermark_follows_when_the_isr_shrinks_to_us() -> None:
@@ -173,6 +182,17 @@ def test_an_acked_record_is_never_in_one_page_cache_alone(
 ) -> None:
     p = partition(fsync_rule=rule, isr=isr)  # type: ignore[arg-type]
     assert {acks for acks in (0, 1, ACKS_ALL) if p.needs_flush(acks)} == waits
+
+
+def test_a_topic_that_asks_to_be_flushed_every_few_records_is() -> None:
+    p = partition(fsync_rule="never")
+    log_of(p).config = TopicConfig(flush_messages=3)
+    append(p, 2)
+    assert not p.needs_flush(1)
+    append(p, 1)
+    assert p.needs_flush(1)
+    log_of(p).flushed(3)
+    assert not p.needs_flush(1)
 
 
 # ------------------------------------------------------------------------------------------ read
