@@ -12,8 +12,11 @@ from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTime
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import INTERNAL_TOPICS
 from firnline.base.ports import File
+from firnline.records.batch import TRANSACTIONAL_MASK
 from firnline.replica.partition import ACKS_ALL, Partition
 
+# Low byte of the attributes of a batch.
+_ATTRIBUTES_AT = 22
 Origin = Literal["client", "coordinator"]
 Outcome = Appended | KafkaError
 # The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
@@ -57,12 +60,16 @@ class Producing:
                 outcomes.append(partition)
                 continue
             assert isinstance(partition, Partition)
-            if origin == "client" and partition.topic_partition.topic in INTERNAL_TOPICS:
-                outcomes.append(_INTERNAL)
-                continue
             if batch is None or not batch:
                 outcomes.append(_EMPTY)
                 continue
+            if origin == "client":
+                if partition.topic_partition.topic in INTERNAL_TOPICS:
+                    outcomes.append(_INTERNAL)
+                    continue
+                if len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & TRANSACTIONAL_MASK:
+                    outcomes.append(_NO_TRANSACTION)
+                    continue
             outcome = self._append(partition, batch, acks, origin, woken, now_ms)
             outcomes.append(outcome)
             if acks == 0 or type(outcome) is KafkaError:
@@ -228,6 +235,9 @@ class _Pending:
 
 _BAD_ACKS = KafkaError(Code.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
 _INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "clients do not write to internal topics")
+# Nobody coordinates transactions yet: one that was begun would never end, and hold up every reader of
+# committed records (reliability d 37).
+_NO_TRANSACTION = KafkaError(Code.INVALID_TXN_STATE, "no transaction was begun for this partition")
 _EMPTY = KafkaError(Code.INVALID_RECORD, "a Produce partition holds exactly one record batch")
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "followers did not confirm in time")

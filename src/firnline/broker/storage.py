@@ -14,6 +14,7 @@ from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
+from firnline.base.units import INT64_MAX
 from firnline.broker.hosted import HostedPartitions
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
@@ -21,6 +22,9 @@ from firnline.log.checkpoint import read_partition_metadata
 from firnline.log.directory import LogDirectory, read_meta_properties
 from firnline.log.log import Log
 from firnline.replica.partition import Partition
+
+# How late a sync by flush.ms may be.
+_FLUSH_CHECK_MS = 1000
 
 
 def read_cluster_id(fs: Fs, directory: str) -> str:
@@ -54,6 +58,7 @@ class Storage:
         ]
         self._offline: dict[str, StorageError] = {}
         self._syncing: dict[str, None] = {}
+        self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
 
     def start(self) -> Effects:
         """Take the directories into use; StorageError when one cannot be (rel d 89, 90)."""
@@ -86,10 +91,16 @@ class Storage:
 
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log; one whose directory failed is left to the next start."""
+        self._synced_ms.pop(log.path, None)
         directory = self._directory_of(log)
         if directory.path in self._offline:
             return []
         return directory.drop(log, now_ms)
+
+    def on_log_start_moved(self, log: Log) -> Effects:
+        """Write down soon where a log begins now, so that deleted records do not come back."""
+        directory = self._directory_of(log)
+        return [] if directory.path in self._offline else directory.checkpoint_later()
 
     def _directory_of(self, log: Log) -> LogDirectory:
         found = [d for d in self.directories if d.logs.get(log.topic_partition) is log]
@@ -149,6 +160,7 @@ class Storage:
         jobs = (
             ("retention", config.log_retention_check_interval_ms, self._retain),
             ("sync", config.log_flush_offset_checkpoint_interval_ms, self._sync),
+            ("flush.ms", _FLUSH_CHECK_MS, self._sync_due),
             ("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint),
         )
         return [
@@ -182,22 +194,45 @@ class Storage:
         """Sync what no acks=all asked for: it bounds what a start after a crash must scan (rel-P5)."""
         effects: Effects = []
         for partition in hosted:
-            log = partition.log
-            if partition.is_offline or log.path in self._syncing:
-                continue
-            files = list(log.dirty_files())
-            if not files:
-                continue
-            self._syncing[log.path] = None
-            effects.append(
-                Submit(
-                    name=f"sync {partition.topic_partition}",
-                    pool="disk",
-                    work=partial(_sync_files, files),
-                    then=partial(self._synced, partition, log.log_end_offset, on_failure),
-                )
-            )
+            effects += self._sync_one(partition, on_failure)
         return effects
+
+    def _sync_due(
+        self,
+        hosted: HostedPartitions,
+        on_failure: Callable[[Partition, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Sync the logs of topics that have flush.ms, when it is over."""
+        effects: Effects = []
+        for partition in hosted:
+            flush_ms = partition.log.config.flush_ms
+            if flush_ms == INT64_MAX:
+                continue
+            path = partition.log.path
+            if now_ms - self._synced_ms.get(path, 0) >= flush_ms:
+                self._synced_ms[path] = now_ms
+                effects += self._sync_one(partition, on_failure)
+        return effects
+
+    def _sync_one(
+        self, partition: Partition, on_failure: Callable[[Partition, int], Effects]
+    ) -> Effects:
+        log = partition.log
+        if partition.is_offline or log.path in self._syncing:
+            return []
+        files = list(log.dirty_files())
+        if not files:
+            return []
+        self._syncing[log.path] = None
+        return [
+            Submit(
+                name=f"sync {partition.topic_partition}",
+                pool="disk",
+                work=partial(_sync_files, files),
+                then=partial(self._synced, partition, log.log_end_offset, on_failure),
+            )
+        ]
 
     def _synced(
         self,

@@ -112,7 +112,6 @@ class LogKeys:
         valid="[1,...]",
         importance="HIGH",
         dynamic=True,
-        kind="promise",
     )
     log_flush_interval_ms: int | None = key(
         "LONG",
@@ -120,7 +119,6 @@ class LogKeys:
         "Default of flush.ms; log.flush.scheduler.interval.ms where not set.",
         importance="HIGH",
         dynamic=True,
-        kind="promise",
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
         "INT",
@@ -130,7 +128,7 @@ class LogKeys:
         importance="HIGH",
     )
     log_flush_scheduler_interval_ms: int = key(
-        "LONG", LONG_MAX, "Default of log.flush.interval.ms.", importance="HIGH", kind="promise"
+        "LONG", LONG_MAX, "Default of log.flush.interval.ms.", importance="HIGH"
     )
     log_flush_start_offset_checkpoint_interval_ms: int = key(
         "INT",

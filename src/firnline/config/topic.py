@@ -81,7 +81,6 @@ class TopicConfig:
         "Flush to disk after so many records.",
         valid="[1,...]",
         synonym="log.flush.interval.messages",
-        kind="promise",
     )
     flush_ms: int = key(
         "LONG",
@@ -89,7 +88,6 @@ class TopicConfig:
         "Flush to disk after a record has waited so long.",
         valid="[0,...]",
         synonym="log.flush.interval.ms",
-        kind="promise",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         "LIST",

@@ -26,6 +26,7 @@ from firnline.metadata.image import (
     ControllerImage,
     Endpoint,
     FeatureRange,
+    PartitionImage,
 )
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_records import (
@@ -34,6 +35,7 @@ from firnline.metadata.snapshot_records import (
 )
 from firnline.protocol.schema import Message
 
+Change = r.PartitionChangeRecord | None
 # Directory ids below this are reserved: unassigned, lost, migrating and more to come. KIP-858.
 _RESERVED_DIRECTORIES = 100
 
@@ -278,8 +280,7 @@ class Brokers:
             broker = image.brokers.get(node_id)
             return node_id != lost and broker is not None and broker.is_active
 
-        def change(topic: str, topic_id: Uuid, number: int) -> Message | None:
-            before = image.topics_by_id[topic_id].partitions[number]
+        def change(topic_id: Uuid, number: int, before: PartitionImage, unclean: bool) -> Change:
             if lost not in before.isr and before.leader != lost:
                 return None
             return without_replica(
@@ -288,11 +289,11 @@ class Brokers:
                 before,
                 lost,
                 is_active=is_active,
-                is_unclean_allowed=self._may_be_unclean(image, topic),
+                is_unclean_allowed=unclean,
                 metadata_version=image.metadata_version,
             )
 
-        return _for_each_partition(image, change)
+        return self._for_each_partition(image, change)
 
     def _elections(self, image: ClusterImage, gained: int) -> list[Message]:
         """Elect leaders for partitions without one, now that a broker is there to lead (I5)."""
@@ -301,8 +302,7 @@ class Brokers:
             broker = image.brokers.get(node_id)
             return node_id == gained or (broker is not None and broker.is_active)
 
-        def change(topic: str, topic_id: Uuid, number: int) -> Message | None:
-            before = image.topics_by_id[topic_id].partitions[number]
+        def change(topic_id: Uuid, number: int, before: PartitionImage, unclean: bool) -> Change:
             if before.leader != NO_LEADER or gained not in before.replicas:
                 return None
             return with_leader(
@@ -310,29 +310,26 @@ class Brokers:
                 number,
                 before,
                 is_active=is_active,
-                is_unclean_allowed=self._may_be_unclean(image, topic),
+                is_unclean_allowed=unclean,
                 metadata_version=image.metadata_version,
             )
 
-        return _for_each_partition(image, change)
+        return self._for_each_partition(image, change)
 
-    def _may_be_unclean(self, image: ClusterImage, topic: str) -> bool:
-        overrides = image.topic_config_overrides(topic)
-        return topic_config(self._config, overrides).unclean_leader_election_enable
-
-
-def _for_each_partition(
-    image: ClusterImage, change: Callable[[str, Uuid, int], Message | None]
-) -> list[Message]:
-    """Return the changes that `change(topic, topic id, number)` asks for, in a stable order."""
-    found = []
-    for name in sorted(image.topics_by_name):
-        topic = image.topics_by_name[name]
-        for number in sorted(topic.partitions):
-            record = change(name, topic.topic_id, number)
-            if record is not None:
-                found.append(record)
-    return found
+    def _for_each_partition(
+        self, image: ClusterImage, change: Callable[[Uuid, int, PartitionImage, bool], Change]
+    ) -> list[Message]:
+        """Return what `change(topic id, number, partition, may be unclean)` asks for, in a stable order."""
+        found: list[Message] = []
+        for name in sorted(image.topics_by_name):
+            topic = image.topics_by_name[name]
+            config = topic_config(self._config, image.topic_config_overrides(name))
+            unclean = config.unclean_leader_election_enable
+            for number, before in sorted(topic.partitions.items()):
+                record = change(topic.topic_id, number, before, unclean)
+                if record is not None:
+                    found.append(record)
+        return found
 
 
 def _state_of(broker: BrokerImage) -> State:

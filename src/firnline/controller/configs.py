@@ -4,6 +4,7 @@ Source: KIP-226, KIP-339; codes as Kafka 4.3.1 answers them, but for a broker ke
 is refused here, where Kafka stores it. Spec Q52, T7; reliability d 58.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -49,9 +50,9 @@ def incremental_alter_configs(
     """Decide on alterations, each resource on its own; an answer is None for done, in the order asked."""
     records: list[Message] = []
     answers: list[KafkaError | None] = []
-    resources = [resource for resource, _ in wanted]
+    counts = Counter(resource for resource, _ in wanted)
     for resource, alterations in wanted:
-        if resources.count(resource) > 1:
+        if counts[resource] > 1:
             why = "the request names this resource more than once"
             answers.append(KafkaError(Code.INVALID_REQUEST, why))
             continue

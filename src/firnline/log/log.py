@@ -6,6 +6,7 @@ has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T1
 """
 
 from collections.abc import Callable
+from struct import Struct
 from typing import Literal
 
 from crc32c import crc32c
@@ -41,6 +42,7 @@ from firnline.records.validate import (
     check_client_batch,
 )
 
+_STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
 Origin = Literal["client", "coordinator"]
 PRODUCER_EXPIRATION_MS = DAY_MS  # producer.id.expiration.ms
 
@@ -207,7 +209,7 @@ class Log:
             return problem
         base_offset = self.log_end_offset
         max_time = header.max_timestamp
-        set_offset_and_epoch(data, 0, base_offset, leader_epoch)
+        _STAMP.pack_into(data, 0, base_offset, size - 12, leader_epoch)
         if self._is_log_append_time:
             max_time = now_ms
             set_log_append_time(data, header, now_ms)
@@ -221,7 +223,7 @@ class Log:
             segment.size_bytes + size > self._segment_bytes
             or segment.waited_ms(now_ms, max_time) > self._segment_ms
             or last_offset - segment.base_offset > INT32_MAX
-            or not segment.has_room_in_indexes()
+            or segment.is_full
         ) and segment.size_bytes:
             segment = self._roll(None, now_ms)
         segment.note(segment.append(data), size, last_offset, max_time)
@@ -338,7 +340,7 @@ class Log:
             segment.size_bytes + header.size_bytes > self._segment_bytes
             or segment.waited_ms(now_ms, header.max_timestamp) > self._segment_ms
             or not segment.may_hold(header.last_offset)
-            or not segment.has_room_in_indexes()
+            or segment.is_full
         )
 
     def _write_run(self, data: Buffer, segment: Segment, run: list[BatchHeader]) -> None:
@@ -503,15 +505,8 @@ class Log:
         return self._removal(gone, now_ms)
 
     def _view(self) -> retention.LogView:
-        segments = self._segments.all()
-        ends = [segment.base_offset for segment in segments[1:]] + [self.log_end_offset]
         return retention.LogView(
-            [
-                retention.SegmentAge(
-                    segment.base_offset, end, segment.size_bytes, segment.largest_time_ms()
-                )
-                for segment, end in zip(segments, ends)
-            ],
+            self._segments.ages(self.log_end_offset),
             self.log_start_offset,
             self.local_log_start_offset,
             self.high_watermark,

@@ -81,6 +81,7 @@ class Segment:
         "first_time_ms",
         "index",
         "is_closed",
+        "is_full",
         "rules",
         "size_bytes",
         "stem_path",
@@ -99,6 +100,7 @@ class Segment:
         self.file: File | None = None
         self.size_bytes = 0
         self.is_closed = False
+        self.is_full = False  # an index is: the segment has to roll (segment.index.bytes)
         self.index = OffsetIndex(fs, self.stem_path + names.INDEX, base_offset)
         self.time_index = TimeIndex(fs, self.stem_path + names.TIME_INDEX, base_offset)
         self.txn_index = TxnIndex(fs, self.stem_path + names.TXN_INDEX)
@@ -164,6 +166,7 @@ class Segment:
             self.index.add(last_offset, position)
             self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
             self._unindexed_bytes = 0
+            self.is_full = not self.has_room_in_indexes()
         self._unindexed_bytes += size_bytes
         self.size_bytes = end = position + size_bytes
         # A reader at the tail asks for exactly this next.
@@ -179,7 +182,7 @@ class Segment:
         return now_ms - self.created_ms
 
     def has_room_in_indexes(self) -> bool:
-        """False when an index is full: the segment has to roll (segment.index.bytes)."""
+        """False when an index takes no more entries."""
         rules = self.rules
         return len(self.index) < rules.entries_max and len(self.time_index) < rules.time_entries_max
 
@@ -320,6 +323,7 @@ class Segment:
         self._max_time_ms, self._max_time_offset = -1, self.base_offset
         self._unindexed_bytes = 0
         self._is_indexed = True
+        self.is_full = False
 
     def open_active(self) -> int:
         """Make a segment that was closed cleanly the active one; return the offset after its last batch.
@@ -334,6 +338,7 @@ class Segment:
         self._max_time_ms = self.time_index.last_time_ms
         self._max_time_offset = self.time_index.last_offset
         self._unindexed_bytes = 0
+        self.is_full = not self.has_room_in_indexes()
         position = end = self.index.last_position()
         next_offset = self.base_offset
         for header in self.headers(position):

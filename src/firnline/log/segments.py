@@ -10,6 +10,7 @@ from typing import NamedTuple
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
+from firnline.log.retention import SegmentAge
 from firnline.log.segment import Segment
 from firnline.records.batch import BatchHeader
 from firnline.records.record import records
@@ -33,21 +34,18 @@ class ClosedSegment(NamedTuple):
 class Segments:
     """At least one segment; the last one is active. Invariant: base offsets ascend."""
 
-    __slots__ = ("_bases", "_recent", "_segments")
+    __slots__ = ("_bases", "_recent", "_segments", "active")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments, "a log has at least its active segment"
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._recent: list[Segment] = []
+        self.active = segments[-1]
         assert self._bases == sorted(self._bases)
 
     def __len__(self) -> int:
         return len(self._segments)
-
-    @property
-    def active(self) -> Segment:
-        return self._segments[-1]
 
     @property
     def first_base_offset(self) -> int:
@@ -76,6 +74,13 @@ class Segments:
             for segment, end in self.closed()
         ]
 
+    def ages(self, log_end_offset: int) -> list[SegmentAge]:
+        """Return the segments as retention sees them, oldest first."""
+        return [
+            SegmentAge(segment.base_offset, end, segment.size_bytes, segment.largest_time_ms())
+            for segment, end in zip(self._segments, [*self._bases[1:], log_end_offset])
+        ]
+
     def from_offset(self, offset: int) -> list[Segment]:
         """Return the segment that holds `offset`, or begins first after it, and all later ones."""
         return self._segments[max(0, bisect_right(self._bases, offset) - 1) :]
@@ -87,6 +92,7 @@ class Segments:
             self._touch(self.active)
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
+        self.active = segment
 
     def drop_first(self, count: int) -> list[Segment]:
         """Take the oldest `count` segments out; return them."""
@@ -102,12 +108,14 @@ class Segments:
         gone = self._segments[keep:]
         del self._segments[keep:], self._bases[keep:]
         self._recent.clear()
+        self.active = self._segments[-1]
         return gone
 
     def replace_all(self, segment: Segment) -> list[Segment]:
         """Put `segment` in the place of all; return those."""
         gone = self._segments
         self._segments, self._bases, self._recent = [segment], [segment.base_offset], []
+        self.active = segment
         return gone
 
     def _touch(self, segment: Segment) -> None:

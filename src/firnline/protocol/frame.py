@@ -10,12 +10,16 @@ import struct
 
 from firnline.base.errors import ProtocolError
 from firnline.base.limits import FRAME_BYTES_MIN
-from firnline.base.units import MIB
+from firnline.base.units import KIB, MIB
 
 read_size = struct.Struct(">i").unpack_from
 SIZE_BYTES = 4
 POOLED_BYTES = MIB
 _POOLED_MAX = 16
+# The beginning of a frame waits in a small buffer of its own, doubled as bytes come: ten thousand
+# connections that announce and send nothing must not hold ten thousand large ones.
+_SMALL_BYTES = 4 * KIB
+_POOLED_FROM_BYTES = 64 * KIB
 
 
 class BufferPool:
@@ -74,10 +78,8 @@ class FrameSplitter:
         assert self._buffer is None
         if not rest:
             return
-        self._buffer = self._pool.take()
         self._filled = len(rest)
-        if self._filled > len(self._buffer):
-            self._buffer.extend(bytes(self._filled - len(self._buffer)))
+        self._buffer = self._room_for(self._filled)
         self._buffer[: self._filled] = rest
         self._learn_size()
 
@@ -86,7 +88,7 @@ class FrameSplitter:
         assert self._buffer is not None
         end = self._frame_end or SIZE_BYTES
         if self._filled == len(self._buffer) and end > self._filled:
-            self._buffer.extend(bytes(min(end - self._filled, self._filled)))
+            self._grow(end)
         return memoryview(self._buffer)[self._filled : min(end, len(self._buffer))]
 
     def received(self, size: int) -> memoryview | None:
@@ -104,6 +106,26 @@ class FrameSplitter:
         if self._buffer is not None:
             self._pool.give(self._buffer)
         self._buffer, self._filled, self._frame_end = None, 0, 0
+
+    def _room_for(self, size: int) -> bytearray:
+        """Return a buffer for `size` bytes and more to come: large ones are lent, small ones made."""
+        if size < _POOLED_FROM_BYTES:
+            return bytearray(max(size, _SMALL_BYTES))
+        buffer = self._pool.take()
+        if size > len(buffer):
+            buffer.extend(bytes(size - len(buffer)))
+        return buffer
+
+    def _grow(self, end: int) -> None:
+        """Make room for as many bytes again, up to the frame's end."""
+        full = self._buffer
+        assert full is not None
+        size = min(end, 2 * len(full))
+        if len(full) < _POOLED_FROM_BYTES:
+            self._buffer = self._room_for(size)
+            self._buffer[: len(full)] = full
+        else:
+            full.extend(bytes(size - len(full)))
 
     def _learn_size(self) -> None:
         assert self._buffer is not None

@@ -19,6 +19,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.base.slices import EMPTY_RECORDS
+from firnline.base.units import INT64_MAX
 from firnline.replica.read import (
     READ_COMMITTED,
     AbortedTransaction,
@@ -194,11 +195,21 @@ class Partition:
         return self.fetch_waiters.grown(size_bytes, stable_bytes=stable_bytes, now_ms=now_ms)
 
     def needs_flush(self, acks: int) -> bool:
-        """Whether an answer at this level of `acks` waits for the disk (`firnline.acks.fsync`)."""
-        rule = self.fsync_rule
-        if rule == "never" or acks == 0:
+        """Whether an answer at this level of `acks` waits for the disk.
+
+        Asked after the append: `firnline.acks.fsync`, and flush.messages where a topic has it.
+        """
+        if acks == 0:
             return False
-        return rule == "always" or (acks == ACKS_ALL and len(self.isr) == 1)
+        rule = self.fsync_rule
+        if rule == "always" or (rule == "auto" and acks == ACKS_ALL and len(self.isr) == 1):
+            return True
+        log = self.log
+        flush_messages = log.config.flush_messages
+        return (
+            flush_messages != INT64_MAX
+            and log.log_end_offset - log.recovery_point >= flush_messages
+        )
 
     def dirty_files(self) -> Sequence[File]:
         """What a flush must sync so that all below the log end survives a power cut."""

@@ -21,6 +21,7 @@ from firnline.base.effects import (
     SetTimer,
     Submit,
 )
+from firnline.base.errors import ConfigError, StorageError
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.net import Server
 from firnline.runtime.poll import PollLoop, Timer
@@ -93,7 +94,8 @@ class Runtime:
 
     def fail(self, problem: BaseException) -> None:
         """Stop the node because of a bug of ours or a disk that cannot be trusted."""
-        log.critical("the node stops: %s", problem, exc_info=problem)
+        ours = None if isinstance(problem, (ConfigError, StorageError)) else problem
+        log.critical("the node stops: %s", problem, exc_info=ours)
         if self.failure is None:
             self.failure = problem
         self.loop.stop()

@@ -87,7 +87,9 @@ class Connection:
             self.close()
 
     def _on_readable(self) -> None:
-        if self._busy:  # the peer pipelines: the kernel keeps its bytes until we are done
+        # The peer pipelines: the kernel keeps its bytes until we are done with those before them. A
+        # backlog outlives the answer by a turn, in which this may be called.
+        if self._busy or self._backlog:
             self._stop_reading()
             return
         try:

@@ -300,13 +300,15 @@ def _inode_after(inode: _Inode, rng: Rng, keep: Keep) -> _Inode:
 
 
 def _torn(inode: _Inode, rng: Rng) -> bytearray:
-    """A part of what was not synced: a first part of it, or a mixture of blocks."""
+    """Nothing of what was not synced, all of it, a first part of it, or a mixture of blocks."""
     old, new, start = inode.durable, inode.data, inode.changed_from
+    fate = rng.below(4)
+    if fate < 2:
+        return (old, new)[fate]
     longest = max(len(old), len(new))
     size = start + rng.below(longest - start + 1)
-    if len(new) >= len(old) and rng.below(2):
-        size = max(size, len(old))
-        return new[:size] + old[size:] if len(old) > size else new[:size]
+    if fate == 2 and len(new) >= len(old):
+        return new[: max(size, len(old))]
     size = max(size, min(len(old), len(new)))
     data = bytearray(size)
     data[:start] = new[:start]

@@ -26,6 +26,7 @@ TIERED_TOPIC = {
     "internal.segment.bytes": "16384",
     "local.retention.bytes": "16384",
     "file.delete.delay.ms": "100",
+    "retention.ms": "-1",  # records of a test may carry any time
 }
 
 

@@ -43,6 +43,8 @@ from firnline.protocol.messages.k19_create_topics import (
 from firnline.protocol.schema import Message
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
+from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.spi import ObjectStore
 
 DATA = "/data"
 START_MS = 1_700_000_000_000
@@ -58,6 +60,14 @@ SETTINGS = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
+}
+TIER_SETTINGS = {
+    "remote.log.storage.system.enable": "true",
+    "remote.log.storage.manager.class.name": "firnline.tiered.objects.storage.ObjectStorage",
+    "remote.log.manager.task.interval.ms": "1000",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
+    "log.retention.check.interval.ms": "5000",
 }
 
 
@@ -109,6 +119,7 @@ class Harness:
         *,
         seed: int = 0,
         now_ms: int = START_MS,
+        store: ObjectStore | None = None,
         **settings: str,
     ) -> None:
         self.rng = SeededRng(seed)
@@ -117,7 +128,8 @@ class Harness:
             fs = CrashableFs(clock_ms=lambda: self.now_ms)
             format_disk(fs, self.rng)
         self.fs = fs
-        stated = SETTINGS | {key.replace("_", "."): value for key, value in settings.items()}
+        tier = {} if store is None else TIER_SETTINGS
+        stated = SETTINGS | tier | {key.replace("_", "."): value for key, value in settings.items()}
         self.config: BrokerConfig = load(stated)
         self.timers: dict[Any, SetTimer] = {}
         self.flushes: list[Flush] = []
@@ -125,7 +137,13 @@ class Harness:
         self.stopped_ms: int | None = None
         self.running_ms: int | None = None
         self._correlation = 0
-        self.node: BrokerNode = build_node(self.config, fs, self.rng, now_ms=self.now_ms)
+        self.node: BrokerNode = build_node(
+            self.config,
+            fs,
+            self.rng,
+            now_ms=self.now_ms,
+            remote_storage=None if store is None else ObjectStorage(store),
+        )
         self.node.on_running = self._running
         self.node.on_stopped = self._stopped
         self.dispatcher = Dispatcher(self.node)

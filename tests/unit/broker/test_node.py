@@ -1,5 +1,7 @@
 """A whole node on a disk in memory, asked through the wire."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.effects import Append
@@ -260,6 +262,40 @@ def test_what_nobody_waited_for_is_synced_after_a_while() -> None:
     harness.pass_time(60_000)
     harness = Harness(harness.cut_power(keep="none"))
     assert harness.values() == ["a"]
+
+
+def test_a_topic_with_flush_ms_is_synced_when_it_is_over() -> None:
+    harness = Harness(firnline_acks_fsync="never")
+    harness.create_topic(flush_ms="3000")
+    harness.pass_time(10_000)
+    harness.produced("a")
+    harness.pass_time(4_000)
+    harness = Harness(harness.cut_power(keep="none"))
+    assert harness.values() == ["a"]
+
+
+def test_deleted_records_stay_deleted_over_a_power_cut() -> None:
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a", "b", "c")
+    assert delete_before(harness, 2) == (0, 2)
+    assert Harness(harness.cut_power()).offset(-2) == (0, 2)
+
+
+def refused(harness: Harness, **more: Any) -> int:
+    """The error code of one batch built with `more`."""
+    return int(harness.produced(data=batch("a", **more)).error_code)
+
+
+def test_what_only_the_broker_may_write_is_refused() -> None:
+    harness = Harness()
+    harness.create_topic()
+    ids: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    assert refused(harness, is_control=True, **ids) == Code.INVALID_RECORD
+    assert refused(harness, is_transactional=True, **ids) == Code.INVALID_TXN_STATE
+    two = harness.produced(data=batch("a") + batch("b"))
+    assert two.error_code == Code.INVALID_RECORD
+    assert harness.values() == []
 
 
 def test_old_segments_leave_the_log_and_then_the_disk() -> None:

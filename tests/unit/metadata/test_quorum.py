@@ -243,7 +243,7 @@ def test_the_no_op_interval_0_is_off() -> None:
 def test_a_transaction_left_open_by_the_last_leader_is_aborted_and_never_seen() -> None:
     """KIP-868."""
     log = MemoryLog()
-    quorum, _loop = started(log)
+    quorum, _ = started(log)
     values = [
         r.encode(record, record_version(record, 30))
         for record in (r.BeginTransactionRecord(name="x"), setting("1", "half"))

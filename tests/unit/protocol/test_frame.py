@@ -74,7 +74,19 @@ def test_a_frame_of_exactly_the_limit_is_taken() -> None:
 def test_a_claimed_length_costs_no_memory_until_its_bytes_arrive() -> None:
     frames = FrameSplitter(BufferPool(), frame_bytes_max=2**31 - 1)
     receive(frames, struct.pack(">i", 2**31 - 2) + b"z")
-    assert len(frames.target()) <= POOLED_BYTES
+    assert len(frames.target()) <= 4096
+
+
+def test_ten_thousand_beginnings_of_frames_hold_little() -> None:
+    """A lent buffer is a mebibyte; it is for frames of which much has come."""
+    pool = BufferPool()
+    taken = []
+    pool.take = lambda: taken.append(1) or bytearray(POOLED_BYTES)  # type: ignore[method-assign]
+    frames = FrameSplitter(pool, frame_bytes_max=LIMIT)
+    receive(frames, struct.pack(">i", LIMIT) + b"z" * 10_000)
+    assert not taken
+    receive(frames, b"z" * 100_000)
+    assert taken
 
 
 def test_a_frame_larger_than_a_pooled_buffer_grows_as_its_bytes_arrive() -> None:

@@ -75,6 +75,7 @@ class ListLog:
         self.aborted: list[Aborted] = []
         self.dirty: list[Any] = []
         self.flushed_to = 0
+        self.recovery_point = 0
         self.refuse_next: KafkaError | None = None
         self.fail_next = False
         self.fail_error = "EIO"
@@ -138,7 +139,7 @@ class ListLog:
         return self.dirty
 
     def flushed(self, upto_offset: int) -> None:
-        self.flushed_to = upto_offset
+        self.flushed_to = self.recovery_point = upto_offset
         if upto_offset >= self.log_end_offset:
             self.dirty = []
 

@@ -175,6 +175,17 @@ def test_an_acked_record_is_never_in_one_page_cache_alone(
     assert {acks for acks in (0, 1, ACKS_ALL) if p.needs_flush(acks)} == waits
 
 
+def test_a_topic_that_asks_to_be_flushed_every_few_records_is() -> None:
+    p = partition(fsync_rule="never")
+    log_of(p).config = TopicConfig(flush_messages=3)
+    append(p, 2)
+    assert not p.needs_flush(1)
+    append(p, 1)
+    assert p.needs_flush(1)
+    log_of(p).flushed(3)
+    assert not p.needs_flush(1)
+
+
 # ------------------------------------------------------------------------------------------ read
 
 

@@ -16,7 +16,7 @@ from firnline.protocol.schema import Part
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
 from firnline.runtime.net import Server, listen
-from firnline.runtime.poll import PollLoop
+from firnline.runtime.poll import READABLE, PollLoop
 
 LIMIT = 4 * 1024 * 1024
 
@@ -33,11 +33,12 @@ class Echo:
     """A dispatcher whose requests say what to do: their first byte is the command.
 
     e echo | s serve that many mebibytes from the file | w wait 30 ms, then echo | n no answer
-    b a bug in a handler | p not a request
+    h hold until the test answers | b a bug in a handler | p not a request
     """
 
     def __init__(self, big: Path) -> None:
         self.file = RealFs().open(str(big))
+        self.held: Ticket | None = None
 
     def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
         ticket = Ticket(connection, bytes(frame))
@@ -46,6 +47,9 @@ class Echo:
             reply = Reply(context=ticket, message=1)
             key = ("wait", id(connection))
             return [SetTimer(key=key, at_ms=now_ms + 30, then=lambda now: [reply])]
+        if command == b"h":
+            self.held = ticket
+            return []
         if command == b"p":
             raise ProtocolError("not a request")
         if command == b"b":
@@ -149,6 +153,34 @@ def test_pipelined_requests_are_answered_in_order_even_when_some_wait(node: Runn
         other.sendall(frame(b"e-elsewhere"))
         assert read_frame(other) == b"e-elsewhere"
         assert [read_frame(sock) for _ in bodies] == bodies
+
+
+def test_bytes_that_come_in_the_turn_of_an_answer_do_not_overtake_those_before(
+    node: Running,
+) -> None:
+    """Goal: a stream of bytes stays in order. Method: half a request waits behind one in progress;
+    its other half arrives in the very turn of the loop in which that one is answered."""
+    echo = node.runtime.dispatcher
+    assert isinstance(echo, Echo)
+    with node.connect() as client:
+        second = frame(b"e" + b"2" * 2000)
+        client.sendall(frame(b"hold it!") + second[:900])
+        for _ in range(1000):
+            if echo.held is not None and echo.held.connection._backlog:
+                break
+            node.on_loop(lambda: None)
+        held = echo.held
+        assert held is not None
+
+        def one_turn() -> None:
+            client.sendall(second[900:])
+            node.runtime.execute([Reply(context=held, message=1)])
+            held.connection._on_ready(READABLE)  # as epoll tells it, in the same turn
+
+        node.on_loop(one_turn)
+        client.settimeout(5)
+        assert read_frame(client) == b"hold it!"
+        assert read_frame(client) == b"e" + b"2" * 2000
 
 
 def test_a_request_without_an_answer_does_not_stop_the_next(node: Running) -> None:

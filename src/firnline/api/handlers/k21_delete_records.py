@@ -21,25 +21,33 @@ if TYPE_CHECKING:
 def handle(
     node: "BrokerNode", context: RequestContext, request: DeleteRecordsRequest, now_ms: int
 ) -> Effects:
-    """Answer the low watermark of each partition."""
+    """Answer the low watermark of each partition; what moved is written down soon."""
+    effects: Effects = []
     topics = [
         DeleteRecordsTopicResult(
             name=topic.name,
             partitions=[
-                _one(node, topic.name, part.partition_index, part.offset)
+                _one(node, topic.name, part.partition_index, part.offset, effects)
                 for part in topic.partitions
             ],
         )
         for topic in request.topics
     ]
-    return [context.reply(DeleteRecordsResponse(topics=topics))]
+    return [context.reply(DeleteRecordsResponse(topics=topics)), *effects]
 
 
 def _one(
-    node: "BrokerNode", topic: str, index: int, before_offset: int
+    node: "BrokerNode", topic: str, index: int, before_offset: int, effects: Effects
 ) -> DeleteRecordsPartitionResult:
     found = protected_topic(topic) or node.hosted.find(topic, index)
-    outcome = found if isinstance(found, KafkaError) else delete_records(found, before_offset)
+    outcome: int | KafkaError
+    if isinstance(found, KafkaError):
+        outcome = found
+    else:
+        start = found.log.log_start_offset
+        outcome = delete_records(found, before_offset)
+        if found.log.log_start_offset != start:
+            effects += node.storage.on_log_start_moved(found.log)
     if isinstance(outcome, KafkaError):
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code

@@ -44,6 +44,7 @@ class TopicName(NamedTuple):
 
 
 def segment_folder(topic_id: Uuid, partition: int) -> str:
+    """Return the folder of a partition's segments."""
     return f"{DATA_FOLDER}{uuid_text(topic_id)}/{partition}/"
 
 
@@ -53,27 +54,33 @@ def segment_stem(topic_id: Uuid, partition: int, *, base_offset: int, segment_id
 
 
 def catalog_folder(topic_id: Uuid, partition: int) -> str:
+    """Return the folder of a partition's catalog."""
     return f"{CATALOG_FOLDER}{uuid_text(topic_id)}/{partition}/"
 
 
 def topic_catalog_folder(topic_id: Uuid) -> str:
+    """Return the folder of the catalogs of all partitions of a topic."""
     return f"{CATALOG_FOLDER}{uuid_text(topic_id)}/"
 
 
 def heads_folder(topic_id: Uuid, partition: int) -> str:
+    """Return the folder a reader lists to find the newest catalog."""
     return f"{catalog_folder(topic_id, partition)}heads/"
 
 
 def parts_folder(topic_id: Uuid, partition: int) -> str:
+    """Return the folder of the history that heads refer to."""
     return f"{catalog_folder(topic_id, partition)}parts/"
 
 
 def head_key(topic_id: Uuid, partition: int, name: HeadName) -> str:
+    """Return the key of a head; keys sort by (leader epoch, sequence)."""
     folder = heads_folder(topic_id, partition)
     return f"{folder}{name.leader_epoch:010d}-{name.sequence:019d}.jsonl"
 
 
 def part_key(topic_id: Uuid, partition: int, name: HeadName, number: int) -> str:
+    """Return the key of the part that was written with the head `name`."""
     folder = parts_folder(topic_id, partition)
     return f"{folder}{name.leader_epoch:010d}-{name.sequence:019d}-{number:03d}.jsonl"
 
@@ -116,10 +123,12 @@ def parse_catalog_partition(key: str) -> tuple[Uuid, int] | None:
 
 
 def names_folder(topic: str) -> str:
+    """Return the folder that says which topic ids a name has had."""
     return f"{NAMES_FOLDER}{topic}/"
 
 
 def name_key(entry: TopicName) -> str:
+    """Return the key of one entry: its name says what the object repeats."""
     suffix = "deleted" if entry.is_deleted else "live"
     name = f"{entry.registered_ms:019d}-{uuid_text(entry.topic_id)}.{suffix}"
     return names_folder(entry.topic) + name

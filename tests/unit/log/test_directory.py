@@ -1,0 +1,298 @@
+"""One log directory: whose it is, what survives a stop and a crash, what deletion leaves behind."""
+
+import json
+
+import pytest
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import StorageError
+from firnline.base.ids import TopicPartition, uuid_text
+from firnline.log.directory import LogDirectory, format_directory, read_meta_properties
+from firnline.log.recovery import RecoveryReport
+from firnline.sim.disk import CrashableFs
+from tests.log_world import NOW, SeededRng, append, batch, flush, found_records, small
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 3)
+ID, OTHER_ID, DIR_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
+
+
+@pytest.fixture
+def fs() -> CrashableFs:
+    fs = CrashableFs()
+    format_directory(fs, "/data", cluster_id="cluster", node_id=4, directory_id=DIR_ID)
+    fs.sync_dir("/")
+    return fs
+
+
+def started(fs: CrashableFs, **more: object) -> LogDirectory:
+    rules: dict[str, object] = {"cluster_id": "cluster", "node_id": 4, "unique": SeededRng().uuid}
+    directory = LogDirectory(fs, "/data", **(rules | more))  # type: ignore[arg-type]
+    directory.start()
+    return directory
+
+
+def carry_out(effects: Effects) -> None:
+    for effect in effects:
+        if isinstance(effect, SetTimer):
+            carry_out(effect.then(effect.at_ms))
+        else:
+            assert isinstance(effect, Submit)
+            assert effect.then(effect.work(), NOW) == []
+
+
+def report_of(directory: LogDirectory, tp: TopicPartition) -> RecoveryReport:
+    report = directory.logs[tp].recovery
+    assert isinstance(report, RecoveryReport)
+    return report
+
+
+def text(fs: CrashableFs, name: str) -> str:
+    return fs.open(f"/data/{name}").read(0, 1 << 20).decode()
+
+
+def test_a_directory_knows_whose_it_is(fs: CrashableFs) -> None:
+    directory = started(fs)
+    assert directory.directory_id == DIR_ID
+    meta = read_meta_properties(fs, "/data")
+    assert meta == {
+        "version": "1",
+        "cluster.id": "cluster",
+        "node.id": "4",
+        "directory.id": uuid_text(DIR_ID),
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"cluster_id": "x"}, "another cluster"), ({"node_id": 5}, "another node")],
+)
+def test_a_directory_of_somebody_else_is_refused(
+    fs: CrashableFs, wrong: dict[str, object], said: str
+) -> None:
+    with pytest.raises(StorageError, match=said) as caught:
+        started(fs, **wrong)
+    assert "remedy" in caught.value.facts
+    started(fs)  # the refusal let go of the lock
+
+
+def test_an_unformatted_directory_and_another_version_are_refused() -> None:
+    fs = CrashableFs()
+    with pytest.raises(StorageError, match="not formatted"):
+        started(fs)
+    file = fs.open("/data/meta.properties", create=True)
+    file.append(b"version=0\nbroker.id=4\n")
+    with pytest.raises(StorageError, match="another version"):
+        started(fs)
+
+
+def test_a_directory_from_before_directory_ids_gets_one(fs: CrashableFs) -> None:
+    file = fs.open("/data/meta.properties")
+    file.truncate(0)
+    file.append(b"#\n#Sat Nov 21 10:17:25 UTC 2026\nnode.id=4\nversion=1\ncluster.id=cluster\n")
+    found = started(fs).directory_id
+    assert found != bytes(16)
+    meta = read_meta_properties(fs, "/data")
+    assert meta is not None
+    assert meta["directory.id"] == uuid_text(found)
+
+
+def test_two_servers_cannot_share_a_directory(fs: CrashableFs) -> None:
+    started(fs)
+    with pytest.raises(StorageError, match="in use"):
+        started(fs)
+
+
+def test_a_clean_stop_and_start(fs: CrashableFs) -> None:
+    directory = started(fs)
+    assert not directory.was_clean
+    log = directory.open(A, ID, small(), NOW)
+    for _ in range(30):
+        append(log, batch("x" * 40))
+    log.advance_high_watermark(25)
+    directory.close(broker_epoch=17)
+    assert json.loads(text(fs, ".kafka_cleanshutdown")) == {"version": 0, "brokerEpoch": 17}
+    assert text(fs, "recovery-point-offset-checkpoint") == "0\n1\na 0 30\n"
+    assert text(fs, "replication-offset-checkpoint") == "0\n1\na 0 25\n"
+    assert text(fs, "log-start-offset-checkpoint") == "0\n0\n"
+    assert fs.open("/data/a-0/partition.metadata").size() == 43
+
+    again = started(fs.crash(SeededRng(), keep="none"))
+    assert (again.was_clean, again.last_broker_epoch) == (True, 17)
+    log = again.open(A, ID, small(), NOW)
+    assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (30, 25, 30)
+    assert report_of(again, A).segments_scanned == 0
+
+
+def test_the_marker_is_gone_for_good_before_anything_is_appended(fs: CrashableFs) -> None:
+    """rel-P7: else a crash of this run would be taken for the clean stop of the last one."""
+    started(fs).close()
+    directory = started(fs)
+    directory.open(A, ID, small(), NOW)
+    again = started(fs.crash(SeededRng(), keep="none"))
+    assert not again.was_clean
+
+
+def test_a_garbled_marker_still_means_a_clean_stop(fs: CrashableFs) -> None:
+    started(fs).close()
+    file = fs.open("/data/.kafka_cleanshutdown")
+    file.truncate(0)
+    directory = started(fs)
+    assert (directory.was_clean, directory.last_broker_epoch) == (True, -1)
+
+
+def test_a_failed_close_leaves_no_marker(fs: CrashableFs) -> None:
+    directory = started(fs)
+    append(directory.open(A, ID, small(), NOW), batch("x"))
+    fs.fail("sync", ".log", "EIO")
+    with pytest.raises(StorageError, match="sync"):
+        directory.close()
+    assert not fs.exists("/data/.kafka_cleanshutdown")
+
+
+def test_a_log_that_nobody_recovered_is_not_declared_clean(fs: CrashableFs) -> None:
+    directory = started(fs)
+    append(directory.open(A, ID, small(), NOW), batch("x"))
+    append(directory.open(B, ID, small(), NOW), batch("x"))
+    after = fs.crash(SeededRng(), keep="all")
+    directory = started(after)
+    directory.open(A, ID, small(), NOW)
+    assert directory.unopened() == [B]
+    directory.close()
+    assert not started(after).was_clean
+
+
+def test_a_crash_recovers_from_the_saved_point(fs: CrashableFs) -> None:
+    directory = started(fs)
+    log = directory.open(A, ID, small(), NOW)
+    for number in range(60):
+        append(log, batch("x" * 40))
+        if number == 40:
+            flush(log)
+            directory.checkpoint()
+    again = started(fs.crash(SeededRng(), keep="all"))
+    assert len(found_records(again.open(A, ID, small(), NOW))) == 60
+    assert report_of(again, A).segments_scanned < len(log.closed_segments())
+
+
+def test_a_truncation_is_checkpointed_before_the_log_is_cut(fs: CrashableFs) -> None:
+    """New bytes in the place of old ones that were synced: their loss is no damage below the point."""
+    directory = started(fs)
+    log = directory.open(A, ID, small(segment_bytes=10**6), NOW)
+    for _ in range(10):
+        append(log, batch("x" * 600))
+    flush(log)
+    directory.checkpoint()
+    assert text(fs, "recovery-point-offset-checkpoint") == "0\n1\na 0 10\n"
+    log.truncate_to(4)
+    assert text(fs, "recovery-point-offset-checkpoint") == "0\n1\na 0 4\n"
+    for _ in range(10):
+        append(log, batch("y" * 600), epoch=1)
+    for seed in range(20):
+        copy = fs.crash(SeededRng(seed))
+        end = started(copy).open(A, ID, small(segment_bytes=10**6), NOW).log_end_offset
+        assert 4 <= end <= 14
+
+
+def test_deleted_records_stay_deleted_after_a_crash(fs: CrashableFs) -> None:
+    directory = started(fs)
+    log = directory.open(A, ID, small(), NOW)
+    for _ in range(30):
+        append(log, batch("x" * 40))
+    flush(log)
+    log.advance_high_watermark(30)
+    log.advance_log_start(13)
+    directory.write_log_starts()
+    assert text(fs, "log-start-offset-checkpoint") == "0\n1\na 0 13\n"
+    again = started(fs.crash(SeededRng(), keep="none"))
+    log = again.open(A, ID, small(), NOW)
+    assert (log.log_start_offset, log.local_log_start_offset) == (13, 13)
+
+
+def test_a_tiered_logs_start_is_kept_though_its_files_begin_later(fs: CrashableFs) -> None:
+    tiered = small(remote_storage_enable=True)
+    directory = started(fs, is_remote_system_enabled=True)
+    log = directory.open(A, ID, tiered, NOW)
+    log.truncate_fully(50, log_start_offset=7)
+    directory.close()
+    again = started(fs, is_remote_system_enabled=True)
+    log = again.open(A, ID, tiered, NOW)
+    assert (log.log_start_offset, log.local_log_start_offset) == (7, 50)
+
+
+def test_a_dropped_log_is_renamed_at_once_and_removed_later(fs: CrashableFs) -> None:
+    directory = started(fs)
+    log = directory.open(A, ID, small(), NOW)
+    append(log, batch("x"))
+    directory.checkpoint()
+    effects = directory.drop(log, NOW)
+    (timer,) = effects
+    assert isinstance(timer, SetTimer)
+    assert timer.at_ms == NOW + 60_000
+    (condemned,) = [name for name in fs.list_dir("/data") if name.startswith("a-0")]
+    assert condemned.endswith("-delete")
+    assert len(condemned) == len("a-0.") + 32 + len("-delete")
+    assert text(fs, "recovery-point-offset-checkpoint") == "0\n0\n"
+    assert directory.unopened() == []
+    carry_out(effects)
+    assert not fs.exists(f"/data/{condemned}")
+
+
+def test_a_topic_that_comes_back_under_its_name_begins_empty(fs: CrashableFs) -> None:
+    directory = started(fs)
+    log = directory.open(A, ID, small(), NOW)
+    for _ in range(20):
+        append(log, batch("x"))
+    flush(log)
+    directory.checkpoint()
+    directory.drop(log, NOW)
+    log = directory.open(A, OTHER_ID, small(), NOW)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
+    append(log, batch("y"))
+    copy = fs.crash(SeededRng(), keep="all")
+    found = started(copy).open(A, OTHER_ID, small(), NOW)
+    assert [r.value for r in found_records(found)] == [b"y"]
+
+
+def test_a_topic_recreated_while_we_were_away_does_not_inherit_data(fs: CrashableFs) -> None:
+    directory = started(fs)
+    append(directory.open(A, ID, small(), NOW), batch("x"))
+    directory.close()
+    again = started(fs)
+    log = again.open(A, OTHER_ID, small(), NOW)
+    assert log.log_end_offset == 0
+    again.close()
+    left = [name for name in fs.list_dir("/data") if name.endswith("-delete")]
+    assert len(left) == 1
+
+
+def test_what_a_crash_left_of_a_deletion_is_removed_at_the_next_start(fs: CrashableFs) -> None:
+    directory = started(fs)
+    directory.drop(directory.open(A, ID, small(), NOW), NOW)
+    directory.abandon()
+    next_run = LogDirectory(fs, "/data", cluster_id="cluster", node_id=4, unique=SeededRng(1).uuid)
+    carry_out(next_run.start())
+    assert not any(name.endswith("-delete") for name in fs.list_dir("/data"))
+
+
+def test_a_long_topic_name_fits_its_condemned_directory(fs: CrashableFs) -> None:
+    directory = started(fs)
+    log = directory.open(TopicPartition("x" * 249, 12), ID, small(), NOW)
+    directory.drop(log, NOW)
+    assert max(map(len, fs.list_dir("/data"))) == 255
+
+
+def test_the_metadata_log_is_not_taken_for_a_partition(fs: CrashableFs) -> None:
+    fs.make_dir("/data/__cluster_metadata-0")
+    fs.make_dir("/data/a-0-stray")
+    fs.make_dir("/data/not a partition")
+    assert started(fs).unopened() == []
+
+
+def test_a_new_partition_survives_a_power_cut_once_it_was_flushed(fs: CrashableFs) -> None:
+    """rel-P10: the directory of the partition is durable before data in it counts."""
+    directory = started(fs)
+    log = directory.open(A, ID, small(), NOW)
+    append(log, batch("x"))
+    flush(log)
+    again = started(fs.crash(SeededRng(), keep="none"))
+    assert [r.value for r in found_records(again.open(A, ID, small(), NOW))] == [b"x"]
