@@ -385,7 +385,8 @@ class Log:
         first batch comes whole also when it is larger (KIP-74). Nothing is decoded or verified; empty when
         nothing is readable yet. StorageError for a damaged file.
         """
-        upto_offset = min(upto_offset, self.log_end_offset)
+        if upto_offset > self.log_end_offset:
+            upto_offset = self.log_end_offset
         if start_offset >= upto_offset:
             return FileRecords(())
         return self._segments.read(

@@ -103,7 +103,7 @@ def encode_answer(api: Api, correlation_id: int, message: Any) -> list[Part]:
         tail = api.tail
         start = _SIZE_AND_CORRELATION.pack(4 + len(tail) + message.size_bytes, correlation_id)
         parts = message.parts
-        return [start + tail + parts[0], *parts[1:]]  # type: ignore[list-item, operator]
+        return [start + tail + parts[0], *parts[1:]]  # type: ignore[operator]
     parts = [b""]
     api.write(message, parts.append)
     size = 4 + len(api.tail)

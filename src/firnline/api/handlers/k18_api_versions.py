@@ -5,7 +5,7 @@ Source: KIP-35, KIP-511 (names of the client are checked), KIP-584.
 """
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.api.context import RequestContext
 from firnline.base.effects import Effects
@@ -17,10 +17,12 @@ from firnline.protocol.messages.k18_api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from firnline.protocol.session import Encoded
 from firnline.protocol.versions import SERVED
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
+    from firnline.metadata.image import ClusterImage
 
 _FEATURES_VERSION = 3
 _ZERO_MIN_VERSION = 4
@@ -38,6 +40,26 @@ def handle(
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return [context.reply(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))]
+    said = _said.get(version)
+    if said is None or said.image is not node.image or said.features is not node.supported_features:
+        body = _response(node, version).write(version)
+        said = _Said(node.image, node.supported_features, Encoded([body], len(body)))
+        _said[version] = said
+    return [context.reply(said.answer)]
+
+
+class _Said(NamedTuple):
+    """The last answer at one version, and what it was made of."""
+
+    image: "ClusterImage"
+    features: object
+    answer: Encoded
+
+
+_said: dict[int, _Said] = {}
+
+
+def _response(node: "BrokerNode", version: int) -> ApiVersionsResponse:
     response = ApiVersionsResponse(
         api_keys=[
             ApiVersion(
@@ -60,4 +82,4 @@ def handle(
             for name, level in sorted(image.features.items())
             if level > 0
         ]
-    return [context.reply(response)]
+    return response
