@@ -158,7 +158,7 @@ class Fetching:
 
     def read_at_once(
         self,
-        partition: Partition | KafkaError,
+        partition: Partition,
         fetch_offset: int,
         *,
         max_bytes: int,
@@ -170,8 +170,6 @@ class Fetching:
 
         None: it gives no answer yet, or one that `fetch` is to be asked for, which knows all cases.
         """
-        if type(partition) is not Partition:
-            return None
         if max_bytes > self._max_bytes:
             max_bytes = self._max_bytes
         outcome = partition.read(

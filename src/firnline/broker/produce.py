@@ -36,7 +36,7 @@ class Producing:
 
     def append_at_once(
         self,
-        partition: Partition | KafkaError,
+        partition: Partition,
         batch: bytearray | memoryview | None,
         acks: int,
         now_ms: int,
@@ -47,8 +47,7 @@ class Producing:
         `told_of_failure`, too.
         """
         if (
-            type(partition) is not Partition
-            or not batch
+            not batch
             or not partition.answers_at_once(acks)
             or partition.topic_partition.topic in INTERNAL_TOPICS
             or (len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & TRANSACTIONAL_MASK)

@@ -26,7 +26,6 @@ from firnline.protocol.messages.k00_produce import (
 from firnline.protocol.session import Encoded, pieces
 from firnline.records.batch import COMPRESSION_MASK
 from firnline.records.compression import ZSTD
-from firnline.replica.partition import Partition
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
@@ -84,13 +83,14 @@ def _handle_one(
     version = context.api_version
     if version < _START_OFFSET_VERSION:
         return None
-    hosted = node.hosted
     found = (
-        hosted.find(topic.name, data.index)
+        node.hosted.by_name.get((topic.name, data.index))
         if version < _TOPIC_ID_VERSION
-        else hosted.find_by_id(topic.topic_id, data.index)
+        else node.hosted.by_id.get((topic.topic_id, data.index))
     )
     records = data.records
+    if found is None:
+        return None
     if version < _ZSTD_VERSION and _is_zstd(records):
         return None
     outcome = node.producing.append_at_once(found, records, request.acks, now_ms)  # type: ignore[arg-type]
@@ -99,7 +99,6 @@ def _handle_one(
     # The receive buffer is used again once this call is over: nobody may keep a view of it.
     data.records = None
     if type(outcome) is KafkaError:
-        assert type(found) is Partition
         effects = _answer(node, context, request, [outcome], now_ms)
         return effects + node.producing.told_of_failure(found, now_ms)
     assert type(outcome) is Appended
@@ -114,7 +113,7 @@ def _handle_one(
 
 @lru_cache(maxsize=4096)
 def _around_place(version: int, topic: str, topic_id: Uuid, index: int) -> tuple[bytes, ...]:
-    """Return the bytes of the answer to one append that went well, before its place in the log and after it."""
+    """Return what always stands in the answer to an append before its place in the log, and after it."""
     mark = (0x4B1D_0000_0000_0001, 0x4B1D_0000_0000_0002, 0x4B1D_0000_0000_0003)
     part = PartitionProduceResponse(
         index=index, base_offset=mark[0], log_append_time_ms=mark[1], log_start_offset=mark[2]

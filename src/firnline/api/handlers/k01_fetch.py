@@ -112,12 +112,13 @@ def _handle_one(
         return None
     [part] = topic.partitions
     index = part.partition
-    hosted = node.hosted
     found = (
-        hosted.find(topic.topic, index)
+        node.hosted.by_name.get((topic.topic, index))
         if version < _TOPIC_ID_VERSION
-        else hosted.find_by_id(topic.topic_id, index)
+        else node.hosted.by_id.get((topic.topic_id, index))
     )
+    if found is None:
+        return None
     max_bytes = part.partition_max_bytes
     outcome = node.fetching.read_at_once(
         found,
