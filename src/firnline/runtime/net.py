@@ -169,7 +169,9 @@ class Connection:
             except OSError:
                 self.close()
                 return
-        self._finish()
+        self._busy = False
+        if self._backlog or not self._reading:
+            self._loop.call_soon(self._resume)
 
     def _send_now(self, parts: list[Part]) -> bool:
         """Send a frame; what the socket does not take is kept. True when nothing is left."""
@@ -191,19 +193,16 @@ class Connection:
         try:
             if self._send():
                 self._loop.rewatch(self._fd, READABLE if self._reading else NOTHING)
-                self._finish()
+                self._busy = False
+                if self._backlog or not self._reading:
+                    self._loop.call_soon(self._resume)
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except OSError:
             self.close()
 
-    def _finish(self) -> None:
-        """The answer has left. Its request was handled inside `_on_bytes`, or `resume` goes on."""
-        self._busy = False
-        if self._backlog or not self._reading:
-            self._loop.call_soon(self._resume)
-
     def _resume(self) -> None:
+        """The answer has left; its request was not handled inside `_on_bytes`, which would go on itself."""
         if self.closed or self._busy:
             return
         try:

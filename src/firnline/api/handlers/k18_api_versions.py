@@ -5,6 +5,7 @@ Source: KIP-35, KIP-511 (names of the client are checked), KIP-584.
 """
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.api.context import RequestContext
@@ -35,9 +36,8 @@ def handle(
 ) -> Effects:
     """Answer with the table of APIs; INVALID_REQUEST for a client whose name or version is none."""
     version = context.api_version
-    if version >= _FEATURES_VERSION and not (
-        _SOFTWARE.fullmatch(request.client_software_name)
-        and _SOFTWARE.fullmatch(request.client_software_version)
+    if version >= _FEATURES_VERSION and not _is_software(
+        request.client_software_name, request.client_software_version
     ):
         return [context.reply(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))]
     said = _said.get(version)
@@ -46,6 +46,11 @@ def handle(
         said = _Said(node.image, node.supported_features, Encoded([body], len(body)))
         _said[version] = said
     return [context.reply(said.answer)]
+
+
+@lru_cache(maxsize=256)
+def _is_software(name: str, version: str) -> bool:
+    return bool(_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version))
 
 
 class _Said(NamedTuple):
