@@ -18,9 +18,7 @@ RSS_SLACK_BYTES = 20 * MIB
 SETTINGS = {"socket.request.max.bytes": FRAME_LIMIT_BYTES, "connections.max.idle.ms": 600_000}
 
 
-@pytest.fixture(
-    scope="module", params=["firnline", pytest.param("kafka", marks=pytest.mark.peer)]
-)
+@pytest.fixture(scope="module", params=["firnline", pytest.param("kafka", marks=pytest.mark.peer)])
 def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
