@@ -367,5 +367,3 @@ def test_a_full_disk_stops_the_broker_with_a_line_and_loses_nothing(small_disk: 
         assert answer.base_offset == len(found)
     finally:
         assert broker.stop() == 0
-
-
