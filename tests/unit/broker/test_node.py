@@ -349,12 +349,53 @@ def test_a_topic_with_flush_ms_is_synced_when_it_is_over() -> None:
     assert harness.values() == ["a"]
 
 
-def test_deleted_records_stay_deleted_over_a_power_cut() -> None:
+@pytest.mark.parametrize("keep", ["none", "some", "all"])
+def test_deleted_records_stay_deleted_over_a_power_cut(keep: Any) -> None:
+    """rel-T18: with "none" nothing is left but what was synced before the answer."""
     harness = Harness()
     harness.create_topic()
     harness.produced("a", "b", "c")
     assert delete_before(harness, 2) == (0, 2)
-    assert Harness(harness.cut_power()).offset(-2) == (0, 2)
+    assert Harness(harness.cut_power(keep=keep)).offset(-2) == (0, 2)
+
+
+def test_a_deletion_is_answered_only_when_it_is_on_disk() -> None:
+    """And one that asks for what the first has moved already is no sooner."""
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a", "b", "c")
+    harness.holds_flushes = True
+    part = DeleteRecordsPartition(partition_index=0, offset=2)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[part])])
+    first, second = harness.send(request, 2), harness.send(request, 2)
+    assert (first.answers, second.answers) == ([], [])
+    harness.flush()
+    assert (len(first.answers), len(second.answers)) == (1, 0)
+    harness.flush()
+    assert len(second.answers) == 1
+
+
+def test_a_segment_that_comes_back_after_a_power_cut_brings_no_deleted_record_back() -> None:
+    """Retention has renamed it; the names of the directory had not been synced."""
+    harness = Harness(log_flush_offset_checkpoint_interval_ms="3600000")
+    harness.create_topic(segment_bytes="1048576")
+    for _ in range(3):
+        harness.produced(data=batch("x" * 600_000))
+    assert delete_before(harness, 1) == (0, 1)
+    harness.pass_time(300_000)
+    assert "00000000000000000000.log" not in harness.fs.list_dir("/data/t-0")
+    assert delete_before(harness, 1) == (0, 1)  # writes the checkpoint again, durably
+    assert Harness(harness.cut_power(keep="none")).offset(-2) == (0, 1)
+
+
+def test_a_deletion_that_cannot_be_written_down_is_no_success() -> None:
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a", "b", "c")
+    harness.fs.fail("append", "log-start-offset-checkpoint", "ENOSPC")
+    assert delete_before(harness, 2) == (Code.KAFKA_STORAGE_ERROR, -1)
+    assert delete_before(harness, 2) == (0, 2)
+    assert Harness(harness.cut_power(keep="none")).offset(-2) == (0, 2)
 
 
 def refused(harness: Harness, **more: Any) -> int:

@@ -3,7 +3,7 @@
 from firnline.base.effects import Effects, Submit
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
-from firnline.log.checkpoint import RECOVERY_POINTS, read_offsets
+from firnline.log.checkpoint import LOG_STARTS, RECOVERY_POINTS, read_offsets
 from firnline.log.directory import LogDirectory, format_directory
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
@@ -71,3 +71,21 @@ def test_a_directory_that_was_let_go_is_left_alone() -> None:
     found.abandon()
     slow.then(None, NOW)
     assert points(found) == {}
+
+
+def test_a_log_start_that_was_promised_is_not_undone_by_a_checkpoint_from_before() -> None:
+    found = directory()
+    slow = only(found.checkpoint_later())
+    slow.work()
+    found.logs[TP].advance_log_start(1)
+    kept: list[object] = []
+    promise = only(found.keep_log_starts(lambda problem, now: kept.append(problem) or []))  # type: ignore[func-returns-value]
+    promise.work()
+    [flush] = promise.then(None, NOW)
+    slow.then(None, NOW)
+    assert kept == []
+    flush.files[0].sync()
+    flush.then(None, NOW)
+    assert kept == [None]
+    assert read_offsets(found._fs, f"/data/{LOG_STARTS}") == {TP: 1}
+    assert points(found) == {TP: 1}
