@@ -328,7 +328,7 @@ def test_a_flipped_byte_below_the_recovery_point_reaches_nobody_as_a_good_record
     broker = Broker(data)
     broker.start()
     try:
-        with pytest.raises(Exception, match="(?i)crc|corrupt|bad"):
+        with pytest.raises(Exception, match=r"(?i)crc|corrupt|bad"):
             numbers(broker)
     finally:
         assert broker.stop() == 0
