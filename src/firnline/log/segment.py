@@ -36,6 +36,7 @@ _PEEK_BYTES = 27
 _WALK_BYTES = 4096
 _SCAN_BYTES = MIB
 _HINTS_MAX = 64
+_new_tuple = tuple.__new__  # half the price of the class's own constructor
 _UNKNOWN = -2
 
 
@@ -223,7 +224,7 @@ class Segment:
 
     def slice(self, position: int, end: int) -> FileSlice:
         """Return the bytes from `position` to `end` without reading them."""
-        return FileSlice(self._opened(), position, end - position)
+        return _new_tuple(FileSlice, (self.file or self._opened(), position, end - position))
 
     def locate(self, offset: int) -> int:
         """Return where the first batch begins whose last offset is at or after `offset`; else the size."""

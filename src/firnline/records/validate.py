@@ -60,9 +60,11 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
         header = _new_tuple(BatchHeader, (*_unpack(data), 0))
     except StructError:
         return _refuse_short(data)
-    (base_offset, length, _, magic, crc, attributes, delta, base_time, max_time, *_, count, _) = (
-        header
-    )
+    (
+        base_offset, length, _, magic, crc, attributes, delta,
+        base_time, max_time, producer_id, _, sequence, count, _,
+    ) = header  # fmt: skip
+    max_bytes, before_max_ms, after_max_ms, is_log_append_time, is_compacted = limits
     size = length + LOG_OVERHEAD_BYTES
     if magic != 2 or size != len(data) or size < HEADER_BYTES:
         problem = _check_frame(data, header)
@@ -70,7 +72,7 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
             return problem
     if base_offset:
         return KafkaError(Code.INVALID_RECORD, "the base offset of a produced batch is not 0")
-    if size > limits.max_bytes:
+    if size > max_bytes:
         return _too_large(size, limits)
     if crc32c(memoryview(data)[CRC_START:size]) != crc:
         return KafkaError(Code.CORRUPT_MESSAGE, "the batch does not match its CRC")
@@ -88,10 +90,10 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
         )
     if attributes and (problem := _check_attributes(attributes, limits)):
         return problem
-    if header.producer_id >= 0 and header.base_sequence < 0:
+    if producer_id >= 0 and sequence < 0:
         return KafkaError(Code.INVALID_RECORD, "a producer id without a sequence")
-    if not limits.is_log_append_time:
-        earliest, latest = now_ms - limits.before_max_ms, now_ms + limits.after_max_ms
+    if not is_log_append_time:
+        earliest, latest = now_ms - before_max_ms, now_ms + after_max_ms
         if (
             max_time > latest
             or base_time > latest
@@ -106,7 +108,7 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
                 earliest=earliest,
                 latest=latest,
             )
-    if limits.is_compacted:
+    if is_compacted:
         return _check_keys(data, header)
     return header
 

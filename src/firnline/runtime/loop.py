@@ -63,7 +63,6 @@ class Runtime:
         self._warned_at = 0.0
         self._unsaid = 0
         self._table: dict[type, Callable[[Any], None]] = {
-            Reply: self._reply,
             Flush: self._flushes.add,
             SetTimer: self._set_timer,
             Submit: self._submit,
@@ -79,9 +78,12 @@ class Runtime:
 
     def execute(self, effects: Effects) -> None:
         """Carry out effects in order."""
-        table = self._table
         for effect in effects:
-            act = table.get(type(effect))
+            kind = type(effect)
+            if kind is Reply:  # nearly always, and alone
+                self._reply(effect)
+                continue
+            act = self._table.get(kind)
             if act is not None:
                 act(effect)
             else:
