@@ -13,31 +13,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from bench.measure import BUILD, report
+from bench.measure import BUILD
 from bench.requests import TOPIC, api_versions_frame, fetch_frame, frame, produce_frame
-from firnline.api.context import RequestContext
-from firnline.base.effects import Effects, Reply
 from firnline.base.ids import TopicPartition
+from firnline.broker.wiring import build_node
 from firnline.cli.dev import dev_config
-from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.log.log import Log
 from firnline.metadata.format import format_storage
-from firnline.protocol.compile import reader
-from firnline.protocol.messages.k00_produce import ProduceRequest
-from firnline.protocol.messages.k01_fetch import FetchRequest
-from firnline.protocol.session import REQUEST_START, encode_answer
-from firnline.records.build import NewRecord, build_batch
-from firnline.records.validate import check_client_batch
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.replica.partition import Partition
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.rng import SystemRng
-from firnline.broker.wiring import build_node
 
 Step = Callable[[], object]
 _NOW_MS = 1_700_000_000_000

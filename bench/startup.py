@@ -90,7 +90,9 @@ def main() -> None:
         rows.append(
             {
                 "directory": name,
-                "to first Produce, ms (median, min)": "{:.0f}, {:.0f}".format(*median_and_min(walls)),
+                "to first Produce, ms (median, min)": "{:.0f}, {:.0f}".format(
+                    *median_and_min(walls)
+                ),
                 "CPU ms": "{:.0f}, {:.0f}".format(*median_and_min(costs)),
                 "aim ms": AIM_MS,
                 "interpreter alone": "{:.0f}, {:.0f}".format(*median_and_min(floors)),
