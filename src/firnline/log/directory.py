@@ -9,12 +9,11 @@ not opened yet. Source: spec Q11; rel-P6, P7, P10, P11.
 import json
 from collections.abc import Callable
 
-import javaproperties
-
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import Fs
+from firnline.config.properties import parse_properties
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
 from firnline.log.log import Log
@@ -48,7 +47,7 @@ def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
     if data is None:
         return None
     try:
-        return dict(javaproperties.loads(data.decode("latin-1")))
+        return parse_properties(data.decode("latin-1"))
     except ValueError as problem:
         raise StorageError(
             "meta.properties is damaged", path=path, problem=problem, remedy="format it again"
