@@ -54,7 +54,8 @@ class Side:
         """Give the disk back between rounds."""
         from confluent_kafka.admin import AdminClient
 
-        AdminClient({"bootstrap.servers": self.bootstrap}).delete_topics([topic])[topic].result(30)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([topic])[topic].result(30)
 
 
 def compare(

@@ -52,7 +52,8 @@ READY_SECONDS = 20
 TIER_SECONDS = 30
 CONSUME_SECONDS = 60
 
-console = Console()
+# Into a file or a pipe no table is cut.
+console = Console(width=None if sys.stdout.isatty() else 132)
 
 
 class DoesNotAddUp(Exception):
@@ -282,7 +283,7 @@ def analyse(tier: Path, out: Path, data: pd.DataFrame) -> None:
     from firnline.spark.session import session
 
     with bar("start Spark"):
-        spark = session("flights")
+        spark = session("flights", is_brief=True)
     try:
         with bar("read the tier with Spark"):
             report = make_report(spark, tier.as_uri())

@@ -84,8 +84,18 @@ def make_report(spark: SparkSession, tier: str) -> Report:
     )
 
 
+# Columns that a table of twelve months takes; on less it is printed in two halves.
+_YEAR_COLUMNS = 118
+
+
 def print_delays(console: Console, by_month: pd.DataFrame) -> None:
     """Print flights, mean and 95th percentile per carrier and month, in minutes."""
+    halves = [range(1, 13)] if console.width >= _YEAR_COLUMNS else [range(1, 7), range(7, 13)]
+    for months in halves:
+        console.print(_delay_table(by_month, months))
+
+
+def _delay_table(by_month: pd.DataFrame, months: range) -> Table:
     table = Table(
         title="Departure delay from New York in 2013, in minutes, by carrier and month",
         caption="n: flights · ø: mean · p95: one flight in twenty left later than this",
@@ -94,19 +104,19 @@ def print_delays(console: Console, by_month: pd.DataFrame) -> None:
     )
     table.add_column("Carrier", no_wrap=True)
     table.add_column("", style="dim")
-    for month in MONTHS:
-        table.add_column(month, justify="right")
+    for month in months:
+        table.add_column(MONTHS[month - 1], justify="right")
     names = airlines()
     flights = by_month["flights"].groupby("carrier").sum().sort_values(ascending=False)
     for carrier in flights.index:
-        of = by_month.loc[carrier].reindex(range(1, 13))
+        of = by_month.loc[carrier].reindex(months)
         cells = [
             f"{_whole(n)}\n{_delay(mean)}\n[dim]{_whole(p95)}[/dim]"
             for n, mean, p95 in of[["flights", "mean", "p95"]].itertuples(index=False)
         ]
         name = f"[bold]{carrier}[/bold]\n{names.get(carrier, '')}\n{flights[carrier]:,}"
         table.add_row(name, "n\nø\np95", *cells, end_section=True)
-    console.print(table)
+    return table
 
 
 def draw_delays(by_hour: pd.DataFrame, path: Path) -> None:
@@ -167,7 +177,7 @@ def _delay(value: float) -> str:
 def main() -> None:
     """Report on the tier at the first argument; the picture goes to the directory of the second."""
     tier, out = sys.argv[1], Path(sys.argv[2])
-    spark = session("flights")
+    spark = session("flights", is_brief=True)
     report = make_report(spark, tier)
     console = Console()
     print_delays(console, report.by_month)

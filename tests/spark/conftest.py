@@ -12,7 +12,7 @@ def spark() -> Iterator[object]:
     from firnline.spark.session import session
 
     try:
-        started = session("tests", cores=2)
+        started = session("tests", cores=2, is_brief=True)
     except ConfigError as problem:
         pytest.skip(f"NOT RUN: {problem}")
     yield started

@@ -152,7 +152,8 @@ class Hosting:
         for index in sorted(topic.partitions):
             self.failed.pop((topic.topic_id, index), None)
             partition = self._hosted.by_name.get((topic.name, index))
-            if partition is not None and partition.topic_id == topic.topic_id:
+            if partition is not None:
+                assert partition.topic_id == topic.topic_id, "a name has one topic at a time"
                 effects += self._drop(partition, now_ms)
         return effects
 

@@ -8,10 +8,10 @@ Source: house, sections 5 and 7.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from firnline.base.effects import Append, Appended, Effect, Effects, EnsureTopic
+from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.base.ports import Rng
 from firnline.broker.fetch import Fetching
 from firnline.broker.hosted import ByName, HostedPartitions
@@ -20,9 +20,8 @@ from firnline.broker.internal_topics import InternalTopics
 from firnline.broker.leaders import Leaders
 from firnline.broker.lifecycle import Lifecycle, Stage
 from firnline.broker.list_offsets import ListingOffsets
-from firnline.broker.produce import Outcome, Producing
+from firnline.broker.produce import Producing
 from firnline.broker.storage import Storage
-from firnline.broker.tier_ground import TierGround
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.coordinator.groups import GroupCoordinator
@@ -33,7 +32,10 @@ from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, ControllerImage, 
 from firnline.metadata.loader import difference
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.replica.partition import ACKS_ALL, Partition
-from firnline.tiered.remote_log import RemoteLog
+
+if TYPE_CHECKING:
+    from firnline.broker.tier_ground import TierGround
+    from firnline.tiered.remote_log import RemoteLog
 
 # How long an append of one of our own coordinators waits for followers.
 _COORDINATOR_TIMEOUT_MS = 5_000
@@ -61,7 +63,7 @@ class Parts:
     producer_ids: ProducerIds
     internal_topics: InternalTopics
     lifecycle: Lifecycle
-    tier_ground: TierGround | None
+    tier_ground: "TierGround | None"
     close_quorum: Callable[[], None]
 
 
@@ -112,7 +114,7 @@ class BrokerNode:
         return self.lifecycle.broker_epoch
 
     @property
-    def tier(self) -> RemoteLog | None:
+    def tier(self) -> "RemoteLog | None":
         """The remote log; None where remote.log.storage.system.enable is false."""
         ground = self.parts.tier_ground
         return None if ground is None else ground.tier
@@ -213,19 +215,11 @@ class BrokerNode:
         """Append for a coordinator or the tier, as acks=all."""
         topic, index = effect.topic_partition
 
-        def answer(outcomes: list[Outcome], at_ms: int) -> Effects:
-            effects = effect.then(outcomes[0], at_ms)
-            if topic == REMOTE_LOG_METADATA_TOPIC and type(outcomes[0]) is Appended:
-                tier = self.tier
-                if tier is not None:
-                    effects = effects + tier.on_metadata_advanced(index, at_ms)
-            return effects
-
         return self.producing.produce(
             [(self.hosted.find(topic, index), effect.batch)],
             acks=ACKS_ALL,
             timeout_ms=_COORDINATOR_TIMEOUT_MS,
-            answer=answer,
+            answer=lambda outcomes, at_ms: effect.then(outcomes[0], at_ms),
             now_ms=now_ms,
             origin="coordinator",
         )

@@ -97,10 +97,31 @@ class Storage:
             return []
         return directory.drop(log, now_ms)
 
-    def on_log_start_moved(self, log: Log) -> Effects:
-        """Write down soon where a log begins now, so that deleted records do not come back."""
-        directory = self._directory_of(log)
-        return [] if directory.path in self._offline else directory.checkpoint_later()
+    def keep_log_starts(
+        self, logs: Sequence[Log], then: Callable[[list[Log], int], Effects], now_ms: int
+    ) -> Effects:
+        """Write down where `logs` begin now, so that deleted records do not come back.
+
+        `then(those of a directory where that failed, now_ms)` runs when no power cut undoes the others.
+        """
+        places = {log.path: self._directory_of(log) for log in logs}
+        waiting = {directory.path: directory for directory in places.values()}
+        failed: dict[str, None] = {}
+
+        def kept(path: str, problem: Exception | None, at_ms: int) -> Effects:
+            del waiting[path]
+            if problem is not None:
+                failed[path] = None
+            if waiting:
+                return []
+            return then([log for log in logs if places[log.path].path in failed], at_ms)
+
+        if not waiting:
+            return then([], now_ms)
+        effects: Effects = []
+        for directory in list(waiting.values()):
+            effects += directory.keep_log_starts(partial(kept, directory.path))
+        return effects
 
     def _directory_of(self, log: Log) -> LogDirectory:
         found = [d for d in self.directories if d.logs.get(log.topic_partition) is log]

@@ -7,9 +7,10 @@ not opened yet. Source: spec Q11; rel-P6, P7, P10, P11.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import Fs
@@ -18,6 +19,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
+from firnline.log.sync_ledger import DirSync
 
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -25,6 +27,9 @@ LOCK = ".lock"
 _META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
+_KEPT = ".kept"
+
+Kept = Callable[[Exception | None, int], Effects]
 
 
 def format_directory(
@@ -82,7 +87,9 @@ class LogDirectory:
         self._is_remote_system_enabled = is_remote_system_enabled
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
-        self._writes = 0  # of checkpoints, made on the loop
+        self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
+        self._is_keeping_starts = False
+        self._start_waiters: list[Kept] = []  # for a write that has not begun
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -280,24 +287,70 @@ class LogDirectory:
         self._note_log_starts()
         self._note_high_watermarks()
         contents = {
-            f"{self.path}/{checkpoint.RECOVERY_POINTS}": dict(self._recovery_points),
-            f"{self.path}/{checkpoint.LOG_STARTS}": dict(self._log_starts),
-            f"{self.path}/{checkpoint.HIGH_WATERMARKS}": dict(self._high_watermarks),
+            checkpoint.RECOVERY_POINTS: dict(self._recovery_points),
+            checkpoint.LOG_STARTS: dict(self._log_starts),
+            checkpoint.HIGH_WATERMARKS: dict(self._high_watermarks),
         }
-        fs, writes = self._fs, self._writes
+        fs, root, writes = self._fs, self.path, Counter(self._writes)
 
         def write() -> None:
-            for path, offsets in contents.items():
-                checkpoint.write_offsets(fs, path + _LATER, offsets)
+            for name, offsets in contents.items():
+                checkpoint.write_offsets(fs, f"{root}/{name}{_LATER}", offsets)
 
         def rename(result: object, now_ms: int) -> Effects:
             self._is_checkpointing = False
-            if not isinstance(result, Exception) and self._writes == writes and self._release:
-                for path in contents:
-                    fs.rename(path + _LATER, path)
+            for name in () if isinstance(result, Exception) else contents:
+                self._take_name(name, _LATER, writes[name])
             return []
 
         return [Submit(name=f"checkpoint {self.path}", pool="disk", work=write, then=rename)]
+
+    def _take_name(self, name: str, suffix: str, writes: int) -> None:
+        """Let a checkpoint that was written off the loop replace the old one, unless a newer one has."""
+        if self._release and self._writes[name] == writes:
+            self._fs.rename(f"{self.path}/{name}{suffix}", f"{self.path}/{name}")
+            self._writes[name] += 1
+
+    def keep_log_starts(self, then: Kept) -> Effects:
+        """Write down where logs begin now; `then(problem or None, now_ms)` runs when no power cut undoes it.
+
+        Off the loop. Who asks while a write is under way shares the next one.
+        """
+        self._start_waiters.append(then)
+        return [] if self._is_keeping_starts else self._keep_starts()
+
+    def _keep_starts(self) -> Effects:
+        name, waiters = checkpoint.LOG_STARTS, self._start_waiters
+        self._is_keeping_starts, self._start_waiters = True, []
+        self._note_log_starts()
+        offsets, writes = dict(self._log_starts), self._writes[name]
+        fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
+
+        def written(result: object, now_ms: int) -> Effects:
+            if isinstance(result, Exception):
+                return done(result, now_ms)
+            try:
+                # One that overtook this one knew of these starts too.
+                self._take_name(name, _KEPT, writes)
+            except StorageError as problem:
+                return done(problem, now_ms)
+            return [Flush(files=[DirSync(fs, self.path)], then=done)]
+
+        def done(problem: Exception | None, now_ms: int) -> Effects:
+            self._is_keeping_starts = False
+            effects = self._keep_starts() if self._start_waiters else []
+            for then in waiters:
+                effects += then(problem, now_ms)
+            return effects
+
+        return [
+            Submit(
+                name=f"keep log starts {self.path}",
+                pool="disk",
+                work=lambda: checkpoint.write_offsets(fs, path, offsets),
+                then=written,
+            )
+        ]
 
     def write_recovery_points(self) -> None:
         """Write down what needs no recovery; every truncation does so first (rel-P13)."""
@@ -314,8 +367,9 @@ class LogDirectory:
 
     def _note_log_starts(self) -> None:
         for tp, log in self.logs.items():
-            # Where it is the first segment's base, the files say so themselves.
-            if log.is_tiered or log.log_start_offset > log.first_base_offset:
+            # Also where it is the first segment's base: a power cut can bring back a segment before it,
+            # whose removal was not synced yet.
+            if log.log_start_offset > 0:
                 self._log_starts[tp] = log.log_start_offset
             else:
                 self._log_starts.pop(tp, None)
@@ -329,7 +383,7 @@ class LogDirectory:
         self._high_watermarks.update({tp: log.high_watermark for tp, log in self.logs.items()})
 
     def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        self._writes += 1
+        self._writes[name] += 1
         checkpoint.write_offsets(self._fs, f"{self.path}/{name}", offsets)
 
     def close(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:

@@ -1,8 +1,9 @@
 """Which leader epoch began at which offset: the lineage of a log. STORE: one checkpoint file.
 
 `leader-epoch-checkpoint` is a version 0 checkpoint of `epoch start-offset` lines. It is replaced durably with
-each change (spec T46) and never claims offsets beyond the log: loading truncates it to what the log has
-(rel-P13). Epochs and offsets ascend. Source: KIP-101, KIP-279.
+each assignment and each truncation of the end (spec T46), later after one of the start, which opening does
+again; it never claims offsets beyond the log: opening truncates it to what the log has (rel-P13). Epochs and
+offsets ascend. Source: KIP-101, KIP-279.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,13 +16,14 @@ from firnline.log.checkpoint import parse_entries, read_whole, write_entries
 class LeaderEpochs:
     """Epochs of one partition with the offset each began at; two ascending lists of one length."""
 
-    __slots__ = ("_epochs", "_fs", "_path", "_starts", "is_damaged")
+    __slots__ = ("_epochs", "_fs", "_is_unwritten", "_path", "_starts", "is_damaged")
 
     def __init__(self, fs: Fs, path: str) -> None:
         self._fs = fs
         self._path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self._is_unwritten = False
         self.is_damaged = False  # the file could not be read: recovery has to look at the batches
         self._load()
 
@@ -110,13 +112,16 @@ class LeaderEpochs:
             self.write()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget what was before `start_offset`; the epoch it lies in now begins there (spec T46)."""
+        """Forget what was before `start_offset`; the epoch it lies in now begins there (spec T46).
+
+        The file follows with the next `write`: retention must not wait for the disk.
+        """
         gone = bisect_right(self._starts, start_offset)
         if gone == 0 or (gone == 1 and self._starts[0] == start_offset):
             return
         del self._epochs[: gone - 1], self._starts[: gone - 1]
         self._starts[0] = start_offset
-        self.write()
+        self._is_unwritten = True
 
     def clear(self) -> None:
         """Forget everything."""
@@ -128,4 +133,9 @@ class LeaderEpochs:
     def write(self) -> None:
         """Replace the file durably."""
         write_entries(self._fs, self._path, self.entries())
-        self.is_damaged = False
+        self.is_damaged = self._is_unwritten = False
+
+    def close(self) -> None:
+        """Write what truncations of the start left to be written."""
+        if self._is_unwritten:
+            self.write()

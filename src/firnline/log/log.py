@@ -687,6 +687,7 @@ class Log:
 
     def close(self) -> None:
         """Write out and sync everything, so that the next start has nothing to recover (rel-P7)."""
+        self.epochs.close()
         active = self._segments.active
         active.finish()
         self._ledger.dir_changes += 1

@@ -214,7 +214,9 @@ class Segment:
 
     def files_to_sync(self) -> list[File]:
         """Return every file of the segment, in the order that they are to be synced (rel-P5)."""
-        found = [self._opened(), self.index.open_written(), self.time_index.open_written()]
+        # Not `_opened`: a closed segment would stay open until somebody reads it.
+        log = self.file or self._fs.open(self.stem_path + names.LOG)
+        found = [log, self.index.open_written(), self.time_index.open_written()]
         txn = self.txn_index.open()
         return found if txn is None else [*found, txn]
 

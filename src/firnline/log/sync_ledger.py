@@ -2,7 +2,8 @@
 
 Rounds: `dirty_files` of the log lists files and opens a round; when their sync is reported the round is
 closed, and only then is anything in it believed. So the recovery point never passes what was synced, also
-when the log rolled or was truncated while the sync was under way (rel-P5, rel-P10).
+when the log rolled or was truncated while the sync was under way, and when two rounds end in another order
+than they began: each lists everything that was unsynced at its time (rel-P5, rel-P10).
 """
 
 from dataclasses import dataclass, field
@@ -77,17 +78,18 @@ class SyncLedger:
         self._rounds.append(_Round(end_offset, end_offset, list(self.unsynced), self.dir_changes))
 
     def close_round(self, end_offset: int) -> None:
-        """Believe the oldest round that reached `end_offset`; without one nothing is believed."""
+        """Believe the oldest round that reached `end_offset`, and forget those that began before it.
+
+        Without one nothing is believed: a later round has ended, and vouched for more.
+        """
         wanted = [i for i, r in enumerate(self._rounds) if r.end_offset == end_offset]
-        if not wanted:
-            wanted = [i for i, r in enumerate(self._rounds) if r.end_offset > end_offset]
         if not wanted:
             return
         done = self._rounds[wanted[0]]
         del self._rounds[: wanted[0] + 1]
         self._dir_synced = max(self._dir_synced, done.dir_changes)
         self.removed(done.segments)
-        self._advance(min(end_offset, done.covered_offset))
+        self._advance(done.covered_offset)
 
     def all_synced(self, end_offset: int) -> None:
         """Everything below `end_offset` and every name was synced just now."""

@@ -240,6 +240,7 @@ class Copier:
     def _copy_counts(self, segment: RemoteSegment, now_ms: int) -> Effects:
         self._unsure = None
         self._services.copying.pop(segment.segment_id, None)
+        self._hosted.metadata_version += 1  # also if a metadata manager forgets to say so
         effects = self._catalog.request(_ignore, now_ms) if self._hosted.leads else []
         return effects + self._next(now_ms)
 

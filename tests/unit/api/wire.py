@@ -112,7 +112,7 @@ class Wire:
                 remote_max_wait_ms=500,
             ),
             listing_offsets=ListingOffsets(remote=None, timeout_ms=1000),
-            storage=SimpleNamespace(on_log_start_moved=lambda log: []),
+            storage=SimpleNamespace(keep_log_starts=lambda logs, then, now_ms: then([], now_ms)),
         )
 
     def send(self, module: Any, request: Message, version: int) -> list[Any]:

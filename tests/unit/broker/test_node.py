@@ -1,5 +1,6 @@
 """A whole node on a disk in memory, asked through the wire."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +8,19 @@ import pytest
 from firnline.base.effects import Append
 from firnline.base.errors import Bug, Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.broker.coordination import Coordination
+from firnline.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from firnline.protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+)
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
@@ -24,6 +37,7 @@ from tests.unit.broker.harness import (
     batch,
     format_disk,
 )
+from tests.unit.replica.list_log import partition
 
 
 def test_a_node_starts_and_is_counted_in() -> None:
@@ -182,6 +196,67 @@ def test_the_offsets_topic_is_made_when_the_first_client_asks() -> None:
     assert refused.error_code == Code.INVALID_TOPIC_EXCEPTION
 
 
+def commit(harness: Harness, offset: int, topic: str = "t") -> int:
+    """Commit an offset as a consumer without a group; return the error code."""
+    harness.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    request = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])],
+    )
+    return int(harness.ask(request, 8).topics[0].partitions[0].error_code)
+
+
+def committed(harness: Harness, topic: str = "t") -> int:
+    """The committed offset; -1 for none."""
+    group = OffsetFetchRequestGroup(
+        group_id="g", topics=[OffsetFetchRequestGroupTopic(name=topic, partition_indexes=[0])]
+    )
+    found = harness.ask(OffsetFetchRequest(groups=[group]), 8).groups[0]
+    assert found.error_code == 0
+    return int(found.topics[0].partitions[0].committed_offset)
+
+
+def test_a_committed_offset_survives_the_power_and_is_loaded_again() -> None:
+    harness = Harness()
+    harness.create_topic()
+    assert commit(harness, 7) == 0
+    assert committed(harness) == 7
+    assert committed(Harness(harness.cut_power(keep="none"))) == 7
+
+
+def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
+    harness = Harness()
+    harness.create_topic()
+    commit(harness, 7)
+    delete_topic(harness)
+    harness.create_topic()
+    assert committed(harness) == -1
+
+
+def test_groups_are_left_to_the_next_leader() -> None:
+    left: list[int] = []
+    groups: Any = SimpleNamespace(unload_partition=lambda index, now_ms: left.append(index) or [])
+    ground = Coordination(groups)
+    ground.on_not_leading(partition("__consumer_offsets", 3), 0)
+    ground.on_not_leading(partition("t", 2), 0)
+    assert left == [3]
+
+
+def test_a_partition_of_groups_that_cannot_be_read_is_remembered_and_served_by_nobody() -> None:
+    harness = Harness()
+    harness.create_topic()
+    commit(harness, 7)
+    index = harness.node.groups.partition_for("g")
+    fs = harness.stop()
+    fs.fail("read", f"__consumer_offsets-{index}/00000000000000000000.log", "EIO", skip=1, times=9)
+    harness = Harness(fs)
+    assert harness.node.is_ready
+    [found] = harness.ask(DescribeGroupsRequest(groups=["g"]), 5).groups
+    assert found.error_code == Code.NOT_COORDINATOR
+
+
 def test_an_append_to_a_partition_that_is_not_here_is_told_so() -> None:
     harness = Harness()
     told: list[object] = []
@@ -274,12 +349,53 @@ def test_a_topic_with_flush_ms_is_synced_when_it_is_over() -> None:
     assert harness.values() == ["a"]
 
 
-def test_deleted_records_stay_deleted_over_a_power_cut() -> None:
+@pytest.mark.parametrize("keep", ["none", "some", "all"])
+def test_deleted_records_stay_deleted_over_a_power_cut(keep: Any) -> None:
+    """rel-T18: with "none" nothing is left but what was synced before the answer."""
     harness = Harness()
     harness.create_topic()
     harness.produced("a", "b", "c")
     assert delete_before(harness, 2) == (0, 2)
-    assert Harness(harness.cut_power()).offset(-2) == (0, 2)
+    assert Harness(harness.cut_power(keep=keep)).offset(-2) == (0, 2)
+
+
+def test_a_deletion_is_answered_only_when_it_is_on_disk() -> None:
+    """And one that asks for what the first has moved already is no sooner."""
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a", "b", "c")
+    harness.holds_flushes = True
+    part = DeleteRecordsPartition(partition_index=0, offset=2)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[part])])
+    first, second = harness.send(request, 2), harness.send(request, 2)
+    assert (first.answers, second.answers) == ([], [])
+    harness.flush()
+    assert (len(first.answers), len(second.answers)) == (1, 0)
+    harness.flush()
+    assert len(second.answers) == 1
+
+
+def test_a_segment_that_comes_back_after_a_power_cut_brings_no_deleted_record_back() -> None:
+    """Retention has renamed it; the names of the directory had not been synced."""
+    harness = Harness(log_flush_offset_checkpoint_interval_ms="3600000")
+    harness.create_topic(segment_bytes="1048576")
+    for _ in range(3):
+        harness.produced(data=batch("x" * 600_000))
+    assert delete_before(harness, 1) == (0, 1)
+    harness.pass_time(300_000)
+    assert "00000000000000000000.log" not in harness.fs.list_dir("/data/t-0")
+    assert delete_before(harness, 1) == (0, 1)  # writes the checkpoint again, durably
+    assert Harness(harness.cut_power(keep="none")).offset(-2) == (0, 1)
+
+
+def test_a_deletion_that_cannot_be_written_down_is_no_success() -> None:
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a", "b", "c")
+    harness.fs.fail("append", "log-start-offset-checkpoint", "ENOSPC")
+    assert delete_before(harness, 2) == (Code.KAFKA_STORAGE_ERROR, -1)
+    assert delete_before(harness, 2) == (0, 2)
+    assert Harness(harness.cut_power(keep="none")).offset(-2) == (0, 2)
 
 
 def refused(harness: Harness, **more: Any) -> int:
@@ -364,6 +480,19 @@ def test_one_failed_directory_of_two_takes_down_its_partitions_alone() -> None:
     assert harness.produced("a", index=kept.topic_partition.partition).error_code == 0
 
 
+def test_a_log_is_found_in_the_directory_where_it_lies() -> None:
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    directories = {"log_dirs": "/one,/two", "metadata_log_dir": "/one"}
+    harness = Harness(fs, **directories)
+    for name in ("a", "b"):
+        harness.create_topic(name)
+        harness.produced(name, topic=name)
+    delete_topic(harness, "a")
+    assert Harness(harness.stop(), **directories).values(topic="b") == ["b"]
+
+
 # --------------------------------------------------------------------------------------- restarting
 
 
@@ -394,26 +523,50 @@ def test_a_new_incarnation_leads_in_a_new_epoch() -> None:
     assert after.log.epochs.entries() == ((before, 0), (after.leader_epoch, 1))
 
 
-def test_nothing_is_led_before_the_registration_of_this_incarnation() -> None:
+def test_nothing_is_hosted_before_the_registration_of_this_incarnation() -> None:
+    """The image on disk says that the last incarnation leads; what it lost with the power we lack too."""
     harness = Harness()
     harness.create_topic()
-    fs = harness.cut_power()
-    late = _Held(fs)
-    assert late.node.image.topic("t") is None or not late.node.partitions
-    late.let_go()
+    late = _Slow(harness.cut_power())
+    steps = 0
+    while late.flushes:
+        steps += not late.node.lifecycle.is_registered
+        if not late.node.lifecycle.is_registered:
+            assert late.node.partitions == {}
+        late.flush_one()
+    assert steps > 1, "the registration was there from the beginning, so nothing was tried"
     assert late.node.partitions["t", 0].is_leader
 
 
-class _Held(Harness):
-    """A node whose disk syncs nothing until `let_go`."""
+class _Slow(Harness):
+    """A node whose disk syncs when it is told to, from the start on."""
 
-    def run(self, effects: list[object]) -> None:
-        if "_free" not in self.__dict__:
-            self.holds_flushes = True
-        super().run(effects)
+    @property
+    def holds_flushes(self) -> bool:
+        return True
 
-    def let_go(self) -> None:
-        self._free = True
-        self.holds_flushes = False
-        while self.flushes:
-            self.flush()
+    @holds_flushes.setter
+    def holds_flushes(self, value: bool) -> None:
+        pass
+
+    def flush_one(self) -> None:
+        flush = self.flushes.pop(0)
+        for file in flush.files:
+            file.sync()
+        self.run(flush.then(None, self.now_ms))
+
+
+def test_a_start_that_fails_leaves_the_directory_free() -> None:
+    fs = Harness().stop()
+    fs.fail("open", "__cluster_metadata-0", "EIO")
+    with pytest.raises(StorageError, match="open"):
+        Harness(fs)
+    assert Harness(fs).node.is_ready
+
+
+def test_one_bad_directory_of_two_leaves_the_other_free() -> None:
+    fs = Harness().stop()
+    for _ in range(2):
+        with pytest.raises(StorageError, match="not formatted"):
+            Harness(fs, log_dirs="/data,/new", metadata_log_dir="/data")
+    assert Harness(fs).node.is_ready

@@ -41,6 +41,17 @@ def test_every_record_is_read_from_one_tier_or_the_other() -> None:
     assert seen == list(range(COUNT))
 
 
+def test_a_segment_is_in_the_tier_without_waiting_for_a_poll() -> None:
+    """Each copy writes two records; waiting a second for each would make the tier trail behind."""
+    harness = Harness(store=MemoryStore())
+    harness.create_topic(remote_storage_enable="true", segment_bytes="1048576")
+    harness.pass_time(10_000)
+    for number in range(COUNT):
+        harness.produced(data=batch(f"{number}:".ljust(SIZE, "x")))
+    harness.pass_time(1_000)
+    assert harness.offset(-5)[1] >= COUNT - 3
+
+
 def test_the_marks_of_a_tiered_partition_are_told() -> None:
     harness = tiered(MemoryStore())
     local_start = harness.offset(-4)[1]

@@ -85,8 +85,12 @@ def test_the_epoch_of_an_offset(epochs: LeaderEpochs) -> None:
 def test_truncation_from_the_start_moves_the_first_entry(
     fs: CrashableFs, epochs: LeaderEpochs, start: int, left: tuple[tuple[int, int], ...]
 ) -> None:
+    before = fs.syncs
     epochs.truncate_from_start(start)
-    assert epochs.entries() == left == LeaderEpochs(fs, PATH).entries()
+    assert epochs.entries() == left
+    assert fs.syncs == before, "retention waits for no disk"
+    epochs.close()
+    assert LeaderEpochs(fs, PATH).entries() == left
 
 
 @pytest.mark.parametrize(

@@ -122,14 +122,23 @@ def test_a_stranger_does_not_move_the_watermark() -> None:
 
 
 def test_what_a_follower_said_in_another_epoch_does_not_count() -> None:
+    """It may have truncated since; only what it asks for in this epoch says what it has."""
+    p = partition(isr=(1, 2, 3))
+    append(p, 10)
+    p.follower_fetched(2, 10, 0)
+    p.follower_fetched(3, 3, 0)
+    p.update(leader_id=1, leader_epoch=4, partition_epoch=1, replicas=(1, 2, 3), isr=(1, 2))
+    assert log_of(p).high_watermark == 3
+    p.follower_fetched(2, 8, 0)
+    assert log_of(p).high_watermark == 8
+
+
+def test_what_a_stranger_said_does_not_count_when_it_becomes_a_replica() -> None:
     p = partition(isr=(1, 2))
     append(p, 10)
-    p.follower_fetched(2, 3, 0)
-    p.update(leader_id=1, leader_epoch=4, partition_epoch=1, replicas=(1, 2), isr=(1, 2))
-    append(p, 1)
-    assert log_of(p).high_watermark == 3
-    p.follower_fetched(2, 11, 0)
-    assert log_of(p).high_watermark == 11
+    p.follower_fetched(7, 10, 0)
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 7), isr=(1, 7))
+    assert log_of(p).high_watermark == 0
 
 
 def test_the_watermark_follows_when_the_isr_shrinks_to_us() -> None:

@@ -167,6 +167,36 @@ def test_many_removals_rewrite_history_instead_of_growing_the_head() -> None:
     assert json.loads(store.get(newest.key).splitlines()[0])["removed"] == []
 
 
+def test_parts_below_the_log_start_are_not_even_asked_for() -> None:
+    store, by = MemoryStore(), writer()
+    count = TAIL_ROWS * (FAN_OUT + 5)
+    for end in range(TAIL_ROWS, count, TAIL_ROWS):
+        write(store, by, state(*range(end)))
+    live = range(TAIL_ROWS * (FAN_OUT - 4), count)  # inside the one part of the second level
+    write(store, by, state(*live, log_start=live[0] * 10))
+    asked = []
+    get = store.get
+
+    def noting(key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+        asked.append(key)
+        return get(key, position, size_bytes)
+
+    store.get = noting  # type: ignore[method-assign]
+    assert numbers_read(store) == list(live)
+    assert len(asked) <= 1 + 1 + 4 + 5
+
+
+def test_a_late_deposed_leader_does_not_take_its_successors_objects_for_its_own() -> None:
+    """Its listing may come after the successor's first head."""
+    store = MemoryStore()
+    write(store, writer(6), state(*range(50)), now_ms=1)
+    listed = begin_catalog(store, topic="t", topic_id=TOPIC, partition=0, now_ms=1)
+    late = writer(5, tuple(listed))
+    for _ in range(HEADS_KEPT + 2):
+        write(store, late, state(1), now_ms=2)
+    assert numbers_read(store) == list(range(50))
+
+
 def test_an_object_that_went_away_is_looked_for_again_once() -> None:
     store = MemoryStore(is_late=True)
     by = writer()

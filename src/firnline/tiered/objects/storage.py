@@ -5,7 +5,6 @@ operation lists. Source: spec 3.9; docs/formats/tier.md.
 """
 
 from collections.abc import Mapping
-from importlib import import_module
 
 from firnline.base.errors import ConfigError
 from firnline.tiered.objects.layout import (
@@ -23,7 +22,6 @@ from firnline.tiered.spi import (
     IndexKind,
     ObjectStore,
     RemoteSegment,
-    RemoteStorage,
     SegmentData,
     Source,
 )
@@ -123,37 +121,3 @@ def open_store(uri: str, *, is_writer: bool = True) -> ObjectStore:
             uri=uri,
         )
     return DirectoryStore(path, is_writer=is_writer)
-
-
-BUILT_IN = "firnline.tiered.objects.storage.ObjectStorage"
-_CLASS_KEY = "remote.log.storage.manager.class.name"
-
-
-def open_storage(class_name: str | None, settings: Mapping[str, str]) -> RemoteStorage:
-    """Make and configure the RemoteStorage that the broker's settings name. Raises ConfigError.
-
-    settings  what follows `rsm.config.`, with `broker.id` added by the caller (spec T53, T57)
-    """
-    if class_name is None:
-        raise ConfigError(
-            "remote.log.storage.system.enable=true needs a storage: set it to "
-            f"{BUILT_IN} and rsm.config.{URI} to a directory",
-            key=_CLASS_KEY,
-        )
-    if class_name.startswith(("org.apache.", "io.", "com.")):
-        raise ConfigError(
-            "this is a Java class; Firnline's storages are Python classes, "
-            f"the built-in one is {BUILT_IN}",
-            key=_CLASS_KEY,
-            value=class_name,
-        )
-    module_name, _, name = class_name.replace(":", ".").rpartition(".")
-    try:
-        made = getattr(import_module(module_name), name)()
-    except (ImportError, AttributeError, ValueError, TypeError) as problem:
-        raise ConfigError(
-            "the storage class cannot be made", key=_CLASS_KEY, value=class_name, problem=problem
-        ) from None
-    storage: RemoteStorage = made
-    storage.configure(settings)
-    return storage

@@ -1,0 +1,204 @@
+"""Producers that number what they send, and the judge of what is there afterwards. WORLD.
+
+The producers are librdkafka's, idempotent, acks=all, and go on through every fault: what the broker
+refused or never answered they send again. So the log of a partition has to be 0, 1, 2, ... each once and
+in order, and what was acknowledged has to be where its acknowledgement said.
+"""
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PATIENCE_S = 60.0
+_BATCH_RECORDS = 40
+_log = logging.getLogger("tests.chaos.librdkafka")
+_log.addHandler(logging.NullHandler())
+_log.propagate = False
+# librdkafka tells of each broken connection; breaking them is the point.
+SILENT = {"logger": _log}
+# partition -> [(offset, number)], in the order it was told or read
+Positions = dict[int, list[tuple[int, int]]]
+
+
+class Workload:
+    """Numbered records into every partition of one topic, from a thread of its own, until it is left."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, *, value_bytes: int = 200
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.sent = dict.fromkeys(range(partitions), 0)
+        self.failures: list[str] = []
+        self._acked: Positions = defaultdict(list)
+        self._count = 0
+        self._lock = threading.Lock()
+        self._padding = b"x" * value_bytes
+        self._stop = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "batch.size": 16_384,  # several batches in each of the small segments
+                "message.timeout.ms": 300_000,
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 100,
+                "retry.backoff.ms": 20,
+                "error_cb": self._on_error,
+                **SILENT,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if kind is not None:
+            self._producer.purge()
+
+    def acked(self) -> Positions:
+        """Return what has been acknowledged until now."""
+        with self._lock:
+            return {partition: list(rows) for partition, rows in self._acked.items()}
+
+    def await_acks(self, more: int) -> None:
+        """Wait until `more` records have been acknowledged from now on."""
+        wanted = self._count + more
+        deadline = time.monotonic() + PATIENCE_S
+        while self._count < wanted:
+            assert not self.failures, self.failures
+            assert time.monotonic() < deadline, f"no {more} acknowledgements in {PATIENCE_S:.0f} s"
+            time.sleep(0.005)
+
+    def finish(self) -> None:
+        """Send no more and wait until everything sent is acknowledged."""
+        self._stop.set()
+        self._thread.join()
+        left = self._producer.flush(PATIENCE_S)
+        assert left == 0, f"{left} records were never acknowledged"
+        assert not self.failures, self.failures
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if len(self._producer) < 5000:
+                for partition in self.sent:
+                    for _ in range(_BATCH_RECORDS):
+                        self._send(partition)
+            self._producer.poll(0.02)
+
+    def _send(self, partition: int) -> None:
+        number = self.sent[partition]
+        self.sent[partition] = number + 1
+        self._producer.produce(
+            self.topic,
+            b"%d %s" % (number, self._padding),
+            partition=partition,
+            on_delivery=lambda error, message, number=number: self._on_delivery(
+                error, message, number
+            ),
+        )
+
+    def _on_delivery(self, error: Any, message: Any, number: int) -> None:
+        if error is not None:
+            if not self._stop.is_set() and len(self.failures) < 3:
+                self.failures.append(str(error))
+            return
+        with self._lock:
+            self._acked[message.partition()].append((message.offset(), number))
+            self._count += 1
+
+    def _on_error(self, error: Any) -> None:
+        if error.fatal():
+            self.failures.append(f"fatal: {error}")
+
+
+def read_all(bootstrap: str, topic: str, partitions: int) -> Positions:
+    """Return what a consumer finds in every partition, from its first offset to its high watermark."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 20,
+            **SILENT,
+        }
+    )
+    try:
+        found: Positions = {partition: [] for partition in range(partitions)}
+        ends = {}
+        for partition in found:
+            _, ends[partition] = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=PATIENCE_S
+            )
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in found])
+        behind = {partition for partition, end in ends.items() if end > 0}
+        deadline = time.monotonic() + PATIENCE_S
+        while behind:
+            assert time.monotonic() < deadline, (
+                f"{topic}: partitions {behind} cannot be read to the end"
+            )
+            for message in consumer.consume(5000, 0.1):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                partition, offset = message.partition(), message.offset()
+                number = int(message.value().partition(b" ")[0])
+                found[partition].append((offset, number))
+                if offset >= ends[partition] - 1:
+                    behind.discard(partition)
+        return found
+    finally:
+        consumer.close()
+
+
+def violations(acked: Positions, found: Positions, sent: dict[int, int] | None = None) -> list[str]:
+    """Compare what was acknowledged with what is there; with `sent`, all of it has to be there.
+
+    Each line says one kind of fault in one partition: lost, elsewhere, twice, out of order, missing.
+    """
+    faults = []
+    for partition, rows in found.items():
+        numbers = [number for _, number in rows]
+        at = dict(rows)
+        there = set(numbers)
+        name = f"partition {partition}"
+        told = acked.get(partition, [])
+        lost = [n for _, n in told if n not in there]
+        if lost:
+            faults.append(f"{name}: {len(lost)} acknowledged records lost, first {min(lost)}")
+        moved = [n for offset, n in told if n in there and at.get(offset) != n]
+        if moved:
+            faults.append(f"{name}: {len(moved)} records not at their offset, first {min(moved)}")
+        if len(there) != len(numbers):
+            faults.append(f"{name}: {len(numbers) - len(there)} records twice")
+        if numbers != sorted(numbers):
+            faults.append(f"{name}: records out of order")
+        if there and len(there) != max(there) + 1:
+            faults.append(f"{name}: {max(there) + 1 - len(there)} records missing in between")
+        if sent is not None and len(there) != sent[partition]:
+            faults.append(f"{name}: {len(there)} of {sent[partition]} records sent")
+    return faults
+
+
+def make_topic(bootstrap: str, topic: str, partitions: int, **configs: str) -> None:
+    """Create a topic whose keys are spelt with _ for ."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **SILENT})
+    config = {key.replace("_", "."): value for key, value in configs.items()}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(PATIENCE_S)

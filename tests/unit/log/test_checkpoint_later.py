@@ -1,0 +1,91 @@
+"""Checkpoints that are written off the loop."""
+
+from firnline.base.effects import Effects, Submit
+from firnline.base.ids import TopicPartition
+from firnline.config.topic import TopicConfig
+from firnline.log.checkpoint import LOG_STARTS, RECOVERY_POINTS, read_offsets
+from firnline.log.directory import LogDirectory, format_directory
+from firnline.sim.disk import CrashableFs
+from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
+
+
+def directory() -> LogDirectory:
+    fs = CrashableFs()
+    rng = SeededRng(1)
+    format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=rng.uuid())
+    made = LogDirectory(fs, "/data", cluster_id="c", node_id=1, unique=rng.uuid)
+    made.start()
+    log = made.open(TP, TOPIC_ID, TopicConfig(), NOW)
+    log.append_as_leader(batch("a"), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    return made
+
+
+def points(found: LogDirectory) -> dict[TopicPartition, int]:
+    return read_offsets(found._fs, f"/data/{RECOVERY_POINTS}")
+
+
+def only(effects: Effects) -> Submit:
+    [submit] = effects
+    assert isinstance(submit, Submit)
+    return submit
+
+
+def test_what_was_written_in_the_pool_takes_its_name_on_the_loop() -> None:
+    found = directory()
+    submit = only(found.checkpoint_later())
+    submit.work()
+    assert points(found) == {}
+    submit.then(None, NOW)
+    assert points(found) == {TP: 1}
+
+
+def test_an_older_state_never_replaces_a_newer_one() -> None:
+    """A truncation lowers the recovery point on disk; a slow writer must not raise it again (rel-P13)."""
+    found = directory()
+    slow = only(found.checkpoint_later())
+    slow.work()
+    found.logs[TP].truncate_to(0)
+    assert points(found) == {TP: 0}
+    slow.then(None, NOW)
+    assert points(found) == {TP: 0}
+
+
+def test_one_writer_at_a_time_and_another_after_a_failure() -> None:
+    found = directory()
+    slow = only(found.checkpoint_later())
+    assert found.checkpoint_later() == []
+    slow.then(OSError("no space"), NOW)
+    assert points(found) == {}
+    again = only(found.checkpoint_later())
+    again.work()
+    again.then(None, NOW)
+    assert points(found) == {TP: 1}
+
+
+def test_a_directory_that_was_let_go_is_left_alone() -> None:
+    """Another process may hold it by now."""
+    found = directory()
+    slow = only(found.checkpoint_later())
+    slow.work()
+    found.abandon()
+    slow.then(None, NOW)
+    assert points(found) == {}
+
+
+def test_a_log_start_that_was_promised_is_not_undone_by_a_checkpoint_from_before() -> None:
+    found = directory()
+    slow = only(found.checkpoint_later())
+    slow.work()
+    found.logs[TP].advance_log_start(1)
+    kept: list[object] = []
+    promise = only(found.keep_log_starts(lambda problem, now: kept.append(problem) or []))  # type: ignore[func-returns-value]
+    promise.work()
+    [flush] = promise.then(None, NOW)
+    slow.then(None, NOW)
+    assert kept == []
+    flush.files[0].sync()
+    flush.then(None, NOW)
+    assert kept == [None]
+    assert read_offsets(found._fs, f"/data/{LOG_STARTS}") == {TP: 1}
+    assert points(found) == {TP: 1}

@@ -1,0 +1,214 @@
+"""The three indexes: Kafka's bytes, right answers, and no belief in what cannot be."""
+
+import random
+import struct
+
+import pytest
+
+from firnline.log.offset_index import OffsetIndex
+from firnline.log.time_index import TimeIndex
+from firnline.log.txn_index import AbortedTxn, TxnIndex
+from firnline.sim.disk import CrashableFs
+
+BASE = 2**40
+
+
+@pytest.fixture
+def fs() -> CrashableFs:
+    fs = CrashableFs()
+    fs.make_dir("/i")
+    return fs
+
+
+def raw(fs: CrashableFs, path: str) -> bytes:
+    return fs.open(path).read(0, 1 << 20)
+
+
+def rewrite(fs: CrashableFs, path: str, data: bytes) -> None:
+    file = fs.open(path, create=True)
+    file.truncate(0)
+    file.append(data)
+
+
+# -- offsets ---------------------------------------------------------------------------------------
+
+
+def test_the_offset_index_has_kafkas_bytes(fs: CrashableFs) -> None:
+    index = OffsetIndex(fs, "/i/x", BASE)
+    index.add(BASE + 20, 331)
+    index.write()
+    index.add(BASE + 2**31 - 1, 2**30)
+    index.write()
+    assert raw(fs, "/i/x") == struct.pack(">iiii", 20, 331, 2**31 - 1, 2**30)
+    again = OffsetIndex(fs, "/i/x", BASE)
+    assert again.load(2**31)
+    assert again.entries() == [(BASE + 20, 331), (BASE + 2**31 - 1, 2**30)]
+
+
+def test_a_lookup_is_never_behind_the_batch() -> None:
+    rng = random.Random(3)
+    index = OffsetIndex(CrashableFs(), "/x", BASE)
+    entries, offset, position = [], BASE - 1, 0
+    for _ in range(200):
+        offset, position = offset + rng.randint(1, 50), position + rng.randint(1, 500)
+        index.add(offset, position)
+        entries.append((offset, position))
+    for wanted in range(BASE, offset + 60, 7):
+        below = [p for o, p in entries if o <= wanted]
+        assert index.position_for(wanted) == (below[-1] if below else 0)
+    for wanted in range(0, position + 500, 13):
+        below = [p for _, p in entries if p <= wanted]
+        assert index.position_below(wanted) == (below[-1] if below else 0)
+    assert index.last_position() == position
+    assert len(index) == 200
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_good"),
+    [
+        ([(1, 10), (2, 20)], True),
+        ([], True),
+        ([(2, 10), (1, 20)], False),
+        ([(1, 20), (2, 20)], False),
+        ([(1, 10), (2, 2000)], False),
+        ([(1, 10), (-1, 20)], False),
+        ([(1, 10), (2, 20), (0, 0), (0, 0)], True),
+        ([(0, 0), (1, 10), (0, 0)], True),
+    ],
+)
+def test_an_offset_index_that_cannot_be_is_not_believed(
+    fs: CrashableFs, entries: list[tuple[int, int]], is_good: bool
+) -> None:
+    rewrite(fs, "/i/x", b"".join(struct.pack(">ii", *entry) for entry in entries))
+    index = OffsetIndex(fs, "/i/x", BASE)
+    assert index.load(1000) == is_good
+    while is_good and entries and entries[-1] == (0, 0):
+        entries = entries[:-1]
+    assert index.entries() == [(BASE + o, p) for o, p in entries if is_good]
+    if is_good:
+        assert len(raw(fs, "/i/x")) == len(entries) * 8
+
+
+def test_truncation_of_the_offset_index_reaches_the_file(fs: CrashableFs) -> None:
+    index = OffsetIndex(fs, "/i/x", BASE)
+    for number in range(1, 10):
+        index.add(BASE + number, number * 100)
+    index.write()
+    index.add(BASE + 10, 1000)
+    index.truncate_to(BASE + 5)
+    assert index.entries()[-1] == (BASE + 4, 400)
+    index.write()
+    assert raw(fs, "/i/x") == b"".join(struct.pack(">ii", n, n * 100) for n in range(1, 5))
+
+
+# -- times -----------------------------------------------------------------------------------------
+
+
+def test_the_time_index_has_kafkas_bytes(fs: CrashableFs) -> None:
+    index = TimeIndex(fs, "/i/x", BASE)
+    index.maybe_add(1_795_256_000_000, BASE + 20)
+    index.maybe_add(1_795_256_000_000, BASE + 30)
+    index.maybe_add(5, BASE + 40)
+    index.write()
+    index.maybe_add(1_795_256_000_001, BASE + 2**31 - 1)
+    index.write()
+    assert raw(fs, "/i/x") == struct.pack(
+        ">qiqi", 1_795_256_000_000, 20, 1_795_256_000_001, 2**31 - 1
+    )
+    again = TimeIndex(fs, "/i/x", BASE)
+    assert again.load()
+    assert again.entries() == index.entries()
+    assert (again.last_time_ms, again.last_offset) == (1_795_256_000_001, BASE + 2**31 - 1)
+
+
+def test_times_are_looked_up_from_below() -> None:
+    index = TimeIndex(CrashableFs(), "/x", BASE)
+    for time_ms, offset in ((100, 5), (200, 9), (300, 30)):
+        index.maybe_add(time_ms, BASE + offset)
+    found = [index.offset_before(t) - BASE for t in (0, 99, 100, 199, 200, 299, 301)]
+    assert found == [0, 0, 5, 5, 9, 9, 30]
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_good"),
+    [
+        ([(10, 1), (20, 2)], True),
+        ([(10, 1), (20, 1)], True),
+        ([(20, 1), (10, 2)], False),
+        ([(10, 1), (10, 2)], False),
+        ([(10, 2), (20, 1)], False),
+        ([(10, -1)], False),
+        ([(10, 1), (0, 0), (0, 0)], True),
+    ],
+)
+def test_a_time_index_that_cannot_be_is_not_believed(
+    fs: CrashableFs, entries: list[tuple[int, int]], is_good: bool
+) -> None:
+    rewrite(fs, "/i/x", b"".join(struct.pack(">qi", *entry) for entry in entries))
+    index = TimeIndex(fs, "/i/x", BASE)
+    assert index.load() == is_good
+    assert len(index) == (sum(entry != (0, 0) for entry in entries) if is_good else 0)
+    rewrite(fs, "/i/x", b"odd")
+    assert not index.load()
+    fs.remove("/i/x")
+    assert not index.load()
+
+
+def test_truncation_of_the_time_index_reaches_the_file(fs: CrashableFs) -> None:
+    index = TimeIndex(fs, "/i/x", BASE)
+    for number in range(1, 10):
+        index.maybe_add(number, BASE + number)
+    index.write()
+    index.truncate_to(BASE + 5)
+    assert index.entries()[-1] == (4, BASE + 4)
+    assert index.last_time_ms == 4
+    assert len(raw(fs, "/i/x")) == 4 * 12
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def test_the_transaction_index_has_kafkas_bytes(fs: CrashableFs) -> None:
+    index = TxnIndex(fs, "/i/x")
+    assert not index.exists()
+    index.add(AbortedTxn(5, 0, 20, 21))
+    index.add(AbortedTxn(6, 10, 104, 105))
+    assert raw(fs, "/i/x") == struct.pack(">hqqqqhqqqq", 0, 5, 0, 20, 21, 0, 6, 10, 104, 105)
+    assert TxnIndex(fs, "/i/x").entries == index.entries
+    assert index.is_sane(0)
+    assert not index.is_sane(50)
+
+
+def test_a_search_stops_where_later_aborts_cannot_matter(fs: CrashableFs) -> None:
+    index = TxnIndex(fs, "/i/x")
+    for txn in ((1, 0, 10, 5), (2, 5, 20, 21), (3, 22, 30, 31)):
+        index.add(AbortedTxn(*txn))
+    found: list[AbortedTxn] = []
+    assert not index.collect(0, 32, found)
+    assert [t.producer_id for t in found] == [1, 2, 3]
+    found.clear()
+    assert index.collect(0, 21, found)
+    assert [t.producer_id for t in found] == [1, 2]
+    found.clear()
+    assert index.collect(11, 6, found)
+    assert [t.producer_id for t in found] == [2]
+
+
+def test_a_torn_entry_is_written_over(fs: CrashableFs) -> None:
+    TxnIndex(fs, "/i/x").add(AbortedTxn(5, 0, 20, 21))
+    fs.open("/i/x").append(b"torn")
+    index = TxnIndex(fs, "/i/x")
+    assert not index.is_sane(0)
+    index.add(AbortedTxn(6, 21, 30, 31))
+    assert [t.producer_id for t in TxnIndex(fs, "/i/x").entries] == [5, 6]
+    assert index.is_sane(0)
+
+
+def test_truncation_of_the_transaction_index(fs: CrashableFs) -> None:
+    index = TxnIndex(fs, "/i/x")
+    for last in (10, 20, 30):
+        index.add(AbortedTxn(last, 0, last, last + 1))
+    index.truncate_to(21)
+    assert [t.last_offset for t in TxnIndex(fs, "/i/x").entries] == [10, 20]
+    index.truncate_to(0)
+    assert not fs.exists("/i/x")

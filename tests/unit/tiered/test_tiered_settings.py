@@ -1,0 +1,77 @@
+"""Settings of the tier: resolved once, wrong ones named. Spec 3.2, T17."""
+
+from typing import Any
+
+import pytest
+
+from firnline.base.errors import ConfigError
+from firnline.config.broker import BrokerConfig
+from firnline.tiered.hosted import ByteRate, Services
+from firnline.tiered.settings import TierSettings, tier_settings
+from tests.tier_world import SmallRng
+
+
+def config(**stated: str) -> BrokerConfig:
+    prefix = "rlmm.config.remote.log.metadata."
+    return BrokerConfig(stated={prefix + k.replace("_", "."): v for k, v in stated.items()})
+
+
+def test_defaults_are_those_of_the_release() -> None:
+    assert tier_settings(config()) == TierSettings(node_id=config().node_id)
+
+
+def test_keys_of_the_metadata_manager_are_taken_from_their_prefix() -> None:
+    found = tier_settings(config(topic_num_partitions="5", topic_retention_ms="-1"))
+    assert (found.metadata_partitions, found.metadata_retention_ms) == (5, -1)
+    assert found.metadata_topic_configs() == {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "remote.storage.enable": "false",
+    }
+
+
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        ({"topic_num_partitions": "0"}, "above 0"),
+        ({"topic_num_partitions": "five"}, "whole number"),
+        ({"topic_retention_ms": "0"}, "above 0"),
+        ({"topic_colour": "red"}, "no such key"),
+    ],
+)
+def test_a_wrong_one_is_named(stated: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        tier_settings(config(**stated))
+
+
+def test_keys_for_clients_that_we_do_not_have_are_accepted() -> None:
+    tier_settings(config(common_client_bootstrap_servers="x:1", producer_acks="all"))
+
+
+def services(**settings: Any) -> Services:
+    made: Any = Services.__new__(Services)
+    made.settings = TierSettings(**settings)
+    made.rng = SmallRng(0)
+    return made  # type: ignore[no-any-return]
+
+
+def test_the_back_off_doubles_up_to_its_limit() -> None:
+    made = services(retry_backoff_ms=500, retry_backoff_max_ms=4000, retry_jitter=0.0)
+    assert [made.backoff_ms(n) for n in (1, 2, 3, 4, 5, 500)] == [500, 1000, 2000, 4000, 4000, 4000]
+
+
+@pytest.mark.parametrize(("draw", "wait"), [(0, 400), (200, 600)])
+def test_the_jitter_spreads_the_back_off_both_ways(draw: int, wait: int) -> None:
+    made = services(retry_backoff_ms=500, retry_jitter=0.2)
+    made.rng.below = lambda bound: draw if bound == 201 else -1  # type: ignore[method-assign]
+    assert made.backoff_ms(1) == wait
+
+
+def test_a_rate_counts_what_moved_within_its_windows() -> None:
+    rate = ByteRate(100, windows=2, window_ms=1000)
+    assert not rate.is_exceeded(0)
+    rate.note(150, 0)
+    assert not rate.is_exceeded(500)
+    rate.note(60, 900)
+    assert rate.is_exceeded(1900)
+    assert not rate.is_exceeded(2100)

@@ -1,0 +1,69 @@
+"""One server for all tests of a module, and the check after each of them that it took no harm.
+
+With FIRNLINE_PEERS=1 every test runs a second time against Apache Kafka: what it answers is what we
+expect of ourselves, and where we differ on purpose the test says so.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
+from firnline.testing.plugin import Broker
+from tests.peers import kafka
+from tests.wire.line import FRAME_LIMIT_BYTES, METADATA, MIB, Line, Target, framed, header
+
+RSS_SLACK_BYTES = 20 * MIB
+SETTINGS = {"socket.request.max.bytes": FRAME_LIMIT_BYTES, "connections.max.idle.ms": 600_000}
+
+
+@pytest.fixture(scope="module", params=["firnline", pytest.param("kafka", marks=pytest.mark.peer)])
+def target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """A running server with a frame limit of 32 MiB."""
+    base = tmp_path_factory.mktemp("wire")
+    if request.param == "kafka":
+        with kafka.start(base, settings=SETTINGS) as cluster:
+            log = base / "node-1" / "kafka.log"
+            yield Target("kafka", cluster.bootstrap, cluster.pids[0], log)
+        return
+    options = [part for key, value in SETTINGS.items() for part in ("-X", f"{key}={value}")]
+    broker = Broker(base / "data", options=options)
+    broker.start()
+    try:
+        yield Target("firnline", broker.bootstrap, broker.pid, base / "data.log")
+        assert broker.stop() == 0
+    finally:
+        if broker.process is not None:
+            broker.kill()
+
+
+@pytest.fixture(scope="module")
+def baseline_bytes(target: Target) -> int:
+    """The server's memory once it has served one frame of the largest size: the allocator keeps some."""
+    target.topic("baseline")
+    target.topic_names()
+    if target.is_firnline:
+        target.send(framed(header(METADATA, 1) + bytes(FRAME_LIMIT_BYTES - 64)))
+    return target.rss_bytes()
+
+
+@pytest.fixture(autouse=True)
+def unharmed(target: Target, baseline_bytes: int) -> Iterator[Line]:
+    """Whatever a test sends: the server lives, serves others, gives memory back, prints no traceback."""
+    with target.line() as witness:
+        witness.ask(ApiVersionsRequest(), 0)
+        yield witness
+        assert witness.ask(ApiVersionsRequest(), 0).error_code == 0
+    assert target.process.is_running()
+    if target.is_firnline:
+        deadline = time.monotonic() + 10
+        while target.rss_bytes() > baseline_bytes + RSS_SLACK_BYTES and time.monotonic() < deadline:
+            time.sleep(0.05)
+        grown = target.rss_bytes() - baseline_bytes
+        assert grown < RSS_SLACK_BYTES, f"{grown / MIB:.1f} MiB above the baseline"
+        text = target.log.read_text()
+        assert "Traceback" not in text, text[-3000:]
+        assert "\x1b" not in text
