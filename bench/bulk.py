@@ -1,10 +1,10 @@
 """perf-P3: how fast bytes go in and out, against a Python sendall of the same bytes.
 
 Raw produce: frames of one 128 KiB batch, five in flight on one connection, acks=1. Raw fetch: answers of
-just under 1 MiB, one in flight, as clients do it, and two. The floor is `sendall` of chunks of the same size to a process that only
-receives; the second floor of produce also checks and appends them, which a log cannot do without, and
-which is dear where pages of the file cache are new to the machine. Rounds alternate. Aim 0.7x of the
-rate of `sendall`, failure below 0.5x; CPU-s per GB aims: 0.45 in and 0.4 out.
+just under 1 MiB, one in flight, as clients do it, and two. The floor is `sendall` of chunks of the same
+size to a process that only receives; the second floor of produce also checks and appends them, which a
+log cannot do without, and which is dear where pages of the file cache are new to the machine. Rounds
+alternate. Aim 0.7x of the rate of `sendall`, failure below 0.5x; CPU-s per GB aims: 0.45 in and 0.4 out.
 """
 
 import argparse
