@@ -8,13 +8,14 @@ longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks t
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.broker.hosted import HostedPartitions
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
+from firnline.log.recovery import RecoveryReport
 from firnline.metadata.delta import ClusterDelta, TopicDelta
 from firnline.metadata.image import ClusterImage, PartitionImage, ResourceType, TopicImage
 from firnline.replica.partition import FsyncRule, Partition
@@ -93,6 +94,7 @@ class Hosting:
                 continue
             if found is None:
                 found = self._host(topic, index, image, now_ms)
+                effects += self._told_of_opening(topic, index)
             if found is not None:
                 effects += self._update(found, state, now_ms)
         return effects
@@ -110,6 +112,23 @@ class Hosting:
         partition = Partition(log, node_id=self._node_id, fsync_rule=self._fsync_rule)
         self._hosted.add(partition)
         return partition
+
+    def _told_of_opening(self, topic: TopicImage, index: int) -> Effects:
+        """Say what an operator has to know of a log that was opened, or could not be."""
+        name = TopicPartition(topic.name, index)
+        problem = self.failed.get((topic.topic_id, index))
+        if problem is not None:
+            return [Warn(line=f"{name} is not served: {problem}")]
+        log = self._hosted.by_name[topic.name, index].log
+        found = log.recovery
+        if not isinstance(found, RecoveryReport) or not (found.bytes_cut or found.segments_dropped):
+            return []
+        lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
+        return [
+            Warn(
+                line=f"{name} ends at offset {log.log_end_offset}: {lost} were not whole, and cut off"
+            )
+        ]
 
     def _update(self, partition: Partition, state: PartitionImage, now_ms: int) -> Effects:
         was_leader = partition.is_leader

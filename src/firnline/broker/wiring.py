@@ -6,7 +6,7 @@ Source: house, section 5, rule 2.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import KafkaError
@@ -31,7 +31,6 @@ from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.node import BrokerNode, Parts
 from firnline.broker.produce import Producing
 from firnline.broker.storage import Storage, read_cluster_id
-from firnline.broker.tier_ground import MetadataFeed, TierGround
 from firnline.config.broker import BrokerConfig, parse_endpoint
 from firnline.config.topic import TopicConfig
 from firnline.controller.brokers import Registration
@@ -49,9 +48,11 @@ from firnline.metadata.meta_log import MetaLog, QuorumStateFile
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.voters import Voter, VoterSet, parse_voters
 from firnline.replica.partition import FsyncRule, Partition
-from firnline.tiered.remote_log import RemoteLog
-from firnline.tiered.settings import TierSettings, tier_settings
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
+
+if TYPE_CHECKING:
+    from firnline.broker.tier_ground import TierGround
+    from firnline.tiered.settings import TierSettings
 
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
@@ -242,7 +243,7 @@ def _hosting(
     hosted: HostedPartitions,
     storage: Storage,
     coordination: Coordination,
-    tier: TierGround | None,
+    tier: "TierGround | None",
 ) -> Hosting:
     """What hosts partitions, and who is told of them."""
     fsync_rule: FsyncRule = config.firnline_acks_fsync  # type: ignore[assignment]
@@ -259,7 +260,7 @@ def _hosting(
     return hosting
 
 
-def _listing_offsets(config: BrokerConfig, tier: TierGround | None) -> ListingOffsets:
+def _listing_offsets(config: BrokerConfig, tier: "TierGround | None") -> ListingOffsets:
     return ListingOffsets(
         remote=None if tier is None else tier.offset_for_timestamp,
         timeout_ms=config.remote_list_offsets_request_timeout_ms,
@@ -267,7 +268,7 @@ def _listing_offsets(config: BrokerConfig, tier: TierGround | None) -> ListingOf
 
 
 def _fetching(
-    config: BrokerConfig, rng: Rng, hosted: HostedPartitions, tier: TierGround | None
+    config: BrokerConfig, rng: Rng, hosted: HostedPartitions, tier: "TierGround | None"
 ) -> Fetching:
     return Fetching(
         hosted,
@@ -291,9 +292,14 @@ def _tier(
     storage: Storage,
     remote_storage: RemoteStorage | None,
     metadata: RemoteLogMetadata | None,
-) -> TierGround | None:
+) -> "TierGround | None":
     if remote_storage is None:
         return None
+    # A node without a tier starts without its code: a sixth of the time a start takes.
+    from firnline.broker.tier_ground import MetadataFeed, TierGround
+    from firnline.tiered.remote_log import RemoteLog
+    from firnline.tiered.settings import tier_settings
+
     remote = RemoteLog(
         tier_settings(config),
         storage=remote_storage,
@@ -308,7 +314,7 @@ def _tier(
 
 
 def _internal_topics(
-    config: BrokerConfig, controller: Controller, quorum: MetadataQuorum, tier: TierGround | None
+    config: BrokerConfig, controller: Controller, quorum: MetadataQuorum, tier: "TierGround | None"
 ) -> InternalTopics:
     plans = {OFFSETS_TOPIC: _offsets_topic(config)}
     if tier is not None:
@@ -344,7 +350,7 @@ def _offsets_topic(config: BrokerConfig) -> NewTopic:
     )
 
 
-def _tier_topic(settings: TierSettings) -> NewTopic:
+def _tier_topic(settings: "TierSettings") -> NewTopic:
     return NewTopic(
         REMOTE_LOG_METADATA_TOPIC,
         settings.metadata_partitions,

@@ -20,6 +20,7 @@ from firnline.base.effects import (
     Reply,
     SetTimer,
     Submit,
+    Warn,
 )
 from firnline.base.errors import ConfigError, StorageError
 from firnline.runtime.clock import SteadyClock
@@ -67,6 +68,7 @@ class Runtime:
             Submit: self._submit,
             CancelTimer: self._cancel_timer,
             CloseConnection: self._close_connection,
+            Warn: self._warn,
         }
         self._housekeeping = loop.call_later(_HOUSEKEEPING_S, self._keep_house)
 
@@ -135,6 +137,9 @@ class Runtime:
 
     def _close_connection(self, effect: CloseConnection) -> None:
         effect.context.connection.close()
+
+    def _warn(self, effect: Warn) -> None:
+        log.warning("%s", effect.line)
 
     def _submit(self, effect: Submit) -> None:
         refusal = self._pools[effect.pool].add(effect)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.broker.hosting import Hosting
@@ -77,7 +77,11 @@ class Node:
             replay.apply(record)
         delta = replay.finish(offset=self.image.offset + 1, epoch=0)
         self.image = delta.after
-        self.hosting.apply(delta, self.image, 0)
+        self.warnings = [
+            effect.line
+            for effect in self.hosting.apply(delta, self.image, 0)
+            if isinstance(effect, Warn)
+        ]
 
     def partition(self, name: str = "t", index: int = 0) -> Partition:
         found = self.hosted.find(name, index)
@@ -222,6 +226,8 @@ def test_a_log_that_cannot_be_opened_costs_that_partition_alone() -> None:
     node.store.broken = True
     node.commit(topic(), placed(0))
     assert (ID, 0) in node.hosting.failed
+    (line,) = node.warnings
+    assert line.startswith("t-0 is not served: ")
     node.store.broken = False
     node.commit(topic("u", OTHER_ID), placed(topic_id=OTHER_ID))
     assert node.partition("u").is_leader
