@@ -124,8 +124,17 @@ def test_producers_of_a_snapshot_are_listed(tmp_path: Path) -> None:
     assert dump(path).exit_code == 1
 
 
-def test_text_files_are_printed(tmp_path: Path) -> None:
-    path = tmp_path / "recovery-point-offset-checkpoint"
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        f"{STEM}-id.leader_epoch_checkpoint",
+        "0-1.jsonl",
+        "x.live",
+    ],
+)
+def test_text_files_are_printed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
     path.write_text("0\n1\nevents 0 5\n")
     assert dump(path).stdout == "0\n1\nevents 0 5\n"
 
