@@ -238,10 +238,11 @@ def _text(data: Any) -> str | None:
 
 
 def _base_offset(path: Path) -> int:
-    found = names.parse_segment_file(path.name)
-    if found is None:
+    # In a tier the name goes on with the segment's id.
+    base, rest = path.name[:20], path.name[20:]
+    if len(base) < 20 or not (base.isascii() and base.isdigit()) or rest[:1] not in (".", "-"):
         raise ConfigError(f"{path}: the name of an index begins with 20 digits")
-    return found[0]
+    return int(base)
 
 
 def _offset_index(path: Path) -> Iterator[Fact]:

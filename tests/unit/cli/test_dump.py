@@ -106,10 +106,11 @@ def test_a_record_that_cannot_be_decoded_is_shown_as_it_is(tmp_path: Path) -> No
     assert found["damage"]
 
 
-def test_an_offset_index_counts_from_its_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["", "-QR_OYIX1RrGEm20Nn9fk0Q"])
+def test_an_offset_index_counts_from_its_segment(tmp_path: Path, more: str) -> None:
     from array import array
 
-    path = tmp_path / f"{STEM}.index"
+    path = tmp_path / f"{STEM}{more}.index"
     path.write_bytes(write_words(array("I", [4, 1000, 9, 2000, 0, 0])))
     assert facts(path) == [{"offset": 104, "position": 1000}, {"offset": 109, "position": 2000}]
 
