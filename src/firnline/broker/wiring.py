@@ -83,9 +83,7 @@ def build_node(
     controller = Controller(config=config, rng=rng, metadata=quorum)
     leaders = Leaders(lambda: quorum.image)
     hosted = HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
-    tier_ground = _tier(
-        config, fs, rng, hosted, quorum, remote_storage, remote_metadata, storage.directories[0]
-    )
+    tier_ground = _tier(config, fs, rng, hosted, quorum, storage, remote_storage, remote_metadata)
     groups = GroupCoordinator(config, rng)
     # The node comes last; what its parts tell it goes through here.
     late: list[BrokerNode] = []
@@ -291,11 +289,11 @@ def _tier(
     rng: Rng,
     hosted: HostedPartitions,
     quorum: MetadataQuorum,
-    storage: RemoteStorage | None,
+    storage: Storage,
+    remote_storage: RemoteStorage | None,
     metadata: RemoteLogMetadata | None,
-    directory: LogDirectory,
 ) -> "TierGround | None":
-    if storage is None:
+    if remote_storage is None:
         return None
     # A node without a tier starts without its code: a sixth of the time a start takes.
     from firnline.broker.tier_ground import MetadataFeed, TierGround
@@ -304,15 +302,15 @@ def _tier(
 
     remote = RemoteLog(
         tier_settings(config),
-        storage=storage,
+        storage=remote_storage,
         feed=MetadataFeed(hosted, quorum),
         fs=fs,
         rng=rng,
         topic_exists=lambda topic_id: topic_id in quorum.image.topics_by_id,
-        log_dir=directory.path,
+        log_dir=storage.directories[0].path,
         metadata=metadata,
     )
-    return TierGround(remote, config)
+    return TierGround(remote, config, partial(storage.on_failure, hosted))
 
 
 def _internal_topics(
