@@ -8,6 +8,7 @@ Source: house, sections 5 and 7.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
@@ -21,7 +22,6 @@ from firnline.broker.lifecycle import Lifecycle, Stage
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.produce import Producing
 from firnline.broker.storage import Storage
-from firnline.broker.tier_ground import TierGround
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.coordinator.groups import GroupCoordinator
@@ -32,7 +32,10 @@ from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, ControllerImage, 
 from firnline.metadata.loader import difference
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.replica.partition import ACKS_ALL, Partition
-from firnline.tiered.remote_log import RemoteLog
+
+if TYPE_CHECKING:
+    from firnline.broker.tier_ground import TierGround
+    from firnline.tiered.remote_log import RemoteLog
 
 # How long an append of one of our own coordinators waits for followers.
 _COORDINATOR_TIMEOUT_MS = 5_000
@@ -60,7 +63,7 @@ class Parts:
     producer_ids: ProducerIds
     internal_topics: InternalTopics
     lifecycle: Lifecycle
-    tier_ground: TierGround | None
+    tier_ground: "TierGround | None"
     close_quorum: Callable[[], None]
 
 
@@ -111,7 +114,7 @@ class BrokerNode:
         return self.lifecycle.broker_epoch
 
     @property
-    def tier(self) -> RemoteLog | None:
+    def tier(self) -> "RemoteLog | None":
         """The remote log; None where remote.log.storage.system.enable is false."""
         ground = self.parts.tier_ground
         return None if ground is None else ground.tier

@@ -201,8 +201,8 @@ class Segment:
     def release(self) -> None:
         """Give back the memory and the descriptor of a closed segment until somebody reads it again."""
         assert self.is_closed
-        self.index.clear_memory()
-        self.time_index.clear_memory()
+        self.index.forget()
+        self.time_index.forget()
         self._hints.clear()
         self._is_indexed = False
         self.file = None
@@ -372,7 +372,7 @@ class Segment:
 
     def _drop_times(self) -> None:
         if self.is_closed:
-            self.time_index.clear_memory()
+            self.time_index.forget()
 
     @property
     def max_time_offset(self) -> int:

@@ -100,17 +100,21 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
             or (base_time < earliest and base_time != NO_TIMESTAMP)
             or (max_time < earliest and max_time != NO_TIMESTAMP)
         ):
-            return KafkaError(
-                Code.INVALID_TIMESTAMP,
-                "a timestamp is too far from now",
-                base_timestamp=base_time,
-                max_timestamp=max_time,
-                earliest=earliest,
-                latest=latest,
-            )
+            return _too_far(header, earliest, latest)
     if is_compacted:
         return _check_keys(data, header)
     return header
+
+
+def _too_far(header: BatchHeader, earliest: int, latest: int) -> KafkaError:
+    return KafkaError(
+        Code.INVALID_TIMESTAMP,
+        "a timestamp is too far from now",
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        earliest=earliest,
+        latest=latest,
+    )
 
 
 def check_batches(

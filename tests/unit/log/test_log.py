@@ -642,3 +642,19 @@ def test_a_patched_header_is_refused_and_nothing_is_written(log: Log) -> None:
     assert (
         refused(log, patched(batch("a"), ">I", 17, 1, fix_crc=False)).code == Code.CORRUPT_MESSAGE
     )
+
+
+def test_a_lookup_between_the_roll_and_the_sync_does_not_empty_the_indexes() -> None:
+    """Goal: what is synced, copied to the tier and given to Kafka is the index, not an empty file.
+    Method: roll, let a time lookup load and drop the closed segment's indexes, then sync and close."""
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=2000, index_interval_bytes=100))
+    for number in range(60):
+        append(log, batch("x" * 40, time_ms=1000 + number))
+    assert len(log.closed_segments()) >= 2
+    assert log.offset_for_timestamp(1001) == (1, 1001)
+    flush(log)
+    log.close()
+    for segment in log.closed_segments():
+        for suffix in (".index", ".timeindex"):
+            assert fs.open(segment.stem_path + suffix).size() > 0, segment.stem_path + suffix
