@@ -23,7 +23,7 @@ def handle(
     node: "BrokerNode", context: RequestContext, request: DeleteRecordsRequest, now_ms: int
 ) -> Effects:
     """Answer the low watermark of each partition, once no power cut brings back what is below it."""
-    moved: "list[Log]" = []
+    moved: list[Log] = []
     outcomes = [
         [
             _one(node, topic.name, part.partition_index, part.offset, moved)
