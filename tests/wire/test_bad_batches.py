@@ -3,6 +3,7 @@
 After each refusal the partition's end has not moved: nothing of a refused batch is stored.
 """
 
+import functools
 import gzip
 import struct
 import time
@@ -206,6 +207,7 @@ def test_an_older_producer_epoch_is_refused(target: Target, topic: str) -> None:
 # ------------------------------------------------------------------------------- bombs
 
 
+@functools.cache
 def gzip_bomb() -> tuple[bytes, int]:
     """A mebibyte that opens to a gibibyte."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -213,6 +215,7 @@ def gzip_bomb() -> tuple[bytes, int]:
     return b"".join([*(packer.compress(block) for _ in range(60)), packer.flush()]), 1
 
 
+@functools.cache
 def zstd_bomb() -> tuple[bytes, int]:
     """A quarter of a mebibyte that opens to eight gibibytes."""
     packer = zstandard.ZstdCompressor(level=1).compressobj()
@@ -221,6 +224,7 @@ def zstd_bomb() -> tuple[bytes, int]:
     return frame, 4
 
 
+@functools.cache
 def zstd_bomb_that_states_its_size() -> tuple[bytes, int]:
     """The frame's header claims 512 MiB: a reader that believes it sets that aside at once."""
     return zstandard.ZstdCompressor(level=1, write_content_size=True).compress(bytes(512 * MIB)), 4
@@ -232,6 +236,7 @@ def zstd_with_a_huge_window() -> tuple[bytes, int]:
     return packer.compress(b"x" * 1000) + packer.flush(), 4
 
 
+@functools.cache
 def lz4_bomb() -> tuple[bytes, int]:
     return lz4.frame.compress(bytes(200 * MIB), block_linked=False, store_size=False), 3
 
@@ -244,6 +249,7 @@ def snappy_that_claims_4_gib() -> tuple[bytes, int]:
     return b"\xff\xff\xff\xff\x0f" + b"\0" * 100, 2
 
 
+@functools.cache
 def gzip_in_gzip() -> tuple[bytes, int]:
     return gzip.compress(gzip_bomb()[0], mtime=0), 1
 
