@@ -292,10 +292,14 @@ def stop(directory: str | Path, *, at_once: bool = False) -> None:
 
 
 def _alive(base: Path, pids: list[int]) -> Iterator[int]:
-    """The ones that are still ours: a number may belong to another program by now."""
+    """The ones that still run: children of ours, or, as a number may be another program's by now, Kafkas of `base`."""
     for pid in pids:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                yield pid
+            continue
+        except ChildProcessError:  # started by an earlier run
+            pass
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if str(base) in Path(f"/proc/{pid}/cmdline").read_text():
                 yield pid

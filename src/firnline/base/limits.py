@@ -10,7 +10,7 @@ RECEIVE_STEP_BYTES = 256 * KIB
 SEND_QUEUE_BYTES = 16 * MIB
 TAGGED_FIELDS_MAX = 1024
 # Elements over all arrays of one request; each element costs an object.
-ARRAY_ELEMENTS_MAX = 2_000_000
+ARRAY_ELEMENTS_MAX = 500_000
 FETCH_SESSIONS_MAX = 1000
 # An answer up to this size is joined with its header; above it file slices are sent by sendfile.
 JOIN_BYTES_MAX = 64 * KIB
