@@ -76,6 +76,7 @@ class Segment:
         "_max_time_ms",
         "_max_time_offset",
         "_unindexed_bytes",
+        "_whole_ends",
         "base_offset",
         "created_ms",
         "file",
@@ -111,19 +112,23 @@ class Segment:
         self._unindexed_bytes = 0
         self._is_indexed = False
         self._hints: dict[int, int] = {}  # offset -> where the batch that holds it begins
+        self._whole_ends: dict[int, int] = {}  # position -> end of the last batch that ends by it
 
     @classmethod
     def create(
         cls, fs: Fs, directory: str, base_offset: int, *, rules: IndexRules, now_ms: int
     ) -> "Segment":
-        """Make the files of a new, active segment. What a crash left under their names is emptied."""
+        """Make the file of a new, active segment; what a crash left under its names goes.
+
+        The index files come with `finish`.
+        """
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
         file = segment.file = fs.open(segment.stem_path + names.LOG, create=True)
         if file.size():
             file.truncate(0)
         segment.txn_index.reset()
-        segment.index.write()
-        segment.time_index.write()
+        for suffix in (names.INDEX, names.TIME_INDEX):
+            fs.remove(segment.stem_path + suffix)
         segment._is_indexed = True
         return segment
 
@@ -203,7 +208,7 @@ class Segment:
         assert self.is_closed
         self.index.forget()
         self.time_index.forget()
-        self._hints.clear()
+        self._forget_places()
         self._is_indexed = False
         self.file = None
 
@@ -237,13 +242,27 @@ class Segment:
         return position
 
     def last_whole(self, position: int, limit: int) -> int:
-        """Return the end of the last whole batch from `position` on that ends at or before `limit`."""
+        """Return the end of the last whole batch from `position` on that ends at or before `limit`.
+
+        `position` is where a batch begins, and `limit` is not after the end of the segment.
+        """
+        known = self._whole_ends.get(limit, -1)
+        if known >= 0:
+            return known
         self.ensure_indexed()
         start = max(position, self.index.position_below(limit))
         end, next_offset = self.walk(start, until_position=limit)
         if next_offset >= 0:
             self.hint(next_offset, end)
+        # Other groups read the same bytes soon, with the same limits.
+        if len(self._whole_ends) >= _HINTS_MAX:
+            self._whole_ends.clear()
+        self._whole_ends[limit] = end
         return end
+
+    def _forget_places(self) -> None:
+        self._hints.clear()
+        self._whole_ends.clear()
 
     def hint(self, offset: int, position: int) -> None:
         """Remember a place for the reader that comes back for what follows."""
@@ -321,7 +340,7 @@ class Segment:
     def _reset(self) -> None:
         self.index.clear_memory()
         self.time_index.clear_memory()
-        self._hints.clear()
+        self._forget_places()
         self.first_time_ms = -1
         self._max_time_ms, self._max_time_offset = -1, self.base_offset
         self._unindexed_bytes = 0
@@ -424,7 +443,7 @@ class Segment:
         if gone:
             file.truncate(position)
         self.size_bytes = position
-        self._hints.clear()
+        self._forget_places()
         self.index.write()
         self.time_index.write()
         return gone

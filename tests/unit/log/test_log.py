@@ -342,6 +342,26 @@ def test_a_first_batch_larger_than_the_limit_comes_whole_or_not_at_all(log: Log)
     assert strict.size_bytes == 0
 
 
+def test_a_read_after_a_truncation_ends_where_a_batch_does(log: Log) -> None:
+    for value in "aaaa":
+        append(log, batch(value))
+    limit = len(batch("a")) * 2 + 10
+    assert [h.base_offset for h in _read(log, limit)] == [0, 1]
+    assert [h.base_offset for h in _read(log, limit)] == [0, 1], "the place is known by now"
+    log.truncate_to(1)
+    for _ in range(3):
+        append(log, batch("b" * 7))
+    again = log.read(0, max_bytes=limit, upto_offset=log.log_end_offset)
+    found = list(headers(again.read()))
+    assert [h.base_offset for h in found] == [0, 1]
+    assert sum(h.size_bytes for h in found) == again.size_bytes, "whole batches only"
+
+
+def _read(log: Log, max_bytes: int) -> list[BatchHeader]:
+    found = log.read(0, max_bytes=max_bytes, upto_offset=log.log_end_offset)
+    return list(headers(found.read()))
+
+
 def test_a_read_goes_on_into_the_next_segments(log: Log) -> None:
     fill(log, 60)
     found = read_all(log)
