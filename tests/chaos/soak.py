@@ -9,6 +9,7 @@ may be stopped at any time and resumed. The exit code is 1 when a violation was 
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -100,6 +101,8 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=60)
     options = parser.parse_args()
+    # Leave through `finally`: no mount and no broker stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     wanted = {"kill": options.kills, "power-cut": options.cuts}
     reason = why_not()
     if reason:

@@ -53,7 +53,9 @@ def fill(broker: Broker) -> None:
     make_topic(broker.bootstrap, TOPIC, PARTITIONS, internal_segment_bytes="16384")
     target = Target("firnline", broker.bootstrap, broker.pid, Path())
     for number in range(BATCHES):
-        batch = build_batch([NewRecord(None, b"%d %s" % (number, b"x" * 1000), 1_700_000_000_000)])
+        batch = build_batch(
+            [NewRecord(None, b"%d %s" % (number, b"x" * 1000), int(time.time() * 1000))]
+        )
         assert target.produce(TOPIC, batch).error_code == 0
 
 

@@ -1,5 +1,6 @@
-"""Well-formed requests for what cannot be. Reliability (d) rows 46 to 58; codes are 4.3.1's."""
+"""Requests that are well-formed and ask for what cannot be. Reliability (d) rows 46 to 58, codes of 4.3.1."""
 
+import time
 from typing import Any
 
 import pytest
@@ -34,7 +35,12 @@ INVALID_REPLICATION, INVALID_CONFIG, POLICY_VIOLATION = 38, 40, 44
 @pytest.fixture(scope="module")
 def topic(target: Target) -> Uuid:
     made = target.topic("known")
-    assert target.produce("known", build_batch([NewRecord(b"k", b"v", 1)])).error_code == 0
+    assert (
+        target.produce(
+            "known", build_batch([NewRecord(b"k", b"v", int(time.time() * 1000))])
+        ).error_code
+        == 0
+    )
     return made
 
 
