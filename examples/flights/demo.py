@@ -254,7 +254,7 @@ def consume(bootstrap: str) -> Sums:
 
 def print_status(rows: list[dict[str, Any]]) -> None:
     """Print how many records and bytes lie on the broker's disk, in both places, in the tier."""
-    table = Table(title="Where the flights are", header_style="bold")
+    table = Table(title="Where the flights are, as a consumer begins to read", header_style="bold")
     for name in ("partition", "records", "tier alone", "both", "disk alone"):
         table.add_column(name, justify="right")
     table.add_column("on disk", justify="right")
@@ -328,20 +328,23 @@ def run(out: Path) -> None:
         console.print(f"A broker listens at [bold]{broker.bootstrap}[/bold], its tier is {tier}")
         create_topic(broker.bootstrap)
         sent = produce(broker.bootstrap, data)
-        far = in_tier_alone(wait_for_tier(broker.bootstrap))
+        found = wait_for_tier(broker.bootstrap)
+        print_status(found)
         received = consume(broker.bootstrap)
         expect("records read back", received.records, sent.records)
         expect("sum over the bytes read back", received.checksum, sent.checksum)
-        share = far / flights.TOTAL
+        share = in_tier_alone(found) / flights.TOTAL
         console.print(f"Every byte came back, {share:.0%} of the records from the tier.")
         with bar("flush the rest to the tier"):
             firnline("tier", "flush", TOPIC, "--bootstrap-server", broker.bootstrap)
         rows = tier_status(broker.bootstrap)
-        print_status(rows)
         expect(
             "records in the tier by its status",
             sum(row["highest_remote_offset"] + 1 for row in rows),
             flights.TOTAL,
+        )
+        console.print(
+            f"All [bold]{flights.TOTAL:,}[/bold] are in the tier, {in_tier_alone(rows):,} there alone."
         )
     finally:
         seconds = broker.stop()

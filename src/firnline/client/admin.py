@@ -292,7 +292,9 @@ class Admin:
         for broker in self.brokers():
             for each in broker.ask(request, timeout_s=timeout_s + self._timeout_s).topics:
                 for part in each.partitions:
-                    refuse(part.error_code, part.error_message, f"{topic}-{part.partition}")
+                    # -1 speaks of the topic as a whole.
+                    about = f"topic {topic}" if part.partition < 0 else f"{topic}-{part.partition}"
+                    refuse(part.error_code, part.error_message, about)
                     rows.append(
                         {
                             "topic": topic,

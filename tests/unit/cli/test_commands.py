@@ -322,6 +322,9 @@ def test_a_tier_that_fails_is_an_error(broker: FakeBroker) -> None:
     )
     problem = run(broker, "tier", "flush", "events").exception
     assert str(problem) == "REQUEST_TIMED_OUT: events-0: slow"
+    result.partition = -1
+    problem = run(broker, "tier", "flush", "events").exception
+    assert str(problem) == "REQUEST_TIMED_OUT: topic events: slow"
 
 
 def test_a_number_is_never_broken_however_narrow_the_terminal(
