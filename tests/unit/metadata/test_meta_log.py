@@ -172,7 +172,7 @@ def test_a_clean_stop_and_a_restart_continue_where_it_ended() -> None:
     running.set("k", "v")
     running.sync()
     running.log.close()
-    log = open_meta_log(fs, CONFIG, now_ms=1, was_clean=True)
+    log = open_meta_log(fs, CONFIG, now_ms=1)
     assert log.end_offset == running.quorum.next_offset
     assert log.last_epoch == 1
     assert Running(fs).settings == {"k": "v"}
