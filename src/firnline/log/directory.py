@@ -16,6 +16,7 @@ from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import File, Fs
+from firnline.base.units import DAY_MS
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
 from firnline.log.log import Log
@@ -76,6 +77,7 @@ class LogDirectory:
         node_id: int,
         unique: Callable[[], bytes],
         is_remote_system_enabled: bool = False,
+        producer_expiration_ms: int = DAY_MS,
     ) -> None:
         self._fs = fs
         self.path = path
@@ -87,6 +89,7 @@ class LogDirectory:
         self.last_broker_epoch = NO_BROKER_EPOCH  # of the run that stopped cleanly
         self._unique = unique
         self._is_remote_system_enabled = is_remote_system_enabled
+        self._producer_expiration_ms = producer_expiration_ms
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
@@ -243,6 +246,7 @@ class LogDirectory:
             high_watermark=self._high_watermarks.get(topic_partition, 0),
             is_remote_system_enabled=self._is_remote_system_enabled,
             before_truncation=self.write_recovery_points,
+            producer_expiration_ms=self._producer_expiration_ms,
         )
         self.logs[topic_partition] = log
         return log

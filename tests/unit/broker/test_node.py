@@ -436,6 +436,25 @@ def test_a_deletion_that_cannot_be_written_down_is_no_success() -> None:
     assert Harness(harness.cut_power(keep="none")).offset(-2) == (0, 2)
 
 
+def test_an_idle_producer_is_forgotten_when_its_time_is_over_and_not_before() -> None:
+    """producer.id.expiration.ms, also across a stop that lasted longer than a day."""
+    settings = {
+        "producer_id_expiration_ms": "100000000",
+        "producer_id_expiration_check_interval_ms": "60000",
+    }
+    harness = Harness(**settings)
+    harness.create_topic()
+    data = batch("a", producer_id=1, producer_epoch=0, base_sequence=0)
+    assert harness.produced(data=data).base_offset == 0
+    harness = Harness(harness.stop(), now_ms=harness.now_ms + 99_900_000, **settings)
+    producers = harness.node.partitions["t", 0].log.producers
+    assert [producer.producer_id for producer in producers.all()] == [1]
+    harness.pass_time(60_000)
+    assert len(list(producers.all())) == 1
+    harness.pass_time(120_000)
+    assert list(producers.all()) == []
+
+
 def refused(harness: Harness, **more: Any) -> int:
     """The error code of one batch built with `more`."""
     return int(harness.produced(data=batch("a", **more)).error_code)
