@@ -39,7 +39,7 @@ def format_directory(
     fs: Fs, path: str, *, cluster_id: str, node_id: int, directory_id: Uuid
 ) -> None:
     """Make `path` a log directory of that node: write `meta.properties`, version 1 (Q11)."""
-    fs.make_dir(path)
+    checkpoint.make_dir_durably(fs, path)
     lines = [
         f"node.id={node_id}",
         f"directory.id={uuid_text(directory_id)}",
