@@ -292,7 +292,9 @@ class Admin:
         for broker in self.brokers():
             for each in broker.ask(request, timeout_s=timeout_s + self._timeout_s).topics:
                 for part in each.partitions:
-                    refuse(part.error_code, part.error_message, f"{topic}-{part.partition}")
+                    # A topic that is not there has no partitions to name.
+                    where = topic if part.partition < 0 else f"{topic}-{part.partition}"
+                    refuse(part.error_code, part.error_message, where)
                     rows.append(
                         {
                             "topic": topic,
