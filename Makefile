@@ -7,12 +7,13 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test demo bench docs clean
+.PHONY: help install check test demo bench docs soak clean
 
 help:
 	@echo "make demo     a broker, a stream, a tier and Spark, start to end"
 	@echo "make test     every test (installs what is missing first)"
 	@echo "make check    formatting, lint, types, import rules, tidy rules"
+	@echo "make soak     kills and power cuts for an hour; goes on where it stopped (docs/soak.jsonl)"
 	@echo "make bench    measurements; each prints a ratio to a named baseline"
 	@echo "make docs     regenerate docs/reference from the declarations"
 	@echo "make install  only the virtual environment in $(VENV)"
@@ -46,6 +47,9 @@ demo: $(VENV)/installed
 QUESTION ?= $(filter-out measure echo, $(basename $(notdir $(wildcard bench/*.py))))
 bench: $(VENV)/installed
 	@for question in $(QUESTION); do echo "== $$question"; $(PY) -m bench.$$question || exit 1; done
+
+soak: $(VENV)/installed
+	@$(PY) -m tests.chaos.soak
 
 docs: $(VENV)/installed
 	@$(PY) -m firnline.config.render > docs/reference/config.md

@@ -37,20 +37,26 @@ def frame(request: Message, version: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def produce_frame(value_bytes: int, partition: int = 0) -> bytes:
+def api_versions_frame() -> bytes:
+    """An ApiVersions v3 request, as a client sends it first."""
+    name = {"client_software_name": "bench", "client_software_version": "1"}
+    return frame(ApiVersionsRequest(**name), 3)
+
+
+def produce_frame(value_bytes: int, partition: int = 0, topic: str = TOPIC) -> bytes:
     """A Produce v9 request of one record."""
     batch = bytes(build_batch([NewRecord(None, bytes(value_bytes), 1_700_000_000_000)]))
     data = PartitionProduceData(index=partition, records=batch)
-    topic = TopicProduceData(name=TOPIC, partition_data=[data])
-    return frame(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 9)
+    of_topic = TopicProduceData(name=topic, partition_data=[data])
+    return frame(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[of_topic]), 9)
 
 
-def fetch_frame(size_bytes: int) -> bytes:
+def fetch_frame(size_bytes: int, topic: str = TOPIC) -> bytes:
     """A Fetch v12 request of one partition from offset 0, without a session."""
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=size_bytes)
-    topic = FetchTopic(topic=TOPIC, partitions=[partition])
+    wanted = FetchTopic(topic=topic, partitions=[partition])
     request = FetchRequest(
-        max_wait_ms=500, min_bytes=1, max_bytes=size_bytes, session_epoch=-1, topics=[topic]
+        max_wait_ms=500, min_bytes=1, max_bytes=size_bytes, session_epoch=-1, topics=[wanted]
     )
     return frame(request, 12)
 
@@ -87,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     BUILD.mkdir(parents=True, exist_ok=True)
     frames = {
-        "ApiVersions": (frame(ApiVersionsRequest(), 3), 300),
+        "ApiVersions": (api_versions_frame(), 500),
         "Produce 100 B": (produce_frame(100), 60),
         "Fetch 4 KiB": (fetch_frame(4096), 4096),
     }

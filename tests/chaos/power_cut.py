@@ -56,8 +56,7 @@ class Clerk:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join()
-        self._reader.close()
+        self._thread.join(PATIENCE_S)  # a commit waits for ever where no broker is left
 
     def _run(self) -> None:
         number = 0
@@ -106,24 +105,24 @@ def run_power_cuts(directory: Path, cuts: int, seed: int) -> Report:
         make_topic(broker.bootstrap, TOPIC, PARTITIONS, internal_segment_bytes="65536")
         make_topic(broker.bootstrap, "probe", 1)
         work = stack.enter_context(Workload(broker.bootstrap, TOPIC, PARTITIONS, value_bytes=20))
-        clerk = stack.enter_context(Clerk(broker.bootstrap))
-        for _ in range(cuts):
-            work.await_acks(100)
-            time.sleep(rng.uniform(0, 0.3))
-            stop_at_once(broker.pid)
-            # What is confirmed by now was sent before the stop: the disk has to have it.
-            time.sleep(0.02)
-            acked, topics, committed = work.acked(), list(clerk.topics), clerk.committed
-            disk.cut_power(broker)
-            report.faults += 1
-            started = time.monotonic()
-            broker.start()
-            probe(broker)
-            report.back_ms.append((time.monotonic() - started) * 1000)
-            found = read_all(broker.bootstrap, TOPIC, PARTITIONS)
-            faults = violations(acked, found)
-            faults += check_metadata(broker.bootstrap, topics, committed)
-            report.violations += [f"cut {report.faults}: {fault}" for fault in faults]
+        with Clerk(broker.bootstrap) as clerk:
+            for _ in range(cuts):
+                work.await_acks(100)
+                time.sleep(rng.uniform(0, 0.3))
+                stop_at_once(broker.pid)
+                # What is confirmed by now was sent before the stop: the disk has to have it.
+                time.sleep(0.02)
+                acked, topics, committed = work.acked(), list(clerk.topics), clerk.committed
+                disk.cut_power(broker)
+                report.faults += 1
+                started = time.monotonic()
+                broker.start()
+                probe(broker)
+                report.back_ms.append((time.monotonic() - started) * 1000)
+                found = read_all(broker.bootstrap, TOPIC, PARTITIONS)
+                faults = violations(acked, found)
+                faults += check_metadata(broker.bootstrap, topics, committed)
+                report.violations += [f"cut {report.faults}: {fault}" for fault in faults]
         work.finish()
         acked = work.acked()
         report.acked = sum(map(len, acked.values()))

@@ -152,7 +152,9 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> Positions:
         behind = {partition for partition, end in ends.items() if end > 0}
         deadline = time.monotonic() + PATIENCE_S
         while behind:
-            assert time.monotonic() < deadline, f"{topic}: partitions {behind} cannot be read to the end"
+            assert time.monotonic() < deadline, (
+                f"{topic}: partitions {behind} cannot be read to the end"
+            )
             for message in consumer.consume(5000, 0.1):
                 if message.error() is not None:
                     raise KafkaException(message.error())

@@ -236,6 +236,22 @@ def test_read_committed_leaves_out_what_was_aborted_or_is_still_open() -> None:
         offsets(partition.store, committed | {"endingOffsets": '{"t": {"0": 21}}'})
 
 
+def test_an_abort_that_only_a_deposed_leader_knows_takes_nothing_away() -> None:
+    """The old leader's segment aborts at 15; the next one took over at 10 and committed at 11."""
+    partition = WrittenPartition(MemoryStore(), "t")
+    partition.segment(
+        [transaction(0, 1), batch(5, 5), batch(10, 5), marker(15, 1, commit=False)],
+        aborted=[(1, 0, 15)],
+    )
+    history = ((0, 0), (1, 10))
+    kinds = {"epoch": 1, "is_transactional": True, "producer_id": 1}
+    partition.segment(
+        [batch(5, 5), batch(10, 1, **kinds), batch(11, 4, epoch=1), batch(15, 2, epoch=1)], history
+    )
+    partition.publish(history)
+    assert offsets(partition.store, {"kafka.isolation.level": "read_committed"}) == list(range(17))
+
+
 def test_a_segment_removed_while_it_is_read_is_data_loss_or_skipped() -> None:
     """The plan is made, then retention takes the first segment: the catalog is looked at once more."""
     for loose in (False, True):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.testing.plugin import Broker
 from tests.peers import kafka
 from tests.wire.line import FRAME_LIMIT_BYTES, METADATA, MIB, Line, Target, framed, header
@@ -18,9 +19,7 @@ RSS_SLACK_BYTES = 20 * MIB
 SETTINGS = {"socket.request.max.bytes": FRAME_LIMIT_BYTES, "connections.max.idle.ms": 600_000}
 
 
-@pytest.fixture(
-    scope="module", params=["firnline", pytest.param("kafka", marks=pytest.mark.peer)]
-)
+@pytest.fixture(scope="module", params=["firnline", pytest.param("kafka", marks=pytest.mark.peer)])
 def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
@@ -44,11 +43,13 @@ def target(
 
 @pytest.fixture(scope="module")
 def baseline_bytes(target: Target) -> int:
-    """The server's memory once it has served one frame of the largest size: the allocator keeps some."""
+    """The server's memory after the largest frame and 100,000 objects: what the allocator keeps of them."""
     target.topic("baseline")
     target.topic_names()
     if target.is_firnline:
         target.send(framed(header(METADATA, 1) + bytes(FRAME_LIMIT_BYTES - 64)))
+        many = [CreatableTopic(name=f"warm-{n}", num_partitions=0) for n in range(100_000)]
+        target.ask(CreateTopicsRequest(topics=many, timeout_ms=1000), 7)
     return target.rss_bytes()
 
 

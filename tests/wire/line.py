@@ -153,12 +153,14 @@ class Target:
 
     def produce(self, topic: str, records: bytes | bytearray | None, *, version: int = 9) -> Any:
         """Produce these bytes as the records of partition 0 and return the partition's answer."""
-        return self.ask(produce_request(topic, records), version).responses[0].partition_responses[
-            0
-        ]
+        return (
+            self.ask(produce_request(topic, records), version).responses[0].partition_responses[0]
+        )
 
 
-def produce_request(topic: str, records: bytes | bytearray | None, acks: int = -1) -> ProduceRequest:
+def produce_request(
+    topic: str, records: bytes | bytearray | None, acks: int = -1
+) -> ProduceRequest:
     """A Produce request for partition 0 of one topic."""
     data = PartitionProduceData(index=0, records=None if records is None else bytes(records))
     return ProduceRequest(
@@ -174,7 +176,12 @@ def framed(body: bytes | bytearray) -> bytes:
 
 
 def header(
-    key: int, version: int, *, number: int = 7, client: bytes | None = b"wire", flexible: bool = False
+    key: int,
+    version: int,
+    *,
+    number: int = 7,
+    client: bytes | None = b"wire",
+    flexible: bool = False,
 ) -> bytes:
     """A request header, v2 when `flexible`, with any bytes as the client id."""
     start = struct.pack(">hhi", key, version, number)
@@ -190,5 +197,3 @@ def varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-

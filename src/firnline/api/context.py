@@ -14,9 +14,6 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
-        "listener",
-        "peer_host",
-        "principal",
         "received_ms",
     )
 
@@ -35,9 +32,21 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.received_ms = received_ms
-        self.listener: str = connection.listener
-        self.peer_host: str = connection.peer_host
-        self.principal: str = connection.principal
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener that the request came to."""
+        return str(self.connection.listener)
+
+    @property
+    def peer_host(self) -> str:
+        """Address of whoever asks."""
+        return str(self.connection.peer_host)
+
+    @property
+    def principal(self) -> str:
+        """Who asks, as far as we know."""
+        return str(self.connection.principal)
 
     def reply(self, message: Any) -> Reply:
         """Answer with `message`, encoded at the request's version."""

@@ -13,6 +13,7 @@ from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileSlice
+from firnline.protocol.compile import BAD_BYTES
 from firnline.protocol.messages import messages_of
 from firnline.protocol.schema import Part
 from firnline.protocol.session import (
@@ -26,6 +27,7 @@ from firnline.protocol.session import (
 from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED
 
 _PRODUCE_KEY = 0
+_unpack_start = REQUEST_START.unpack_from
 
 
 class Dispatcher:
@@ -44,29 +46,37 @@ class Dispatcher:
         connection is to be closed.
         """
         try:
-            key, version, correlation_id, client_length = REQUEST_START.unpack_from(frame)
+            key_and_version, correlation_id, client_length = _unpack_start(frame)
         except struct.error:
             raise ProtocolError("header ends early", size=len(frame)) from None
-        api = self._apis.get(key << 16 | version & 0xFFFF) or self._find(key, version)
+        version = key_and_version & 0xFFFF
+        api = self._apis.get(key_and_version) or self._find(key_and_version >> 16, version)
+        key = api.key
         data: Any = frame if key == _PRODUCE_KEY else bytes(frame)
+        size = len(data)
         client_id, position = read_client_id(data, client_length)
         context = RequestContext(connection, key, version, correlation_id, client_id, now_ms)
         if api.flexible:
-            if position < len(data) and data[position] == 0:
+            if position < size and data[position] == 0:
                 position += 1
             else:
                 position = skip_header_tags(data, position)
         if api.version != version:
             return self._answer_unknown_version(context)
         # Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13.
-        request, _ = api.read(data, position, len(data), [ARRAY_ELEMENTS_MAX])
+        try:
+            request, end = api.read(data, position, size, [ARRAY_ELEMENTS_MAX])
+        except BAD_BYTES as problem:
+            raise ProtocolError("not a request", key=key, problem=problem) from None
+        if end > size:
+            raise ProtocolError("a request ends early", key=key, left=size - position)
         effects: Effects = api.handle(self._node, context, request, now_ms)
         return effects
 
     def encode(self, reply: Reply) -> list[Part]:
         """Return the frame that answers `reply.context` with `reply.message`."""
         context = reply.context
-        api = self._apis[context.api_key << 16 | context.api_version & 0xFFFF]
+        api = self._apis[context.api_key << 16 | context.api_version]
         return encode_answer(api, context.correlation_id, reply.message)
 
     def _find(self, key: int, version: int) -> Api:

@@ -73,6 +73,13 @@ class CloseConnection:
 
 
 @event
+class Warn:
+    """Tell the operator, in one line of the log: what is wrong, where, and what can be done."""
+
+    line: str
+
+
+@event
 class Appended:
     """Where a batch went: first and last offset, inclusive, and the time the log gave it, or -1."""
 

@@ -16,5 +16,7 @@ FETCH_SESSIONS_MAX = 1000
 JOIN_BYTES_MAX = 64 * KIB
 METADATA_BATCH_BYTES_MAX = 8 * MIB
 TOPIC_NAME_CHARS_MAX = 249
+# Bytes that a batch for a compacted topic may open to: the leader looks for records without a key.
+KEYED_BATCH_BYTES_MAX = 16 * MIB
 # Decompressed bytes of one batch that the broker is willing to read records from.
 DECOMPRESSED_BATCH_BYTES_MAX = 128 * MIB

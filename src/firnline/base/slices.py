@@ -27,7 +27,10 @@ class FileRecords:
 
     def __init__(self, slices: Sequence[FileSlice]) -> None:
         self.slices = slices
-        self.size_bytes = sum(s.size_bytes for s in slices)
+        size = 0
+        for _, _, part_bytes in slices:
+            size += part_bytes
+        self.size_bytes = size
 
     def __len__(self) -> int:
         return self.size_bytes

@@ -26,6 +26,7 @@ from firnline.broker.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
     READ_COMMITTED,
+    READ_UNCOMMITTED,
     AbortedTransaction,
     BelowLocalStart,
     Local,
@@ -154,6 +155,35 @@ class Fetching:
             return answer(FetchAnswer(context, 0, []))
         one = _OneFetch(self, ask, context, answer)
         return one.begin(now_ms)
+
+    def read_at_once(
+        self,
+        partition: Partition,
+        fetch_offset: int,
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        leader_epoch: int,
+        last_fetched_epoch: int,
+    ) -> Local | None:
+        """Read the one partition of a request without a session, the usual case, for little.
+
+        None: it gives no answer yet, or one that `fetch` is to be asked for, which knows all cases.
+        """
+        if max_bytes > self._max_bytes:
+            max_bytes = self._max_bytes
+        outcome = partition.read(
+            fetch_offset,
+            max_bytes=max_bytes,
+            isolation=READ_UNCOMMITTED,
+            leader_epoch=leader_epoch,
+            last_fetched_epoch=last_fetched_epoch,
+        )
+        if type(outcome) is Local:
+            size = len(outcome[0])
+            if size >= min_bytes and size:
+                return outcome
+        return None
 
     def next_serial(self) -> int:
         self._serial += 1

@@ -20,13 +20,13 @@ class HostedPartitions:
     name_of     topic name for a topic id of the committed image, or None
     """
 
-    __slots__ = ("_by_id", "_exists", "_name_of", "by_name")
+    __slots__ = ("_exists", "_name_of", "by_id", "by_name")
 
     def __init__(
         self, *, exists: Callable[[str, int], bool], name_of: Callable[[Uuid], str | None]
     ) -> None:
         self.by_name: ByName = {}
-        self._by_id: dict[tuple[Uuid, int], Partition] = {}
+        self.by_id: dict[tuple[Uuid, int], Partition] = {}
         self._exists = exists
         self._name_of = name_of
 
@@ -41,13 +41,13 @@ class HostedPartitions:
         topic_partition = partition.topic_partition
         assert topic_partition not in self.by_name, f"{topic_partition} is hosted already"
         self.by_name[topic_partition] = partition
-        self._by_id[partition.topic_id, topic_partition.partition] = partition
+        self.by_id[partition.topic_id, topic_partition.partition] = partition
 
     def remove(self, partition: Partition) -> None:
         index = partition.topic_partition.partition
         if self.by_name.get(partition.topic_partition) is partition:
             del self.by_name[partition.topic_partition]
-        self._by_id.pop((partition.topic_id, index), None)
+        self.by_id.pop((partition.topic_id, index), None)
 
     def find(self, topic: str, index: int) -> Partition | KafkaError:
         """Return the partition of that name; NOT_LEADER_OR_FOLLOWER if others host it, else unknown."""
@@ -58,7 +58,7 @@ class HostedPartitions:
 
     def find_by_id(self, topic_id: Uuid, index: int) -> Partition | KafkaError:
         """Return the partition of that topic id; UNKNOWN_TOPIC_ID where no topic has it."""
-        found = self._by_id.get((topic_id, index))
+        found = self.by_id.get((topic_id, index))
         if found is not None:
             return found
         name = None if topic_id == ZERO_UUID else self._name_of(topic_id)

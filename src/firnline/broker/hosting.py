@@ -8,7 +8,7 @@ longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks t
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File
@@ -17,6 +17,7 @@ from firnline.broker.opening import Job, Key, Opening, Then
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
+from firnline.log.recovery import RecoveryReport
 from firnline.metadata.delta import ClusterDelta, TopicDelta
 from firnline.metadata.image import (
     EMPTY_IMAGE,
@@ -143,11 +144,11 @@ class Hosting:
             return None
         return topic, state
 
-    def _begin(self, key: Key, now_ms: int) -> Job | None:
+    def _begin(self, key: Key, now_ms: int) -> Job | Effects:
         """Open the log of a partition, note the epoch in which we begin to lead it."""
         found = self._state(key)
         if found is None:
-            return None
+            return []
         topic, state = found
         topic_partition = TopicPartition(topic.name, key[1])
         partition = self._hosted.by_name.get(topic_partition)
@@ -159,8 +160,7 @@ class Hosting:
                     topic_partition, topic.topic_id, self._config_of(topic.name), now_ms
                 )
             except StorageError as problem:
-                self.failed[key] = problem
-                return None
+                return self._not_served(key, topic_partition, problem)
             partition = Partition(log, node_id=self._node_id, fsync_rule=self._fsync_rule)
             job = Job(key, partition, is_new=True, files=self._store.unsynced(log))
         if self._begins_to_lead(partition, state):
@@ -173,18 +173,22 @@ class Hosting:
         partition, found = job.partition, self._state(job.key)
         if job.is_new:
             if problem is not None:
-                self.failed[job.key] = problem
                 self._store.let_go(partition.log)
-                return []
+                return self._not_served(job.key, partition.topic_partition, problem)
             if found is None:
                 return self._store.drop(partition.log, now_ms)
             partition.log.config = self._config_of(found[0].name)
             self._hosted.add(partition)
         elif problem is not None:
             partition.go_offline()
+        told = _told_of_recovery(partition.log) if job.is_new else []
         if found is None or job.key in self._opening:
-            return []  # dropped, or changed again: its turn comes
-        return self._update(partition, found[1], now_ms)
+            return told  # dropped, or changed again: its turn comes
+        return told + self._update(partition, found[1], now_ms)
+
+    def _not_served(self, key: Key, name: TopicPartition, problem: StorageError) -> Effects:
+        self.failed[key] = problem
+        return [Warn(line=f"{name} is not served: {problem}")]
 
     def _config_of(self, topic: str) -> TopicConfig:
         """One object for all partitions of a topic."""
@@ -261,3 +265,13 @@ def _tell(listeners: list[Told], partition: Partition, now_ms: int) -> Effects:
     for told in listeners:
         effects += told(partition, now_ms)
     return effects
+
+
+def _told_of_recovery(log: "Log") -> Effects:
+    """Say what an operator has to know of a log that was opened: what recovery cut off."""
+    found = log.recovery
+    if not isinstance(found, RecoveryReport) or not (found.bytes_cut or found.segments_dropped):
+        return []
+    lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
+    where = f"{log.topic_partition} ends at offset {log.log_end_offset}"
+    return [Warn(line=f"{where}: {lost} were not whole, and cut off")]

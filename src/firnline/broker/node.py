@@ -9,7 +9,7 @@ Source: house, sections 5 and 7.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
@@ -23,7 +23,6 @@ from firnline.broker.lifecycle import Lifecycle, Stage
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.produce import Producing
 from firnline.broker.storage import Storage
-from firnline.broker.tier_ground import TierGround
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.coordinator.groups import GroupCoordinator
@@ -35,7 +34,10 @@ from firnline.metadata.loader import difference
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 from firnline.replica.partition import ACKS_ALL, Partition
-from firnline.tiered.remote_log import RemoteLog
+
+if TYPE_CHECKING:
+    from firnline.broker.tier_ground import TierGround
+    from firnline.tiered.remote_log import RemoteLog
 
 # How long an append of one of our own coordinators waits for followers.
 _COORDINATOR_TIMEOUT_MS = 5_000
@@ -65,7 +67,7 @@ class Parts:
     producer_ids: ProducerIds
     internal_topics: InternalTopics
     lifecycle: Lifecycle
-    tier_ground: TierGround | None
+    tier_ground: "TierGround | None"
     close_quorum: Callable[[], None]
 
 
@@ -116,7 +118,7 @@ class BrokerNode:
         return self.lifecycle.broker_epoch
 
     @property
-    def tier(self) -> RemoteLog | None:
+    def tier(self) -> "RemoteLog | None":
         """The remote log; None where remote.log.storage.system.enable is false."""
         ground = self.parts.tier_ground
         return None if ground is None else ground.tier

@@ -55,13 +55,13 @@ class _Waiter:
 class Opening:
     """A queue of partitions.
 
-    begin(key, now_ms)             open the log and say what it needs; None when there is nothing to do
+    begin(key, now_ms)             open the log and say what it needs; effects when it needs nothing
     finish(job, problem, now_ms)   all of it is on disk, or not
     """
 
     def __init__(
         self,
-        begin: Callable[[Key, int], Job | None],
+        begin: Callable[[Key, int], Job | Effects],
         finish: Callable[[Job, StorageError | None, int], Effects],
     ) -> None:
         self._begin = begin
@@ -85,25 +85,25 @@ class Opening:
 
     def go(self, now_ms: int) -> Effects:
         """Begin the next slice, unless one is under way."""
+        effects: Effects = []
         while self._queue and not self._unfinished and not self._is_stopped:
-            jobs = self._begin_slice(now_ms)
-            if jobs:
-                self._unfinished = len(jobs)
-                return [
-                    self._sync(share)
-                    for share in (jobs[first::_SHARES] for first in range(_SHARES))
-                    if share
-                ]
-        return [] if self._unfinished else self._tell_waiters(now_ms)
+            jobs = self._begin_slice(effects, now_ms)
+            self._unfinished = len(jobs)
+            shares = (jobs[first::_SHARES] for first in range(_SHARES))
+            effects += [self._sync(share) for share in shares if share]
+        return effects if self._unfinished else effects + self._tell_waiters(now_ms)
 
-    def _begin_slice(self, now_ms: int) -> list[Job]:
+    def _begin_slice(self, effects: Effects, now_ms: int) -> list[Job]:
+        """Open some logs; what there is to say of those that cannot be goes to `effects`."""
         keys = list(islice(self._queue, SLICE))
         jobs: list[Job] = []
         for key in keys:
             del self._queue[key]
-            job = self._begin(key, now_ms)
-            if job is not None:
-                jobs.append(job)
+            begun = self._begin(key, now_ms)
+            if isinstance(begun, Job):
+                jobs.append(begun)
+            else:
+                effects += begun
         self._done += len(keys)
         return jobs
 

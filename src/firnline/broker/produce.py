@@ -34,6 +34,31 @@ class Producing:
         self._serial = 0
         self._on_storage_error = on_storage_error
 
+    def append_at_once(
+        self,
+        partition: Partition,
+        batch: bytearray | memoryview | None,
+        acks: int,
+        now_ms: int,
+    ) -> Outcome | None:
+        """Append a client's batch to the one partition of its request, the usual case, for little.
+
+        None: nothing was done, and `produce` is to be asked, which knows all cases. After a failure ask
+        `told_of_failure`, too.
+        """
+        if (
+            not batch
+            or not partition.answers_at_once(acks)
+            or partition.topic_partition.topic in INTERNAL_TOPICS
+            or (len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & TRANSACTIONAL_MASK)
+        ):
+            return None
+        return partition.append(batch, acks=acks, now_ms=now_ms)
+
+    def told_of_failure(self, partition: Partition, now_ms: int) -> Effects:
+        """What follows where an append took the partition offline: nothing where it did not."""
+        return self._on_storage_error(partition, now_ms) if partition.is_offline else []
+
     def produce(
         self,
         writes: Sequence[Write],
@@ -103,8 +128,8 @@ class Producing:
             stable, high = log.last_stable_offset, log.high_watermark
             outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=origin)
             woken += partition.grown(len(batch), stable, high, now_ms)
-        if type(outcome) is KafkaError and partition.is_offline:
-            woken += self._on_storage_error(partition, now_ms)
+        if type(outcome) is KafkaError:
+            woken += self.told_of_failure(partition, now_ms)
         return outcome
 
     def _wait(

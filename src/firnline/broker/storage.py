@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
@@ -167,7 +167,7 @@ class Storage:
             return []
         problem = StorageError("a log directory failed and is out of use", path=directory.path)
         self._offline[directory.path] = problem
-        effects: Effects = []
+        effects: Effects = [Warn(line=str(problem))]
         for other in hosted:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()

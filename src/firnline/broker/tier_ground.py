@@ -7,8 +7,8 @@ Source: KIP-405; spec 3.3, 3.12, T54.
 
 from collections.abc import Callable
 
-from firnline.base.effects import Effects
-from firnline.base.errors import KafkaError
+from firnline.base.effects import Effects, Flush
+from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
 from firnline.broker.fetch import RemoteData
 from firnline.broker.hosted import HostedPartitions
@@ -38,9 +38,16 @@ class MetadataFeed:
         return None if topic is None else len(topic.partitions)
 
     def bounds(self, partition: int) -> tuple[int, int] | None:
-        """(log start, where what may be believed ends); None when the partition is not led here."""
+        """(log start, where what may be believed ends).
+
+        None when the partition is not led here, and while some of what the epochs before ours left in it
+        is not on disk: who is told less than that copies a segment twice.
+        """
         found = self._led(partition)
-        return None if found is None else (found.log.log_start_offset, _believed_end(found))
+        if found is None:
+            return None
+        end = _believed_end(found)
+        return (found.log.log_start_offset, end) if end >= _inherited_end(found) else None
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that holds `offset` on; empty where there is nothing to believe."""
@@ -66,12 +73,27 @@ def _believed_end(partition: Partition) -> int:
     return log.high_watermark
 
 
-class TierGround:
-    """Tells the tier what happens to partitions, and opens its doors to fetches."""
+def _inherited_end(partition: Partition) -> int:
+    """Where the epoch in which we lead began."""
+    entries = partition.log.epochs.entries()
+    return entries[-1][1] if entries and entries[-1][0] == partition.leader_epoch else 0
 
-    def __init__(self, tier: RemoteLog, config: BrokerConfig) -> None:
+
+class TierGround:
+    """Tells the tier what happens to partitions, and opens its doors to fetches.
+
+    on_storage_error(partition, now_ms)  is told of a metadata partition whose files failed
+    """
+
+    def __init__(
+        self,
+        tier: RemoteLog,
+        config: BrokerConfig,
+        on_storage_error: Callable[[Partition, int], Effects],
+    ) -> None:
         self.tier = tier
         self._config = config
+        self._on_storage_error = on_storage_error
 
     # ----------------------------------------------------------------------------------- told
 
@@ -80,8 +102,28 @@ class TierGround:
         effects = self._tell(partition, now_ms)
         topic, index = partition.topic_partition
         if topic == REMOTE_LOG_METADATA_TOPIC:
+            effects += self._put_on_disk(partition)
             effects += self.tier.on_metadata_leadership(index, now_ms)
         return effects
+
+    def _put_on_disk(self, partition: Partition) -> Effects:
+        """Sync what was found in a metadata partition: after a crash nobody vouches for its end."""
+        log = partition.log
+        end_offset = log.log_end_offset
+        if not partition.is_leader or log.recovery_point >= end_offset:
+            return []
+
+        def synced(error: StorageError | None, now_ms: int) -> Effects:
+            if error is None:
+                log.flushed(end_offset)
+                index = partition.topic_partition.partition
+                return self.tier.on_metadata_leadership(index, now_ms)
+            if partition.is_offline:
+                return []
+            partition.go_offline()
+            return self._on_storage_error(partition, now_ms)
+
+        return [Flush(files=log.dirty_files(), then=synced)]
 
     on_not_leading = on_leading
 

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -31,12 +30,14 @@ NODE = {
 # What `dev` sets otherwise than Kafka does; --help lists it.
 DIFFERENT = {
     "group.initial.rebalance.delay.ms": "0",
+    "log.retention.check.interval.ms": "1000",
+    # A quorum of one has nobody to tell that it is alive, and each telling is a write and an fsync.
+    "metadata.max.idle.interval.ms": "0",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
 }
 STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
 DIFFERENT_WITH_TIER = {
-    "log.retention.check.interval.ms": "5000",
     "remote.log.manager.task.interval.ms": "1000",
     "remote.log.storage.system.enable": "true",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "4",
@@ -100,7 +101,7 @@ def command(
     temporary = None if directory else tempfile.mkdtemp(prefix="firnline-dev-")
     data = str(directory.absolute()) if directory else str(temporary)
     try:
-        config = with_absolute_paths(dev_config(port or _free_port(), data, tier, stated))
+        config = with_absolute_paths(dev_config(port, data, tier, stated))
         say_what_has_no_meaning(config)
         sys.exit(_run(config, data, tier))
     finally:
@@ -120,13 +121,6 @@ def dev_config(port: int, data: str, tier: str | None, stated: dict[str, str]) -
     if "," in data:
         raise ConfigError(f"--dir {data}: a directory with a comma cannot be named in log.dirs")
     return load(settings | stated)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _run(config: BrokerConfig, data: str, tier: str | None) -> int:

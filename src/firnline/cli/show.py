@@ -9,8 +9,8 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Wide enough that a line of a pipe is never folded.
-_PIPE_COLUMNS = 100_000
+# Wide enough that a cell is never folded: a terminal that is narrow breaks lines, not numbers.
+_COLUMNS = 100_000
 
 
 def broker_options(function: F) -> F:
@@ -50,15 +50,24 @@ def rows(content: Sequence[Mapping[str, Any]], style: str, *, empty: str) -> Non
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    # For people the words of a name stand one below the other; in a pipe a row is a line.
+    between = "\n" if sys.stdout.isatty() else " "
     for name in content[0]:
         is_number = all(isinstance(row[name], int) for row in content)
         table.add_column(
-            name.replace("_", " "), justify="right" if is_number else "left", overflow="fold"
+            name.replace("_", between),
+            justify="right" if is_number else "left",
+            vertical="bottom",
+            no_wrap=True,
         )
     for row in content:
         table.add_row(*(_cell(row[name]) for name in content[0]))
-    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
-    Console(width=width, highlight=False, markup=False).print(table)
+    Console(width=_COLUMNS, highlight=False, markup=False).print(table)
+
+
+def size_of(size_bytes: int, count: int) -> str:
+    """Say how large some files are together, for people: 3.0 MB in 3."""
+    return f"{size_bytes / 1e6:.1f} MB in {count}" if count else "-"
 
 
 def as_json(content: Any) -> None:

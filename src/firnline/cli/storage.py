@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.cli.server import read_file, with_absolute_paths
 from firnline.config.load import load
@@ -40,24 +41,45 @@ def random_uuid() -> None:
 @click.option(
     "--ignore-formatted", "-g", is_flag=True, help="Leave formatted directories as they are."
 )
+@click.option("--standalone", "-s", is_flag=True, help="The node is its own quorum of one voter.")
+@click.option("--initial-controllers", "-I", metavar="VOTERS", help="Not yet: dynamic voters.")
+@click.option("--no-initial-controllers", "-N", is_flag=True, help="Not yet: dynamic voters.")
+@click.option("--add-scram", "-S", multiple=True, metavar="CREDENTIAL", help="Not yet: SCRAM.")
 def format_(
     cluster_id: str,
     path: Path,
     features: tuple[str, ...],
     release_version: str | None,
     ignore_formatted: bool,
+    standalone: bool,
+    initial_controllers: str | None,
+    no_initial_controllers: bool,
+    add_scram: tuple[str, ...],
 ) -> None:
     """Prepare the directories that a node's settings name, for a new cluster.
 
-    Features that this release does not act on stay at level 0.
+    Features that this release does not act on stay at level 0, and the voters are those of the settings
+    (kraft.version 0). The flags are those of Kafka's tool.
     """
+    if initial_controllers or no_initial_controllers:
+        flag = "--initial-controllers" if initial_controllers else "--no-initial-controllers"
+        raise ConfigError(
+            f"{flag} prepares for dynamic voters (kraft.version 1), which this release does not run"
+        )
+    if add_scram:
+        raise ConfigError("--add-scram: SASL/SCRAM is not there yet, and nobody would be asked")
+    config = with_absolute_paths(load(read_file(path)))
+    if standalone and config.controller_quorum_voters:
+        raise ConfigError(
+            "--standalone and controller.quorum.voters exclude each other: remove one of them"
+        )
     from firnline.metadata.format import format_storage
     from firnline.runtime.disk import RealFs
     from firnline.runtime.rng import SystemRng
 
     done = format_storage(
         RealFs(),
-        with_absolute_paths(load(read_file(path))),
+        config,
         cluster_id=cluster_id,
         rng=SystemRng(),
         now_ms=time.time_ns() // 1_000_000,
@@ -69,3 +91,8 @@ def format_(
         click.echo(f"formatted {directory} with metadata.version {done.metadata_version}")
     for directory in done.already_formatted:
         click.echo(f"{directory} is formatted already")
+    if not config.controller_quorum_voters:
+        click.echo(
+            f"a quorum of node {config.node_id} alone, kraft.version 0; before Apache Kafka starts on it,"
+            f" state controller.quorum.voters={config.node_id}@HOST:PORT"
+        )

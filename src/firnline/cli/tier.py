@@ -1,8 +1,11 @@
 """`firnline tier`: what is in the remote tier, and copy what still waits. WORLD."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
-from firnline.cli.show import broker_options, rows
+from firnline.cli.show import broker_options, rows, size_of
 from firnline.client.admin import Admin
 
 
@@ -15,16 +18,32 @@ def command() -> None:
 @click.argument("topic", required=False)
 @broker_options
 def status(topic: str | None, bootstrap: str, style: str) -> None:
-    """Show what of each partition lies in which tier, for one topic or all that are tiered."""
+    """Show what of each partition lies in which tier, for one topic or all that are tiered.
+
+    Offsets from the log start to the highest remote one are in the tier, those from the local log start
+    on on the broker's disk. Waiting: finished segments that are not in the tier yet.
+    """
     with Admin(bootstrap) as admin:
         found = admin.tier_status([topic] if topic else None)
     if style == "table":
-        found = [
-            {name: value for name, value in row.items() if name != "topic_id"} for row in found
-        ]
+        found = [_for_people(row) for row in found]
         if not any(row["problem"] for row in found):
             found = [{k: v for k, v in row.items() if k != "problem"} for row in found]
     rows(found, style, empty="no tiered partitions")
+
+
+def _for_people(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Which offsets lie where, and how much that is: the rest is for programs."""
+    names = ("topic", "partition", "log_start_offset", "local_log_start_offset")
+    more = ("highest_remote_offset", "log_end_offset")
+    return {
+        **{name.removesuffix("_offset"): row[name] for name in names + more},
+        "remote": size_of(row["remote_bytes"], row["remote_segments"]),
+        "local": size_of(row["local_bytes"], row["local_segments"]),
+        "waiting": size_of(row["waiting_bytes"], row["waiting_segments"]),
+        "state": row["state"],
+        "problem": row["problem"],
+    }
 
 
 @command.command()

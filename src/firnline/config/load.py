@@ -6,12 +6,11 @@ is worse than a start that fails. Keys under a plug-in's prefix belong to the pl
 
 from collections.abc import Iterable, Mapping
 
-import javaproperties
-
 from firnline.base.errors import ConfigError
 from firnline.config.broker import BrokerConfig, broker_keys, check_rules
 from firnline.config.define import Value, declared_keys
 from firnline.config.parse import nearest, parse
+from firnline.config.properties import parse_properties
 from firnline.config.topic import topic_keys
 
 # Variables of the project that are not settings of a broker.
@@ -22,8 +21,8 @@ _LISTENER_PREFIX = "listener.name."
 def read_properties(text: str) -> dict[str, str]:
     """Parse a .properties file with Java's rules. Raises ConfigError for a broken escape."""
     try:
-        return dict(javaproperties.loads(text))
-    except javaproperties.InvalidUEscapeError as problem:
+        return parse_properties(text)
+    except ValueError as problem:
         raise ConfigError(f"the file is not a .properties file: {problem}") from None
 
 

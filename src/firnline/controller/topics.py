@@ -116,7 +116,7 @@ def _partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
     return (
         config.num_partitions
         if topic.num_partitions == BY_DEFAULT
-        else max(topic.num_partitions, 0)
+        else max(topic.num_partitions, 1)  # one that will be refused costs a look as well
     )
 
 

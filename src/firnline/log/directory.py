@@ -10,13 +10,12 @@ import json
 from collections import Counter
 from collections.abc import Callable
 
-import javaproperties
-
 from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import File, Fs
 from firnline.base.units import DAY_MS
+from firnline.config.properties import parse_properties
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
 from firnline.log.log import Log
@@ -55,7 +54,7 @@ def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
     if data is None:
         return None
     try:
-        return dict(javaproperties.loads(data.decode("latin-1")))
+        return parse_properties(data.decode("latin-1"))
     except ValueError as problem:
         raise StorageError(
             "meta.properties is damaged", path=path, problem=problem, remedy="format it again"

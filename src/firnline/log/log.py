@@ -195,10 +195,11 @@ class Log:
         header = check_client_batch(data, self._limits, now_ms)
         if isinstance(header, KafkaError):
             return header
-        size = header.batch_length + 12
+        _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = header
+        size = length + 12
         if size != len(data):
             data = memoryview(data)[:size]
-        if header.producer_id >= 0:
+        if producer_id >= 0:
             verdict = self.producers.check(header, is_client=True)
             if verdict is not None:
                 return self._repeat(verdict) if isinstance(verdict, BatchMark) else verdict
@@ -207,16 +208,15 @@ class Log:
         if leader_epoch != self._latest_epoch and (problem := self._fenced(leader_epoch)):
             return problem
         base_offset = self.log_end_offset
-        max_time = header.max_timestamp
-        _STAMP.pack_into(data, 0, base_offset, size - 12, leader_epoch)
+        _STAMP.pack_into(data, 0, base_offset, length, leader_epoch)
         if self._is_log_append_time:
             max_time = now_ms
             set_log_append_time(data, header, now_ms)
-        elif header.attributes & 8:
+        elif attributes & 8:
             as_create_time(data, header)
         if leader_epoch != self._latest_epoch:
             self._assign_epoch(leader_epoch, base_offset)
-        last_offset = base_offset + header.last_offset_delta
+        last_offset = base_offset + delta
         segment = self._segments.active
         if (
             segment.size_bytes + size > self._segment_bytes
@@ -227,7 +227,7 @@ class Log:
             segment = self._roll(None, now_ms)
         segment.note(segment.append(data), size, last_offset, max_time)
         self.log_end_offset = self.producers.end_offset = last_offset + 1
-        if header.producer_id >= 0:
+        if producer_id >= 0:
             self.producers.note_batch(header, base_offset, max_time)
         return Appended(
             base_offset=base_offset,
@@ -384,7 +384,8 @@ class Log:
         first batch comes whole also when it is larger (KIP-74). Nothing is decoded or verified; empty when
         nothing is readable yet. StorageError for a damaged file.
         """
-        upto_offset = min(upto_offset, self.log_end_offset)
+        if upto_offset > self.log_end_offset:
+            upto_offset = self.log_end_offset
         if start_offset >= upto_offset:
             return FileRecords(())
         return self._segments.read(
@@ -418,7 +419,8 @@ class Log:
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`, at most to the log end; True when it moved."""
-        offset = min(offset, self.log_end_offset)
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset

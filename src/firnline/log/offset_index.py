@@ -17,6 +17,8 @@ from firnline.base.ports import File, Fs
 from firnline.base.units import INT32_MAX
 
 ENTRY_BYTES = 8
+# In place of a count of entries written: none are in memory, and none are missing in the file.
+_AS_ON_DISK = -1
 WORD = "I" if array("I").itemsize == 4 else "L"
 
 
@@ -119,6 +121,11 @@ class OffsetIndex:
         del self._positions[:]
         self._written = 0
 
+    def forget(self) -> None:
+        """Give the memory back; the file is right as it is, and `load` reads it again."""
+        self.clear_memory()
+        self._written = _AS_ON_DISK
+
     def write(self) -> None:
         """Append to the file what it does not have yet."""
         self.open_written().close()
@@ -126,6 +133,8 @@ class OffsetIndex:
     def open_written(self) -> File:
         """Write what waits and return the file, to be synced and closed by the caller."""
         file = self._fs.open(self.path, create=True)
+        if self._written == _AS_ON_DISK:
+            return file
         fresh = len(self._offsets) - self._written
         if self._written * ENTRY_BYTES != file.size():
             file.truncate(0)  # what is there is from before a rebuild

@@ -36,6 +36,7 @@ _PEEK_BYTES = 27
 _WALK_BYTES = 4096
 _SCAN_BYTES = MIB
 _HINTS_MAX = 64
+_new_tuple = tuple.__new__  # half the price of the class's own constructor
 _UNKNOWN = -2
 
 
@@ -75,6 +76,7 @@ class Segment:
         "_max_time_ms",
         "_max_time_offset",
         "_unindexed_bytes",
+        "_whole_ends",
         "base_offset",
         "created_ms",
         "file",
@@ -110,6 +112,7 @@ class Segment:
         self._unindexed_bytes = 0
         self._is_indexed = False
         self._hints: dict[int, int] = {}  # offset -> where the batch that holds it begins
+        self._whole_ends: dict[int, int] = {}  # position -> end of the last batch that ends by it
 
     @classmethod
     def create(
@@ -203,9 +206,9 @@ class Segment:
     def release(self) -> None:
         """Give back the memory and the descriptor of a closed segment until somebody reads it again."""
         assert self.is_closed
-        self.index.clear_memory()
-        self.time_index.clear_memory()
-        self._hints.clear()
+        self.index.forget()
+        self.time_index.forget()
+        self._forget_places()
         self._is_indexed = False
         self.file = None
 
@@ -226,7 +229,7 @@ class Segment:
 
     def slice(self, position: int, end: int) -> FileSlice:
         """Return the bytes from `position` to `end` without reading them."""
-        return FileSlice(self._opened(), position, end - position)
+        return _new_tuple(FileSlice, (self.file or self._opened(), position, end - position))
 
     def locate(self, offset: int) -> int:
         """Return where the first batch begins whose last offset is at or after `offset`; else the size."""
@@ -239,13 +242,27 @@ class Segment:
         return position
 
     def last_whole(self, position: int, limit: int) -> int:
-        """Return the end of the last whole batch from `position` on that ends at or before `limit`."""
+        """Return the end of the last whole batch from `position` on that ends at or before `limit`.
+
+        `position` is where a batch begins, and `limit` is not after the end of the segment.
+        """
+        known = self._whole_ends.get(limit, -1)
+        if known >= 0:
+            return known
         self.ensure_indexed()
         start = max(position, self.index.position_below(limit))
         end, next_offset = self.walk(start, until_position=limit)
         if next_offset >= 0:
             self.hint(next_offset, end)
+        # Other groups read the same bytes soon, with the same limits.
+        if len(self._whole_ends) >= _HINTS_MAX:
+            self._whole_ends.clear()
+        self._whole_ends[limit] = end
         return end
+
+    def _forget_places(self) -> None:
+        self._hints.clear()
+        self._whole_ends.clear()
 
     def hint(self, offset: int, position: int) -> None:
         """Remember a place for the reader that comes back for what follows."""
@@ -323,7 +340,7 @@ class Segment:
     def _reset(self) -> None:
         self.index.clear_memory()
         self.time_index.clear_memory()
-        self._hints.clear()
+        self._forget_places()
         self.first_time_ms = -1
         self._max_time_ms, self._max_time_offset = -1, self.base_offset
         self._unindexed_bytes = 0
@@ -374,7 +391,7 @@ class Segment:
 
     def _drop_times(self) -> None:
         if self.is_closed:
-            self.time_index.clear_memory()
+            self.time_index.forget()
 
     @property
     def max_time_offset(self) -> int:
@@ -426,7 +443,7 @@ class Segment:
         if gone:
             file.truncate(position)
         self.size_bytes = position
-        self._hints.clear()
+        self._forget_places()
         self.index.write()
         self.time_index.write()
         return gone

@@ -15,6 +15,8 @@ from firnline.base.units import INT32_MAX
 from firnline.log.offset_index import WORD, read_words, write_words
 
 ENTRY_BYTES = 12
+# In place of a count of entries written: none are in memory, and none are missing in the file.
+_AS_ON_DISK = -1
 # Which word of a 64-bit integer comes first in memory: 1 the low one, 0 the high one.
 _HIGH = 1 if sys.byteorder == "little" else 0
 
@@ -103,6 +105,11 @@ class TimeIndex:
         self._written = 0
         self.last_time_ms = -1
 
+    def forget(self) -> None:
+        """Give the memory back; the file is right as it is, and `load` reads it again."""
+        self.clear_memory()
+        self._written = _AS_ON_DISK
+
     def write(self) -> None:
         """Append to the file what it does not have yet."""
         self.open_written().close()
@@ -110,6 +117,8 @@ class TimeIndex:
     def open_written(self) -> File:
         """Write what waits and return the file, to be synced and closed by the caller."""
         file = self._fs.open(self.path, create=True)
+        if self._written == _AS_ON_DISK:
+            return file
         if self._written * ENTRY_BYTES != file.size():
             file.truncate(0)
             self._written = 0

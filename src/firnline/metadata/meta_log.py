@@ -31,7 +31,7 @@ from firnline.raft.election_state import (
 
 QUORUM_STATE = "quorum-state"
 _PARTITION = TopicPartition(METADATA_TOPIC, 0)
-_NO_SNAPSHOT = OffsetAndEpoch(0, 0)
+_EMPTY = OffsetAndEpoch(0, 0)
 
 
 def open_meta_log(
@@ -107,12 +107,13 @@ class MetaLog:
         self._fs = fs
         self._log = log
         self._log_dir = log_dir
+        # None for no snapshot; 0-0 is one, in which `storage format` of Kafka puts dynamic voters.
         self._snapshot_id = max(
             filter(None, map(parse_snapshot_name, fs.list_dir(log.path))),
             key=lambda snapshot_id: (snapshot_id.epoch, snapshot_id.offset),
-            default=_NO_SNAPSHOT,
+            default=None,
         )
-        if self._snapshot_id.offset > log.log_end_offset:
+        if self._snapshot_id is not None and self._snapshot_id.offset > log.log_end_offset:
             log.truncate_fully(self._snapshot_id.offset)
 
     @property
@@ -128,7 +129,7 @@ class MetaLog:
     @property
     def last_epoch(self) -> int:
         """Epoch of the last record, or of the snapshot before it; 0 for neither (Q4)."""
-        return max(self._log.epochs.latest_epoch, self._snapshot_id.epoch, 0)
+        return max(self._log.epochs.latest_epoch, (self._snapshot_id or _EMPTY).epoch)
 
     def append(self, batch: bytearray, *, epoch: int, now_ms: int) -> int:
         """Append one batch of the quorum's own; return its base offset."""
@@ -157,7 +158,7 @@ class MetaLog:
 
     def newest_snapshot(self) -> tuple[int, int, Snapshot] | None:
         """End offset (exclusive), epoch and content of the newest snapshot, checked; None for none."""
-        if self._snapshot_id == _NO_SNAPSHOT:
+        if self._snapshot_id is None:
             return None
         names = [n for n in self._fs.list_dir(self._log.path) if self._is_newest(n)]
         content = read_snapshot(self._fs, f"{self._log.path}/{names[0]}")

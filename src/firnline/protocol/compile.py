@@ -42,10 +42,12 @@ FIXED = {
     "float64": ("d", 8),
     "uuid": ("16s", 16),
 }
-_BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
+# What a reader runs into where bytes are no message.
+BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
 
-_readers: dict[tuple[type[Struct], int, bool], Reader] = {}
-_writers: dict[tuple[type[Struct], int, bool], Writer] = {}
+_readers: dict[tuple[type[Message], int], Reader] = {}
+_guarded: dict[tuple[type[Message], int], Reader] = {}
+_writers: dict[tuple[type[Message], int], Writer] = {}
 
 
 def reader(cls: type[Message], version: int) -> Reader:
@@ -53,35 +55,45 @@ def reader(cls: type[Message], version: int) -> Reader:
 
     An empty `budget` stands for the usual one, ARRAY_ELEMENTS_MAX.
     """
-    key = (cls, version, version in cls.flexible)
+    found = _guarded.get((cls, version))
+    if found is not None:
+        return found
+    read = unguarded_reader(cls, version)
+
+    def guarded(buffer: Any, position: int, end: int, budget: list[int]) -> tuple[Any, int]:
+        try:
+            message, after = read(buffer, position, end, budget or [ARRAY_ELEMENTS_MAX])
+        except BAD_BYTES as problem:
+            raise ProtocolError(f"not a {cls.__name__}", problem=problem) from None
+        if after > end:
+            raise ProtocolError(f"not a {cls.__name__}: it ends early", left=end - position)
+        return message, after
+
+    _guarded[cls, version] = guarded
+    return guarded
+
+
+def unguarded_reader(cls: type[Message], version: int) -> Reader:
+    """Return a reader that raises BAD_BYTES too, and whose caller checks that it ended before `end`.
+
+    Fixed-width fields are unpacked without a look at `end`.
+    """
+    key = (cls, version)
     found = _readers.get(key)
     if found is None:
         assert version in cls.valid, f"{cls.__name__} has no version {version}"
-        found = _readers[key] = _guarded(_compile_reader(cls, version, key[2]), cls.__name__)
+        found = _readers[key] = _compile_reader(cls, version, version in cls.flexible)
     return found
 
 
 def writer(cls: type[Message], version: int) -> Writer:
     """Return the writer of `cls` at `version`."""
-    key = (cls, version, version in cls.flexible)
+    key = (cls, version)
     found = _writers.get(key)
     if found is None:
         assert version in cls.valid, f"{cls.__name__} has no version {version}"
-        found = _writers[key] = _compile_writer(cls, version, key[2])
+        found = _writers[key] = _compile_writer(cls, version, version in cls.flexible)
     return found
-
-
-def _guarded(read: Reader, name: str) -> Reader:
-    def guarded(buffer: Any, position: int, end: int, budget: list[int]) -> tuple[Any, int]:
-        try:
-            message, after = read(buffer, position, end, budget or [ARRAY_ELEMENTS_MAX])
-        except _BAD_BYTES as problem:
-            raise ProtocolError(f"not a {name}", problem=problem) from None
-        if after > end:  # fixed-width fields are unpacked without a look at `end`
-            raise ProtocolError(f"not a {name}: it ends early", left=end - position)
-        return message, after
-
-    return guarded
 
 
 class _Source:
@@ -150,52 +162,49 @@ def bytes_min(kind: Any, version: int, flexible: bool) -> int:
 # --------------------------------------------------------------------------------------- readers
 
 
-def _compile_reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
-    key = (cls, version, flexible)
-    if not issubclass(cls, Message) and key in _readers:
-        return _readers[key]
+def _compile_reader(cls: type[Message], version: int, flexible: bool) -> Reader:
     src = _Source(f"read {_title(cls)} v{version}")
-    src.names |= {
-        "new": cls.__new__,
-        "cls": cls,
-        "uvarint": read_uvarint,
-        "after": check_length,
-        "count_of": check_count,
-        "unpack": struct.unpack_from,
-    }
-    src.add("o = new(cls)")
+    src.names |= _READER_NAMES
+    _read_struct(src, "o", cls, version, flexible)
+    src.add("return o, p")
+    read: Reader = src.function("read(b, p, e, k)")
+    return read
+
+
+_READER_NAMES: dict[str, Any] = {
+    "new": object.__new__,
+    "uvarint": read_uvarint,
+    "after": check_length,
+    "count_of": check_count,
+    "read_tags": read_tags,
+    "unpack": struct.unpack_from,
+}
+
+
+def _read_struct(src: _Source, o: str, cls: type[Struct], version: int, flexible: bool) -> None:
+    """Emit the reading of a struct into the local `o`: inline, for a call costs as much as a field."""
+    src.add(f"{o} = new({src.bind('cls', cls)})")
     run: list[tuple[str, str]] = []
     for name, field in _present(cls, version):
         if isinstance(field.kind, str) and field.kind in FIXED:
-            run.append((f"o.{name}", field.kind))
+            run.append((f"{o}.{name}", field.kind))
             continue
         _read_run(src, run)
         compact = _is_flexible(field, version, flexible)
-        _read_value(src, f"o.{name}", field.kind, version in field.nullable, version, compact)
+        _read_value(src, f"{o}.{name}", field.kind, version in field.nullable, version, compact)
     _read_run(src, run)
     if flexible:
         known = {x.tag: (n, _tag_reader(cls, n, version)) for n, x in _tagged(cls, version)}
         tags = src.bind("tags", known or NO_TAGS)
-        src.names["read_tags"] = read_tags
-        src.add("if b[p]: p = read_tags(b, p, e, k, " + tags + ", o)")
+        src.add(f"if b[p]: p = read_tags(b, p, e, k, {tags}, {o})")
         src.add("else: p += 1")
-    src.add("return o, p")
-    read: Reader = src.function("read(b, p, e, k)")
-    if not issubclass(cls, Message):
-        _readers[key] = read
-    return read
 
 
 def _tag_reader(cls: type[Struct], name: str, version: int) -> Reader:
     """A reader of one tagged value; tagged sections exist in flexible versions only."""
     field = cls.fields[name]
     src = _Source(f"read {_title(cls)}.{name} v{version}")
-    src.names |= {
-        "uvarint": read_uvarint,
-        "after": check_length,
-        "count_of": check_count,
-        "unpack": struct.unpack_from,
-    }
+    src.names |= _READER_NAMES
     _read_value(src, "v", field.kind, version in field.nullable, version, True)
     src.add("return v, p")
     made: Reader = src.function("read(b, p, e, k)")
@@ -215,12 +224,14 @@ def _read_run(src: _Source, run: list[tuple[str, str]]) -> None:
 
 
 def _read_length(src: _Source, letter: str, flexible: bool) -> str:
-    """Emit the reading of a length; null is -1 afterwards. Return the local's name."""
+    """Emit the reading of a length, of one or two bytes inline; null is -1 afterwards. Return the local."""
     n = src.local("n")
     if flexible:
         src.add(f"{n} = b[p]")
-        src.add(f"if {n} > 127: {n}, p = uvarint(b, p)")
-        src.add("else: p += 1")
+        src.add("p += 1")
+        src.add(f"if {n} > 127:")
+        src.add(f"    if b[p] < 128: {n} += (b[p] << 7) - 128; p += 1")
+        src.add(f"    else: {n}, p = uvarint(b, p - 1)")
         src.add(f"{n} -= 1")
     else:
         size = struct.calcsize(letter)
@@ -240,13 +251,16 @@ def _read_value(
     elif isinstance(kind, list):
         _read_array(src, target, kind[0], nullable, version, flexible)
     else:
-        inner = src.bind("read", _compile_reader(kind, version, flexible))
         if nullable:
             src.add("p += 1")
             src.add(f"if b[p - 1] > 127: {target} = None")
-            src.add(f"else: {target}, p = {inner}(b, p, e, k)")
-        else:
-            src.add(f"{target}, p = {inner}(b, p, e, k)")
+            src.add("else:")
+            src.indent += 1
+        inner = src.local("o")
+        _read_struct(src, inner, kind, version, flexible)
+        src.add(f"{target} = {inner}")
+        if nullable:
+            src.indent -= 1
 
 
 def _read_bytes(src: _Source, target: str, kind: str, nullable: bool, flexible: bool) -> None:
@@ -272,7 +286,8 @@ def _read_array(
         src.add("else:")
         src.indent += 1
     least = bytes_min(element, version, flexible)
-    src.add(f"count_of({n}, {least}, e - p, k)")
+    # A single element costs no more than what holds it, and is found missing when it is read.
+    src.add(f"if {n} > 1 or {n} < 0: count_of({n}, {least}, e - p, k)")
     if isinstance(element, str) and element in FIXED:
         letter, size = FIXED[element]
         src.add(f"{target} = unpack('>' + '{letter}' * {n}, b, p)")
@@ -293,29 +308,29 @@ def _read_array(
 # --------------------------------------------------------------------------------------- writers
 
 
-def _compile_writer(cls: type[Struct], version: int, flexible: bool) -> Writer:
-    key = (cls, version, flexible)
-    if not issubclass(cls, Message) and key in _writers:
-        return _writers[key]
+def _compile_writer(cls: type[Message], version: int, flexible: bool) -> Writer:
     src = _Source(f"write {_title(cls)} v{version}")
-    src.names |= {"uvarint": uvarint, "FileRecords": FileRecords, "pack": struct.pack}
-    run: list[tuple[str, str]] = []
-    for name, field in _present(cls, version):
-        if isinstance(field.kind, str) and field.kind in FIXED:
-            run.append((f"o.{name}", field.kind))
-            continue
-        _write_run(src, run)
-        compact = _is_flexible(field, version, flexible)
-        _write_value(src, f"o.{name}", field.kind, version in field.nullable, version, compact)
-    _write_run(src, run)
-    if flexible:
-        _write_tags(src, cls, version)
+    src.names |= _WRITER_NAMES
+    _write_struct(src, "o", cls, version, flexible)
     if not src.lines:
         src.add("pass")
     write: Writer = src.function("write(o, emit)")
-    if not issubclass(cls, Message):
-        _writers[key] = write
     return write
+
+
+def _write_struct(src: _Source, o: str, cls: type[Struct], version: int, flexible: bool) -> None:
+    """Emit the writing of the struct in the local `o`, inline."""
+    run: list[tuple[str, str]] = []
+    for name, field in _present(cls, version):
+        if isinstance(field.kind, str) and field.kind in FIXED:
+            run.append((f"{o}.{name}", field.kind))
+            continue
+        _write_run(src, run)
+        compact = _is_flexible(field, version, flexible)
+        _write_value(src, f"{o}.{name}", field.kind, version in field.nullable, version, compact)
+    _write_run(src, run)
+    if flexible:
+        _write_tags(src, o, cls, version)
 
 
 def _write_run(src: _Source, run: list[tuple[str, str]]) -> None:
@@ -329,7 +344,6 @@ def _write_run(src: _Source, run: list[tuple[str, str]]) -> None:
 def _write_length(src: _Source, length: str, letter: str, flexible: bool) -> None:
     """Emit a length that is not null."""
     if flexible:
-        src.names["ONE"] = _ONE_BYTE
         src.add(f"emit(ONE[{length}] if {length} < 127 else uvarint({length} + 1))")
     else:
         src.add(f"emit({src.bind('pack', struct.Struct('>' + letter).pack)}({length}))")
@@ -337,6 +351,12 @@ def _write_length(src: _Source, length: str, letter: str, flexible: bool) -> Non
 
 # Compact lengths 0..126, which take one byte: the length plus one.
 _ONE_BYTE = [bytes([n + 1]) for n in range(127)]
+_WRITER_NAMES: dict[str, Any] = {
+    "uvarint": uvarint,
+    "FileRecords": FileRecords,
+    "pack": struct.pack,
+    "ONE": _ONE_BYTE,
+}
 
 
 def _write_null(src: _Source, letter: str, flexible: bool) -> None:
@@ -367,7 +387,7 @@ def _write_value(
     if is_struct:
         if nullable:
             src.add(r"emit(b'\x01')")
-        src.add(f"{src.bind('write', _compile_writer(kind, version, flexible))}({v}, emit)")
+        _write_struct(src, v, kind, version, flexible)
     elif isinstance(kind, list):
         _write_array(src, v, kind[0], version, flexible)
     else:
@@ -396,11 +416,17 @@ def _write_array(src: _Source, v: str, element: Any, version: int, flexible: boo
     item = src.local("item")
     src.add(f"for {item} in {v}:")
     src.indent += 1
-    _write_value(src, item, element, False, version, flexible)
+    if isinstance(element, type):
+        before = len(src.lines)
+        _write_struct(src, item, element, version, flexible)
+        if len(src.lines) == before:
+            src.add("pass")
+    else:
+        _write_value(src, item, element, False, version, flexible)
     src.indent -= 1
 
 
-def _write_tags(src: _Source, cls: type[Struct], version: int) -> None:
+def _write_tags(src: _Source, o: str, cls: type[Struct], version: int) -> None:
     """Tagged fields are written only where they differ from the default (KIP-482)."""
     tagged = _tagged(cls, version)
     if not tagged:
@@ -410,13 +436,13 @@ def _write_tags(src: _Source, cls: type[Struct], version: int) -> None:
     untouched: list[str] = []
     for name, field in tagged:
         default = src.bind("default", getattr(cls, name))
-        untouched.append(f"o.{name} is {default}")
+        untouched.append(f"{o}.{name} is {default}")
         inner = _Source(f"write {_title(cls)}.{name} v{version}")
-        inner.names |= {"uvarint": uvarint, "FileRecords": FileRecords, "pack": struct.pack}
+        inner.names |= _WRITER_NAMES
         _write_value(inner, "o", field.kind, version in field.nullable, version, True)
         write = src.bind("write", inner.function("write(o, emit)"))
-        slow.append(f"if {_differs(cls, name, default)}:")
-        slow.append(f"    body = []; {write}(o.{name}, body.append)")
+        slow.append(f"if {_differs(cls, f'{o}.{name}', name, default)}:")
+        slow.append(f"    body = []; {write}({o}.{name}, body.append)")
         slow.append(f"    tags.append(({field.tag}, b''.join(body)))")
     # An attribute that was never set is the class's default itself: the usual case, and cheap to see.
     src.add(f"if {' and '.join(untouched)}: emit(b'\\x00')")
@@ -430,10 +456,10 @@ def _write_tags(src: _Source, cls: type[Struct], version: int) -> None:
     src.indent -= 1
 
 
-def _differs(cls: type[Struct], name: str, default: str) -> str:
+def _differs(cls: type[Struct], value: str, name: str, default: str) -> str:
     """The condition under which a tagged field is written; an array of any type may be its value."""
     if not isinstance(cls.fields[name].kind, list):
-        return f"o.{name} != {default}"
+        return f"{value} != {default}"
     if getattr(cls, name) is None:
-        return f"o.{name} is not None"
-    return f"o.{name} is None or len(o.{name}) > 0"
+        return f"{value} is not None"
+    return f"{value} is None or len({value}) > 0"

@@ -43,20 +43,19 @@ class FrameSplitter:
     frame is incomplete, `target` says where its next bytes may be received directly.
     """
 
-    __slots__ = ("_buffer", "_filled", "_frame_end", "_frame_bytes_max", "_pool")
+    __slots__ = ("_filled", "_frame_bytes_max", "_frame_end", "_pool", "buffer")
 
     def __init__(self, pool: BufferPool, *, frame_bytes_max: int) -> None:
         self._pool = pool
         self._frame_bytes_max = frame_bytes_max
-        self._buffer: bytearray | None = (
-            None  # holds one incomplete frame, its size prefix included
-        )
+        # Holds one incomplete frame, its size prefix included; None between frames.
+        self.buffer: bytearray | None = None
         self._filled = 0
         self._frame_end = 0  # 0 while the size prefix itself is incomplete
 
     @property
     def is_between_frames(self) -> bool:
-        return self._buffer is None
+        return self.buffer is None
 
     def split(self, data: memoryview) -> tuple[memoryview | None, memoryview]:
         """Take the next whole frame of `data`; return (frame without its size or None, what follows).
@@ -75,37 +74,37 @@ class FrameSplitter:
 
     def keep(self, rest: memoryview) -> None:
         """Move the beginning of an incomplete frame to a buffer of its own."""
-        assert self._buffer is None
+        assert self.buffer is None
         if not rest:
             return
         self._filled = len(rest)
-        self._buffer = self._room_for(self._filled)
-        self._buffer[: self._filled] = rest
+        self.buffer = self._room_for(self._filled)
+        self.buffer[: self._filled] = rest
         self._learn_size()
 
     def target(self) -> memoryview:
         """Return where the next bytes of the incomplete frame go; never past the frame's end."""
-        assert self._buffer is not None
+        assert self.buffer is not None
         end = self._frame_end or SIZE_BYTES
-        if self._filled == len(self._buffer) and end > self._filled:
+        if self._filled == len(self.buffer) and end > self._filled:
             self._grow(end)
-        return memoryview(self._buffer)[self._filled : min(end, len(self._buffer))]
+        return memoryview(self.buffer)[self._filled : min(end, len(self.buffer))]
 
     def received(self, size: int) -> memoryview | None:
         """Note bytes received into `target`; return the frame without its size once it is whole."""
-        assert self._buffer is not None
+        assert self.buffer is not None
         self._filled += size
         if not self._frame_end and self._filled >= SIZE_BYTES:
             self._learn_size()
         if not self._frame_end or self._filled < self._frame_end:
             return None
-        return memoryview(self._buffer)[SIZE_BYTES : self._frame_end]
+        return memoryview(self.buffer)[SIZE_BYTES : self._frame_end]
 
     def release(self) -> None:
         """Give the buffer back once its frame was handled, or when the connection ends."""
-        if self._buffer is not None:
-            self._pool.give(self._buffer)
-        self._buffer, self._filled, self._frame_end = None, 0, 0
+        if self.buffer is not None:
+            self._pool.give(self.buffer)
+        self.buffer, self._filled, self._frame_end = None, 0, 0
 
     def _room_for(self, size: int) -> bytearray:
         """Return a buffer for `size` bytes and more to come: large ones are lent, small ones made."""
@@ -118,20 +117,20 @@ class FrameSplitter:
 
     def _grow(self, end: int) -> None:
         """Make room for as many bytes again, up to the frame's end."""
-        full = self._buffer
+        full = self.buffer
         assert full is not None
         size = min(end, 2 * len(full))
         if len(full) < _POOLED_FROM_BYTES:
-            self._buffer = self._room_for(size)
-            self._buffer[: len(full)] = full
+            self.buffer = self._room_for(size)
+            self.buffer[: len(full)] = full
         else:
             full.extend(bytes(size - len(full)))
 
     def _learn_size(self) -> None:
-        assert self._buffer is not None
+        assert self.buffer is not None
         if self._filled < SIZE_BYTES:
             return
-        (size,) = read_size(self._buffer)
+        (size,) = read_size(self.buffer)
         if size < FRAME_BYTES_MIN or size > self._frame_bytes_max:
             raise ProtocolError("bad frame size", size=size, limit=self._frame_bytes_max)
         self._frame_end = SIZE_BYTES + size

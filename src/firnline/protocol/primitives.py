@@ -15,6 +15,8 @@ from firnline.base.ports import Buffer
 def uvarint(value: int) -> bytes:
     """Encode an unsigned varint of up to 64 bits."""
     assert value >= 0
+    if value < 1 << 14:
+        return bytes((value,)) if value < 128 else bytes((value & 127 | 128, value >> 7))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

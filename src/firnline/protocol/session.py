@@ -12,18 +12,22 @@ from typing import Any
 from firnline.base.errors import ProtocolError
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
-from firnline.protocol.compile import Reader, Writer, reader, writer
+from firnline.protocol.compile import Reader, Writer, unguarded_reader, writer
 from firnline.protocol.primitives import NO_TAGS, check_length, read_tags
 from firnline.protocol.schema import Message, Part
 
 API_VERSIONS_KEY = 18
 
-REQUEST_START = struct.Struct(">hhih")  # key, version, correlation id, client id length
+# Key and version as one number, correlation id, length of the client id.
+REQUEST_START = struct.Struct(">iih")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 
 
 class Api:
-    """One API at one version: how to read its request and write its answer, made once."""
+    """One API at one version: how to read its request and write its answer, made once.
+
+    `read` is an unguarded one: whoever calls it turns BAD_BYTES into a ProtocolError.
+    """
 
     __slots__ = ("flexible", "handle", "key", "read", "tail", "version", "write")
 
@@ -37,7 +41,7 @@ class Api:
         self.key = request.key
         self.version = version
         self.flexible = version in request.flexible
-        self.read: Reader = reader(request, version)
+        self.read: Reader = unguarded_reader(request, version)
         self.write: Writer = writer(response, version)
         # What follows the correlation id in the response header.
         self.tail = b"\0" if self.flexible and self.key != API_VERSIONS_KEY else b""
@@ -57,16 +61,50 @@ def read_client_id(frame: Buffer, length: int) -> tuple[str | None, int]:
     start = REQUEST_START.size
     if length == -1:
         return None, start
-    after = check_length(length, start, len(frame))
+    after = start + length
+    if length < 0 or after > len(frame):
+        check_length(length, start, len(frame))
     try:
         return str(frame[start:after], "utf-8"), after
     except UnicodeDecodeError:
         raise ProtocolError("client id is not UTF-8") from None
 
 
+class Encoded:
+    """A message that is bytes already, because all but a few numbers of it are always the same.
+
+    `parts` in order, the first one bytes; `size_bytes` of them all.
+    """
+
+    __slots__ = ("parts", "size_bytes")
+
+    def __init__(self, parts: list[Part], size_bytes: int) -> None:
+        self.parts = parts
+        self.size_bytes = size_bytes
+
+    def write(self, version: int) -> bytes:
+        """Return the bytes, as a message does; `version` is the one they were made for."""
+        return b"".join(p.read() if type(p) is FileSlice else p for p in self.parts)  # type: ignore[misc]
+
+
+def pieces(encoded: bytes, *marks: bytes) -> tuple[bytes, ...]:
+    """Cut a sample of a message where the bytes of `marks` stand: what is always the same between them."""
+    found = []
+    for mark in marks:
+        assert encoded.count(mark) == 1, "a mark that cannot be told from the rest"
+        before, _, encoded = encoded.partition(mark)
+        found.append(before)
+    return (*found, encoded)
+
+
 def encode_answer(api: Api, correlation_id: int, message: Any) -> list[Part]:
     """Return the frame of an answer: bytes and file slices in order, length prefix first."""
-    parts: list[Part] = [b""]
+    if type(message) is Encoded:
+        tail = api.tail
+        start = _SIZE_AND_CORRELATION.pack(4 + len(tail) + message.size_bytes, correlation_id)
+        parts = message.parts
+        return [start + tail + parts[0], *parts[1:]]  # type: ignore[operator]
+    parts = [b""]
     api.write(message, parts.append)
     size = 4 + len(api.tail)
     sliced = False

@@ -52,6 +52,35 @@ def records(data: Buffer, header: BatchHeader) -> Iterator[Record]:
         ) from None
 
 
+def all_have_keys(data: Buffer, header: BatchHeader, *, limit_bytes: int) -> bool:
+    """Whether each record of the batch `header` found in `data` has a key; nothing else is decoded.
+
+    Raises KafkaError CORRUPT_MESSAGE when the body is not what the header says, INVALID_RECORD when it
+    opens to more than `limit_bytes`.
+    """
+    start = header.position
+    packed = memoryview(data)[start + HEADER_BYTES : start + header.size_bytes]
+    body = decompress(header.codec, packed, limit_bytes=limit_bytes)
+    position, end = 0, len(body)
+    try:
+        for _ in range(header.record_count):
+            length, position = read_varint(body, position)
+            after = position + length
+            if length < 0 or after > end:
+                raise ProtocolError("record length exceeds the batch", length=length)
+            _, position = read_varint(body, position + 1, bits=64)
+            _, position = read_varint(body, position)
+            key_length, _ = read_varint(body, position)
+            if key_length < 0:
+                return False
+            position = after
+    except (IndexError, ProtocolError) as problem:
+        raise KafkaError(
+            Code.CORRUPT_MESSAGE, "undecodable record", offset=header.base_offset, problem=problem
+        ) from None
+    return True
+
+
 def all_records(data: Buffer) -> Iterator[Record]:
     """Decode every record of every whole batch of `data`, control batches left out."""
     for header in headers(data):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.limits import KEYED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.units import INT64_MAX
 from firnline.records.batch import (
@@ -27,10 +28,14 @@ from firnline.records.batch import (
     headers,
 )
 from firnline.records.compression import ZSTD
-from firnline.records.record import records
+from firnline.records.record import all_have_keys
 
 _LEGACY_LENGTH_MIN = 14  # the shortest length any message format can have
 _MAGIC_BYTES = 17  # up to and with the magic byte
+# Length, attributes, two deltas, key length, value length, header count: a byte each.
+_RECORD_BYTES_MIN = 7
+# The most that a byte of each codec can open to; unknown codecs are refused further down.
+_RATIO_MAX = (1, 1100, 32, 256, 32_768, 1, 1, 1)
 _unpack = HEADER.unpack_from
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 
@@ -55,9 +60,11 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
         header = _new_tuple(BatchHeader, (*_unpack(data), 0))
     except StructError:
         return _refuse_short(data)
-    (base_offset, length, _, magic, crc, attributes, delta, base_time, max_time, *_, count, _) = (
-        header
-    )
+    (
+        base_offset, length, _, magic, crc, attributes, delta,
+        base_time, max_time, producer_id, _, sequence, count, _,
+    ) = header  # fmt: skip
+    max_bytes, before_max_ms, after_max_ms, is_log_append_time, is_compacted = limits
     size = length + LOG_OVERHEAD_BYTES
     if magic != 2 or size != len(data) or size < HEADER_BYTES:
         problem = _check_frame(data, header)
@@ -65,40 +72,49 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
             return problem
     if base_offset:
         return KafkaError(Code.INVALID_RECORD, "the base offset of a produced batch is not 0")
-    if size > limits.max_bytes:
+    if size > max_bytes:
         return _too_large(size, limits)
     if crc32c(memoryview(data)[CRC_START:size]) != crc:
         return KafkaError(Code.CORRUPT_MESSAGE, "the batch does not match its CRC")
-    if delta < 0 or count != delta + 1:
+    if (
+        delta < 0
+        or count != delta + 1
+        or count * _RECORD_BYTES_MIN
+        > (size - HEADER_BYTES) * _RATIO_MAX[attributes & COMPRESSION_MASK]
+    ):
         return KafkaError(
             Code.INVALID_RECORD,
-            "the record count does not match the offsets",
+            "the record count does not match the offsets, or the bytes cannot hold it",
             count=count,
             last_offset_delta=delta,
         )
     if attributes and (problem := _check_attributes(attributes, limits)):
         return problem
-    if header.producer_id >= 0 and header.base_sequence < 0:
+    if producer_id >= 0 and sequence < 0:
         return KafkaError(Code.INVALID_RECORD, "a producer id without a sequence")
-    if not limits.is_log_append_time:
-        earliest, latest = now_ms - limits.before_max_ms, now_ms + limits.after_max_ms
+    if not is_log_append_time:
+        earliest, latest = now_ms - before_max_ms, now_ms + after_max_ms
         if (
             max_time > latest
             or base_time > latest
             or (base_time < earliest and base_time != NO_TIMESTAMP)
             or (max_time < earliest and max_time != NO_TIMESTAMP)
         ):
-            return KafkaError(
-                Code.INVALID_TIMESTAMP,
-                "a timestamp is too far from now",
-                base_timestamp=base_time,
-                max_timestamp=max_time,
-                earliest=earliest,
-                latest=latest,
-            )
-    if limits.is_compacted:
+            return _too_far(header, earliest, latest)
+    if is_compacted:
         return _check_keys(data, header)
     return header
+
+
+def _too_far(header: BatchHeader, earliest: int, latest: int) -> KafkaError:
+    return KafkaError(
+        Code.INVALID_TIMESTAMP,
+        "a timestamp is too far from now",
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        earliest=earliest,
+        latest=latest,
+    )
 
 
 def check_batches(
@@ -206,13 +222,11 @@ def _check_attributes(attributes: int, limits: BatchLimits) -> KafkaError | None
 def _check_keys(data: Buffer, header: BatchHeader) -> BatchHeader | KafkaError:
     """Look for records without a key, which a compacted topic cannot keep apart."""
     try:
-        for record in records(data, header):
-            if record.key is None:
-                return KafkaError(
-                    Code.INVALID_RECORD,
-                    "a compacted topic takes no record without a key",
-                    index=record.offset - header.base_offset,
-                )
+        if not all_have_keys(data, header, limit_bytes=KEYED_BATCH_BYTES_MAX):
+            return KafkaError(
+                Code.INVALID_RECORD, "a compacted topic takes no record without a key"
+            )
     except KafkaError as problem:
-        return problem
+        # A value from here on: with its traceback it would hold all that was decompressed.
+        return KafkaError(problem.code, problem.why)
     return header

@@ -37,6 +37,7 @@ ACKS_ALL = -1
 FsyncRule = Literal["auto", "always", "never"]
 # More than any Fetch waits for: "read again, much may have become stable".
 _MUCH_BYTES = 1 << 62
+_new_tuple = tuple.__new__  # half the price of the class's own constructor
 
 
 class Partition:
@@ -194,6 +195,17 @@ class Partition:
             stable_bytes = size_bytes if stable_before == high_before else _MUCH_BYTES
         return self.fetch_waiters.grown(size_bytes, stable_bytes=stable_bytes, now_ms=now_ms)
 
+    def answers_at_once(self, acks: int) -> bool:
+        """Whether an append at this level of `acks` waits for nothing, and nobody waits for it."""
+        if self.refusal is not None or self.fetch_waiters.waiting:
+            return False
+        if acks == ACKS_ALL:
+            if self.fsync_rule != "never" or len(self.isr) != 1:
+                return False
+        elif acks != 1 or self.fsync_rule == "always":
+            return False
+        return self.log.config.flush_messages == INT64_MAX
+
     def needs_flush(self, acks: int) -> bool:
         """Whether an answer at this level of `acks` waits for the disk.
 
@@ -301,7 +313,7 @@ class Partition:
                 aborted = log.aborted_transactions(fetch_offset, upto)
         except StorageError:
             return _STORAGE_FAILED
-        return Local(records, high_watermark, stable, start, aborted)
+        return _new_tuple(Local, (records, high_watermark, stable, start, aborted))
 
     def _divergence(self, epoch: int, fetch_offset: int) -> Diverging | KafkaError | None:
         log = self.log

@@ -37,21 +37,21 @@ class FetchWaiter:
 
 
 class FetchWaiters:
-    """Those who wait on one partition, in the order they came."""
+    """Those who wait on one partition, in the order they came: `waiting`, by their serial numbers."""
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._waiters: dict[int, FetchWaiter] = {}
+        self.waiting: dict[int, FetchWaiter] = {}
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self.waiting)
 
     def add(self, waiter: FetchWaiter) -> None:
-        self._waiters[waiter.serial] = waiter
+        self.waiting[waiter.serial] = waiter
 
     def discard(self, waiter: FetchWaiter) -> None:
-        self._waiters.pop(waiter.serial, None)
+        self.waiting.pop(waiter.serial, None)
 
     def grown(self, size_bytes: int, *, stable_bytes: int, now_ms: int) -> Effects:
         """Tell that `size_bytes` came below the high watermark, `stable_bytes` below the last stable offset.
@@ -59,7 +59,7 @@ class FetchWaiters:
         Answers those who now have enough.
         """
         due = []
-        for waiter in self._waiters.values():
+        for waiter in self.waiting.values():
             waiter.missing_bytes -= stable_bytes if waiter.wants_committed else size_bytes
             if waiter.missing_bytes <= 0:
                 due.append(waiter)
@@ -67,7 +67,7 @@ class FetchWaiters:
 
     def all_at_once(self, now_ms: int) -> Effects:
         """Answer everybody now: the partition moved, went away or failed."""
-        return self._complete(list(self._waiters.values()), now_ms)
+        return self._complete(list(self.waiting.values()), now_ms)
 
     def _complete(self, due: list[FetchWaiter], now_ms: int) -> Effects:
         effects: Effects = []

@@ -6,13 +6,20 @@ behind is overwritten by the next one and never becomes part of the log. Source:
 
 import errno
 import fcntl
+import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 
 from firnline.base.errors import StorageError
 from firnline.base.ports import Buffer
 
+log = logging.getLogger("firnline.disk")
+
+# A disk that is full fails every append: one line for each kind of failure in this time.
+_QUIET_S = 10.0
+_told_at: dict[int, float] = {}
 _PARTS_MAX = 512  # below every system's IOV_MAX
 _REMEDIES = {
     errno.ENOSPC: "free space on this disk, or shorten retention",
@@ -36,6 +43,15 @@ def storage_error(what: str, path: str, problem: OSError) -> StorageError:
         error=errno.errorcode.get(number, str(problem)),
         remedy=_REMEDIES.get(number, os.strerror(number)),
     )
+
+
+def _tell(problem: StorageError, number: int) -> StorageError:
+    """Log a failed write or sync, now and then: what it refuses is answered with a code alone."""
+    now = time.monotonic()
+    if now - _told_at.get(number, -_QUIET_S) >= _QUIET_S:
+        _told_at[number] = now
+        log.error("%s", problem)
+    return problem
 
 
 class RealFile:
@@ -97,7 +113,7 @@ class RealFile:
             os.ftruncate(self._fd, self._size)
         except OSError:
             self._lost = True
-        return storage_error(what, self.path, problem)
+        return _tell(storage_error(what, self.path, problem), problem.errno or 0)
 
     def read(self, position: int, size: int) -> bytes:
         try:
@@ -132,7 +148,8 @@ class RealFile:
         except OSError as problem:
             # The kernel marks dirty pages clean after a failed sync: a second one would lie.
             self._lost = True
-            raise storage_error("sync", self.path, problem) from problem
+            failure = storage_error("sync", self.path, problem)
+            raise _tell(failure, problem.errno or 0) from problem
 
     def fileno(self) -> int:
         return self._fd

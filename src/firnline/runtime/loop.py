@@ -20,6 +20,7 @@ from firnline.base.effects import (
     Reply,
     SetTimer,
     Submit,
+    Warn,
 )
 from firnline.base.errors import ConfigError, StorageError
 from firnline.runtime.clock import SteadyClock
@@ -62,12 +63,12 @@ class Runtime:
         self._warned_at = 0.0
         self._unsaid = 0
         self._table: dict[type, Callable[[Any], None]] = {
-            Reply: self._reply,
             Flush: self._flushes.add,
             SetTimer: self._set_timer,
             Submit: self._submit,
             CancelTimer: self._cancel_timer,
             CloseConnection: self._close_connection,
+            Warn: self._warn,
         }
         self._housekeeping = loop.call_later(_HOUSEKEEPING_S, self._keep_house)
 
@@ -77,9 +78,12 @@ class Runtime:
 
     def execute(self, effects: Effects) -> None:
         """Carry out effects in order."""
-        table = self._table
         for effect in effects:
-            act = table.get(type(effect))
+            kind = type(effect)
+            if kind is Reply:  # nearly always, and alone
+                self._reply(effect)
+                continue
+            act = self._table.get(kind)
             if act is not None:
                 act(effect)
             else:
@@ -133,6 +137,9 @@ class Runtime:
 
     def _close_connection(self, effect: CloseConnection) -> None:
         effect.context.connection.close()
+
+    def _warn(self, effect: Warn) -> None:
+        log.warning("%s", effect.line)
 
     def _submit(self, effect: Submit) -> None:
         refusal = self._pools[effect.pool].add(effect)

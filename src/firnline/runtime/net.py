@@ -45,7 +45,9 @@ class Connection:
         "_reading",
         "_receive_into",
         "_runtime",
+        "_send_bytes",
         "_server",
+        "_shared",
         "_sock",
         "closed",
         "last_active_ms",
@@ -61,6 +63,8 @@ class Connection:
         self._runtime = server.runtime
         self._sock = sock
         self._receive_into = sock.recv_into
+        self._send_bytes = sock.send
+        self._shared = server.shared
         self._fd = sock.fileno()
         self._frames = FrameSplitter(server.buffers, frame_bytes_max=server.frame_bytes_max)
         self._backlog = b""  # bytes that came behind the request in progress
@@ -79,22 +83,20 @@ class Connection:
     # ---- receiving
 
     def _on_ready(self, events: int) -> None:
-        if events & READABLE:
-            self._on_readable()
-        elif events & WRITABLE:
-            self._on_writable()
-        else:
-            self.close()
-
-    def _on_readable(self) -> None:
+        if not events & READABLE:
+            if events & WRITABLE:
+                self._on_writable()
+            else:
+                self.close()
+            return
         # The peer pipelines: the kernel keeps its bytes until we are done with those before them. A
         # backlog outlives the answer by a turn, in which this may be called.
         if self._busy or self._backlog:
             self._stop_reading()
             return
         try:
-            if self._frames.is_between_frames:
-                shared = self._server.shared
+            if self._frames.buffer is None:
+                shared = self._shared
                 size = self._receive_into(shared)
                 if size > SIZE_BYTES and size == read_size(shared)[0] + SIZE_BYTES:
                     self._on_frame(shared[SIZE_BYTES:size])  # the usual case: one whole frame
@@ -167,14 +169,16 @@ class Connection:
             except OSError:
                 self.close()
                 return
-        self._finish()
+        self._busy = False
+        if self._backlog or not self._reading:
+            self._loop.call_soon(self._resume)
 
     def _send_now(self, parts: list[Part]) -> bool:
         """Send a frame; what the socket does not take is kept. True when nothing is left."""
-        only = parts[0]
-        if len(parts) == 1 and type(only) is bytes:
+        only = parts[0] if len(parts) == 1 else _small(parts)
+        if type(only) is bytes:
             try:
-                sent = self._sock.send(only)
+                sent = self._send_bytes(only)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             if sent == len(only):
@@ -189,19 +193,16 @@ class Connection:
         try:
             if self._send():
                 self._loop.rewatch(self._fd, READABLE if self._reading else NOTHING)
-                self._finish()
+                self._busy = False
+                if self._backlog or not self._reading:
+                    self._loop.call_soon(self._resume)
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except OSError:
             self.close()
 
-    def _finish(self) -> None:
-        """The answer has left. Its request was handled inside `_on_bytes`, or `resume` goes on."""
-        self._busy = False
-        if self._backlog or not self._reading:
-            self._loop.call_soon(self._resume)
-
     def _resume(self) -> None:
+        """The answer has left; its request was not handled inside `_on_bytes`, which would go on itself."""
         if self.closed or self._busy:
             return
         try:
@@ -225,7 +226,7 @@ class Connection:
                     continue
                 data, count = self._joined()
                 flags = socket.MSG_MORE if len(out) > count else 0
-                sent = self._sock.send(data, flags)
+                sent = self._send_bytes(data, flags)
                 for _ in range(count):
                     out.popleft()
                 if sent < len(data):
@@ -272,6 +273,16 @@ class Connection:
         self._frames.release()
         self._server.forget(self._fd)
         self._sock.close()
+
+
+def _small(parts: list[Part]) -> bytes | None:
+    """Join a frame of up to JOIN_BYTES_MAX, slices read; None for a larger one."""
+    size = 0
+    for part in parts:
+        size += part.size_bytes if isinstance(part, FileSlice) else len(part)
+    if size > JOIN_BYTES_MAX:
+        return None
+    return b"".join([p.read() if isinstance(p, FileSlice) else p for p in parts])
 
 
 class Server:

@@ -74,17 +74,19 @@ class PollLoop:
     def run(self) -> None:
         """Serve until `stop` is called; exceptions of callbacks end it."""
         self._running = True
-        poll, callbacks = self._epoll.poll, self._callbacks
+        poll, callbacks, monotonic = self._epoll.poll, self._callbacks, time.monotonic
+        timers, soon = self._timers, self._soon
         while self._running:
             for fd, events in poll(self._wait_s(), _READY_MAX):
                 callback = callbacks.get(fd)
                 if callback is not None:  # else forgotten earlier in this turn
                     callback(events)
-            if self._timers:
+            if timers and timers[0][0] <= monotonic():
                 self._call_due()
-            for _ in range(len(self._soon)):
-                call, args = self._soon.popleft()
-                call(*args)
+            if soon:
+                for _ in range(len(soon)):
+                    call, args = soon.popleft()
+                    call(*args)
 
     def stop(self) -> None:
         """End `run` after this turn."""
@@ -103,7 +105,10 @@ class PollLoop:
         if not timers:
             return _WAIT_MAX_S
         # epoll counts whole milliseconds and rounds up: a timer is never early.
-        return max(0.0, min(timers[0][0] - time.monotonic(), _WAIT_MAX_S))
+        wait_s = timers[0][0] - time.monotonic()
+        if wait_s > _WAIT_MAX_S:
+            return _WAIT_MAX_S
+        return wait_s if wait_s > 0 else 0
 
     def _call_due(self) -> None:
         now = time.monotonic()

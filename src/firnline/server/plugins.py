@@ -4,12 +4,15 @@ A plug-in is a Python class that follows the protocols of `tiered/spi.py`. Kafka
 loaded here, and the message says so. Source: KIP-405 'Configs'; spec 3.19, T53, T57.
 """
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
 
 from firnline.base.errors import ConfigError
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.config.broker import BrokerConfig
+from firnline.tiered.objects.storage import IN_USE
 from firnline.tiered.spi import RemoteStorage
 
 STORAGE_KEY = "remote.log.storage.manager.class.name"
@@ -27,8 +30,18 @@ def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
     _extend_path(config.stated.get(CLASS_PATH_KEY))
     storage: RemoteStorage = _make(STORAGE_KEY, name)
     prefix = config.remote_log_storage_manager_impl_prefix
-    storage.configure({**config.with_prefix(prefix), "broker.id": str(config.node_id)})
+    settings = {**config.with_prefix(prefix), "broker.id": str(config.node_id)}
+    if _has_used_a_tier(config):
+        settings[IN_USE] = "true"
+    storage.configure(settings)
     return storage
+
+
+def _has_used_a_tier(config: BrokerConfig) -> bool:
+    """Whether this node holds records of what lies where in a tier."""
+    prefix = REMOTE_LOG_METADATA_TOPIC + "-"
+    directories = [path for path in config.log_dirs if os.path.isdir(path)]
+    return any(name.startswith(prefix) for path in directories for name in os.listdir(path))
 
 
 def _extend_path(class_path: str | None) -> None:

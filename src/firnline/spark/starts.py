@@ -71,8 +71,6 @@ def _long(data: Buffer, at: int, size: int) -> tuple[int, int]:
             break
     else:
         raise Corrupt("a varint is too long")
-    if size >> 32:
-        raise Corrupt("a varint is too large")
     return size, at
 
 

@@ -13,6 +13,7 @@ from firnline.base.effects import (
     Reply,
     SetTimer,
     Submit,
+    Warn,
 )
 from firnline.base.errors import StorageError
 from firnline.broker.node import BrokerNode
@@ -133,6 +134,7 @@ class Harness:
         self.config: BrokerConfig = load(stated)
         self.timers: dict[Any, SetTimer] = {}
         self.flushes: list[Flush] = []
+        self.warnings: list[str] = []
         self.holds_flushes = False
         self.work: list[Submit] = []
         self.holds_work = False
@@ -167,6 +169,8 @@ class Harness:
                 self._reply(effect)
             elif kind is CloseConnection:
                 effect.context.connection.is_closed = True
+            elif kind is Warn:
+                self.warnings.append(effect.line)
             elif kind is SetTimer:
                 self.timers[effect.key] = effect
             elif kind is CancelTimer:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.broker.hosting import Hosting
@@ -88,11 +88,13 @@ class Node:
             replay.apply(record)
         delta = replay.finish(offset=self.image.offset + 1, epoch=0)
         self.image = delta.after
+        self.warnings = []
         self.run(self.hosting.apply(delta, self.image, 0))
 
     def run(self, effects: Effects) -> None:
         """Do what the disk pool has to do at once, or when `go_on` is called."""
-        self.work += effects
+        self.warnings += [effect.line for effect in effects if isinstance(effect, Warn)]
+        self.work += [effect for effect in effects if not isinstance(effect, Warn)]
         while self.work and not self.holds_work:
             self.go_on()
 
@@ -245,6 +247,8 @@ def test_a_log_that_cannot_be_opened_costs_that_partition_alone() -> None:
     node.store.broken = True
     node.commit(topic(), placed(0))
     assert (ID, 0) in node.hosting.failed
+    (line,) = node.warnings
+    assert line.startswith("t-0 is not served: ")
     node.store.broken = False
     node.commit(topic("u", OTHER_ID), placed(topic_id=OTHER_ID))
     assert node.partition("u").is_leader

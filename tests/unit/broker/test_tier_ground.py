@@ -30,6 +30,15 @@ def test_a_record_that_the_power_can_take_is_not_believed_yet() -> None:
     assert found.read(0, 1, 1 << 20) == log.batches[1][1]
 
 
+def test_nothing_is_told_before_what_earlier_epochs_left_is_on_disk() -> None:
+    """Who is told of a part of it takes a finished copy for none, and copies again."""
+    found, log = feed("auto")
+    log.epochs.pairs = [(1, 0), (3, 2)]
+    assert found.bounds(0) is None
+    log.recovery_point = 2
+    assert found.bounds(0) == (0, 2)
+
+
 def test_where_nobody_waits_for_the_disk_committed_is_enough() -> None:
     found, _ = feed("never")
     assert found.bounds(0) == (0, 2)

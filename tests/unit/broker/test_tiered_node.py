@@ -107,6 +107,31 @@ def test_an_empty_disk_after_a_power_cut_costs_nothing_that_was_acknowledged() -
     assert restarted.offset(-4)[1] >= local_start - 2
 
 
+def segments_in(store: MemoryStore) -> list[str]:
+    return sorted(key for key in store.objects if key.endswith(".log"))
+
+
+def test_a_killed_node_copies_nothing_that_it_had_copied() -> None:
+    """Goal: what the tier knows is known again before a copy begins, though no checkpoint vouches for it."""
+    store = MemoryStore()
+    harness = Harness(store=store)
+    harness.create_topic(remote_storage_enable="true", segment_bytes="1048576")
+    harness.pass_time(10_000)  # the checkpoints of an empty topic
+    for number in range(COUNT):
+        harness.produced(data=batch(f"{number}:".ljust(SIZE, "x")))
+    while len(segments_in(store)) < COUNT // 2 - 1:
+        harness.pass_time(100)
+    harness.pass_time(10)
+    before = segments_in(store)
+    restarted = Harness(harness.cut_power(keep="all"), store=store, now_ms=harness.now_ms)
+    restarted.pass_time(20_000)
+    assert segments_in(store) == before
+    for number in range(COUNT):
+        restarted.produced(data=batch(f"{number}:".ljust(SIZE, "x")))
+    restarted.pass_time(10_000)
+    assert len(segments_in(store)) > len(before)
+
+
 def test_a_store_that_is_down_costs_cold_reads_alone() -> None:
     store = MemoryStore()
     harness = tiered(store)

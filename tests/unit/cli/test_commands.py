@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from firnline.base.errors import Code, FirnlineError
 from firnline.cli.main import cli
+from firnline.cli.show import rows
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -295,7 +296,9 @@ def test_tier_status_is_one_row_per_partition(broker: FakeBroker) -> None:
     )
     (row,) = json_of(broker, "tier", "status", "events")
     assert (row["topic"], row["remote_segments"], row["remote_bytes"]) == ("events", 2, 100)
-    assert "problem" not in run(broker, "tier", "status", "events").stdout
+    shown = run(broker, "tier", "status", "events").stdout
+    assert "problem" not in shown
+    assert "0.0 MB in 2" in shown
     part.problem = "the disk is full"
     assert "the disk is full" in run(broker, "tier", "status", "events").stdout
 
@@ -347,3 +350,15 @@ def test_a_table_in_a_pipe_is_neither_cut_nor_folded(broker: FakeBroker) -> None
     assert head.split()[0] == "topic"
     assert row.split()[0] == name
     assert "word " * 39 in row
+
+
+def test_a_number_is_never_broken_however_narrow_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "20")
+    row = {"topic": "t" * 15, "log_start_offset": 123456789, "log_end_offset": 987654321}
+    rows([row], "table", empty="")
+    *head, line = capsys.readouterr().out.splitlines()
+    assert line.split() == ["t" * 15, "123456789", "987654321"]
+    assert len(head) == 3

@@ -67,6 +67,36 @@ def test_a_feature_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--initial-controllers", "7@h:9093:JEXY6aqzQY-32P5TStzaFg"), "dynamic voters"),
+        (("-N",), "--no-initial-controllers prepares for dynamic voters"),
+        (("--add-scram", "SCRAM-SHA-256=[name=a,password=b]"), "SCRAM is not there"),
+        (("--standalone",), "exclude each other"),
+    ],
+)
+def test_flags_of_kafkas_tool_that_would_promise_too_much_are_refused(
+    tmp_path: Path, flags: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        run_format(tmp_path, *flags)
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_settings_that_kafka_ships_are_formatted_as_kafka_says(tmp_path: Path) -> None:
+    """They name no voters; the tool of Kafka is given --standalone then."""
+    path = properties(tmp_path)
+    text = path.read_text().replace(
+        "quorum.voters=7@127.0.0.1", "quorum.bootstrap.servers=localhost"
+    )
+    path.write_text(text)
+    arguments = ["storage", "format", "--standalone", "-t", CLUSTER, "-c", str(path)]
+    said = CliRunner().invoke(cli, arguments).stdout
+    assert "state controller.quorum.voters=7@HOST:PORT" in said
+    assert read_meta_properties(RealFs(), f"{tmp_path}/meta") is not None
+
+
 def test_a_second_format_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     run_format(tmp_path)
     before = (tmp_path / "a/meta.properties").read_bytes()

@@ -342,6 +342,26 @@ def test_a_first_batch_larger_than_the_limit_comes_whole_or_not_at_all(log: Log)
     assert strict.size_bytes == 0
 
 
+def test_a_read_after_a_truncation_ends_where_a_batch_does(log: Log) -> None:
+    for value in "aaaa":
+        append(log, batch(value))
+    limit = len(batch("a")) * 2 + 10
+    assert [h.base_offset for h in _read(log, limit)] == [0, 1]
+    assert [h.base_offset for h in _read(log, limit)] == [0, 1], "the place is known by now"
+    log.truncate_to(1)
+    for _ in range(3):
+        append(log, batch("b" * 7))
+    again = log.read(0, max_bytes=limit, upto_offset=log.log_end_offset)
+    found = list(headers(again.read()))
+    assert [h.base_offset for h in found] == [0, 1]
+    assert sum(h.size_bytes for h in found) == again.size_bytes, "whole batches only"
+
+
+def _read(log: Log, max_bytes: int) -> list[BatchHeader]:
+    found = log.read(0, max_bytes=max_bytes, upto_offset=log.log_end_offset)
+    return list(headers(found.read()))
+
+
 def test_a_read_goes_on_into_the_next_segments(log: Log) -> None:
     fill(log, 60)
     found = read_all(log)
@@ -642,3 +662,19 @@ def test_a_patched_header_is_refused_and_nothing_is_written(log: Log) -> None:
     assert (
         refused(log, patched(batch("a"), ">I", 17, 1, fix_crc=False)).code == Code.CORRUPT_MESSAGE
     )
+
+
+def test_a_lookup_between_the_roll_and_the_sync_does_not_empty_the_indexes() -> None:
+    """Goal: what is synced, copied to the tier and given to Kafka is the index, not an empty file.
+    Method: roll, let a time lookup load and drop the closed segment's indexes, then sync and close."""
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=2000, index_interval_bytes=100))
+    for number in range(60):
+        append(log, batch("x" * 40, time_ms=1000 + number))
+    assert len(log.closed_segments()) >= 2
+    assert log.offset_for_timestamp(1001) == (1, 1001)
+    flush(log)
+    log.close()
+    for segment in log.closed_segments():
+        for suffix in (".index", ".timeindex"):
+            assert fs.open(segment.stem_path + suffix).size() > 0, segment.stem_path + suffix

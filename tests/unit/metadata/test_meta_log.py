@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import StorageError
+from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.broker import BrokerConfig
 from firnline.metadata import records as r
@@ -17,6 +17,14 @@ from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_file import snapshot_batches, snapshot_name, write_snapshot
 from firnline.metadata.snapshot_records import image_records
 from firnline.raft.election_state import ElectionState
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.control import (
+    ControlType,
+    KRaftVersionRecord,
+    SnapshotHeaderRecord,
+    encode_key,
+    encode_value,
+)
 from firnline.sim.disk import CrashableFs
 from tests.quorum_rig import VOTERS, Loop, broker_config
 
@@ -224,6 +232,25 @@ def test_a_damaged_snapshot_is_refused_by_path_and_not_skipped() -> None:
     file.truncate(file.size() - 10)
     with pytest.raises(StorageError, match="damaged"):
         Running(fs)
+
+
+def test_the_dynamic_voters_of_kafkas_standalone_format_are_not_overlooked() -> None:
+    """Goal: no static quorum over KIP-853's. Method: the 0-0 snapshot that `format --standalone` leaves."""
+    fs = a_disk()
+    fs.make_dir(DIR)
+    rows = [
+        NewRecord(encode_key(kind), encode_value(value), 1)
+        for kind, value in (
+            (ControlType.SNAPSHOT_HEADER, SnapshotHeaderRecord()),
+            (ControlType.KRAFT_VERSION, KRaftVersionRecord(kraft_version=1)),
+        )
+    ]
+    end = snapshot_batches([], epoch=0, metadata_version=30, last_contained_ms=0, now_ms=1)
+    batches = [build_batch(rows, is_control=True), list(end)[-1]]
+    write_snapshot(fs, DIR, snapshot_name(OffsetAndEpoch(0, 0)), batches)
+    with pytest.raises(ConfigError, match="dynamic voters"):
+        Running(fs)
+    assert not fs.exists(f"{DIR}/quorum-state")
 
 
 def test_an_election_is_saved_whole_or_not_at_all() -> None:

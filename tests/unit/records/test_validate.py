@@ -140,16 +140,27 @@ def test_a_compressed_body_that_cannot_be_read_is_seen_where_it_is_looked_into()
     assert code(data, OPEN._replace(is_compacted=True)) == Code.CORRUPT_MESSAGE
 
 
+def test_a_count_that_the_bytes_cannot_hold_is_refused() -> None:
+    """A batch of 69 bytes that claims 2^31 - 1 records would use up that many offsets (reliability d 33)."""
+    for codec, counts in ((0, (5, 2**31 - 1)), (1, (1_000_000, 2**31 - 1)), (4, (2**31 - 1,))):
+        for count in counts:
+            data = batch("ab", codec=codec)
+            lying = patched(data, ">i", 23, count - 1)
+            assert code(patched(lying, ">i", 57, count)) == Code.INVALID_RECORD, (codec, count)
+
+
+def test_a_refusal_holds_nothing_of_what_it_refused() -> None:
+    """It waits as a value; with a traceback it would keep the opened body in memory."""
+    bad = check_client_batch(fixed(">h", 21, 1), OPEN._replace(is_compacted=True), NOW)
+    assert isinstance(bad, KafkaError)
+    assert bad.__traceback__ is None
+    assert bad.__context__ is None
+    assert not bad.facts
+
+
 def test_a_bomb_is_not_opened_further_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reliability d 39-41."""
-    monkeypatch.setattr("firnline.records.compression.DECOMPRESSED_BATCH_BYTES_MAX", 1000)
-    from firnline.records import compression
-
-    real = compression.decompress
-    monkeypatch.setattr(
-        "firnline.records.record.decompress",
-        lambda codec, body: real(codec, body, limit_bytes=1000),
-    )
+    monkeypatch.setattr("firnline.records.validate.KEYED_BATCH_BYTES_MAX", 1000)
     limits = BatchLimits(10_000, is_compacted=True)
     for codec in (1, 2, 3, 4):
         assert code(batch("0" * 50_000, codec=codec), limits) == Code.INVALID_RECORD

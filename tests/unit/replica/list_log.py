@@ -68,6 +68,7 @@ class ListLog:
         self.topic_id = topic_id
         self.path = f"/{topic}-{index}"
         self.config = TopicConfig()
+        self.recovery: object = None
         self.epochs = ListEpochs()
         self.batches: list[tuple[int, bytes]] = []  # last offset, bytes
         self.log_start_offset = 0

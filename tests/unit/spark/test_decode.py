@@ -3,18 +3,20 @@
 import struct
 from collections.abc import Callable
 
+import lz4.frame
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firnline.base.errors import FirnlineError
+from firnline.base.errors import FirnlineError, KafkaError
 from firnline.protocol.primitives import varint
 from firnline.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from firnline.spark import decode, decode_python, starts
+from firnline.spark.bodies import open_body
 from firnline.spark.schema import (
     ALL_COLUMNS,
     COLUMNS,
@@ -195,6 +197,14 @@ BROKEN_BODIES = {
     "an offset beyond the batch": varint(6) + b"\0\0" + varint(9) + b"\x01\x01\0",
     "an offset before the batch": varint(6) + b"\0\0" + varint(-1) + b"\x01\x01\0",
     "a timestamp in the year 300000": varint(14) + b"\0" + varint(2**60) + b"\0\x01\x01\0",
+    "a timestamp of 65 bits": varint(15) + b"\0" + b"\x80" * 9 + b"\x02" + b"\0\x01\x01\0",
+    "a timestamp of eleven bytes": varint(16) + b"\0" + b"\x80" * 10 + b"\x01" + b"\0\x01\x01\0",
+    "a negative length of the right size": bytes([2 * 6 + 1]) + b"\0\0\0\x01\x01\0",
+    "headers shorter than the record": varint(12)
+    + b"\0\0\0\x01\x01"
+    + varint(1)
+    + b"\x02a\x01"
+    + b"\0" * 3,
     "nothing at all": b"",
 }
 
@@ -213,6 +223,21 @@ def test_a_broken_record_names_segment_and_offset_in_both_decoders(
             decoder(data, wanted)
         assert "segment=data/x.log" in str(caught.value)
         assert "offset=100" in str(caught.value)
+
+
+@pytest.mark.parametrize("body", BROKEN_BODIES.values(), ids=BROKEN_BODIES.keys())
+@pytest.mark.parametrize("columns", [("key",), ("value",), ("offset",)])
+def test_fewer_columns_never_read_outside_a_record(body: bytes, columns: tuple[str, ...]) -> None:
+    """What is not asked for is not checked, but what is read must be whole, or an error."""
+    found = outcome(table, batch_of_body(body, records=1), Wanted("t", 0, columns))
+    if found is not None:
+        found.validate(full=True)
+
+
+@pytest.mark.parametrize("name", ["key of length -2", "key longer than the record"])
+def test_a_key_alone_is_held_against_its_record(name: str) -> None:
+    with pytest.raises(CorruptSegment, match="offset=100"):
+        table(batch_of_body(BROKEN_BODIES[name], records=1), Wanted("t", 0, ("key",)))
 
 
 def test_a_batch_that_claims_two_billion_records_costs_no_memory() -> None:
@@ -357,6 +382,21 @@ def test_a_bomb_is_refused_within_the_bound() -> None:
     for codec in (GZIP, LZ4, ZSTD, SNAPPY):
         with pytest.raises(CorruptSegment, match=r"too many bytes.*|undecodable"):
             table(batch_of_body(body, records=1, codec=codec), ALL)
+
+
+def test_no_codec_opens_past_the_bound() -> None:
+    body = bytes(129 * 1024 * 1024)
+    for codec in (LZ4, ZSTD):
+        with pytest.raises(KafkaError, match="too many bytes"):
+            open_body(codec, compress(codec, body))
+
+
+def test_an_lz4_frame_that_announces_a_tebibyte_is_not_believed() -> None:
+    """The announced size is allocated before anything is opened: an error, not a MemoryError."""
+    packer = lz4.frame.LZ4FrameCompressor()
+    frame = packer.begin(source_size=1 << 40) + packer.compress(b"x" * 100)
+    with pytest.raises(KafkaError):
+        open_body(LZ4, frame)
 
 
 def test_a_record_batch_error_is_ours() -> None:

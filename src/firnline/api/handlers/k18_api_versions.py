@@ -5,7 +5,8 @@ Source: KIP-35, KIP-511 (names of the client are checked), KIP-584.
 """
 
 import re
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.api.context import RequestContext
 from firnline.base.effects import Effects
@@ -17,10 +18,12 @@ from firnline.protocol.messages.k18_api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from firnline.protocol.session import Encoded
 from firnline.protocol.versions import SERVED
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
+    from firnline.metadata.image import ClusterImage
 
 _FEATURES_VERSION = 3
 _ZERO_MIN_VERSION = 4
@@ -33,11 +36,35 @@ def handle(
 ) -> Effects:
     """Answer with the table of APIs; INVALID_REQUEST for a client whose name or version is none."""
     version = context.api_version
-    if version >= _FEATURES_VERSION and not (
-        _SOFTWARE.fullmatch(request.client_software_name)
-        and _SOFTWARE.fullmatch(request.client_software_version)
+    if version >= _FEATURES_VERSION and not _is_software(
+        request.client_software_name, request.client_software_version
     ):
         return [context.reply(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))]
+    said = _said.get(version)
+    if said is None or said.image is not node.image or said.features is not node.supported_features:
+        body = _response(node, version).write(version)
+        said = _Said(node.image, node.supported_features, Encoded([body], len(body)))
+        _said[version] = said
+    return [context.reply(said.answer)]
+
+
+@lru_cache(maxsize=256)
+def _is_software(name: str, version: str) -> bool:
+    return bool(_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version))
+
+
+class _Said(NamedTuple):
+    """The last answer at one version, and what it was made of."""
+
+    image: "ClusterImage"
+    features: object
+    answer: Encoded
+
+
+_said: dict[int, _Said] = {}
+
+
+def _response(node: "BrokerNode", version: int) -> ApiVersionsResponse:
     response = ApiVersionsResponse(
         api_keys=[
             ApiVersion(
@@ -60,4 +87,4 @@ def handle(
             for name, level in sorted(image.features.items())
             if level > 0
         ]
-    return [context.reply(response)]
+    return response

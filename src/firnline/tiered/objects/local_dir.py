@@ -23,11 +23,18 @@ _serial = count()
 class DirectoryStore:
     """An `ObjectStore` in a directory.
 
-    `is_writer` False: for readers beside the cluster; nothing is made or marked.
+    `is_writer` False: for readers beside the cluster; nothing is made or marked. `is_new` False: neither
+    is for a writer, whose history lies in a directory that has the mark.
     """
 
-    def __init__(self, root: str, *, is_writer: bool = True) -> None:
+    def __init__(self, root: str, *, is_writer: bool = True, is_new: bool = True) -> None:
         self.root = os.path.abspath(root)
+        if is_writer and not is_new and not os.path.exists(os.path.join(self.root, MARK)):
+            raise RemoteStorageError(
+                "the tier that this node has used is not there: is its disk mounted?",
+                path=self.root,
+                remedy=f"mount it; or, to go on without its history, put an empty file {MARK} there",
+            )
         if is_writer:
             self._make_root()
         elif not os.path.isdir(self.root):

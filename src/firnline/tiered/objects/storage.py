@@ -27,6 +27,8 @@ from firnline.tiered.spi import (
 )
 
 URI = "uri"
+# Set for a node that has used the tier before: then it is not made, it has to be there.
+IN_USE = "tier.in.use"
 _SUFFIX_OF = {
     IndexKind.OFFSET: OFFSET_INDEX,
     IndexKind.TIMESTAMP: TIME_INDEX,
@@ -56,7 +58,7 @@ class ObjectStorage:
                 raise ConfigError(
                     "the tier needs a place: a directory, or file:///path", key=f"rsm.config.{URI}"
                 )
-            self._store = open_store(uri)
+            self._store = open_store(uri, is_new=IN_USE not in settings)
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
         """See `RemoteStorage`. No custom metadata: the names say it all."""
@@ -107,10 +109,11 @@ def _stem(segment: RemoteSegment) -> str:
     )
 
 
-def open_store(uri: str, *, is_writer: bool = True) -> ObjectStore:
+def open_store(uri: str, *, is_writer: bool = True, is_new: bool = True) -> ObjectStore:
     """Open the object store that `uri` names: a plain path, or file:///path. Raises ConfigError.
 
-    Readers beside the cluster pass `is_writer=False`.
+    Readers beside the cluster pass `is_writer=False`. `is_new` False: the cluster has used it before, so
+    it has to be there; RemoteStorageError when it is not.
     """
     path = path_of(uri)
     if path is None:
@@ -120,4 +123,4 @@ def open_store(uri: str, *, is_writer: bool = True) -> ObjectStore:
             "with remote.log.storage.manager.class.name",
             uri=uri,
         )
-    return DirectoryStore(path, is_writer=is_writer)
+    return DirectoryStore(path, is_writer=is_writer, is_new=is_new)

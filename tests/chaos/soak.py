@@ -1,0 +1,119 @@
+"""The long form of kills and power cuts, in pieces that add up. WORLD.
+
+    python -m tests.chaos.soak [--kills 1000] [--cuts 1000] [--minutes 60]
+
+Each piece is a run of its own with a seed of its own, and one line in docs/soak.jsonl: commit, form, seed,
+cycles, faults, records acknowledged, violations. A run begins where the ledger says this commit stands, so it
+may be stopped at any time and resumed. The exit code is 1 when a violation was ever found at this commit.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.image import CannotMount, why_not
+from tests.chaos.kill import Report, run_kills
+from tests.chaos.power_cut import run_power_cuts
+
+ROOT = Path(__file__).parents[2]
+LEDGER = ROOT / "docs" / "soak.jsonl"
+PIECE = 25
+FORMS: dict[str, Callable[[Path, int, int], Report]] = {
+    "kill": lambda directory, cycles, seed: run_kills(directory / "data", cycles, seed),
+    "power-cut": run_power_cuts,
+}
+
+
+def commit() -> str:
+    """Return the commit of the code that is run, with a + when it was changed since."""
+    head = _git("rev-parse", "--short=12", "HEAD")
+    return head + ("+" if _git("status", "--porcelain", "--", "src") else "")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def read_ledger(path: Path, at: str) -> list[dict[str, Any]]:
+    """Return the lines of one commit; a line cut short by a crash is left out."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if row["commit"] == at:
+            rows.append(row)
+    return rows
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    """Add one line, on a line of its own whatever the last run left."""
+    text = path.read_text() if path.exists() else ""
+    with path.open("a") as ledger:
+        ledger.write(("\n" if text and not text.endswith("\n") else "") + json.dumps(row) + "\n")
+
+
+def soak(
+    wanted: dict[str, int], *, ledger: Path, at: str, until_s: float, forms: Any = None
+) -> list[str]:
+    """Run pieces until `wanted` cycles of each form are in the ledger or time is up.
+
+    Returns what was violated, now and in earlier runs of the same commit.
+    """
+    for form, goal in wanted.items():
+        while time.monotonic() < until_s:
+            rows = [row for row in read_ledger(ledger, at) if row["form"] == form]
+            done = sum(row["cycles"] for row in rows)
+            if done >= goal:
+                break
+            seed, cycles = len(rows) + 1, min(PIECE, goal - done)
+            with tempfile.TemporaryDirectory(prefix="firnline-soak-") as directory:
+                report = (forms or FORMS)[form](Path(directory), cycles, seed)
+            row = {
+                "commit": at,
+                "form": form,
+                "seed": seed,
+                "cycles": cycles,
+                "faults": report.faults,
+                "acked": report.acked,
+                "violations": report.violations,
+            }
+            append(ledger, row)
+            print(f"{form} {done + cycles}/{goal}: {report}", flush=True)
+            for violation in report.violations:
+                print(f"  {violation}", flush=True)
+    return [text for row in read_ledger(ledger, at) for text in row["violations"]]
+
+
+def main() -> int:
+    """Run the command line; 1 when something was violated at this commit."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak")
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--cuts", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=60)
+    options = parser.parse_args()
+    wanted = {"kill": options.kills, "power-cut": options.cuts}
+    reason = why_not()
+    if reason:
+        print(reason)
+        del wanted["power-cut"]
+    try:
+        found = soak(
+            wanted, ledger=LEDGER, at=commit(), until_s=time.monotonic() + options.minutes * 60
+        )
+    except CannotMount as problem:
+        print(problem)
+        return 0
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

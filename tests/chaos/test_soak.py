@@ -1,0 +1,60 @@
+"""The ledger of the long runs adds up, survives being cut off, and keeps what went wrong."""
+
+import time
+from pathlib import Path
+
+from tests.chaos.kill import Report
+from tests.chaos.soak import PIECE, read_ledger, soak
+
+Calls = list[tuple[int, int]]
+
+
+def forms(calls: Calls, violations: list[str]) -> dict[str, object]:
+    def run(directory: Path, cycles: int, seed: int) -> Report:
+        assert directory.is_dir()
+        calls.append((cycles, seed))
+        return Report(faults=cycles, acked=10 * cycles, violations=list(violations))
+
+    return {"kill": run}
+
+
+def run(
+    ledger: Path, goal: int, calls: Calls, violations: list[str], *, at: str = "abc"
+) -> list[str]:
+    later = time.monotonic() + 60
+    wanted = {"kill": goal}
+    return soak(wanted, ledger=ledger, at=at, until_s=later, forms=forms(calls, violations))
+
+
+def test_a_run_goes_on_where_the_last_one_of_the_commit_stopped(tmp_path: Path) -> None:
+    ledger = tmp_path / "soak.jsonl"
+    calls: Calls = []
+    run(ledger, PIECE + 5, calls, [])
+    assert calls == [(PIECE, 1), (5, 2)]
+    run(ledger, PIECE + 5, calls, [])
+    assert len(calls) == 2
+    run(ledger, 2 * PIECE, calls, [])
+    assert calls[2:] == [(PIECE - 5, 3)]
+    run(ledger, 3, calls, [], at="another")
+    assert calls[3:] == [(3, 1)]
+    assert sum(row["faults"] for row in read_ledger(ledger, "abc")) == 2 * PIECE
+
+
+def test_a_violation_stays_known_until_the_commit_changes(tmp_path: Path) -> None:
+    ledger = tmp_path / "soak.jsonl"
+    assert run(ledger, 3, [], ["partition 0: lost"]) == ["partition 0: lost"]
+    assert run(ledger, 3, [], []) == ["partition 0: lost"]
+    assert run(ledger, 3, [], [], at="mended") == []
+
+
+def test_a_line_that_was_cut_short_is_left_out_and_written_behind(tmp_path: Path) -> None:
+    ledger = tmp_path / "soak.jsonl"
+    ledger.write_text('{"commit": "abc", "form": "kill", "cyc')
+    run(ledger, 3, [], [])
+    assert [row["cycles"] for row in read_ledger(ledger, "abc")] == [3]
+
+
+def test_no_piece_is_begun_when_time_is_up(tmp_path: Path) -> None:
+    calls: Calls = []
+    soak({"kill": 3}, ledger=tmp_path / "l", at="abc", until_s=0.0, forms=forms(calls, []))
+    assert calls == []

@@ -1,0 +1,164 @@
+"""The usual Produce and Fetch go a shorter way: it must say and do what the way for all cases does."""
+
+from typing import Any
+
+import pytest
+
+from firnline.api.handlers import k00_produce, k01_fetch, k18_api_versions
+from firnline.base.errors import Code, KafkaError
+from firnline.base.slices import FileRecords
+from firnline.broker.fetch import Fetching
+from firnline.broker.produce import Producing
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
+from firnline.protocol.session import Encoded, pieces
+from firnline.replica.partition import Partition
+from tests.unit.api.wire import Wire
+from tests.unit.replica.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
+
+
+def _nothing(*_: object) -> None:
+    """Stands for a short path that is never taken."""
+
+
+def produce(acks: int, data: Any) -> ProduceRequest:
+    part = PartitionProduceData(index=0, records=data)
+    topic = TopicProduceData(name="t", topic_id=TOPIC_ID, partition_data=[part])
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+
+
+def fetch(offset: int, limit: int, **more: Any) -> FetchRequest:
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=limit)
+    topic = FetchTopic(topic="t", topic_id=TOPIC_ID, partitions=[part])
+    return FetchRequest(topics=[topic], min_bytes=1, **more)
+
+
+def transactional() -> bytearray:
+    data = batch()
+    data[22] |= 0x10
+    return data
+
+
+def disk_failed(p: Partition) -> None:
+    log_of(p).fail_next = True
+
+
+def refused(p: Partition) -> None:
+    log_of(p).refuse_next = KafkaError(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "a gap")
+
+
+def one_replica_short(p: Partition) -> None:
+    p.isr = ()
+
+
+def as_it_is(p: Partition) -> None:
+    """Nothing wrong."""
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [-1, 0, 1, 2])
+@pytest.mark.parametrize("rule", ["never", "auto", "always"])
+def test_the_short_way_of_a_produce_answers_as_the_long_one(
+    monkeypatch: pytest.MonkeyPatch, version: int, acks: int, rule: Any
+) -> None:
+    for case in (as_it_is, refused, disk_failed, one_replica_short):
+        for data in (batch(2), transactional(), b""):
+            said = []
+            for is_short in (True, False):
+                if not is_short:
+                    monkeypatch.setattr(k00_produce, "_handle_one", _nothing)
+                p = partition()
+                p.fsync_rule = rule
+                case(p)
+                wire, failed = Wire(p), []
+                wire.node.producing = Producing(lambda bad, now, to=failed: to.append(bad) or [])
+                wire.send(k00_produce, produce(acks, bytes(data)), version)
+                said.append((wire.answers, log_of(p).log_end_offset, p.is_offline, len(failed)))
+                monkeypatch.undo()
+            assert said[0] == said[1], (case.__name__, bytes(data))
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_the_short_way_of_a_fetch_answers_as_the_long_one(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    one = batch_bytes()
+    for offset in (-1, 0, 1, 2, 3, 9):
+        for limit in (0, one, 2 * one, 10**6):
+            for more in ({}, {"isolation_level": 1}, {"session_epoch": 0}, {"max_bytes": one}):
+                said = []
+                for is_short in (True, False):
+                    if not is_short:
+                        monkeypatch.setattr(k01_fetch, "_handle_one", _nothing)
+                    p = partition()
+                    for _ in range(3):
+                        p.append(batch(), acks=1, now_ms=0)
+                    wire = Wire(p)
+                    wire.send(k01_fetch, fetch(offset, limit, **more), version)
+                    said.append(wire.answers)
+                    monkeypatch.undo()
+                assert said[0] == said[1], (offset, limit, more)
+
+
+def test_the_usual_produce_and_fetch_do_go_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = partition()
+    wire = Wire(p)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the long way")
+
+    monkeypatch.setattr(Producing, "produce", refuse)
+    monkeypatch.setattr(Fetching, "fetch", refuse)
+    assert wire.send(k00_produce, produce(1, batch()), 9)
+    assert wire.send(k01_fetch, fetch(0, 10**6, session_epoch=-1), 12)
+
+
+def test_somebody_who_waits_hears_of_an_append_by_the_short_way_too() -> None:
+    wire = Wire(partition())
+    wire.send(k01_fetch, fetch(0, 10**6, session_epoch=-1, max_wait_ms=500), 12)
+    assert wire.answers == []
+    wire.send(k00_produce, produce(1, batch()), 9)
+    assert len(wire.answers) == 2
+
+
+def test_an_answer_in_bytes_keeps_its_slices_out_of_them() -> None:
+    p = partition()
+    p.append(batch(), acks=1, now_ms=0)
+    wire = Wire(p)
+    told: list[Any] = []
+
+    class Context:
+        api_version = 12
+        listener = "PLAIN"
+
+        def reply(self, message: Any) -> Any:
+            told.append(message)
+
+    context: Any = Context()
+    k01_fetch.handle(wire.node, context, fetch(0, 10**6, session_epoch=-1), 0)
+    [message] = told
+    assert type(message) is Encoded
+    records = log_of(p).read(0, max_bytes=10**6, upto_offset=1)
+    assert type(records) is FileRecords
+    assert message.parts[1].read() == records.read()
+    assert message.size_bytes == len(message.write(12))
+
+
+def test_a_sample_is_cut_only_where_it_is_plain() -> None:
+    assert pieces(b"aaXbbYcc", b"X", b"Y") == (b"aa", b"bb", b"cc")
+    with pytest.raises(AssertionError, match="cannot be told"):
+        pieces(b"aaXbbXcc", b"X")
+
+
+def test_new_features_are_told_though_the_answer_before_is_kept() -> None:
+    request = ApiVersionsRequest(client_software_name="firn", client_software_version="1")
+    wire = Wire()
+    wire.send(k18_api_versions, request, 3)
+    wire.node.image = wire.node.image._replace(offset=100)
+    wire.send(k18_api_versions, request, 3)
+    assert [answer.finalized_features_epoch for answer in wire.answers] == [99, 100]
