@@ -5,11 +5,18 @@ then our log is put in its place and it says what it finds.
 """
 
 import json
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from firnline.base.errors import Code
@@ -20,6 +27,7 @@ from tests.unit.coordinator.group_world import CountingRng, GroupWorld, Settings
 
 pytestmark = pytest.mark.peer
 PARTITIONS = 4
+LOADED_WITHIN_S = 60
 # Their hashes are positive and negative, and one is the number without an absolute value.
 SIMPLE_GROUPS = ("a", "hello", "zzzzzzzzzz", "polygenelubricants", "grüße", "\U0001f9ca")
 SETTINGS = {
@@ -37,9 +45,32 @@ class Said(NamedTuple):
     offsets: dict[str, dict[tuple[str, int], tuple[int, str]]]
 
 
+def wait_until_loaded(admin: AdminClient) -> None:
+    """Return when the broker has loaded every partition of its groups.
+
+    A broker that has just started lists no group of a partition it has not loaded, and no error either. One
+    that is asked for the offsets of a group says whether it has loaded that group's partition.
+    """
+    ours = GroupCoordinator(Settings(offsets_topic_num_partitions=PARTITIONS), CountingRng())
+    names = {ours.partition_for(name): name for name in (f"probe-{i}" for i in range(100))}
+    assert len(names) == PARTITIONS
+    deadline = time.monotonic() + LOADED_WITHIN_S
+    for name in names.values():
+        while True:
+            wanted = [ConsumerGroupTopicPartitions(name)]
+            try:
+                admin.list_consumer_group_offsets(wanted, request_timeout=5)[name].result()
+                break
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
 def ask(bootstrap: str) -> Said:
-    """Ask a broker over the wire."""
+    """Ask a broker over the wire, once it knows."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
+    wait_until_loaded(admin)
     names = sorted(g.group_id for g in admin.list_consumer_groups().result().valid)
     groups, members, offsets = {}, {}, {}
     for name, future in admin.describe_consumer_groups(names).items():

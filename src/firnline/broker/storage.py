@@ -53,6 +53,7 @@ class Storage:
                 node_id=config.node_id,
                 unique=rng.uuid,
                 is_remote_system_enabled=config.remote_log_storage_system_enable,
+                producer_expiration_ms=config.producer_id_expiration_ms,
             )
             for path in config.directories
         ]
@@ -194,6 +195,7 @@ class Storage:
             ("sync", config.log_flush_offset_checkpoint_interval_ms, self._sync),
             ("flush.ms", _FLUSH_CHECK_MS, self._sync_due),
             ("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint),
+            ("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers),
         )
         return [
             _job(name, interval_ms, partial(work, hosted, on_failure), now_ms)
@@ -293,6 +295,17 @@ class Storage:
             if directory.path not in self._offline:
                 effects += directory.checkpoint_later()
         return effects
+
+    def _expire_producers(
+        self,
+        hosted: HostedPartitions,
+        on_failure: Callable[[Partition, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Forget idempotent producers that have been idle for producer.id.expiration.ms."""
+        for partition in hosted:
+            partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+        return []
 
     # ------------------------------------------------------------------------------------- end
 

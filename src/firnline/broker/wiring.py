@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import KafkaError
 from firnline.base.ids import (
-    METADATA_TOPIC,
-    METADATA_TOPIC_ID,
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
-    TopicPartition,
 )
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import MINUTE_MS
@@ -32,19 +29,15 @@ from firnline.broker.node import BrokerNode, Parts
 from firnline.broker.produce import Producing
 from firnline.broker.storage import Storage, read_cluster_id
 from firnline.config.broker import BrokerConfig, parse_endpoint
-from firnline.config.topic import TopicConfig
 from firnline.controller.brokers import Registration
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, ProducerIds
-from firnline.log.checkpoint import read_partition_metadata, write_partition_metadata
 from firnline.log.directory import LogDirectory
-from firnline.log.log import Log
-from firnline.log.recovery import open_log
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
-from firnline.metadata.meta_log import MetaLog, QuorumStateFile
+from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.voters import Voter, VoterSet, parse_voters
 from firnline.replica.partition import FsyncRule, Partition
@@ -147,37 +140,44 @@ def _quorum_or_let_go(
     config: BrokerConfig, fs: Fs, rng: Rng, cluster_id: str, storage: Storage, now_ms: int
 ) -> tuple[MetadataQuorum, Callable[[], None]]:
     try:
-        return _quorum(config, fs, rng, cluster_id, now_ms)
+        return _quorum(config, fs, rng, cluster_id, storage, now_ms)
     except BaseException:
         storage.abandon()
         raise
 
 
 def _quorum(
-    config: BrokerConfig, fs: Fs, rng: Rng, cluster_id: str, now_ms: int
+    config: BrokerConfig, fs: Fs, rng: Rng, cluster_id: str, storage: Storage, now_ms: int
 ) -> tuple[MetadataQuorum, Callable[[], None]]:
     """Open the metadata log, in a directory of its own or beside the partitions."""
-    directory = config.metadata_directory
+    path = config.metadata_directory
     own: LogDirectory | None = None
-    if directory not in config.directories:
-        own = LogDirectory(
-            fs, directory, cluster_id=cluster_id, node_id=config.node_id, unique=rng.uuid
+    if path in config.directories:
+        directory = storage.directories[config.directories.index(path)]
+    else:
+        directory = own = LogDirectory(
+            fs, path, cluster_id=cluster_id, node_id=config.node_id, unique=rng.uuid
         )
         own.start()
-    voters = _voters(config)
-    log = _metadata_log(config, fs, directory, now_ms)
+    try:
+        voters = _voters(config)
+        log = open_meta_log(fs, config, now_ms=now_ms, directory=directory)
+    except BaseException:
+        if own is not None:
+            own.abandon()
+        raise
     quorum = MetadataQuorum(
         node_id=config.node_id,
         voters=voters,
-        log=MetaLog(fs, log, directory),
-        elections=QuorumStateFile(fs, log.path, voters.node_ids),
+        log=log,
+        elections=QuorumStateFile(fs, log.log.path, voters.node_ids),
         idle_interval_ms=config.metadata_max_idle_interval_ms,
     )
 
     def close() -> None:
         log.close()
         if own is not None:
-            own.abandon()
+            own.close()
 
     return quorum, close
 
@@ -187,28 +187,6 @@ def _voters(config: BrokerConfig) -> VoterSet:
     if config.controller_quorum_voters:
         return parse_voters(config.controller_quorum_voters)
     return VoterSet([Voter(config.node_id, "localhost", 0)])
-
-
-def _metadata_log(config: BrokerConfig, fs: Fs, directory: str, now_ms: int) -> Log:
-    path = f"{directory}/{METADATA_TOPIC}-0"
-    fs.make_dir(path)
-    if read_partition_metadata(fs, path) is None:
-        write_partition_metadata(fs, path, METADATA_TOPIC_ID)
-        fs.sync_dir(directory)
-    return open_log(
-        fs,
-        path,
-        TopicPartition(METADATA_TOPIC, 0),
-        topic_id=METADATA_TOPIC_ID,
-        config=TopicConfig(
-            segment_bytes=config.internal_metadata_log_segment_bytes
-            or config.metadata_log_segment_bytes,
-            segment_ms=config.metadata_log_segment_ms,
-            max_message_bytes=config.internal_metadata_max_batch_size_in_bytes,
-            file_delete_delay_ms=config.internal_metadata_delete_delay_millis,
-        ),
-        now_ms=now_ms,
-    )
 
 
 def _controller_image(config: BrokerConfig, rng: Rng) -> ControllerImage:

@@ -273,7 +273,6 @@ class LogKeys:
         valid="[1,...]",
         importance="LOW",
         internal=True,
-        kind="inert",
     )
     producer_id_expiration_ms: int = key(
         "INT",
@@ -283,7 +282,6 @@ class LogKeys:
         importance="LOW",
         source="KIP-854",
         dynamic=True,
-        kind="inert",
     )
     replica_high_watermark_checkpoint_interval_ms: int = key(
         "LONG", 5000, "Time between two writes of the high watermarks.", importance="HIGH"

@@ -36,6 +36,18 @@ def write_durably(fs: Fs, path: str, data: bytes) -> None:
     fs.sync_dir(path.rsplit("/", 1)[0] or "/")
 
 
+def make_dir_durably(fs: Fs, path: str) -> None:
+    """Make a directory and its parents; those that were not there survive a power cut."""
+    made = []
+    place = path.rstrip("/")
+    while place and not fs.exists(place):
+        made.append(place)
+        place = place.rpartition("/")[0]
+    fs.make_dir(path)
+    for place in made:
+        fs.sync_dir(place.rpartition("/")[0] or "/")
+
+
 def read_whole(fs: Fs, path: str) -> bytes | None:
     """Return the bytes of a small file, or None when there is none."""
     if not fs.exists(path):

@@ -14,6 +14,7 @@ from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import File, Fs
+from firnline.base.units import DAY_MS
 from firnline.config.properties import parse_properties
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
@@ -28,6 +29,7 @@ _META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
+_METADATA = TopicPartition(METADATA_TOPIC, 0)
 
 Kept = Callable[[Exception | None, int], Effects]
 
@@ -36,7 +38,7 @@ def format_directory(
     fs: Fs, path: str, *, cluster_id: str, node_id: int, directory_id: Uuid
 ) -> None:
     """Make `path` a log directory of that node: write `meta.properties`, version 1 (Q11)."""
-    fs.make_dir(path)
+    checkpoint.make_dir_durably(fs, path)
     lines = [
         f"node.id={node_id}",
         f"directory.id={uuid_text(directory_id)}",
@@ -74,6 +76,7 @@ class LogDirectory:
         node_id: int,
         unique: Callable[[], bytes],
         is_remote_system_enabled: bool = False,
+        producer_expiration_ms: int = DAY_MS,
     ) -> None:
         self._fs = fs
         self.path = path
@@ -85,9 +88,11 @@ class LogDirectory:
         self.last_broker_epoch = NO_BROKER_EPOCH  # of the run that stopped cleanly
         self._unique = unique
         self._is_remote_system_enabled = is_remote_system_enabled
+        self._producer_expiration_ms = producer_expiration_ms
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
+        self._guest: Log | None = None
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
         self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs made in this run
         self._drops, self._drops_synced = 1, 0
@@ -110,7 +115,7 @@ class LogDirectory:
             self._release()
             raise
         self._read_marker()
-        self._recovery_points = self._read(checkpoint.RECOVERY_POINTS)
+        self._recovery_points = self._read(checkpoint.RECOVERY_POINTS, with_metadata=True)
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
         return [
@@ -172,9 +177,11 @@ class LogDirectory:
         self._fs.remove(path)
         self._fs.sync_dir(self.path)
 
-    def _read(self, name: str) -> dict[TopicPartition, int]:
+    def _read(self, name: str, *, with_metadata: bool = False) -> dict[TopicPartition, int]:
         """Read a checkpoint without the partitions that are not here any more."""
         present = self._present()
+        if with_metadata:
+            present[_METADATA] = None
         found = checkpoint.read_offsets(self._fs, f"{self.path}/{name}")
         return {tp: offset for tp, offset in found.items() if tp in present}
 
@@ -185,6 +192,15 @@ class LogDirectory:
     def unopened(self) -> list[TopicPartition]:
         """Return the partitions that have a directory here and were not opened: strays, once all are."""
         return [tp for tp in self._present() if tp not in self.logs]
+
+    def recovery_point(self, topic_partition: TopicPartition) -> int:
+        """Return what the checkpoint said at the start, 0 for nothing."""
+        return self._recovery_points.get(topic_partition, 0)
+
+    def include(self, log: Log) -> None:
+        """Write down the recovery point of the metadata log too, which the quorum opens and closes."""
+        assert log.topic_partition == _METADATA
+        self._guest = log
 
     def partition_path(self, topic_partition: TopicPartition) -> str:
         """Return the directory of a partition."""
@@ -229,6 +245,7 @@ class LogDirectory:
             high_watermark=self._high_watermarks.get(topic_partition, 0),
             is_remote_system_enabled=self._is_remote_system_enabled,
             before_truncation=self.write_recovery_points,
+            producer_expiration_ms=self._producer_expiration_ms,
         )
         self.logs[topic_partition] = log
         return log
@@ -403,6 +420,8 @@ class LogDirectory:
 
     def _note_recovery_points(self) -> None:
         self._recovery_points.update({tp: log.recovery_point for tp, log in self.logs.items()})
+        if self._guest is not None:
+            self._recovery_points[_METADATA] = self._guest.recovery_point
 
     def write_log_starts(self) -> None:
         """Write down where logs begin; after DeleteRecords too, so that they do not come back."""

@@ -16,7 +16,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords
-from firnline.base.units import DAY_MS, INT32_MAX
+from firnline.base.units import INT32_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.epochs import LeaderEpochs
@@ -44,7 +44,6 @@ from firnline.records.validate import (
 
 _STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
 Origin = Literal["client", "coordinator"]
-PRODUCER_EXPIRATION_MS = DAY_MS  # producer.id.expiration.ms
 
 
 class Log:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import Fs
+from firnline.base.units import DAY_MS
 from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.checkpoint import LEADER_EPOCHS
 from firnline.log.epochs import LeaderEpochs
-from firnline.log.log import PRODUCER_EXPIRATION_MS, Log
+from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
     read_latest_snapshot,
@@ -54,6 +55,7 @@ def open_log(
     high_watermark: int = 0,
     is_remote_system_enabled: bool = False,
     before_truncation: Callable[[], None] | None = None,
+    producer_expiration_ms: int = DAY_MS,
 ) -> Log:
     """Open the log in directory `path`, which is made if it is missing; its report is `log.recovery`.
 
@@ -62,7 +64,7 @@ def open_log(
     """
     fs.make_dir(path)
     _finish_renames(fs, path)
-    return _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point).log(
+    log = _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point).log(
         topic_partition,
         topic_id,
         config,
@@ -71,6 +73,9 @@ def open_log(
         is_remote_system_enabled,
         before_truncation,
     )
+    log.producers.expire(now_ms, producer_expiration_ms)
+    log.producers.on_high_watermark(log.high_watermark)
+    return log
 
 
 class _Opening:
@@ -132,8 +137,6 @@ class _Opening:
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
         )
-        self.producers.expire(self.now_ms, PRODUCER_EXPIRATION_MS)
-        self.producers.on_high_watermark(log.high_watermark)
         return log
 
     def segments(self, log_start_offset: int) -> Segments:

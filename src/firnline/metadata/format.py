@@ -11,6 +11,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.base.ports import Fs, Rng
 from firnline.config.broker import BrokerConfig
+from firnline.log.checkpoint import make_dir_durably
 from firnline.log.directory import format_directory, read_meta_properties
 from firnline.metadata.features import METADATA_VERSIONS, levels_to_format
 from firnline.metadata.image import METADATA_VERSION
@@ -126,7 +127,7 @@ def _format(
     rng: Rng,
     now_ms: int,
 ) -> None:
-    fs.make_dir(path)
+    make_dir_durably(fs, path)
     bootstrap = snapshot_batches(
         [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()],
         epoch=0,

@@ -11,7 +11,7 @@ from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta, Replay, TopicDelta
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from firnline.protocol.schema import Message
-from firnline.records.batch import BatchHeader, headers
+from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.control import ControlType, KRaftVersionRecord, decode_key, decode_value
 from firnline.records.record import records
 
@@ -54,6 +54,12 @@ class Loader:
             if header.base_offset != self.next_offset:
                 raise StorageError(
                     "the metadata log has a gap", at=header.base_offset, expected=self.next_offset
+                )
+            if not crc_is_right(data, header):
+                raise StorageError(
+                    "the metadata log is damaged",
+                    offset=header.base_offset,
+                    remedy="restore the metadata log directory from a copy; without it the cluster is lost",
                 )
             try:
                 if header.is_control:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from firnline.base.errors import ConfigError, KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
-from firnline.base.limits import METADATA_BATCH_BYTES_MAX
 from firnline.base.ports import File, Fs
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import read_whole, write_durably, write_partition_metadata
+from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.metadata.snapshot_file import (
@@ -39,15 +39,16 @@ def open_meta_log(
     config: BrokerConfig,
     *,
     now_ms: int,
-    was_clean: bool = False,
-    recovery_point: int = 0,
+    directory: LogDirectory | None = None,
 ) -> "MetaLog":
     """Open `__cluster_metadata-0` in the metadata log directory, made if it is missing.
 
-    The caller holds the directory's lock; `was_clean` and `recovery_point` are what its marker and its
-    checkpoint say. StorageError when the log is damaged.
+    `directory` is that directory in use: its marker and its checkpoint say what needs no recovery, and the
+    log's recovery point is written down there from now on. Without one the whole log is looked over.
+    StorageError when the log is damaged below its recovery point.
     """
     log_dir = config.metadata_directory
+    recovery_point = 0 if directory is None else directory.recovery_point(_PARTITION)
     path = f"{log_dir}/{_PARTITION}"
     is_new = not fs.exists(path)
     log = open_log(
@@ -57,16 +58,21 @@ def open_meta_log(
         topic_id=METADATA_TOPIC_ID,
         config=TopicConfig(
             cleanup_policy=(),
-            max_message_bytes=METADATA_BATCH_BYTES_MAX,
+            max_message_bytes=config.internal_metadata_max_batch_size_in_bytes,
+            file_delete_delay_ms=config.internal_metadata_delete_delay_millis,
             retention_ms=-1,
             segment_bytes=config.internal_metadata_log_segment_bytes
             or config.metadata_log_segment_bytes,
             segment_ms=config.metadata_log_segment_ms,
         ),
         now_ms=now_ms,
-        was_clean=was_clean,
+        # A marker without our entry is Kafka's, which closes this log after it wrote the marker.
+        was_clean=directory is not None and directory.was_clean and recovery_point > 0,
         recovery_point=recovery_point,
+        before_truncation=None if directory is None else directory.write_recovery_points,
     )
+    if directory is not None:
+        directory.include(log)
     if is_new:
         write_partition_metadata(fs, path, METADATA_TOPIC_ID)
         fs.sync_dir(log_dir)

@@ -7,6 +7,7 @@ The first SIGTERM or SIGINT asks for a controlled shutdown, the second one ends 
 
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -37,11 +38,24 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     `ready(bootstrap address)` is called once, when clients are served. Raises ConfigError or
     StorageError when the node cannot start.
     """
+    raise_open_files_limit()
     process = _Process(config, ready)
     try:
         return process.serve()
     finally:
         process.close()
+
+
+def raise_open_files_limit() -> None:
+    """Take all open files that we may have: each partition log holds one, each connection another."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (
+        OSError,
+        ValueError,
+    ) as problem:  # a sandbox that forbids it, or "unlimited" of nobody's
+        log.info("the limit of open files stays at %d: %s", soft, problem)
 
 
 class _Process:

@@ -105,7 +105,6 @@ def format_disk(fs: CrashableFs, rng: SeededRng, path: str = DATA) -> None:
         levels, epoch=0, metadata_version=METADATA_VERSION, last_contained_ms=0, now_ms=START_MS
     )
     write_snapshot(fs, path, BOOTSTRAP, batches)
-    fs.sync_dir("/")
 
 
 class Harness:

@@ -10,6 +10,7 @@ from firnline.base.errors import Bug, Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.broker.coordination import Coordination
 from firnline.broker.opening import SLICE
+from firnline.log.recovery import RecoveryReport
 from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -435,6 +436,25 @@ def test_a_deletion_that_cannot_be_written_down_is_no_success() -> None:
     assert Harness(harness.cut_power(keep="none")).offset(-2) == (0, 2)
 
 
+def test_an_idle_producer_is_forgotten_when_its_time_is_over_and_not_before() -> None:
+    """producer.id.expiration.ms, also across a stop that lasted longer than a day."""
+    settings = {
+        "producer_id_expiration_ms": "100000000",
+        "producer_id_expiration_check_interval_ms": "60000",
+    }
+    harness = Harness(**settings)
+    harness.create_topic()
+    data = batch("a", producer_id=1, producer_epoch=0, base_sequence=0)
+    assert harness.produced(data=data).base_offset == 0
+    harness = Harness(harness.stop(), now_ms=harness.now_ms + 99_900_000, **settings)
+    producers = harness.node.partitions["t", 0].log.producers
+    assert [producer.producer_id for producer in producers.all()] == [1]
+    harness.pass_time(60_000)
+    assert len(list(producers.all())) == 1
+    harness.pass_time(120_000)
+    assert list(producers.all()) == []
+
+
 def refused(harness: Harness, **more: Any) -> int:
     """The error code of one batch built with `more`."""
     return int(harness.produced(data=batch("a", **more)).error_code)
@@ -547,6 +567,70 @@ def test_a_node_that_stopped_in_order_has_all_and_nothing_to_recover() -> None:
     assert harness.node.broker_epoch > epoch
     assert harness.values() == ["a", "b"]
     assert harness.produced("c").base_offset == 2
+
+
+_METADATA_LOG = "__cluster_metadata-0/00000000000000000000.log"
+
+
+def metadata_report(harness: Harness) -> RecoveryReport:
+    """What opening the metadata log had to do."""
+    guest = harness.node.storage.directories[0]._guest
+    assert guest is not None
+    assert isinstance(guest.recovery, RecoveryReport)
+    return guest.recovery
+
+
+def damage(fs: CrashableFs, path: str, position: int) -> int:
+    """Flip a bit of a synced file; return the file's size."""
+    file = fs.open(path)
+    data = bytearray(file.read(0, file.size()))
+    data[position] ^= 1
+    file.truncate(0)
+    file.append(data)
+    file.sync()
+    return len(data)
+
+
+def test_the_metadata_log_is_not_scanned_after_a_stop_in_order() -> None:
+    fs = Harness().stop()
+    file = fs.open("/data/recovery-point-offset-checkpoint")
+    assert b"__cluster_metadata 0 " in file.read(0, file.size())
+    report = metadata_report(Harness(fs))
+    assert (report.was_clean, report.segments_scanned) == (True, 0)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_damage_of_metadata_that_was_on_disk_is_refused_and_not_cut_off(stops: bool) -> None:
+    harness = Harness()
+    harness.create_topic()
+    harness.pass_time(5_000)  # the recovery point is written down
+    fs = harness.stop() if stops else harness.cut_power()
+    size = damage(fs, f"/data/{_METADATA_LOG}", 200)
+    with pytest.raises(StorageError, match="damaged"):
+        Harness(fs)
+    assert fs.open(f"/data/{_METADATA_LOG}").size() == size
+
+
+def test_a_metadata_directory_of_its_own_has_a_recovery_point_and_a_marker() -> None:
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/data", "/meta"):
+        format_disk(fs, rng, path)
+    fs = Harness(fs, metadata_log_dir="/meta").stop()
+    file = fs.open("/meta/recovery-point-offset-checkpoint")
+    assert b"__cluster_metadata 0 " in file.read(0, file.size())
+    assert fs.exists("/meta/.kafka_cleanshutdown")
+    damage(fs, f"/meta/{_METADATA_LOG}", 200)
+    with pytest.raises(StorageError, match="damaged"):
+        Harness(fs, metadata_log_dir="/meta")
+
+
+def test_a_marker_of_kafka_vouches_for_no_metadata() -> None:
+    """Kafka writes the marker before it closes the metadata log, and no recovery point of it."""
+    fs = Harness().stop()
+    file = fs.open("/data/recovery-point-offset-checkpoint")
+    file.truncate(0)
+    file.append(b"0\n0\n")
+    assert metadata_report(Harness(fs)).segments_scanned == 1
 
 
 def test_a_new_incarnation_leads_in_a_new_epoch() -> None:

@@ -327,6 +327,34 @@ def test_a_tier_that_fails_is_an_error(broker: FakeBroker) -> None:
     assert str(problem) == "REQUEST_TIMED_OUT: topic events: slow"
 
 
+def test_a_topic_that_is_not_there_is_named_without_a_partition(broker: FakeBroker) -> None:
+    """`firnline tier flush nope` said "nope--1"."""
+    result = TierFlushPartitionResult(
+        partition=-1, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION, error_message="no such topic"
+    )
+    broker.answers[32002] = lambda _: TierFlushResponse(
+        topics=[TierFlushTopicResult(name="nope", partitions=[result])]
+    )
+    problem = run(broker, "tier", "flush", "nope").exception
+    assert str(problem) == "UNKNOWN_TOPIC_OR_PARTITION: nope: no such topic"
+
+
+# ------------------------------------------------------------------------------- tables
+
+
+def test_a_table_in_a_pipe_is_neither_cut_nor_folded(broker: FakeBroker) -> None:
+    """Scripts read it by lines and words."""
+    name = "t" * 249
+    part = TierStatusPartition(remote_segments=2, state="idle", problem="word " * 40)
+    broker.answers[32001] = lambda _: TierStatusResponse(
+        topics=[TierStatusTopic(name=name, topic_id=ID, partitions=[part])]
+    )
+    head, row = run(broker, "tier", "status", name).stdout.splitlines()
+    assert head.split()[0] == "topic"
+    assert row.split()[0] == name
+    assert "word " * 39 in row
+
+
 def test_a_number_is_never_broken_however_narrow_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,6 @@ ID, OTHER_ID, DIR_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18)
 def fs() -> CrashableFs:
     fs = CrashableFs()
     format_directory(fs, "/data", cluster_id="cluster", node_id=4, directory_id=DIR_ID)
-    fs.sync_dir("/")
     return fs
 
 

@@ -49,6 +49,14 @@ def meta(fs: CrashableFs, path: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
 
+def test_a_formatted_directory_is_there_after_a_power_cut() -> None:
+    """With the parents that had to be made for it."""
+    fs = CrashableFs()
+    formatted(fs, a_node(log_dirs="/a,/deep/down/b"))
+    after = fs.crash(Dice(), keep="none")
+    assert cluster_id_of(after, a_node(log_dirs="/a,/deep/down/b")) == CLUSTER
+
+
 def test_every_directory_gets_its_identity_and_the_bootstrap_records() -> None:
     fs = CrashableFs()
     formatted(fs)
