@@ -1,4 +1,4 @@
-"""Requests that are well-formed and ask for what cannot be. Reliability (d) rows 46 to 58; codes are 4.3.1's."""
+"""Well-formed requests for what cannot be. Reliability (d) rows 46 to 58; codes are 4.3.1's."""
 
 from typing import Any
 

@@ -5,19 +5,27 @@ this node's own registration is in the image (rel-R4). Who needs to know that we
 longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks through the broker.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ports import File
 from firnline.broker.hosted import HostedPartitions
+from firnline.broker.opening import Job, Key, Opening, Then
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
 from firnline.log.recovery import RecoveryReport
 from firnline.metadata.delta import ClusterDelta, TopicDelta
-from firnline.metadata.image import ClusterImage, PartitionImage, ResourceType, TopicImage
+from firnline.metadata.image import (
+    EMPTY_IMAGE,
+    ClusterImage,
+    PartitionImage,
+    ResourceType,
+    TopicImage,
+)
 from firnline.replica.partition import FsyncRule, Partition
 
 if TYPE_CHECKING:
@@ -35,6 +43,14 @@ class LogStore(Protocol):
         """Return the log of a partition, made if it is not there. StorageError when it cannot be."""
         ...
 
+    def unsynced(self, log: "Log") -> Sequence[File]:
+        """Return, once, what has to be synced before the log is served."""
+        ...
+
+    def let_go(self, log: "Log") -> None:
+        """Serve the log no more; its files stay."""
+        ...
+
     def drop(self, log: "Log", now_ms: int) -> Effects:
         """Delete a log, its files at leisure."""
         ...
@@ -42,6 +58,9 @@ class LogStore(Protocol):
 
 class Hosting:
     """Keeps `hosted` as the committed image says.
+
+    What needs the disk, a log to open or the epoch in which we begin to lead, is done in slices, off the
+    loop where it waits: until then the partition is not led here, which clients ask again about.
 
     on_leading      told of each partition that we lead in a new epoch
     on_not_leading  told of each that we led and do not any more, deleted ones included
@@ -68,21 +87,33 @@ class Hosting:
         self.on_dropped: list[Told] = []
         self.on_configured: list[Told] = []
         # Partitions whose log could not be opened: (topic id, index) -> why. They are not served.
-        self.failed: dict[tuple[Uuid, int], StorageError] = {}
+        self.failed: dict[Key, StorageError] = {}
+        self._image = EMPTY_IMAGE
+        self._opening = Opening(self._begin, self._finish)
+        self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
 
     def apply(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
-        """Act on one committed change."""
+        """Act on one committed change; `when_settled` tells when it is done with."""
+        self._image = image
         effects: Effects = []
         for gone in delta.deleted_topics:
             effects += self._drop_topic(gone, now_ms)
         for changed in delta.topics:
-            effects += self._apply_topic(changed, image, now_ms)
+            effects += self._apply_topic(changed, now_ms)
         for resource in delta.configs:
             if resource.resource_type == ResourceType.TOPIC:
-                effects += self._configure(resource.name, image, now_ms)
-        return effects
+                effects += self._configure(resource.name, now_ms)
+        return effects + self._opening.go(now_ms)
 
-    def _apply_topic(self, changed: TopicDelta, image: ClusterImage, now_ms: int) -> Effects:
+    def when_settled(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
+        """Run `then(now_ms)` once all that was applied so far is acted on, or after `at_most_ms`."""
+        return self._opening.when_done(then, now_ms, at_most_ms=at_most_ms)
+
+    def stop(self) -> None:
+        """Open nothing more: the directories are about to be closed."""
+        self._opening.stop()
+
+    def _apply_topic(self, changed: TopicDelta, now_ms: int) -> Effects:
         topic = changed.after
         effects: Effects = []
         for index in changed.partitions:
@@ -92,43 +123,83 @@ class Hosting:
                 if found is not None:
                     effects += self._drop(found, now_ms)
                 continue
-            if found is None:
-                found = self._host(topic, index, image, now_ms)
-                effects += self._told_of_opening(topic, index)
-            if found is not None:
+            if found is None or self._begins_to_lead(found, state):
+                self._opening.add((topic.topic_id, index))
+            else:
                 effects += self._update(found, state, now_ms)
         return effects
 
-    def _host(
-        self, topic: TopicImage, index: int, image: ClusterImage, now_ms: int
-    ) -> Partition | None:
-        topic_partition = TopicPartition(topic.name, index)
-        config = topic_config(self._config, image.topic_config_overrides(topic.name))
-        try:
-            log = self._store.open(topic_partition, topic.topic_id, config, now_ms)
-        except StorageError as problem:
-            self.failed[topic.topic_id, index] = problem
-            return None
-        partition = Partition(log, node_id=self._node_id, fsync_rule=self._fsync_rule)
-        self._hosted.add(partition)
-        return partition
+    def _begins_to_lead(self, partition: Partition, state: PartitionImage) -> bool:
+        """Whether we lead in a new epoch and nothing is appended in an older one meanwhile."""
+        is_new_epoch = state.leader_epoch > partition.leader_epoch
+        return is_new_epoch and state.leader == self._node_id and not partition.is_leader
 
-    def _told_of_opening(self, topic: TopicImage, index: int) -> Effects:
-        """Say what an operator has to know of a log that was opened, or could not be."""
-        name = TopicPartition(topic.name, index)
-        problem = self.failed.get((topic.topic_id, index))
-        if problem is not None:
-            return [Warn(line=f"{name} is not served: {problem}")]
-        log = self._hosted.by_name[topic.name, index].log
-        found = log.recovery
-        if not isinstance(found, RecoveryReport) or not (found.bytes_cut or found.segments_dropped):
+    # ---------------------------------------------------------------- what needs the disk
+
+    def _state(self, key: Key) -> tuple[TopicImage, PartitionImage] | None:
+        """What the newest image says of a partition; None when it is not ours."""
+        topic = self._image.topics_by_id.get(key[0])
+        state = None if topic is None else topic.partitions.get(key[1])
+        if topic is None or state is None or self._node_id not in state.replicas:
+            return None
+        return topic, state
+
+    def _begin(self, key: Key, now_ms: int) -> Job | Effects:
+        """Open the log of a partition, note the epoch in which we begin to lead it."""
+        found = self._state(key)
+        if found is None:
             return []
-        lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
-        return [
-            Warn(
-                line=f"{name} ends at offset {log.log_end_offset}: {lost} were not whole, and cut off"
-            )
-        ]
+        topic, state = found
+        topic_partition = TopicPartition(topic.name, key[1])
+        partition = self._hosted.by_name.get(topic_partition)
+        if partition is not None:
+            job = Job(key, partition, is_new=False)
+        else:
+            try:
+                log = self._store.open(
+                    topic_partition, topic.topic_id, self._config_of(topic.name), now_ms
+                )
+            except StorageError as problem:
+                return self._not_served(key, topic_partition, problem)
+            partition = Partition(log, node_id=self._node_id, fsync_rule=self._fsync_rule)
+            job = Job(key, partition, is_new=True, files=self._store.unsynced(log))
+        if self._begins_to_lead(partition, state):
+            log = partition.log
+            job.write_epochs = log.epochs.assign_later(state.leader_epoch, log.log_end_offset)
+        return job
+
+    def _finish(self, job: Job, problem: StorageError | None, now_ms: int) -> Effects:
+        """It is on disk: serve the partition as the newest image says, unless that took it away."""
+        partition, found = job.partition, self._state(job.key)
+        if job.is_new:
+            if problem is not None:
+                self._store.let_go(partition.log)
+                return self._not_served(job.key, partition.topic_partition, problem)
+            if found is None:
+                return self._store.drop(partition.log, now_ms)
+            partition.log.config = self._config_of(found[0].name)
+            self._hosted.add(partition)
+        elif problem is not None:
+            partition.go_offline()
+        told = _told_of_recovery(partition.log) if job.is_new else []
+        if found is None or job.key in self._opening:
+            return told  # dropped, or changed again: its turn comes
+        return told + self._update(partition, found[1], now_ms)
+
+    def _not_served(self, key: Key, name: TopicPartition, problem: StorageError) -> Effects:
+        self.failed[key] = problem
+        return [Warn(line=f"{name} is not served: {problem}")]
+
+    def _config_of(self, topic: str) -> TopicConfig:
+        """One object for all partitions of a topic."""
+        known = self._topic_config
+        if known is None or known[0] is not self._image or known[1] != topic:
+            overrides = self._image.topic_config_overrides(topic)
+            known = self._image, topic, topic_config(self._config, overrides)
+            self._topic_config = known
+        return known[2]
+
+    # ---------------------------------------------------------------- what does not
 
     def _update(self, partition: Partition, state: PartitionImage, now_ms: int) -> Effects:
         was_leader = partition.is_leader
@@ -153,11 +224,11 @@ class Hosting:
             effects += _tell(self.on_not_leading, partition, now_ms)
         return effects
 
-    def _configure(self, topic: str, image: ClusterImage, now_ms: int) -> Effects:
-        found = image.topics_by_name.get(topic)
+    def _configure(self, topic: str, now_ms: int) -> Effects:
+        found = self._image.topics_by_name.get(topic)
         if found is None:
             return []
-        config = topic_config(self._config, image.topic_config_overrides(topic))
+        config = self._config_of(topic)
         effects: Effects = []
         for index in sorted(found.partitions):
             partition = self._hosted.by_name.get((topic, index))
@@ -194,3 +265,13 @@ def _tell(listeners: list[Told], partition: Partition, now_ms: int) -> Effects:
     for told in listeners:
         effects += told(partition, now_ms)
     return effects
+
+
+def _told_of_recovery(log: "Log") -> Effects:
+    """Say what an operator has to know of a log that was opened: what recovery cut off."""
+    found = log.recovery
+    if not isinstance(found, RecoveryReport) or not (found.bytes_cut or found.segments_dropped):
+        return []
+    lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
+    where = f"{log.topic_partition} ends at offset {log.log_end_offset}"
+    return [Warn(line=f"{where}: {lost} were not whole, and cut off")]

@@ -34,9 +34,10 @@ class Stage(Enum):
 class Lifecycle:
     """One incarnation of this broker.
 
-    on_registered(now_ms)  our registration is in the committed image: act on metadata from here on
-    on_running(now_ms)     the controller counts us in: clients may be served
-    on_left(now_ms)        nothing is led here any more: close
+    on_registered(then, now_ms)  our registration is in the committed image: act on metadata from here on,
+                                 and run `then(now_ms)` when that is done
+    on_running(now_ms)           the controller counts us in: clients may be served
+    on_left(now_ms)              nothing is led here any more: close
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Lifecycle:
         quorum: MetadataQuorum,
         registration: Registration,
         interval_ms: int,
-        on_registered: Callable[[int], Effects],
+        on_registered: Callable[[Callable[[int], Effects], int], Effects],
         on_running: Callable[[int], Effects],
         on_left: Callable[[int], Effects],
     ) -> None:
@@ -77,7 +78,7 @@ class Lifecycle:
             raise ConfigError(f"this broker cannot join the cluster: {outcome}")
         self.broker_epoch = outcome
         self.stage = Stage.FENCED
-        return self._on_registered(now_ms) + self._beat(now_ms)
+        return self._on_registered(self._beat, now_ms)
 
     def _beat(self, now_ms: int) -> Effects:
         """Say that we live; fence who does not; come again."""

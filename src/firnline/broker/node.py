@@ -8,7 +8,8 @@ Source: house, sections 5 and 7.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
@@ -31,6 +32,7 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, ControllerImage, FeatureRange
 from firnline.metadata.loader import difference
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.result import ControllerResult
 from firnline.replica.partition import ACKS_ALL, Partition
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 # How long an append of one of our own coordinators waits for followers.
 _COORDINATOR_TIMEOUT_MS = 5_000
+# How long an answer about new topics waits for their partitions to be open.
+_OPENING_WAIT_MS = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,15 +154,24 @@ class BrokerNode:
         effects = self.quorum.write(controller, lambda outcome, now: [], now_ms)
         return effects + self.lifecycle.register(now_ms)
 
-    def take_image(self, now_ms: int) -> Effects:
+    def take_image(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Our registration is committed: from here on the image is acted on, all of it first (rel-R4)."""
+        hosting = self.parts.hosting
         image = self.image
-        effects = self.parts.hosting.apply(difference(EMPTY_IMAGE, image), image, now_ms)
-        effects += self.storage.remove_strays(lambda found: found in image.topics_by_id, now_ms)
-        return effects + self.groups.start(now_ms)
+
+        def taken(at_ms: int) -> Effects:
+            effects = self.storage.remove_strays(lambda found: found in image.topics_by_id, at_ms)
+            return [*effects, *self.groups.start(at_ms), *then(at_ms)]
+
+        effects = hosting.apply(difference(EMPTY_IMAGE, image), image, now_ms)
+        return effects + hosting.when_settled(taken, now_ms)
 
     def begin_serving(self, now_ms: int) -> Effects:
-        """The controller counts us in: say so, then begin what runs beside the requests."""
+        """The controller counts us in: once we lead what we should, take clients."""
+        return self.parts.hosting.when_settled(self._serve, now_ms)
+
+    def _serve(self, now_ms: int) -> Effects:
+        """Say so, then begin what runs beside the requests."""
         if self.on_running is not None:
             self.on_running(now_ms)
         effects = self.storage.run_jobs(self.hosted, self.on_storage_failure, now_ms)
@@ -180,12 +193,26 @@ class BrokerNode:
     def close(self) -> None:
         """Close the logs, durably, whether or not the controller knows; then nothing may follow."""
         self.quorum.stop()
+        self.parts.hosting.stop()
         if self.parts.tier_ground is not None:
             self.parts.tier_ground.tier.close()
         self.parts.close_quorum()
         self.storage.close(self.broker_epoch)
 
     # ------------------------------------------------------------------------- between the parts
+
+    def write_topics(
+        self, result: ControllerResult[Any], then: Callable[[Any, int], Effects], now_ms: int
+    ) -> Effects:
+        """`quorum.write` of new partitions: `then` runs when they are open too, so that whoever is told
+        of them can use them at once, but no later than a second after the commit."""
+
+        def committed(outcome: Any, at_ms: int) -> Effects:
+            return self.parts.hosting.when_settled(
+                partial(then, outcome), at_ms, at_most_ms=_OPENING_WAIT_MS
+            )
+
+        return self.quorum.write(result, committed, now_ms)
 
     def _on_metadata(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """A change of the cluster is committed."""

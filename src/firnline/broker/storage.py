@@ -81,13 +81,24 @@ class Storage:
     def open(
         self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
     ) -> Log:
-        """Open a partition's log where it lies; a new one goes where the fewest are."""
+        """Open a partition's log where it lies; a new one goes where the fewest are.
+
+        It is served when its `unsynced` files are on disk.
+        """
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
             raise StorageError("every log directory failed")
         present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
         chosen = present[0] if present else min(healthy, key=lambda d: len(d.logs))
         return chosen.open(topic_partition, topic_id, config, now_ms)
+
+    def unsynced(self, log: Log) -> list[File]:
+        """Return, once, what has to be synced before a log that was opened is served."""
+        return self._directory_of(log).unsynced(log)
+
+    def let_go(self, log: Log) -> None:
+        """Serve a log no more that could not be made durable; its files stay."""
+        self._directory_of(log).let_go(log)
 
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log; one whose directory failed is left to the next start."""

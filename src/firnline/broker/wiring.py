@@ -109,7 +109,7 @@ def build_node(
             listing_offsets=_listing_offsets(config, tier_ground),
             groups=groups,
             producer_ids=_producer_ids(config, controller, quorum, lifecycle),
-            internal_topics=_internal_topics(config, controller, quorum, tier_ground),
+            internal_topics=_internal_topics(config, controller, quorum, tier_ground, late),
             lifecycle=lifecycle,
             tier_ground=tier_ground,
         )
@@ -130,7 +130,7 @@ def _lifecycle(
         quorum=quorum,
         registration=registration,
         interval_ms=config.broker_heartbeat_interval_ms,
-        on_registered=lambda now_ms: late[0].take_image(now_ms),
+        on_registered=lambda then, now_ms: late[0].take_image(then, now_ms),
         on_running=lambda now_ms: late[0].begin_serving(now_ms),
         on_left=lambda now_ms: late[0].finish(now_ms),
     )
@@ -314,7 +314,11 @@ def _tier(
 
 
 def _internal_topics(
-    config: BrokerConfig, controller: Controller, quorum: MetadataQuorum, tier: "TierGround | None"
+    config: BrokerConfig,
+    controller: Controller,
+    quorum: MetadataQuorum,
+    tier: "TierGround | None",
+    late: list[BrokerNode],
 ) -> InternalTopics:
     plans = {OFFSETS_TOPIC: _offsets_topic(config)}
     if tier is not None:
@@ -327,7 +331,7 @@ def _internal_topics(
             first = outcome if isinstance(outcome, KafkaError) else outcome[0]
             return then(first if isinstance(first, KafkaError) else None, at_ms)
 
-        return quorum.write(result, made, now_ms)
+        return late[0].write_topics(result, made, now_ms)
 
     return InternalTopics(
         names=tuple(plans),

@@ -31,6 +31,8 @@ NODE = {
 DIFFERENT = {
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.check.interval.ms": "1000",
+    # A quorum of one has nobody to tell that it is alive, and each telling is a write and an fsync.
+    "metadata.max.idle.interval.ms": "0",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
 }

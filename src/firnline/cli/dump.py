@@ -88,13 +88,18 @@ def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
             yield {"damage": str(problem)}
     elif path.suffix in (names.LOG, CHECKPOINT):
         yield from _log(path, with_records=with_records)
-    elif path.name.endswith(("-checkpoint", ".properties", ".metadata")) or path.name in _TEXTS:
+    elif path.name.endswith(_TEXT_ENDS) or path.name in _TEXTS:
         yield from ({"line": line} for line in path.read_text("utf-8", "replace").splitlines())
     else:
         raise ConfigError(f"{path}: the name does not say what kind of file it is")
 
 
-_TEXTS = {"quorum-state", ".kafka_cleanshutdown", "leader-epoch-checkpoint"}
+_TEXTS = {"quorum-state", ".kafka_cleanshutdown"}
+# The last three are in a tier: epochs of a segment, catalog, names.
+_TEXT_ENDS = (
+    *("-checkpoint", ".properties", ".metadata"),
+    *(".leader_epoch_checkpoint", ".jsonl", ".live"),
+)
 
 
 # ------------------------------------------------------------------------------- logs
@@ -233,10 +238,11 @@ def _text(data: Any) -> str | None:
 
 
 def _base_offset(path: Path) -> int:
-    found = names.parse_segment_file(path.name)
-    if found is None:
+    # In a tier the name goes on with the segment's id.
+    base, rest = path.name[:20], path.name[20:]
+    if len(base) < 20 or not (base.isascii() and base.isdigit()) or rest[:1] not in (".", "-"):
         raise ConfigError(f"{path}: the name of an index begins with 20 digits")
-    return found[0]
+    return int(base)
 
 
 def _offset_index(path: Path) -> Iterator[Fact]:

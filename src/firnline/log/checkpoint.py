@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
-from firnline.base.ports import Fs
+from firnline.base.ports import File, Fs
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -95,8 +95,23 @@ def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
 
 def write_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> None:
     """Write which topic id the partition in `directory` belongs to."""
-    text = f"version: 0\ntopic_id: {uuid_text(topic_id)}"
-    write_durably(fs, f"{directory}/{PARTITION_METADATA}", text.encode())
+    write_durably(fs, f"{directory}/{PARTITION_METADATA}", _partition_metadata(topic_id))
+
+
+def place_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> File:
+    """`write_partition_metadata` without waiting for the disk: return the file, to be synced.
+
+    Its directory is to be synced too, and nothing may be written to the log before both are.
+    """
+    file = fs.open(f"{directory}/{PARTITION_METADATA}", create=True)
+    if file.size():
+        file.truncate(0)
+    file.append(_partition_metadata(topic_id))
+    return file
+
+
+def _partition_metadata(topic_id: Uuid) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
 
 
 def read_partition_metadata(fs: Fs, directory: str) -> Uuid | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
-from firnline.base.ports import Fs
+from firnline.base.ports import File, Fs
 from firnline.config.properties import parse_properties
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
@@ -88,6 +88,9 @@ class LogDirectory:
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
+        self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
+        self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs made in this run
+        self._drops, self._drops_synced = 1, 0
         self._is_keeping_starts = False
         self._start_waiters: list[Kept] = []  # for a write that has not begun
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -192,25 +195,27 @@ class LogDirectory:
     ) -> Log:
         """Return the log of a partition, recovered if it has to be, made if it is not there.
 
-        A directory of another topic of the same name, deleted while this node was away, makes room.
-        StorageError when the log cannot be served.
+        A new one is to be served only when its `unsynced` files are on disk. A directory of another topic of
+        the same name, deleted while this node was away, makes room. StorageError when it cannot be served.
         """
         log = self.logs.get(topic_partition)
         if log is not None:
             assert log.topic_id == topic_id, "the old log is dropped first"
             return log
         path = self.partition_path(topic_partition)
-        found = checkpoint.read_partition_metadata(self._fs, path)
+        found = self._owner(path)
         if found is not None and found != topic_id:
             self._forget(topic_partition)
             self._fs.rename(path, self._condemned(topic_partition))
         is_new = not self._fs.exists(path)
         if is_new:
-            self._forget(topic_partition)
+            if topic_partition in self._forgotten:
+                self.checkpoint()
             self._fs.make_dir(path)
         if found != topic_id:
-            checkpoint.write_partition_metadata(self._fs, path, topic_id)
-            self._fs.sync_dir(self.path)
+            file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
+            directories = (DirSync(self._fs, path), DirSync(self._fs, self.path))
+            self._unsynced[topic_partition] = [file, *directories]
         log = open_log(
             self._fs,
             path,
@@ -228,14 +233,40 @@ class LogDirectory:
         self.logs[topic_partition] = log
         return log
 
+    def _owner(self, path: str) -> Uuid | None:
+        """Return the topic id that the directory of a partition says, None where it says nothing.
+
+        Damaged beside records it is refused. Beside none the power went before it was on disk, and so before
+        the partition was served.
+        """
+        try:
+            return checkpoint.read_partition_metadata(self._fs, path)
+        except StorageError:
+            logs = [name for name in self._fs.list_dir(path) if name.endswith(names.LOG)]
+            if any(self._fs.open(f"{path}/{name}").size() for name in logs):
+                raise
+            return None
+
+    def unsynced(self, log: Log) -> list[File]:
+        """Return, once, what has to be synced before a log is served: it was made in this run."""
+        return self._unsynced.pop(log.topic_partition, [])
+
+    def let_go(self, log: Log) -> None:
+        """Serve a log no more; its files stay for the next start to look at."""
+        self._unsynced.pop(log.topic_partition, None)
+        del self.logs[log.topic_partition]
+
     def drop(self, log: Log, now_ms: int) -> Effects:
-        """Delete a log: rename its directory now, remove it after file.delete.delay.ms."""
+        """Delete a log: rename its directory now, remove it after file.delete.delay.ms.
+
+        The old name may come back with a power cut: its topic id says then that it is nobody's.
+        """
         topic_partition = log.topic_partition
-        del self.logs[topic_partition]
+        self.let_go(log)
         condemned = self._condemned(topic_partition)
         self._fs.rename(log.path, condemned)
-        self._fs.sync_dir(self.path)
         self._forget(topic_partition)
+        self._drops += 1
         removal = self._removal(condemned)
         return [
             SetTimer(
@@ -249,23 +280,35 @@ class LogDirectory:
         return f"{self.path}/{names.deleted_dir(topic_partition, self._unique())}"
 
     def _removal(self, path: str) -> Submit:
-        fs = self._fs
+        fs, number = self._fs, self._drops
+
+        def remove() -> None:
+            # Half a directory must not come back under its old name. One sync serves many.
+            if self._drops_synced < number:
+                drops = self._drops
+                fs.sync_dir(self.path)
+                self._drops_synced = drops
+            fs.remove_dir(path)
+
         return Submit(
             name=f"remove {path}",
             pool="disk",
-            work=lambda: fs.remove_dir(path),
+            work=remove,
             # What could not be removed is found again at the next start.
             then=lambda result, now: [],
         )
 
     def _forget(self, topic_partition: TopicPartition) -> None:
-        """Take a partition out of the checkpoints on disk: its name may come back with other data."""
+        """Take a partition out of the checkpoints: its name may come back with other data.
+
+        They are written again before it does, at the latest.
+        """
         known = [
             offsets.pop(topic_partition, None)
             for offsets in (self._recovery_points, self._log_starts, self._high_watermarks)
         ]
         if any(offset is not None for offset in known):
-            self.checkpoint()
+            self._forgotten[topic_partition] = None
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -274,6 +317,7 @@ class LogDirectory:
         self.write_recovery_points()
         self.write_log_starts()
         self.write_high_watermarks()
+        self._forgotten.clear()
 
     def checkpoint_later(self) -> Effects:
         """Write all three off the loop; they take their names in the continuation, on the loop.
@@ -392,6 +436,9 @@ class LogDirectory:
         StorageError when anything failed: there is then no marker, and the next start recovers. Neither is
         there one when a log that a crash left was not opened in this run: nobody has recovered it.
         """
+        for files in self._unsynced.values():
+            for file in files:
+                file.sync()
         for log in self.logs.values():
             log.close()
         self.checkpoint()

@@ -7,6 +7,8 @@ offsets ascend. Source: KIP-101, KIP-279.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from functools import partial
 
 from firnline.base.ids import NO_EPOCH, NO_OFFSET
 from firnline.base.ports import Fs
@@ -69,6 +71,16 @@ class LeaderEpochs:
             return False
         self._put(epoch, start_offset)
         return True
+
+    def assign_later(self, epoch: int, start_offset: int) -> Callable[[], None] | None:
+        """`assign`, with the file written by the returned call, off the loop; None when it was no news.
+
+        Until that is done nothing may be appended, and nothing else may change the lineage.
+        """
+        if not self.note(epoch, start_offset):
+            return None
+        self.is_damaged = self._is_unwritten = False
+        return partial(write_entries, self._fs, self._path, self.entries())
 
     def _put(self, epoch: int, start_offset: int) -> None:
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):

@@ -118,14 +118,17 @@ class Segment:
     def create(
         cls, fs: Fs, directory: str, base_offset: int, *, rules: IndexRules, now_ms: int
     ) -> "Segment":
-        """Make the files of a new, active segment. What a crash left under their names is emptied."""
+        """Make the file of a new, active segment; what a crash left under its names goes.
+
+        The index files come with `finish`.
+        """
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
         file = segment.file = fs.open(segment.stem_path + names.LOG, create=True)
         if file.size():
             file.truncate(0)
         segment.txn_index.reset()
-        segment.index.write()
-        segment.time_index.write()
+        for suffix in (names.INDEX, names.TIME_INDEX):
+            fs.remove(segment.stem_path + suffix)
         segment._is_indexed = True
         return segment
 

@@ -42,6 +42,7 @@ class Node:
         self.config = broker_config(**settings)
         self.cluster = Cluster(self.config).with_brokers(1)
         self.quorum = self.cluster.quorum
+        self.write_topics = self.quorum.write  # nothing is hosted here
         self.controller = self.cluster.controller
         self.leaders = Leaders(lambda: self.image)
         self.node_id = 1

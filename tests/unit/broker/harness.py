@@ -112,6 +112,7 @@ class Harness:
     """Runs one node. Flushes and work for the pools are done at once, unless held back.
 
     holds_flushes  a Flush waits until `flush()`: what is acknowledged meanwhile was not waited for
+    holds_work     work for the pools waits until `work_once()`
     """
 
     def __init__(
@@ -136,6 +137,8 @@ class Harness:
         self.flushes: list[Flush] = []
         self.warnings: list[str] = []
         self.holds_flushes = False
+        self.work: list[Submit] = []
+        self.holds_work = False
         self.stopped_ms: int | None = None
         self.running_ms: int | None = None
         self._correlation = 0
@@ -178,7 +181,9 @@ class Harness:
                 if not self.holds_flushes:
                     self.flush()
             elif kind is Submit:
-                self.run(effect.then(_result(effect), self.now_ms))
+                self.work.append(effect)
+                if not self.holds_work:
+                    self.work_once()
             else:
                 self.run(self.node.perform(effect, self.now_ms))
 
@@ -194,6 +199,11 @@ class Harness:
         read, end = response.read(body, context.api_version)
         assert end == len(body), "an answer that is longer than its message"
         context.connection.answers.append(read)
+
+    def work_once(self) -> None:
+        """Do the oldest work for a pool, and go on."""
+        submit = self.work.pop(0)
+        self.run(submit.then(_result(submit), self.now_ms))
 
     def flush(self) -> None:
         """Sync what waits for it, and go on."""

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.broker.hosting import Hosting
+from firnline.broker.opening import SLICE
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.metadata import records as r
@@ -30,6 +31,8 @@ class Store:
         self.opened: list[tuple[TopicPartition, Uuid]] = []
         self.dropped: list[TopicPartition] = []
         self.broken = False
+        self.let_go_of: list[TopicPartition] = []
+        self.files: list[Any] = []
 
     def open(
         self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
@@ -40,6 +43,12 @@ class Store:
         log = ListLog(*topic_partition, topic_id=topic_id)
         log.config = config
         return log
+
+    def unsynced(self, log: Any) -> list[Any]:
+        return self.files
+
+    def let_go(self, log: Any) -> None:
+        self.let_go_of.append(log.topic_partition)
 
     def drop(self, log: Any, now_ms: int) -> Effects:
         self.dropped.append(log.topic_partition)
@@ -60,6 +69,8 @@ class Node:
             store=self.store,
             fsync_rule="never",
         )
+        self.work: list[Any] = []
+        self.holds_work = False
         self.told: list[tuple[str, TopicPartition]] = []
         for name in ("on_leading", "on_not_leading", "on_dropped", "on_configured"):
             getattr(self.hosting, name).append(self._teller(name))
@@ -77,11 +88,21 @@ class Node:
             replay.apply(record)
         delta = replay.finish(offset=self.image.offset + 1, epoch=0)
         self.image = delta.after
-        self.warnings = [
-            effect.line
-            for effect in self.hosting.apply(delta, self.image, 0)
-            if isinstance(effect, Warn)
-        ]
+        self.warnings = []
+        self.run(self.hosting.apply(delta, self.image, 0))
+
+    def run(self, effects: Effects) -> None:
+        """Do what the disk pool has to do at once, or when `go_on` is called."""
+        self.warnings += [effect.line for effect in effects if isinstance(effect, Warn)]
+        self.work += [effect for effect in effects if not isinstance(effect, Warn)]
+        while self.work and not self.holds_work:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Do the oldest piece of work for the disk pool."""
+        submit = self.work.pop(0)
+        assert isinstance(submit, Submit)
+        self.run(submit.then(submit.work(), 0))
 
     def partition(self, name: str = "t", index: int = 0) -> Partition:
         found = self.hosted.find(name, index)
@@ -231,6 +252,152 @@ def test_a_log_that_cannot_be_opened_costs_that_partition_alone() -> None:
     node.store.broken = False
     node.commit(topic("u", OTHER_ID), placed(topic_id=OTHER_ID))
     assert node.partition("u").is_leader
+
+
+# --------------------------------------------------------------------------- what waits for the disk
+
+
+class BrokenFile:
+    """A file whose sync fails."""
+
+    path = "/broken"
+
+    def sync(self) -> None:
+        raise StorageError("cannot sync")
+
+
+def held(count: int = 1) -> Node:
+    """A node whose disk does nothing until `go_on`, with one new topic."""
+    node = Node()
+    node.holds_work = True
+    node.commit(topic(), *map(placed, range(count)))
+    return node
+
+
+def test_many_partitions_are_opened_a_few_at_a_time_and_in_order() -> None:
+    """d 50: between two slices the loop is free."""
+    node = held(100)
+    sizes = []
+    while node.work:
+        before = len(node.store.opened)
+        node.go_on()
+        sizes.append(len(node.store.opened) - before)
+    assert max(sizes) <= SLICE
+    assert [tp.partition for tp, _ in node.store.opened] == list(range(100))
+    assert len(node.hosted) == 100
+
+
+def test_a_partition_is_not_served_before_it_is_on_disk() -> None:
+    node = held()
+    assert node.store.opened == [(TopicPartition("t", 0), ID)]
+    assert isinstance(node.hosted.find("t", 0), KafkaError)
+    assert node.told == []
+    node.go_on()
+    assert node.partition().refusal is None
+
+
+def test_a_leader_takes_nothing_before_its_epoch_is_on_disk() -> None:
+    node = Node()
+    node.commit(topic(), placed(replicas=(2, NODE_ID)))
+    node.holds_work = True
+    node.commit(moved(leader=NODE_ID))
+    assert node.partition().refusal is not None
+    node.go_on()
+    assert node.partition().refusal is None
+    assert node.partition().leader_epoch == 1
+
+
+def test_a_topic_deleted_while_it_was_made_leaves_nothing() -> None:
+    node = held(40)
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    while node.work:
+        node.go_on()
+    assert len(node.hosted) == 0
+    assert sorted(node.store.dropped) == [tp for tp, _ in node.store.opened]
+    assert len(node.store.opened) == SLICE
+
+
+def test_a_topic_made_again_while_it_was_made_is_opened_when_the_old_one_is_gone() -> None:
+    node = held()
+    node.commit(
+        r.RemoveTopicRecord(topic_id=ID), topic(topic_id=OTHER_ID), placed(topic_id=OTHER_ID)
+    )
+    assert node.store.opened == [(TopicPartition("t", 0), ID)]
+    node.go_on()
+    assert node.store.dropped == [TopicPartition("t", 0)]
+    node.go_on()
+    assert node.partition().topic_id == OTHER_ID
+
+
+def test_settings_that_came_while_a_log_was_made_reach_it() -> None:
+    node = held()
+    node.commit(
+        r.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="12345")
+    )
+    node.go_on()
+    assert log_of(node.partition()).config.retention_ms == 12345
+
+
+def test_leadership_that_was_lost_while_a_log_was_made_is_not_taken() -> None:
+    node = Node()
+    node.holds_work = True
+    node.commit(topic(), placed(replicas=(NODE_ID, 2)))
+    node.commit(moved(leader=2))
+    while node.work:
+        node.go_on()
+    assert not node.partition().is_leader
+    assert node.told == []
+
+
+def test_a_log_that_cannot_be_made_durable_is_not_served_and_may_be_made_anew() -> None:
+    node = Node()
+    node.store.files = [BrokenFile()]
+    node.commit(topic(), placed(0))
+    assert (ID, 0) in node.hosting.failed
+    assert node.store.let_go_of == [TopicPartition("t", 0)]
+    assert len(node.hosted) == 0
+
+
+def test_a_full_pool_is_asked_again() -> None:
+    node = held()
+    submit = node.work.pop()
+    node.run(submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), 0))
+    timer = node.work.pop()
+    assert isinstance(timer, SetTimer)
+    node.run(timer.then(timer.at_ms))
+    node.go_on()
+    assert node.partition().is_leader
+
+
+def test_whoever_waits_is_told_when_all_before_him_is_open_or_his_time_is_over() -> None:
+    node = held(40)
+    told: list[tuple[str, int]] = []
+
+    def saying(name: str) -> Any:
+        return lambda now_ms: told.append((name, len(node.hosted))) or []  # type: ignore[func-returns-value]
+
+    assert node.hosting.when_settled(saying("patient"), 0) == []
+    [timer] = node.hosting.when_settled(saying("hasty"), 0, at_most_ms=1000)
+    assert timer.at_ms == 1000
+    timer.then(1000)
+    assert told == [("hasty", 0)]
+    node.commit(topic("u", OTHER_ID), *(placed(index, topic_id=OTHER_ID) for index in range(40)))
+    while node.work:
+        node.go_on()
+    assert told == [("hasty", 0), ("patient", 48)]
+    timer.then(2000)
+    node.hosting.when_settled(saying("late"), 0)
+    assert told[2:] == [("late", 80)]
+
+
+def test_a_node_that_stopped_opens_nothing_more() -> None:
+    """Another process may hold the directories by now."""
+    node = held(40)
+    node.hosting.stop()
+    while node.work:
+        node.go_on()
+    assert len(node.store.opened) == SLICE
+    assert len(node.hosted) == 0
 
 
 @pytest.mark.parametrize("replicas", [(2,), (2, 3)])

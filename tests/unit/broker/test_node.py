@@ -9,6 +9,7 @@ from firnline.base.effects import Append
 from firnline.base.errors import Bug, Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.broker.coordination import Coordination
+from firnline.broker.opening import SLICE
 from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -21,6 +22,7 @@ from firnline.protocol.messages.k09_offset_fetch import (
 )
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
@@ -38,6 +40,8 @@ from tests.unit.broker.harness import (
     format_disk,
 )
 from tests.unit.replica.list_log import partition
+
+_NOT_LEADER = Code.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_node_starts_and_is_counted_in() -> None:
@@ -280,6 +284,39 @@ def test_an_effect_nobody_knows_is_our_bug() -> None:
 def delete_topic(harness: Harness, name: str = "t") -> None:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
     assert harness.ask(request, 6).responses[0].error_code == 0
+
+
+def test_requests_are_answered_while_a_thousand_partitions_are_made() -> None:
+    """d 50: what the loop does in one go stays small, and the creator is answered in time."""
+    harness = Harness()
+    harness.create_topic("small")
+    harness.holds_work = True
+    wanted = CreatableTopic(name="big", num_partitions=1000, replication_factor=1)
+    creating = harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    hosted, most = len(harness.node.hosted), 0
+    while harness.work:
+        harness.work_once()
+        most = max(most, len(harness.node.hosted) - hosted)
+        hosted = len(harness.node.hosted)
+        assert harness.produced("a", topic="small").error_code == 0
+        if hosted > 300 and not creating.answers:
+            assert harness.produced("a", topic="big", index=999).error_code == _NOT_LEADER
+            harness.pass_time(1000)
+            assert creating.answers[0].topics[0].error_code == 0
+    assert most <= SLICE
+    assert harness.produced("a", topic="big", index=999).error_code == 0
+
+
+def test_a_new_topic_may_be_used_by_whoever_was_told_of_it() -> None:
+    harness = Harness()
+    harness.holds_work = True
+    wanted = CreatableTopic(name="t", num_partitions=3, replication_factor=1)
+    creating = harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    assert creating.answers == []
+    while harness.work:
+        harness.work_once()
+    assert len(creating.answers) == 1
+    assert harness.produced("a", index=2).error_code == 0
 
 
 def test_a_deleted_topic_is_gone_and_its_files_follow() -> None:

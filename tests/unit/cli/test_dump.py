@@ -106,10 +106,11 @@ def test_a_record_that_cannot_be_decoded_is_shown_as_it_is(tmp_path: Path) -> No
     assert found["damage"]
 
 
-def test_an_offset_index_counts_from_its_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["", "-QR_OYIX1RrGEm20Nn9fk0Q"])
+def test_an_offset_index_counts_from_its_segment(tmp_path: Path, more: str) -> None:
     from array import array
 
-    path = tmp_path / f"{STEM}.index"
+    path = tmp_path / f"{STEM}{more}.index"
     path.write_bytes(write_words(array("I", [4, 1000, 9, 2000, 0, 0])))
     assert facts(path) == [{"offset": 104, "position": 1000}, {"offset": 109, "position": 2000}]
 
@@ -124,8 +125,17 @@ def test_producers_of_a_snapshot_are_listed(tmp_path: Path) -> None:
     assert dump(path).exit_code == 1
 
 
-def test_text_files_are_printed(tmp_path: Path) -> None:
-    path = tmp_path / "recovery-point-offset-checkpoint"
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        f"{STEM}-id.leader_epoch_checkpoint",
+        "0-1.jsonl",
+        "x.live",
+    ],
+)
+def test_text_files_are_printed(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
     path.write_text("0\n1\nevents 0 5\n")
     assert dump(path).stdout == "0\n1\nevents 0 5\n"
 

@@ -43,6 +43,9 @@ class ListEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         self.pairs.append((epoch, start_offset))
 
+    def assign_later(self, epoch: int, start_offset: int) -> None:
+        self.assign(epoch, start_offset)
+
     def epoch_at(self, offset: int) -> int | None:
         return max((e for e, start in self.pairs if start <= offset), default=None)
 
@@ -63,6 +66,7 @@ class ListLog:
     def __init__(self, topic: str = "t", index: int = 0, topic_id: bytes = TOPIC_ID) -> None:
         self.topic_partition = TopicPartition(topic, index)
         self.topic_id = topic_id
+        self.path = f"/{topic}-{index}"
         self.config = TopicConfig()
         self.recovery: object = None
         self.epochs = ListEpochs()

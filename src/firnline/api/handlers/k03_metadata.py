@@ -74,7 +74,7 @@ def handle(
                 errors[topic.name] = one
         return create_next(at_ms)
 
-    return node.quorum.write(node.controller.create_topics(plain), created, now_ms)
+    return node.write_topics(node.controller.create_topics(plain), created, now_ms)
 
 
 def _wanted(

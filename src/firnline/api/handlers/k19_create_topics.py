@@ -25,7 +25,7 @@ Answer = CreatedTopic | KafkaError
 def handle(
     node: "BrokerNode", context: RequestContext, request: CreateTopicsRequest, now_ms: int
 ) -> Effects:
-    """Answer each topic once its records are committed and this broker has seen them."""
+    """Answer each topic once its records are committed, and for a while until its partitions are open."""
     wanted = [_new_topic(topic) for topic in request.topics]
 
     def then(outcome: list[Answer] | KafkaError, at_ms: int) -> Effects:
@@ -36,7 +36,7 @@ def handle(
         return [context.reply(CreateTopicsResponse(topics=results))]
 
     result = node.controller.create_topics(wanted, validate_only=request.validate_only)
-    return node.quorum.write(result, then, now_ms)
+    return node.write_topics(result, then, now_ms)
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

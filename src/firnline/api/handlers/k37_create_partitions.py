@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def handle(
     node: "BrokerNode", context: RequestContext, request: CreatePartitionsRequest, now_ms: int
 ) -> Effects:
-    """Answer each topic once its new partitions are committed and this broker has seen them."""
+    """Answer each topic once its new partitions are committed, and for a while until they are open."""
     wanted = [_growth(topic) for topic in request.topics]
 
     def then(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
@@ -31,7 +31,7 @@ def handle(
         return [context.reply(CreatePartitionsResponse(results=results))]
 
     result = node.controller.create_partitions(wanted, validate_only=request.validate_only)
-    return node.quorum.write(result, then, now_ms)
+    return node.write_topics(result, then, now_ms)
 
 
 def _growth(topic: CreatePartitionsTopic) -> NewPartitions:
