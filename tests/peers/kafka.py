@@ -292,7 +292,7 @@ def stop(directory: str | Path, *, at_once: bool = False) -> None:
 
 
 def _alive(base: Path, pids: list[int]) -> Iterator[int]:
-    """The ones that still run: children of ours, or, as a number may be another program's by now, Kafkas of `base`."""
+    """The ones that still run: our children, or Kafkas of `base`; a number may be another program by now."""
     for pid in pids:
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == 0:

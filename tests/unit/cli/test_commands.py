@@ -327,18 +327,6 @@ def test_a_tier_that_fails_is_an_error(broker: FakeBroker) -> None:
     assert str(problem) == "REQUEST_TIMED_OUT: topic events: slow"
 
 
-def test_a_topic_that_is_not_there_is_named_without_a_partition(broker: FakeBroker) -> None:
-    """`firnline tier flush nope` said "nope--1"."""
-    result = TierFlushPartitionResult(
-        partition=-1, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION, error_message="no such topic"
-    )
-    broker.answers[32002] = lambda _: TierFlushResponse(
-        topics=[TierFlushTopicResult(name="nope", partitions=[result])]
-    )
-    problem = run(broker, "tier", "flush", "nope").exception
-    assert str(problem) == "UNKNOWN_TOPIC_OR_PARTITION: nope: no such topic"
-
-
 # ------------------------------------------------------------------------------- tables
 
 
