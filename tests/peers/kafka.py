@@ -248,7 +248,8 @@ def start(
         known = json.loads(state.read_text())
         cluster = Cluster(base, known["cluster_id"], [(a, b) for a, b in known["ports"]], [])
     else:
-        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The storage tool takes an id that begins with a dash for an option.
+        identity = "f" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
         cluster = Cluster(base, identity, [_free_ports() for _ in range(nodes)], [])
     for index in range(len(cluster.ports)):
         _format(cluster, index, tiered, settings or {}, format_args)
