@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test demo bench docs soak clean
+.PHONY: help install check test demo bench bench-kafka docs soak clean
 
 help:
 	@echo "make demo     a broker, a stream, a tier and Spark, start to end"
@@ -15,6 +15,7 @@ help:
 	@echo "make check    formatting, lint, types, import rules, tidy rules"
 	@echo "make soak     kills and power cuts for an hour; goes on where it stopped (docs/soak.jsonl)"
 	@echo "make bench    measurements; each prints a ratio to a named baseline"
+	@echo "make bench-kafka  the same load on us and on Apache Kafka, ratios"
 	@echo "make docs     regenerate docs/reference from the declarations"
 	@echo "make install  only the virtual environment in $(VENV)"
 
@@ -50,6 +51,10 @@ bench: $(VENV)/installed
 
 soak: $(VENV)/installed
 	@$(PY) -m tests.chaos.soak
+
+# Beside Apache Kafka itself: both warmed with 2 GB, rounds in turn. Wants an idle machine and ten minutes.
+bench-kafka: $(VENV)/installed $(VENV)/peers
+	@$(PY) -m bench.kafka
 
 docs: $(VENV)/installed
 	@$(PY) -m firnline.config.render > docs/reference/config.md
