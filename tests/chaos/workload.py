@@ -101,7 +101,8 @@ class Workload:
                 for partition in self.sent:
                     for _ in range(_BATCH_RECORDS):
                         self._send(partition)
-            self._producer.poll(0.02)
+            self._producer.poll(0)
+            self._stop.wait(0.02)  # a few thousand records a second: the judge reads them all again
 
     def _send(self, partition: int) -> None:
         number = self.sent[partition]
