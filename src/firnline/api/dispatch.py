@@ -6,7 +6,7 @@ answers a version it does not know, in the layout of version 0 (C4).
 
 import struct
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from firnline.api.context import RequestContext
 from firnline.base.effects import Effects, Reply
@@ -28,6 +28,17 @@ from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED
 
 _PRODUCE_KEY = 0
 _unpack_start = REQUEST_START.unpack_from
+_frame_size = struct.Struct(">i").unpack_from
+
+
+class RequestCount(NamedTuple):
+    """Requests of one API at one version; bytes of frames without their size."""
+
+    name: str  # as in the name of the handler: list_offsets
+    version: int
+    requests: int
+    in_bytes: int
+    out_bytes: int
 
 
 class Dispatcher:
@@ -70,6 +81,8 @@ class Dispatcher:
             raise ProtocolError("not a request", key=key, problem=problem) from None
         if end > size:
             raise ProtocolError("a request ends early", key=key, left=size - position)
+        api.requests += 1
+        api.in_bytes += size
         effects: Effects = api.handle(self._node, context, request, now_ms)
         return effects
 
@@ -77,7 +90,18 @@ class Dispatcher:
         """Return the frame that answers `reply.context` with `reply.message`."""
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]
-        return encode_answer(api, context.correlation_id, reply.message)
+        parts = encode_answer(api, context.correlation_id, reply.message)
+        api.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
+        return parts
+
+    def counters(self) -> list[RequestCount]:
+        """What was asked and answered since the start, by API and version."""
+        return [
+            RequestCount(
+                self._rows[api.key].name, api.version, api.requests, api.in_bytes, api.out_bytes
+            )
+            for api in self._apis.values()
+        ]
 
     def _find(self, key: int, version: int) -> Api:
         row = self._rows.get(key)

@@ -40,6 +40,14 @@ class BrokerConfig(NetworkKeys, LogKeys, GroupKeys, QuorumKeys, TierKeys):
         importance="HIGH",
         source="rel-P1",
     )
+    firnline_metrics_port: int = key(
+        "INT",
+        0,
+        "Port on 127.0.0.1 that answers /metrics as Prometheus text, with the names of the JMX exporter;"
+        " 0 for none.",
+        valid="[0,...,65535]",
+        importance="LOW",
+    )
     # What the operator wrote, by key: the STATIC_BROKER layer, with the keys that plug-ins are given.
     stated: Mapping[str, str] = field(default_factory=dict)
 

@@ -26,10 +26,22 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 class Api:
     """One API at one version: how to read its request and write its answer, made once.
 
-    `read` is an unguarded one: whoever calls it turns BAD_BYTES into a ProtocolError.
+    `read` is an unguarded one: whoever calls it turns BAD_BYTES into a ProtocolError. `requests` counts
+    what was read; `in_bytes` and `out_bytes` are those of frames without their size.
     """
 
-    __slots__ = ("flexible", "handle", "key", "read", "tail", "version", "write")
+    __slots__ = (
+        "flexible",
+        "handle",
+        "in_bytes",
+        "key",
+        "out_bytes",
+        "read",
+        "requests",
+        "tail",
+        "version",
+        "write",
+    )
 
     def __init__(
         self,
@@ -46,6 +58,7 @@ class Api:
         # What follows the correlation id in the response header.
         self.tail = b"\0" if self.flexible and self.key != API_VERSIONS_KEY else b""
         self.handle = handle
+        self.requests = self.in_bytes = self.out_bytes = 0
 
 
 def skip_header_tags(frame: Buffer, position: int) -> int:

@@ -6,6 +6,7 @@ time from the loop. Effects are executed in list order; one that concerns a sibl
 """
 
 import logging
+import queue
 import time
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
@@ -103,6 +104,29 @@ class Runtime:
         if self.failure is None:
             self.failure = problem
         self.loop.stop()
+
+    def ask(self, work: Callable[[], Any], timeout_s: float) -> Any:
+        """Called on a thread: do `work` on the loop; return its result, or raise what it raised.
+
+        TimeoutError when the loop did not come to it.
+        """
+        answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+
+        def answer(result: object, now_ms: int) -> Effects:
+            try:
+                answers.put((work(), None))
+            except Exception as problem:  # noqa: BLE001 - it is the asker's, and no reason to stop
+                answers.put((None, problem))
+            return []
+
+        self._doorbell.ring(answer, None)
+        try:
+            found, problem = answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise TimeoutError("the loop is busy") from None
+        if problem is not None:
+            raise problem
+        return found
 
     def warn_seldom(self, line: str) -> None:
         """Log what a peer can cause at will: at most one line a second, with the number left out."""

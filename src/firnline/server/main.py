@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.broker.wiring import build_node
@@ -24,6 +25,9 @@ from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
 from firnline.server.plugins import remote_storage
+
+if TYPE_CHECKING:
+    from firnline.server.metrics import Exporter
 
 log = logging.getLogger("firnline")
 
@@ -69,9 +73,15 @@ class _Process:
         self._signals = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._runtime: Runtime | None = None
+        self._exporter: Exporter | None = None
 
     def serve(self) -> int:
         config = self._config
+        if config.firnline_metrics_port:
+            # The library is loaded by those who want it only.
+            from firnline.server.metrics import Exporter
+
+            self._exporter = Exporter(config.firnline_metrics_port)
         clock = SteadyClock()
         node = build_node(
             config,
@@ -90,6 +100,8 @@ class _Process:
             "expire": config.remote_log_manager_expiration_thread_pool_size,
         }
         runtime = self._runtime = Runtime(node, self._loop, threads=threads)
+        if self._exporter is not None:
+            self._exporter.show(runtime)
         self._loop.watch(self._wake, READABLE, self._on_signal)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
@@ -102,6 +114,8 @@ class _Process:
         return 1
 
     def close(self) -> None:
+        if self._exporter is not None:
+            self._exporter.close()
         if self._runtime is not None:
             self._runtime.close()
         for _, sock in self._sockets:

@@ -1,0 +1,215 @@
+"""What a node counts, as Prometheus text on one port of 127.0.0.1. WORLD.
+
+Nothing is counted for it but three integers per API: the rest is looked up when somebody asks, on the loop,
+because nothing else may look. Text is made of it in the thread of the one who asks. The names are those the
+JMX exporter gives to Kafka's beans, so that dashboards for Kafka find them.
+"""
+
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client import ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from firnline.api.dispatch import RequestCount
+from firnline.base.errors import ConfigError
+from firnline.broker.node import BrokerNode
+from firnline.runtime.loop import Runtime
+
+_HOST = "127.0.0.1"
+_ANSWER_S = 5.0
+# Above it partitions are only counted: ten thousand of them would be most of a megabyte per look.
+PARTITION_SERIES_MAX = 1000
+
+
+class PartitionSizes(NamedTuple):
+    """One hosted partition. Offsets: start inclusive, end exclusive."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    size_bytes: int
+    segments: int
+
+
+class TierLag(NamedTuple):
+    """What of one partition waits to be copied to the tier, and what is there."""
+
+    topic: str
+    partition: int
+    lag_segments: int
+    lag_bytes: int
+    remote_bytes: int
+
+
+class Snapshot(NamedTuple):
+    """All that is shown, as of one moment."""
+
+    requests: list[RequestCount]
+    connections: int
+    partition_count: int
+    leader_count: int
+    offline_count: int
+    is_controller: bool
+    topic_count: int
+    partitions: list[PartitionSizes]
+    tier: list[TierLag]
+
+
+def look(runtime: Runtime) -> Snapshot:
+    """Take a snapshot, on the loop."""
+    node: BrokerNode = runtime.node
+    hosted = list(node.hosted)
+    tier = node.tier
+    is_few = len(hosted) <= PARTITION_SERIES_MAX
+    return Snapshot(
+        requests=runtime.dispatcher.counters(),
+        connections=sum(server.connection_count for server in runtime.servers),
+        partition_count=len(hosted),
+        leader_count=sum(partition.is_leader for partition in hosted),
+        offline_count=sum(partition.is_offline for partition in hosted),
+        is_controller=node.quorum.is_leader,
+        topic_count=len(node.image.topics_by_name),
+        partitions=[
+            PartitionSizes(
+                *partition.topic_partition,
+                partition.log.log_start_offset,
+                partition.log.log_end_offset,
+                partition.log.size_bytes,
+                len(partition.log.closed_segments()) + 1,
+            )
+            for partition in (hosted if is_few else ())
+        ],
+        tier=[
+            TierLag(
+                row.topic,
+                row.partition,
+                row.copy_lag_segments,
+                row.copy_lag_bytes,
+                row.remote_bytes,
+            )
+            for row in (() if tier is None else tier.status())
+        ],
+    )
+
+
+def families(found: Snapshot) -> Iterator[Metric]:
+    """Say a snapshot in Prometheus' terms."""
+    yield from _requests(found.requests)
+    for name, value, words in (
+        ("kafka_server_socket_server_metrics_connection_count", found.connections, "Connections."),
+        ("kafka_server_replicamanager_partitioncount", found.partition_count, "Partitions here."),
+        ("kafka_server_replicamanager_leadercount", found.leader_count, "Partitions led here."),
+        (
+            "kafka_server_replicamanager_offlinereplicacount",
+            found.offline_count,
+            "Partitions whose files failed.",
+        ),
+        (
+            "kafka_controller_kafkacontroller_activecontrollercount",
+            int(found.is_controller),
+            "1 where the controller is.",
+        ),
+        ("kafka_controller_kafkacontroller_globaltopiccount", found.topic_count, "Topics."),
+    ):
+        yield GaugeMetricFamily(name, words, value)
+    yield from _partitions(found.partitions)
+    yield from _tier(found.tier)
+
+
+def _requests(rows: list[RequestCount]) -> Iterator[Metric]:
+    asked = CounterMetricFamily(
+        "kafka_network_requestmetrics_requests", "Requests.", labels=["request", "version"]
+    )
+    for row in rows:
+        asked.add_metric([bean_name(row.name), str(row.version)], row.requests)
+    yield asked
+    for name, api in (("totalproducerequests", "produce"), ("totalfetchrequests", "fetch")):
+        count = sum(row.requests for row in rows if row.name == api)
+        words = f"{api.title()} requests."
+        yield CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}", words, count)
+    produced = sum(row.in_bytes for row in rows if row.name == "produce")
+    fetched = sum(row.out_bytes for row in rows if row.name == "fetch")
+    prefix = "kafka_server_brokertopicmetrics_bytes"
+    yield CounterMetricFamily(prefix + "in", "Bytes of Produce requests.", produced)
+    yield CounterMetricFamily(prefix + "out", "Bytes of Fetch answers.", fetched)
+
+
+def bean_name(name: str) -> str:
+    """Return what Kafka calls an API: ListOffsets for list_offsets."""
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _partitions(rows: list[PartitionSizes]) -> Iterator[Metric]:
+    for name, field, words in (
+        ("logstartoffset", "log_start_offset", "First offset."),
+        ("logendoffset", "log_end_offset", "Offset of the next record."),
+        ("size", "size_bytes", "Bytes of the local segments."),
+        ("numlogsegments", "segments", "Local segments."),
+    ):
+        yield _by_partition(f"kafka_log_log_{name}", words, rows, field)
+
+
+def _tier(rows: list[TierLag]) -> Iterator[Metric]:
+    prefix = "kafka_server_brokertopicmetrics_remote"
+    for name, field, words in (
+        ("copylagsegments", "lag_segments", "Finished segments that wait to be copied."),
+        ("copylagbytes", "lag_bytes", "Bytes of finished segments that wait to be copied."),
+        ("logsizebytes", "remote_bytes", "Bytes in the tier."),
+    ):
+        yield _by_partition(prefix + name, words, rows, field)
+
+
+def _by_partition(
+    name: str, words: str, rows: "list[PartitionSizes] | list[TierLag]", field: str
+) -> Metric:
+    family = GaugeMetricFamily(name, words, labels=["topic", "partition"])
+    for row in rows:
+        family.add_metric([row.topic, str(row.partition)], getattr(row, field))
+    return family
+
+
+class Exporter(Collector):
+    """The port. It is bound at once, and answers once there is a node to `show`."""
+
+    def __init__(self, port: int) -> None:
+        self._runtime: Runtime | None = None
+        self._lock = threading.Lock()
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        try:
+            self._server, self._thread = start_http_server(port, _HOST, registry)
+        except OSError as problem:
+            raise ConfigError(
+                f"cannot listen on {_HOST}:{port} (firnline.metrics.port): {problem.strerror}"
+            ) from None
+
+    @property
+    def port(self) -> int:
+        """The port that was bound."""
+        return int(self._server.server_port)
+
+    def show(self, runtime: Runtime) -> None:
+        """Answer from now on with what this node counts."""
+        self._runtime = runtime
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the library, on a thread of its own."""
+        with self._lock:
+            runtime = self._runtime
+            if runtime is None:
+                return
+            found: Snapshot = runtime.ask(lambda: look(runtime), _ANSWER_S)
+        yield from families(found)
+
+    def close(self) -> None:
+        """Give the port back. Nobody asks the loop any more when this returns."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        with self._lock:
+            self._runtime = None

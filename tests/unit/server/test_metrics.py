@@ -1,0 +1,158 @@
+"""The metrics port: what it says, and that nobody pays for it who does not want it."""
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from firnline.base.errors import ConfigError
+from firnline.runtime.loop import Runtime
+from firnline.runtime.poll import PollLoop
+from firnline.server import metrics
+from firnline.server.metrics import Exporter
+from firnline.tiered.objects.memory import MemoryStore
+from tests.unit.broker.harness import Harness
+
+LABELS = ("request", "version", "topic", "partition")
+Values = dict[tuple[str, str], float]
+
+
+@contextmanager
+def shown(harness: Harness) -> Iterator[Exporter]:
+    """An exporter of a harness, whose loop is whoever asks."""
+
+    def ask(work: Callable[[], Any], timeout_s: float) -> Any:
+        return work()
+
+    runtime: Any = SimpleNamespace(
+        node=harness.node, dispatcher=harness.dispatcher, servers=[], ask=ask
+    )
+    exporter = Exporter(0)
+    try:
+        exporter.show(runtime)
+        yield exporter
+    finally:
+        exporter.close()
+
+
+def scrape(exporter: Exporter) -> Values:
+    """Value by (name, labels of interest)."""
+    url = f"http://127.0.0.1:{exporter.port}/metrics"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        text = answer.read().decode()
+    return {
+        (
+            sample.name,
+            "/".join(sample.labels[name] for name in LABELS if name in sample.labels),
+        ): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_what_a_node_did_is_counted_under_the_names_of_kafkas_dashboards() -> None:
+    harness = Harness()
+    harness.create_topic(partitions=2)
+    harness.produced("a", "b")
+    harness.produced("c")
+    harness.values()
+    with shown(harness) as exporter:
+        found = scrape(exporter)
+    assert found["kafka_network_requestmetrics_requests_total", "Produce/9"] == 2
+    assert found["kafka_network_requestmetrics_requests_total", "CreateTopics/7"] == 1
+    assert found["kafka_server_brokertopicmetrics_totalproducerequests_total", ""] == 2
+    assert found["kafka_server_brokertopicmetrics_totalfetchrequests_total", ""] == 1
+    assert found["kafka_server_brokertopicmetrics_bytesin_total", ""] > 2 * 61
+    assert found["kafka_server_brokertopicmetrics_bytesout_total", ""] > 2 * 61
+    assert found["kafka_server_replicamanager_partitioncount", ""] == 2
+    assert found["kafka_server_replicamanager_leadercount", ""] == 2
+    assert found["kafka_controller_kafkacontroller_activecontrollercount", ""] == 1
+    assert found["kafka_controller_kafkacontroller_globaltopiccount", ""] == 1
+    assert found["kafka_log_log_logendoffset", "t/0"] == 3
+    assert found["kafka_log_log_logendoffset", "t/1"] == 0
+    assert found["kafka_log_log_numlogsegments", "t/0"] == 1
+    assert found["process_resident_memory_bytes", ""] > 0
+
+
+def test_what_waits_for_the_tier_is_told() -> None:
+    harness = Harness(store=MemoryStore())
+    harness.create_topic(remote_storage_enable="true")
+    with shown(harness) as exporter:
+        found = scrape(exporter)
+    assert found["kafka_server_brokertopicmetrics_remotecopylagbytes", "t/0"] == 0
+    assert found["kafka_server_brokertopicmetrics_remotelogsizebytes", "t/0"] == 0
+
+
+def test_more_partitions_than_anybody_looks_at_are_only_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "PARTITION_SERIES_MAX", 3)
+    harness = Harness()
+    harness.create_topic(partitions=4)
+    with shown(harness) as exporter:
+        found = scrape(exporter)
+    assert found["kafka_server_replicamanager_partitioncount", ""] == 4
+    assert not [name for name, _ in found if name.startswith("kafka_log_log")]
+
+
+def test_a_port_in_use_is_refused_by_name() -> None:
+    first = Exporter(0)
+    try:
+        with pytest.raises(ConfigError, match=r"firnline\.metrics\.port"):
+            Exporter(first.port)
+    finally:
+        first.close()
+    Exporter(first.port).close()
+
+
+def test_a_look_that_fails_is_an_error_of_the_one_who_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness = Harness()
+
+    def broken(runtime: Any) -> Any:
+        raise RuntimeError("a bug of the metrics")
+
+    monkeypatch.setattr(metrics, "look", broken)
+    with shown(harness) as exporter, pytest.raises(urllib.error.HTTPError, match="500"):
+        scrape(exporter)
+
+
+def test_a_thread_gets_what_the_loop_found_or_raised() -> None:
+    """And the loop goes on: a question is no reason to stop."""
+    import threading
+
+    loop = PollLoop()
+    runtime = Runtime(SimpleNamespace(), loop, threads={})
+    answers: list[object] = []
+
+    def ask() -> None:
+        answers.append(runtime.ask(lambda: 41 + 1, 30))
+        try:
+            runtime.ask(lambda: 1 // 0, 30)
+        except ZeroDivisionError as problem:
+            answers.append(type(problem))
+        runtime.ask(loop.stop, 30)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    loop.run()
+    asker.join()
+    assert answers == [42, ZeroDivisionError]
+    assert runtime.failure is None
+    with pytest.raises(TimeoutError):
+        runtime.ask(lambda: None, 0.01)
+    runtime.close()
+    loop.close()
+
+
+def test_the_library_is_loaded_only_where_the_port_is_set() -> None:
+    code = "import firnline.server.main, sys; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
