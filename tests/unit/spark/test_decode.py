@@ -255,6 +255,14 @@ def test_a_wrong_crc_is_an_error_unless_nobody_looks() -> None:
     assert both(bytes(batch), ALL._replace(verify_crc=False)).num_rows == 1
 
 
+def test_a_batch_outside_the_wanted_offsets_is_not_even_looked_into() -> None:
+    outside = build_batch([NewRecord(b"k", b"v", 5)], base_offset=7)
+    outside[-2] ^= 1
+    inside = build_batch([NewRecord(b"k", b"v", 5)], base_offset=8)
+    wanted = ALL._replace(start_offset=8)
+    assert both(bytes(outside + inside), wanted)["offset"].to_pylist() == [8]
+
+
 @pytest.mark.parametrize("magic", [0, 1, 3])
 def test_other_message_formats_are_refused_with_their_magic(magic: int) -> None:
     first = build_batch([NewRecord(b"k", b"v", 5)], base_offset=7)
