@@ -1,13 +1,13 @@
 """What a machine asks of the world, and how the world answers. PURE.
 
-Five verbs (house of the project): Reply, Flush, SetTimer/CancelTimer, Submit, Append (the one that goes
-to a sibling, through `broker/wiring`). Each that has an answer carries its continuation `then`, which
+Five verbs (house of the project): Reply/Send, Flush, SetTimer/CancelTimer, Submit, Append (the one that
+goes to a sibling, through `broker/wiring`). Each that has an answer carries its continuation `then`, which
 takes the answer and `now_ms` and returns further effects. The runtime hands it back as `Completed`; a
 continuation is called on the node's one thread only. Effects are executed in list order.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.event import event
@@ -63,6 +63,38 @@ class Reply:
 
     context: Any  # api.context.RequestContext: says which connection, request and version
     message: Any | None
+
+
+class Peer(NamedTuple):
+    """Another node and where it listens. `node_id` is negative for a bootstrap server: whoever is there."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@event
+class Unanswered:
+    """No answer came: not connected, cut off, timed out, or not understood. `why` is for the operator."""
+
+    why: str
+
+
+@event
+class Send:
+    """Ask another node; then `then(response or Unanswered, now_ms)`, exactly once.
+
+    `request` is a message of `protocol.messages`; it leaves in the newest version both sides know,
+    but no newer than `version_max`. Requests of one `channel` to one peer keep their order and share a
+    connection; other channels do not wait for them.
+    """
+
+    peer: Peer
+    request: Any
+    timeout_ms: int
+    then: Callable[[Any, int], Effects]
+    channel: str = "quorum"
+    version_max: int = 32_767
 
 
 @event
