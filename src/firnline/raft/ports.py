@@ -103,7 +103,7 @@ class ReplicatedLog(Protocol):
         ...
 
     def read(self, start_offset: int, *, max_bytes: int) -> bytes:
-        """Whole batches from the one with `start_offset` on, committed or not; at least one; empty at the end."""
+        """Whole batches from that of `start_offset` on, committed or not; one at least; empty at the end."""
         ...
 
     def truncate_to(self, offset: int) -> None:
@@ -157,7 +157,7 @@ class ReplicatedLog(Protocol):
         ...
 
     def snapshot_sizes(self) -> Sequence[tuple[OffsetAndEpoch, int, int]]:
-        """Id, size in bytes and last contained log time in ms of every complete snapshot, oldest first (Q40)."""
+        """Id, size and last contained log time in ms of each complete snapshot, oldest first (Q40)."""
         ...
 
     @property
