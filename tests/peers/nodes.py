@@ -39,7 +39,7 @@ QUICK: Mapping[str, object] = {
     "controller.quorum.fetch.timeout.ms": 1000,
     "controller.quorum.election.backoff.max.ms": 500,
     "controller.quorum.request.timeout.ms": 1000,
-    "metadata.log.max.record.bytes.between.snapshots": 2000,
+    "metadata.log.max.record.bytes.between.snapshots": 1000,
     "metadata.max.idle.interval.ms": 500,
     "broker.heartbeat.interval.ms": 500,
     "broker.session.timeout.ms": 9000,
@@ -69,6 +69,7 @@ class Node:
     def __init__(self, cluster: "Cluster", node_id: int, role: str) -> None:
         self.cluster, self.node_id, self.role = cluster, node_id, role
         self.port = 0
+        self.settings: dict[str, object] = {}  # its own, before those of the cluster
         self.process: subprocess.Popen[bytes] | None = None
         self.base = cluster.directory / f"{self.kind}-{node_id}"
         self.data = self.base / "data"
@@ -290,6 +291,7 @@ class Cluster:
             "offsets.topic.num.partitions": 1,
             "offsets.topic.replication.factor": 1,
             **self.settings,
+            **node.settings,
         }
 
 
