@@ -5,19 +5,23 @@ compared as a line of words (`told`), in which ids, epochs and offsets of this r
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from firnline.base.errors import Code
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
+from firnline.client.wire import encode_request
 from firnline.protocol.messages import (
     k01_fetch,
+    k19_create_topics,
+    k20_delete_topics,
     k52_vote,
     k53_begin_quorum_epoch,
     k54_end_quorum_epoch,
     k55_describe_quorum,
     k58_envelope,
     k59_fetch_snapshot,
+    k60_describe_cluster,
     k62_broker_registration,
     k63_broker_heartbeat,
     k67_allocate_producer_ids,
@@ -40,25 +44,26 @@ class World:
     follower: int  # one that follows
     other: int  # the third voter
     epoch: int
-    end_offset: int
-    high_watermark: int
+    end_offset: int  # all of it committed
     snapshot: tuple[int, int]  # end offset and epoch of the newest
     snapshot_bytes: int
-    first_epoch: int = 1
-    first_epoch_end: int = 0
+    first_epoch_end: int  # where epoch 1 ends; every node has a snapshot of it
 
 
 @dataclass(frozen=True)
 class Case:
-    """A question: whom to ask, the request, and what Kafka tells."""
+    """A question: whom to ask, in which version, the request, and what Apache Kafka 4.3.1 tells.
+
+    `ours` is what we tell where that differs, for the reason that stands beside the case; `kafka` is then
+    "" for what must not be asked of Kafka, because its process ends.
+    """
 
     name: str
     to: str
-    ask: Callable[[World], Message]
     version: int
-    told: str
-    # Asking this makes the quorum elect.
-    disturbs: bool = field(default=False)
+    ask: Callable[[World], Message]
+    kafka: str
+    ours: str | None = None
 
 
 # ------------------------------------------------------------------------------------------ requests
@@ -157,7 +162,7 @@ def begin(w: World, **changes: Any) -> Message:
 
 
 def end(w: World, **changes: Any) -> Message:
-    """EndQuorumEpoch of an epoch before this one."""
+    """EndQuorumEpoch of an epoch before this one, by the leader of this one."""
     cluster_id = changes.pop("cluster_id", w.cluster_id)
     name = changes.pop("name", METADATA_TOPIC)
     partition = {
@@ -226,7 +231,25 @@ def producer_ids(w: World, **changes: Any) -> Message:
     return k67_allocate_producer_ids.AllocateProducerIdsRequest(**body)
 
 
-ANONYMOUS = bytes.fromhex("000005557365720a414e4f4e594d4f55530000")
+def create_topic() -> Message:
+    """CreateTopics of one topic; no broker is there to hold it."""
+    topic = k19_create_topics.CreatableTopic(name="x", num_partitions=1, replication_factor=1)
+    return k19_create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=2000)
+
+
+def delete_topic() -> Message:
+    """DeleteTopics of a topic that is not there."""
+    topic = k20_delete_topics.DeleteTopicState(name="x")
+    return k20_delete_topics.DeleteTopicsRequest(topics=[topic], timeout_ms=2000)
+
+
+def describe_cluster(endpoint_type: int) -> Message:
+    """DescribeCluster: 1 asks for brokers, 2 for controllers."""
+    return k60_describe_cluster.DescribeClusterRequest(endpoint_type=endpoint_type)
+
+
+# Version 0, type User, name ANONYMOUS, no token, no tags.
+ANONYMOUS = b"\0\0" + b"\x05User" + b"\x0aANONYMOUS" + b"\0" + b"\0"
 
 
 def envelope(
@@ -236,6 +259,12 @@ def envelope(
     return k58_envelope.EnvelopeRequest(
         request_data=data, request_principal=principal, client_host_address=host
     )
+
+
+def in_envelope(request: Message, version: int, *, cut: int = 0, **rest: Any) -> Message:
+    """An Envelope around a request that lacks its last `cut` bytes."""
+    data = encode_request(request, version=version, correlation_id=9, client_id="c")[4:]
+    return envelope(data[: len(data) - cut], **rest)
 
 
 # ------------------------------------------------------------------------------------------ answers
@@ -297,12 +326,12 @@ def _node(node_id: int, w: World) -> str:
 
 
 def _epoch(epoch: int, w: World) -> str:
-    names = {w.epoch: "now", w.epoch + 1: "next", w.first_epoch: "first"}
+    names = {1: "first", w.epoch: "now", w.epoch + 1: "next"}
     return names.get(epoch, str(epoch))
 
 
 def _offset(offset: int, w: World) -> str:
-    names = {w.end_offset: "end", w.high_watermark: "hw", w.first_epoch_end: "first-end"}
+    names = {w.first_epoch_end: "first-end", w.end_offset: "end"}
     return names.get(offset, str(offset))
 
 
