@@ -92,8 +92,8 @@ class Rounds:
         while True:
             name = f"made-{len(self.topics)}-{self._rng.randrange(1 << 30):x}"
             try:
-                made = self._admin.create_topics([NewTopic(name, 2, 1)], operation_timeout=10)
-                made[name].result(10)
+                made = self._admin.create_topics([NewTopic(name, 2, 1)], request_timeout=10)
+                made[name].result()
                 break
             except KafkaException:
                 if time.monotonic() > deadline:

@@ -5,10 +5,12 @@ records, epochs, timestamps and the cut into batches are; images are compared at
 snapshot against the image that the log gives at its end. Source: Q32, Q35-Q39, rel-Q6, rel-Q13.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from firnline.base.errors import KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as metadata_records
 from firnline.metadata.image import ClusterImage
@@ -54,6 +56,13 @@ class Disk:
     def start_offset(self) -> int:
         return self.batches[0].base_offset if self.batches else 0
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """Epoch of the last record and the offset behind it, as logs are compared (Q17)."""
+        ends = [(s.epoch, s.offset) for s in self.snapshots[-1:]]
+        ends += [(b.epoch, b.last_offset + 1) for b in self.batches[-1:]]
+        return max(ends, default=(0, 0))
+
     def image_at(self, end_offset: int) -> ClusterImage:
         """Return the image of everything below `end_offset`, from the newest snapshot that allows it."""
         usable = [s for s in self.snapshots if s.offset <= end_offset]
@@ -80,25 +89,34 @@ class Disk:
         loader.load(content.records, offset=snapshot.offset - 1, epoch=snapshot.epoch)
 
 
-def read_disk(name: str, path: Path) -> Disk:
-    """Read the directory `__cluster_metadata-0` of a node that is down."""
+def read_disk(name: str, path: Path, *, is_cut: bool = False) -> Disk:
+    """Read the directory `__cluster_metadata-0` of a node that is down.
+
+    `is_cut`  the power went: what lies behind the last whole batch is no damage
+    """
     batches: list[Batch] = []
     for segment in sorted(path.glob("*.log")):
-        data = segment.read_bytes()
-        for header in headers(data):
-            assert crc_is_right(data, header), f"{segment}: damage at {header.position}"
-            end = header.position + header.size_bytes
-            content = data[header.position : end]
-            assert not batches or header.base_offset == batches[-1].last_offset + 1, (
-                f"{segment}: a gap before {header.base_offset}"
-            )
-            epoch = header.leader_epoch
-            batches.append(Batch(header.base_offset, header.last_offset, epoch, content))
+        with contextlib.suppress(KafkaError) if is_cut else contextlib.nullcontext():
+            for batch in _batches(segment, is_cut):
+                assert not batches or batch.base_offset == batches[-1].last_offset + 1, (
+                    f"{segment}: a gap before {batch.base_offset}"
+                )
+                batches.append(batch)
     found = {parse_snapshot_name(p.name) for p in path.glob("*.checkpoint")}
     ids = sorted(
         (s for s in found if s is not None and s.offset > 0), key=lambda s: (s.epoch, s.offset)
     )
     return Disk(name, path, batches, ids)
+
+
+def _batches(segment: Path, is_cut: bool) -> Iterator[Batch]:
+    data = segment.read_bytes()
+    for header in headers(data):
+        if not crc_is_right(data, header):
+            assert is_cut, f"{segment}: damage at {header.position}"
+            return
+        content = data[header.position : header.position + header.size_bytes]
+        yield Batch(header.base_offset, header.last_offset, header.leader_epoch, content)
 
 
 def differences(disks: Sequence[Disk], end_offset: int) -> list[str]:

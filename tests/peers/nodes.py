@@ -72,13 +72,21 @@ class Node:
         self.settings: dict[str, object] = {}  # its own, before those of the cluster
         self.process: subprocess.Popen[bytes] | None = None
         self.base = cluster.directory / f"{self.kind}-{node_id}"
-        self.data = self.base / "data"
-        self.metadata = self.data / "__cluster_metadata-0"
+        self.data = self.base / "data"  # may be put elsewhere before the first start
         self.properties = self.base / "server.properties"
         self._log = self.base / "server.log"
 
     def __repr__(self) -> str:
         return f"{self.kind} {self.role} {self.node_id}"
+
+    @property
+    def metadata(self) -> Path:
+        return self.data / "__cluster_metadata-0"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, f"{self} is not running"
+        return self.process.pid
 
     @property
     def address(self) -> tuple[str, int]:
