@@ -15,7 +15,7 @@ from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
 from firnline.base.ports import Rng
 from firnline.broker.fetch import Fetching
-from firnline.broker.hosted import ByName, HostedPartitions
+from firnline.replica.hosted import ByName, HostedPartitions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics
 from firnline.broker.leaders import Leaders

@@ -19,7 +19,7 @@ from firnline.base.units import MINUTE_MS
 from firnline.broker.coordination import Coordination
 from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
-from firnline.broker.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics, Then
 from firnline.broker.leaders import Leaders
