@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from firnline.base.effects import Effect, Effects, Peer
-from firnline.base.errors import Code
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.raft import wire
 from firnline.raft.election_state import NOBODY
 from firnline.raft.role import Role
 from firnline.raft.settings import BACKOFF_BASE_MS, BACKOFF_DOUBLINGS_MAX
-from firnline.raft.standing import Standing
+from firnline.raft.standing import Standing, refusal
 from firnline.raft.wire import Known, Said
 
 Answer = Callable[[Any], Effect]
@@ -89,7 +89,7 @@ class Election:
         """Ask whether this node could win, the epoch as it is (Q46)."""
         return self._begin_round(now_ms)
 
-    def begin_candidate(self, before: Role, now_ms: int) -> Effects:
+    def begin_candidate(self, now_ms: int) -> Effects:
         """Ask for votes in the new epoch."""
         self._candidacies += 1
         return self._begin_round(now_ms)
@@ -109,26 +109,27 @@ class Election:
 
     def _begin_round(self, now_ms: int) -> Effects:
         standing = self._standing
+        self._was_lost = False
         self._ballot = Ballot(standing.voters.node_ids, standing.node_id)
         if self._ballot.is_won:
             return standing.timers.cancel("election") + self._win(now_ms)
         return self._wait(standing.election_timeout_ms(), now_ms)
 
     def _wait(self, timeout_ms: int, now_ms: int) -> Effects:
-        return self._standing.timers.set("election", now_ms + timeout_ms, self._on_timeout)
+        return self._standing.set_timer("election", now_ms + timeout_ms, self._on_timeout)
 
     def _on_timeout(self, now_ms: int) -> Effects:
         standing = self._standing
         if self.is_leaving:
             return []
-        effects: Effects = []
         if standing.role is Role.RESIGNED:
             effects = standing.meet_epoch(standing.epoch + 1, now_ms)
-        elif standing.role is Role.PROSPECTIVE:
+            return effects + standing.prospect(now_ms)
+        if standing.role is Role.PROSPECTIVE:
+            has_leader = standing.leader is not None
             effects = standing.lose(now_ms)
-            if standing.role is not Role.UNATTACHED:
-                return effects
-        return effects + standing.prospect(now_ms)
+            return effects if has_leader else effects + standing.prospect(now_ms)
+        return standing.prospect(now_ms)
 
     def _win(self, now_ms: int) -> Effects:
         if self._standing.role is Role.PROSPECTIVE:
@@ -167,9 +168,9 @@ class Election:
             is_pre_vote=is_pre_vote,
         )
 
-        def voted(said: Said, now_ms: int) -> Effects | None:
+        def voted(said: Said, now_ms: int) -> Effects | KafkaError | None:
             if said.error != Code.NONE:
-                return None
+                return refusal(said)
             return self._count(peer.node_id, is_granted=said.part.vote_granted, now_ms=now_ms)
 
         if not is_pre_vote:
@@ -212,9 +213,9 @@ class Election:
             successors=self._successors,
         )
 
-        def heard(said: Said, now_ms: int) -> Effects | None:
+        def heard(said: Said, now_ms: int) -> Effects | KafkaError | None:
             if said.error != Code.NONE:
-                return None
+                return refusal(said)
             self._acknowledged[peer.node_id] = True
             return []
 

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, Uuid
+from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.limits import METADATA_BATCH_BYTES_MAX
 from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.raft import wire
 from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
-from firnline.raft.snapshot_serve import serve_chunk
-from firnline.raft.standing import Standing
+from firnline.raft.snapshot_serve import Leadership, judge_leadership, serve_snapshot
+from firnline.raft.standing import Standing, refusal
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import (
     ControlType,
@@ -81,9 +81,12 @@ class Leader:
         self._contacts: set[int] = set()
         self._parked: list[_Parked] = []
         self._has_announced = False
+        self._began_ms = 0
         self.epoch_start_offset = 0
         self.appended_records = 0
-        self._unsynced: list[tuple[int, int]] = []  # end offset and time of appends not yet committed
+        self._unsynced: list[
+            tuple[int, int]
+        ] = []  # end offset and time of appends not yet committed
         self.commit_ms = CommitTimes()
 
     # ------------------------------------------------------------------------------ begin and end
@@ -98,6 +101,7 @@ class Leader:
         self._observers, self._contacts, self._parked = {}, set(), []
         self._has_announced = False
         self._unsynced = []
+        self._began_ms = now_ms
         self.epoch_start_offset = standing.log.end_offset
         effects = self._append(self._leader_change(now_ms), now_ms)
         if self._voters:
@@ -163,7 +167,7 @@ class Leader:
     # ------------------------------------------------------------------------------ high watermark
 
     def update_high_watermark(self, now_ms: int) -> Effects:
-        """Commit what a majority of voters has on disk, once a record of this epoch is among it (Q23, Q24)."""
+        """Commit what a majority of voters has on disk, with a record of this epoch in it (Q23, Q24)."""
         standing = self._standing
         ends = [replica.end_offset for replica in self._voters.values()]
         if standing.is_voter:
@@ -189,8 +193,8 @@ class Leader:
     def _watch_contacts(self, now_ms: int) -> Effects:
         """Q26: a majority has to be heard within one and a half fetch timeouts, again and again."""
         self._contacts = set()
-        at_ms = now_ms + self._standing.settings.fetch_timeout_ms * 3 // 2
-        return self._standing.timers.set("contacts", at_ms, self._standing.resign)
+        timeout_ms = self._standing.settings.fetch_timeout_ms * 3 // 2
+        return self._standing.set_timer("contacts", now_ms + timeout_ms, self._standing.resign)
 
     def _contact(self, node_id: int, now_ms: int) -> Effects:
         if node_id not in self._voters:
@@ -203,7 +207,7 @@ class Leader:
         """Tell the voters that did not fetch lately who leads; again at half the fetch timeout, forever."""
         standing = self._standing
         every_ms = standing.settings.fetch_timeout_ms // 2
-        effects = standing.timers.set("begin", now_ms + every_ms, self._make_known)
+        effects = standing.set_timer("begin", now_ms + every_ms, self._make_known)
         assert standing.leader is not None, "a leader votes, so its address is known"
         for peer in standing.voters.others(standing.node_id):
             fetched_ms = self._voters[peer.node_id].fetched_ms
@@ -235,7 +239,7 @@ class Leader:
         ):
             return [answer(self._refusal(Code.INVALID_REQUEST))]
         refused = self._refuse_leader_only(partition.current_leader_epoch)
-        if refused is not None:
+        if refused is not Code.NONE:
             return [answer(self._refusal(refused))]
         verdict = judge_fetch(
             self._standing.log, partition.fetch_offset, partition.last_fetched_epoch
@@ -244,7 +248,7 @@ class Leader:
         if isinstance(verdict, Valid):
             effects = self._note_fetch(wire.fetcher_id(request), partition, now_ms)
             refused = self._refuse_leader_only(partition.current_leader_epoch)
-            if refused is not None:
+            if refused is not Code.NONE:
                 return [*effects, answer(self._refusal(refused))]
         response = self._found(verdict, partition.fetch_offset, request.max_bytes)
         found = response.responses[0].partitions[0]
@@ -304,7 +308,8 @@ class Leader:
     def _wake(self, now_ms: int, *, is_high_watermark_new: bool = False) -> Effects:
         """Answer those who wait with what there is now. Their question is old: it is no sign of life."""
         end_offset = self._standing.log.end_offset
-        ready, waiting = [], []
+        ready: list[_Parked] = []
+        waiting: list[_Parked] = []
         for waiter in self._parked:
             has_news = is_high_watermark_new or waiter.partition.fetch_offset < end_offset
             (ready if has_news else waiting).append(waiter)
@@ -314,9 +319,7 @@ class Leader:
         effects: Effects = []
         for waiter in ready:
             offset = waiter.partition.fetch_offset
-            verdict = judge_fetch(
-                self._standing.log, offset, waiter.partition.last_fetched_epoch
-            )
+            verdict = judge_fetch(self._standing.log, offset, waiter.partition.last_fetched_epoch)
             effects.append(waiter.answer(self._found(verdict, offset, waiter.max_bytes)))
         return effects + self._watch_parked()
 
@@ -327,7 +330,7 @@ class Leader:
         first_ms = min(waiter.deadline_ms for waiter in self._parked)
         if timers.at_ms("parked") == first_ms:
             return []
-        return timers.set("parked", first_ms, self._expire_parked)
+        return self._standing.set_timer("parked", first_ms, self._expire_parked)
 
     def _expire_parked(self, now_ms: int) -> Effects:
         late = [waiter for waiter in self._parked if waiter.deadline_ms <= now_ms]
@@ -339,28 +342,12 @@ class Leader:
     def on_fetch_snapshot(self, request: Any, answer: Answer, now_ms: int) -> Effects:
         """Serve one piece of a snapshot; it counts as contact like a Fetch (X7)."""
         standing = self._standing
-        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
-            return [answer(wire.FetchSnapshotResponse(error_code=Code.INVALID_REQUEST))]
-        partition = wire.only_partition(request)
-        if partition is None:
-            return [answer(wire.unknown_snapshot_partition(request, standing.known))]
-        refused = self._refuse_leader_only(partition.current_leader_epoch)
-        if refused is not None:
-            return [answer(wire.fetch_snapshot_response(refused, standing.known))]
-        wanted = OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
-        chunk = serve_chunk(standing.log, wanted, partition.position, request.max_bytes)
-        if isinstance(chunk, KafkaError):
-            return [answer(wire.fetch_snapshot_response(chunk.code, standing.known))]
-        effects = self._contact(request.replica_id, now_ms)
-        response = wire.fetch_snapshot_response(
-            Code.NONE,
-            standing.known,
-            snapshot_id=chunk.snapshot_id,
-            size_bytes=chunk.size_bytes,
-            position=chunk.position,
-            data=chunk.data,
+        quorum = Leadership(*standing.known, is_leader=standing.role is Role.LEADER)
+        served = serve_snapshot(
+            request, standing.log, cluster_id=standing.cluster_id, quorum=quorum
         )
-        return [*effects, answer(response)]
+        effects = self._contact(request.replica_id, now_ms) if served.is_contact else []
+        return [*effects, answer(served.response)]
 
     # ------------------------------------------------------------------------------------ describe
 
@@ -413,30 +400,23 @@ class Leader:
         return list(self._observers.values())
 
     def live_offsets(self, now_ms: int) -> list[int]:
-        """How far every other live replica is; a voter that never fetched is not live (Q51)."""
-        voters = [
-            replica
-            for replica in self._voters.values()
-            if replica.fetched_ms != _NEVER_MS
-            and now_ms - replica.fetched_ms < OBSERVER_SILENCE_MAX_MS
-        ]
-        return [replica.end_offset for replica in voters + self.live_observers(now_ms)]
+        """How far every other live replica is (Q51). A voter not heard yet may be as far back as 0."""
+        offsets = [replica.end_offset for replica in self.live_observers(now_ms)]
+        for replica in self._voters.values():
+            if now_ms - max(replica.fetched_ms, self._began_ms) < OBSERVER_SILENCE_MAX_MS:
+                offsets.append(max(replica.end_offset, 0))
+        return offsets
 
     # ------------------------------------------------------------------------------------ refusals
 
-    def _refuse_leader_only(self, epoch: int) -> Code | None:
+    def _refuse_leader_only(self, epoch: int) -> Code:
         standing = self._standing
-        if epoch < standing.epoch:
-            return Code.FENCED_LEADER_EPOCH
-        if epoch > standing.epoch:
-            return Code.UNKNOWN_LEADER_EPOCH
-        return None if standing.role is Role.LEADER else Code.NOT_LEADER_OR_FOLLOWER
+        quorum = Leadership(*standing.known, is_leader=standing.role is Role.LEADER)
+        return judge_leadership(quorum, epoch)
 
     def _refusal(self, code: Code) -> Any:
         standing = self._standing
-        return wire.fetch_response(
-            code, standing.known, log_start_offset=standing.log.start_offset
-        )
+        return wire.fetch_response(code, standing.known, log_start_offset=standing.log.start_offset)
 
 
 class CommitTimes:
@@ -454,9 +434,9 @@ class CommitTimes:
         self.max_ms = max(self.max_ms, took_ms)
 
 
-def _acknowledged(said: wire.Said, now_ms: int) -> Effects | None:
+def _acknowledged(said: wire.Said, now_ms: int) -> Effects | KafkaError | None:
     """A voter knows who leads; its fetches will show it."""
-    return [] if said.error == Code.NONE else None
+    return [] if said.error == Code.NONE else refusal(said)
 
 
 def _or_minus_one(offset: int | None) -> int:

@@ -1,4 +1,7 @@
-"""The roles of a replica and what moves between them, as a table. PURE. Source: KIP-595, KIP-996; spec 1.3."""
+"""The roles of a replica, and what moves between them, as a table. PURE.
+
+Source: KIP-595, KIP-996; spec 1.3, Q15, Q46.
+"""
 
 from enum import Enum
 
@@ -43,7 +46,7 @@ TRANSITIONS: dict[Role, dict[Cause, Role | None]] = {
         _P: (_U, _F, _U, _C, _X, _X),
         _C: (_U, _F, _P, _X, _L, _X),
         _L: (_U, _X, _X, _X, _X, _R),
-        _R: (_U, _X, _X, _X, _X, _X),
+        _R: (_U, _X, _P, _X, _X, _X),
     }.items()
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from firnline.base.effects import Effects, Flush, Peer, Unanswered, Warn
-from firnline.base.errors import Code, StorageError
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.raft.calls import Calls, Timers
@@ -20,11 +20,14 @@ from firnline.raft.voters import VoterSet
 from firnline.raft.wire import Known, Said, read_response
 
 _EMPTY = OffsetAndEpoch(0, 0)
-GoOn = Callable[[Said, int], Effects | None]
+_CODES = frozenset(Code)
+# What to do with an answer's own news; None or the reason when it led nowhere.
+GoOn = Callable[[Said, int], Effects | KafkaError | None]
 
 
 class Standing:
-    """One node's place in the quorum. `entered` and `poke` are the node's: what a role does, and goes on to do.
+    """One node's place in the quorum. `entered` and `poke` are the node's: what a role begins with and goes
+    on to do.
 
     Invariants:
       I1  the epoch never falls, and no answer or request of it leaves before it is saved (rel-Q2, X4).
@@ -98,7 +101,7 @@ class Standing:
         self._elections = elections
         self._saved = ElectionState(0)
         self._announced = (NOBODY, 0)
-        self._warned: dict[int, str] = {}
+        self._warned: dict[int, KafkaError] = {}
         self.role = Role.UNATTACHED
         self.epoch = 0
         self.leader_id = NOBODY
@@ -225,7 +228,7 @@ class Standing:
         self._save()
 
     def adopt(self, known: Known, now_ms: int) -> Effects:
-        """Believe another node about epoch and leader (Q21). Raises StorageError for two leaders of one epoch."""
+        """Believe another node about epoch and leader (Q21). StorageError for two leaders of one epoch."""
         epoch, leader_id, leader = known
         if epoch < self.epoch:
             return []
@@ -278,7 +281,7 @@ class Standing:
         self._save()
         self.has_fetched = False
         self.calls.forget()
-        effects = self._announce(now_ms)
+        effects = self.announce(now_ms)
         return effects + self.entered(before, now_ms)
 
     def _save(self) -> None:
@@ -288,7 +291,7 @@ class Standing:
             self._elections.save(state)
             self._saved = state
 
-    def _announce(self, now_ms: int) -> Effects:
+    def announce(self, now_ms: int) -> Effects:
         """Tell the listener who leads, once for each leader; leading itself is told by `Leader` (X16)."""
         leader_id = NOBODY if self.role is Role.RESIGNED else self.leader_id
         announced = (leader_id, self.epoch if leader_id != NOBODY else 0)
@@ -316,7 +319,7 @@ class Standing:
                 return []
             if generation == self.generation:
                 self.log.synced(end_offset)
-            return self.on_synced(at_ms)
+            return self.on_synced(at_ms) + self.poke(at_ms)
 
         return [Flush(files=self.log.unsynced(), then=flushed)]
 
@@ -351,48 +354,56 @@ class Standing:
         *,
         version_min: int = 0,
         on_unsupported: Callable[[int], Effects] | None = None,
+        on_nothing: Callable[[], object] | None = None,
     ) -> Effects:
         """Ask `peer`; what the answer says of the quorum is believed first, then `go_on(said, now_ms)`.
 
-        `go_on` returns None for an answer that led nowhere: the peer is left alone for a while.
+        A peer that did not answer, or whose answer led nowhere, is left alone for a while. `on_nothing()`:
+        there is no answer to go on with.
         """
 
         def then(response: Any, now_ms: int) -> Effects:
             if self.is_stopped:
                 return []
-            unsupported = _is_unsupported(response)
-            if unsupported and on_unsupported is not None:
-                return on_unsupported(now_ms)
-            return self._hear(peer, response, go_on, now_ms) + self.poke(now_ms)
+            if on_unsupported is not None and _is_unsupported(response):
+                return on_unsupported(now_ms) + self.poke(now_ms)
+            said = self._read(response)
+            effects: Effects = []
+            if isinstance(said, Said):
+                before = self.known
+                effects, goes_on = self._heed(said, now_ms)
+                if goes_on:
+                    outcome = go_on(said, now_ms)
+                    if isinstance(outcome, list):
+                        self._warned.pop(peer.node_id, None)
+                        return effects + outcome + self.poke(now_ms)
+                    effects += self._warn(peer, outcome)
+                    self.calls.rest(peer.node_id, now_ms)
+                    return effects + self.poke(now_ms)
+                if self.known == before:
+                    # It taught us nothing: asking again at once would only ask the same.
+                    self.calls.rest(peer.node_id, now_ms)
+            else:
+                self.calls.rest(peer.node_id, now_ms)
+                effects = self._warn(peer, said)
+            if on_nothing is not None:
+                on_nothing()
+            return effects + self.poke(now_ms)
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 
-    def _hear(self, peer: Peer, response: Any, go_on: GoOn, now_ms: int) -> Effects:
+    def _read(self, response: Any) -> Said | KafkaError | None:
+        """None: no answer came, which says nothing."""
         if isinstance(response, Unanswered):
-            self.calls.rest(peer.node_id, now_ms)
-            return []
-        error = getattr(response, "error_code", 0)
-        said = read_response(response, self.voters) if error == Code.NONE else None
-        if said is None:
-            self.calls.rest(peer.node_id, now_ms)
-            return self._warn(peer, f"it answered {type(response).__name__} with error {error}")
-        before = self.known, self.role
-        effects, goes_on = self._heed(said, now_ms)
-        if goes_on:
-            more = go_on(said, now_ms)
-            if more is not None:
-                self._warned.pop(peer.node_id, None)
-                return effects + more
-            if said.error not in (Code.NONE, Code.BROKER_NOT_AVAILABLE):
-                effects += self._warn(peer, f"it answered with error {said.error}")
-        if (self.known, self.role) == before:
-            # It taught us nothing: asking again at once would only ask the same.
-            self.calls.rest(peer.node_id, now_ms)
-        return effects
+            return None
+        if response.error_code != Code.NONE:
+            return _refused_as(response.error_code)
+        said = read_response(response, self.voters)
+        return said or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "it answered for another log")
 
     def _heed(self, said: Said, now_ms: int) -> tuple[Effects, bool]:
         """Q21: what is common to all answers; the flag says whether the answer's own news count."""
-        error, known, _ = said
+        error, known, *_ = said
         if known.epoch < self.epoch or error == Code.UNKNOWN_LEADER_EPOCH:
             return [], False
         stale = error in (Code.FENCED_LEADER_EPOCH, Code.NOT_LEADER_OR_FOLLOWER)
@@ -406,13 +417,33 @@ class Standing:
             return effects, False
         return effects, True
 
-    def _warn(self, peer: Peer, what: str) -> Effects:
+    def _warn(self, peer: Peer, problem: KafkaError | None) -> Effects:
         """Say it once, until that peer answers well again."""
-        if self._warned.get(peer.node_id) == what:
+        if problem is None or self._warned.get(peer.node_id) == problem:
             return []
-        self._warned[peer.node_id] = what
+        self._warned[peer.node_id] = problem
         where = f"{peer.host}:{peer.port}"
-        return [Warn(line=f"the metadata quorum cannot use node {peer.node_id} at {where}: {what}")]
+        return [Warn(line=f"metadata quorum: node {peer.node_id} at {where} is no use: {problem}")]
+
+    def set_timer(self, name: str, at_ms: int, then: Callable[[int], Effects]) -> Effects:
+        """Call `then(now_ms)` at that moment, then go on with what is due."""
+
+        def fired(now_ms: int) -> Effects:
+            return [] if self.is_stopped else then(now_ms) + self.poke(now_ms)
+
+        return self.timers.set(name, at_ms, fired)
+
+
+def refusal(said: Said) -> KafkaError | None:
+    """The error of an answer, as the reason why it led nowhere."""
+    if said.error in (Code.NONE, Code.BROKER_NOT_AVAILABLE):
+        return None
+    return _refused_as(said.error)
+
+
+def _refused_as(number: int) -> KafkaError:
+    code = Code(number) if number in _CODES else Code.UNKNOWN_SERVER_ERROR
+    return KafkaError(code, "it refused", code=number)
 
 
 def _by_epoch(place: OffsetAndEpoch) -> tuple[int, int]:

@@ -15,24 +15,46 @@ from firnline.protocol.messages import (
     k52_vote,
     k53_begin_quorum_epoch,
     k54_end_quorum_epoch,
-    k55_describe_quorum,
-    k59_fetch_snapshot,
+)
+from firnline.protocol.messages.k01_fetch import (
+    FetchRequest as FetchRequest,
+    FetchResponse as FetchResponse,
+)
+from firnline.protocol.messages.k52_vote import (
+    VoteRequest as VoteRequest,
+    VoteResponse as VoteResponse,
+)
+from firnline.protocol.messages.k53_begin_quorum_epoch import (
+    BeginQuorumEpochRequest as BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse as BeginQuorumEpochResponse,
+)
+from firnline.protocol.messages.k54_end_quorum_epoch import (
+    EndQuorumEpochRequest as EndQuorumEpochRequest,
+    EndQuorumEpochResponse as EndQuorumEpochResponse,
+)
+from firnline.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumRequest as DescribeQuorumRequest,
+    DescribeQuorumResponse as DescribeQuorumResponse,
+)
+from firnline.protocol.messages.k59_fetch_snapshot import (
+    FetchSnapshotRequest as FetchSnapshotRequest,
+    FetchSnapshotResponse as FetchSnapshotResponse,
 )
 from firnline.raft.election_state import NOBODY
 from firnline.raft.settings import FETCH_WAIT_MAX_MS
 from firnline.raft.voters import VoterSet
 
 PARTITION = 0
-FetchRequest, FetchResponse = k01_fetch.FetchRequest, k01_fetch.FetchResponse
-VoteRequest, VoteResponse = k52_vote.VoteRequest, k52_vote.VoteResponse
-BeginQuorumEpochRequest = k53_begin_quorum_epoch.BeginQuorumEpochRequest
-BeginQuorumEpochResponse = k53_begin_quorum_epoch.BeginQuorumEpochResponse
-EndQuorumEpochRequest = k54_end_quorum_epoch.EndQuorumEpochRequest
-EndQuorumEpochResponse = k54_end_quorum_epoch.EndQuorumEpochResponse
-DescribeQuorumRequest = k55_describe_quorum.DescribeQuorumRequest
-DescribeQuorumResponse = k55_describe_quorum.DescribeQuorumResponse
-FetchSnapshotRequest = k59_fetch_snapshot.FetchSnapshotRequest
-FetchSnapshotResponse = k59_fetch_snapshot.FetchSnapshotResponse
+
+# What each request is answered with when it is refused as a whole.
+RESPONSES: dict[type, Any] = {
+    FetchRequest: FetchResponse,
+    VoteRequest: VoteResponse,
+    BeginQuorumEpochRequest: BeginQuorumEpochResponse,
+    EndQuorumEpochRequest: EndQuorumEpochResponse,
+    DescribeQuorumRequest: DescribeQuorumResponse,
+    FetchSnapshotRequest: FetchSnapshotResponse,
+}
 
 
 class Known(NamedTuple):
@@ -44,11 +66,12 @@ class Known(NamedTuple):
 
 
 class Said(NamedTuple):
-    """An answer of the quorum as it was read; `part` is the one partition's own part."""
+    """An answer of the quorum as it was read; `part` is what `response` says of the one partition."""
 
     error: int
     known: Known
     part: Any
+    response: Any
 
 
 # ------------------------------------------------------------------------------------------- requests
@@ -157,32 +180,6 @@ def fetch_request(
     )
 
 
-def fetch_snapshot_request(
-    cluster_id: str,
-    *,
-    epoch: int,
-    replica_id: int,
-    directory_id: Uuid,
-    snapshot_id: OffsetAndEpoch,
-    position: int,
-    max_bytes: int,
-) -> FetchSnapshotRequest:
-    """Ask for the snapshot's bytes from `position` on."""
-    partition = k59_fetch_snapshot.FetchSnapshotPartition(
-        partition=PARTITION,
-        current_leader_epoch=epoch,
-        snapshot_id=k59_fetch_snapshot.SnapshotId(
-            end_offset=snapshot_id.offset, epoch=snapshot_id.epoch
-        ),
-        position=position,
-        replica_directory_id=directory_id,
-    )
-    topic = k59_fetch_snapshot.FetchSnapshotTopic(name=METADATA_TOPIC, partitions=[partition])
-    return FetchSnapshotRequest(
-        cluster_id=cluster_id, replica_id=replica_id, max_bytes=max_bytes, topics=[topic]
-    )
-
-
 # ---------------------------------------------------------------------------------- reading requests
 
 
@@ -192,18 +189,8 @@ def only_partition(request: Any) -> Any | None:
         return None
     topic = request.topics[0]
     partition = topic.partitions[0]
-    index = getattr(partition, _INDEX[type(request)])
+    index = partition.partition if type(request) is FetchRequest else partition.partition_index
     return partition if index == PARTITION and _is_metadata(topic) else None
-
-
-_INDEX: dict[type, str] = {
-    FetchRequest: "partition",
-    VoteRequest: "partition_index",
-    BeginQuorumEpochRequest: "partition_index",
-    EndQuorumEpochRequest: "partition_index",
-    DescribeQuorumRequest: "partition_index",
-    FetchSnapshotRequest: "partition",
-}
 
 
 def _is_metadata(topic: Any) -> bool:
@@ -311,43 +298,6 @@ def fetch_response(
     )
 
 
-def fetch_snapshot_response(
-    error: Code,
-    known: Known,
-    *,
-    snapshot_id: OffsetAndEpoch = OffsetAndEpoch(0, 0),
-    size_bytes: int = 0,
-    position: int = 0,
-    data: bytes = b"",
-) -> FetchSnapshotResponse:
-    """Answer a FetchSnapshot."""
-    m = k59_fetch_snapshot
-    partition = m.FetchSnapshotPartitionResult(
-        index=PARTITION,
-        error_code=error,
-        snapshot_id=m.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
-        current_leader=m.LeaderIdAndEpoch(leader_id=known.leader_id, leader_epoch=known.epoch),
-        size=size_bytes,
-        position=position,
-        unaligned_records=data,
-    )
-    topic = m.FetchSnapshotTopicResult(name=METADATA_TOPIC, partitions=[partition])
-    return FetchSnapshotResponse(topics=[topic], node_endpoints=_endpoints(m.NodeEndpoint, known))
-
-
-def unknown_snapshot_partition(request: FetchSnapshotRequest, known: Known) -> Any:
-    """Answer a FetchSnapshot of another partition: it is named, and unknown here."""
-    m = k59_fetch_snapshot
-    topic = request.topics[0]
-    partition = m.FetchSnapshotPartitionResult(
-        index=topic.partitions[0].partition, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION
-    )
-    return FetchSnapshotResponse(
-        topics=[m.FetchSnapshotTopicResult(name=topic.name, partitions=[partition])],
-        node_endpoints=_endpoints(m.NodeEndpoint, known),
-    )
-
-
 def _endpoints(kind: Any, known: Known) -> list[Any]:
     if known.leader is None or known.leader_id < 0:
         return []
@@ -359,7 +309,7 @@ def _endpoints(kind: Any, known: Known) -> list[Any]:
 
 def read_response(response: Any, voters: VoterSet) -> Said | None:
     """Read the one partition of an answer; None when it is of another one, or malformed."""
-    topics = response.responses if isinstance(response, FetchResponse) else response.topics
+    topics: Any = response.responses if isinstance(response, FetchResponse) else response.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1 or not _is_metadata(topics[0]):
         return None
     part = topics[0].partitions[0]
@@ -374,4 +324,4 @@ def read_response(response: Any, voters: VoterSet) -> Said | None:
         for endpoint in response.node_endpoints:
             if endpoint.node_id == leader_id:
                 leader = Peer(leader_id, endpoint.host, endpoint.port)
-    return Said(part.error_code, Known(told.leader_epoch, leader_id, leader), part)
+    return Said(part.error_code, Known(told.leader_epoch, leader_id, leader), part, response)
