@@ -138,17 +138,13 @@ class ControllerNode:
         assert self._leaves_until_ms is not None
         if self._is_closed:
             return []
-        if not self._was_heard and now_ms < self._leaves_until_ms:
+        if not self.quorum.raft.is_stopped and now_ms < self._leaves_until_ms:
             at_ms = now_ms + _LEAVING_LOOK_MS
             return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
         self.close()
         if self.on_stopped is not None:
             self.on_stopped(now_ms)
         return []
-
-    @property
-    def _was_heard(self) -> bool:
-        return bool(getattr(self.quorum.raft, "is_stopped", True))
 
     def close(self) -> None:
         """Close the files, durably; then nothing may follow."""

@@ -31,7 +31,6 @@ from firnline.broker.produce import Producing
 from firnline.broker.quorum_ground import (
     Ground,
     Remote,
-    leader_of,
     make_controller,
     open_quorum,
 )
@@ -163,7 +162,7 @@ def _port(
     if controller_node is not None:
         return controller_node.port
     assert remote is not None, "a broker alone has its controller elsewhere"
-    return remote(cluster_id, leader_of(ground.quorum))
+    return remote(cluster_id, ground.quorum.raft.leader_peer)
 
 
 def _lifecycle(

@@ -18,26 +18,38 @@ from firnline.protocol.messages import (
 )
 from firnline.protocol.messages.k01_fetch import (
     FetchRequest as FetchRequest,
+)
+from firnline.protocol.messages.k01_fetch import (
     FetchResponse as FetchResponse,
 )
 from firnline.protocol.messages.k52_vote import (
     VoteRequest as VoteRequest,
+)
+from firnline.protocol.messages.k52_vote import (
     VoteResponse as VoteResponse,
 )
 from firnline.protocol.messages.k53_begin_quorum_epoch import (
     BeginQuorumEpochRequest as BeginQuorumEpochRequest,
+)
+from firnline.protocol.messages.k53_begin_quorum_epoch import (
     BeginQuorumEpochResponse as BeginQuorumEpochResponse,
 )
 from firnline.protocol.messages.k54_end_quorum_epoch import (
     EndQuorumEpochRequest as EndQuorumEpochRequest,
+)
+from firnline.protocol.messages.k54_end_quorum_epoch import (
     EndQuorumEpochResponse as EndQuorumEpochResponse,
 )
 from firnline.protocol.messages.k55_describe_quorum import (
     DescribeQuorumRequest as DescribeQuorumRequest,
+)
+from firnline.protocol.messages.k55_describe_quorum import (
     DescribeQuorumResponse as DescribeQuorumResponse,
 )
 from firnline.protocol.messages.k59_fetch_snapshot import (
     FetchSnapshotRequest as FetchSnapshotRequest,
+)
+from firnline.protocol.messages.k59_fetch_snapshot import (
     FetchSnapshotResponse as FetchSnapshotResponse,
 )
 from firnline.raft.election_state import NOBODY
