@@ -121,6 +121,13 @@ def _batches(segment: Path, is_cut: bool) -> Iterator[Batch]:
 
 def differences(disks: Sequence[Disk], end_offset: int) -> list[str]:
     """Return what is not the same on all disks below `end_offset`, which all have; empty for nothing."""
+    faults = [
+        f"{disk.name} ends at {disk.end[1]}, before {end_offset}"
+        for disk in disks
+        if disk.end[1] < end_offset
+    ]
+    if faults:
+        return faults
     faults = list(_different_batches(disks, end_offset))
     images = {disk.name: disk.image_at(end_offset) for disk in disks}
     names = list(images)
@@ -134,17 +141,12 @@ def differences(disks: Sequence[Disk], end_offset: int) -> list[str]:
 def _different_batches(disks: Sequence[Disk], end_offset: int) -> Iterator[str]:
     seen: dict[int, tuple[str, Batch]] = {}
     for disk in disks:
-        last = disk.start_offset
         for batch in disk.batches:
             if batch.base_offset >= end_offset:
                 break
-            last = batch.last_offset + 1
             name, other = seen.setdefault(batch.base_offset, (disk.name, batch))
             if other.data != batch.data:
                 yield f"{name} has {other}, {disk.name} has {batch}"
-        ends = [last, *(snapshot.offset for snapshot in disk.snapshots)]
-        if max(ends) < end_offset:
-            yield f"{disk.name} ends at {last}, before {end_offset}"
 
 
 def _different_snapshots(disks: Sequence[Disk], end_offset: int) -> Iterator[str]:
