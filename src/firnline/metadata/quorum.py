@@ -178,7 +178,8 @@ class MetadataQuorum:
 
     def stop(self, now_ms: int) -> Effects:
         """Lead no longer and leave in order; writes are refused from now on."""
-        return [*self.raft.resign(now_ms), *self._dethrone(now_ms)]
+        effects = self.raft.resign(now_ms)
+        return effects + self._dethrone(now_ms)
 
     def close(self) -> None:
         """Forget everything in flight. The log is closed by who opened it."""

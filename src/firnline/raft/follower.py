@@ -16,7 +16,7 @@ from firnline.raft.election_state import NOBODY
 from firnline.raft.fetch_rules import Diverging, truncation_point
 from firnline.raft.ports import SnapshotPart
 from firnline.raft.role import Role
-from firnline.raft.snapshot_transfer import Complete, Dropped, SnapshotTransfer
+from firnline.raft.snapshot_transfer import SnapshotTransfer, Taken
 from firnline.raft.standing import Standing, refusal
 from firnline.raft.wire import Said
 from firnline.records.batch import headers
@@ -27,13 +27,8 @@ class Follower:
 
     def __init__(self, standing: Standing) -> None:
         self._standing = standing
-        self._transfer = SnapshotTransfer(
-            standing.log,
-            node_id=standing.node_id,
-            directory_id=standing.directory_id,
-            cluster_id=standing.cluster_id,
-            max_bytes=standing.settings.fetch_snapshot_max_bytes,
-        )
+        self._transfer = SnapshotTransfer(standing.log)
+        self._is_installing = False
         self._is_leader_silent = False
         self._syncing: tuple[int, int] | None = None  # generation and end of the log
         self._promised_offset = 0  # high watermark the leader named
@@ -52,6 +47,7 @@ class Follower:
     def end(self) -> None:
         """Follow no more: half a snapshot of one leader is nothing to another."""
         self._transfer.drop()
+        self._is_installing = False
 
     def give_up_after(self, timeout_ms: int, now_ms: int) -> Effects:
         """Take the leader for dead unless a fetch succeeds within that time (Q18, Q28)."""
@@ -83,7 +79,7 @@ class Follower:
         """Send the one next request, if it may leave now."""
         standing = self._standing
         log = standing.log
-        if standing.calls.is_waiting:
+        if standing.calls.is_waiting or self._is_installing:
             return []
         if standing.is_voter and log.synced_offset < log.end_offset:
             return self._sync()
@@ -112,18 +108,19 @@ class Follower:
         return ready[standing.rng.below(len(ready))] if ready else None
 
     def _ask_leader(self, leader: Peer) -> Effects:
-        if not self._transfer.is_active:
+        standing, snapshot_id = self._standing, self._transfer.snapshot_id
+        if snapshot_id is None:
             return self._fetch(leader)
-        request = self._transfer.request(epoch=self._standing.epoch)
-        if request is None:
-            return []
-
-        def taken(said: Said, now_ms: int) -> Effects | KafkaError | None:
-            return self._on_chunk(request, said, now_ms)
-
-        return self._standing.ask(
-            leader, request, taken, on_nothing=lambda: self._transfer.on_unanswered(request)
+        request = wire.fetch_snapshot_request(
+            standing.cluster_id,
+            epoch=standing.epoch,
+            replica_id=standing.node_id,
+            directory_id=standing.directory_id,
+            snapshot_id=snapshot_id,
+            position=self._transfer.position,
+            max_bytes=standing.settings.fetch_snapshot_max_bytes,
         )
+        return standing.ask(leader, request, self._on_chunk)
 
     def _fetch(self, peer: Peer) -> Effects:
         standing = self._standing
@@ -139,10 +136,7 @@ class Follower:
             max_bytes=standing.settings.fetch_max_bytes,
         )
 
-        def fetched(said: Said, now_ms: int) -> Effects | KafkaError | None:
-            return self._on_fetched(said, now_ms)
-
-        return standing.ask(peer, request, fetched)
+        return standing.ask(peer, request, self._on_fetched)
 
     # ---------------------------------------------------------------------------------- answers
 
@@ -181,17 +175,16 @@ class Follower:
     def _start_download(self, snapshot_id: Any) -> Effects | None:
         standing = self._standing
         wanted = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
-        if not self._transfer.start(wanted):
+        if wanted.offset >= standing.committed:
+            return [] if self._transfer.begin(wanted) else None
+        if wanted.offset < 0 or wanted.epoch < standing.log.last_epoch:
             return None
-        if wanted.offset < standing.committed:
-            self._transfer.drop()
-            raise StorageError(
-                "the leader's snapshot ends before what this node knows to be committed: a voter lost"
-                " its disk. Keep this directory, and compare it with the others'",
-                snapshot=wanted,
-                high_watermark=standing.committed,
-            )
-        return []
+        raise StorageError(
+            "the leader's snapshot ends before what this node knows to be committed: a voter lost its"
+            " disk. Keep this directory, and compare it with the others",
+            snapshot=wanted,
+            high_watermark=standing.committed,
+        )
 
     def _append(self, part: Any, now_ms: int) -> Effects | KafkaError:
         standing = self._standing
@@ -223,28 +216,36 @@ class Follower:
 
     # --------------------------------------------------------------------------------- snapshots
 
-    def _on_chunk(self, request: Any, said: Said, now_ms: int) -> Effects | KafkaError | None:
-        outcome = self._transfer.on_response(request, said.response)
+    def _on_chunk(self, said: Said, now_ms: int) -> Effects | KafkaError | None:
+        transfer = self._transfer
+        if said.error in (Code.SNAPSHOT_NOT_FOUND, Code.POSITION_OUT_OF_RANGE):
+            # Cleaning took it away meanwhile: a Fetch says what is there instead (Q36, X12).
+            transfer.drop()
+            return self._succeed(now_ms)
+        if said.error != Code.NONE:
+            return refusal(said)
+        taken = transfer.take(wire.read_chunk(said))
+        if taken is Taken.RESTART:
+            return transfer.problem
         effects = self._succeed(now_ms)
-        if isinstance(outcome, Dropped):
-            # Fetch says what is there instead (Q36, X12); a leader that sends nonsense can wait.
-            gone = (Code.SNAPSHOT_NOT_FOUND, Code.POSITION_OUT_OF_RANGE)
-            return effects if outcome.problem.code in gone else outcome.problem
-        if isinstance(outcome, Complete):
-            effects += self._install(outcome.part)
+        if taken is Taken.COMPLETE:
+            assert transfer.part is not None
+            effects += self._install(transfer.part)
         return effects
 
     def _install(self, part: SnapshotPart) -> Effects:
         standing = self._standing
+        self._is_installing = True
 
         def synced(problem: StorageError | None, now_ms: int) -> Effects:
             if problem is not None:
                 raise problem
             if standing.is_stopped:
                 return []
-            effects = self._transfer.installed(part, now_ms=now_ms)
+            effects = self._transfer.install(part, now_ms=now_ms)
             if effects is None:
                 return []
+            self._is_installing = False
             return effects + standing.install(part.snapshot_id, now_ms) + standing.poke(now_ms)
 
         return [Flush(files=part.files(), then=synced)]

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, Uuid
+from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.limits import METADATA_BATCH_BYTES_MAX
 from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.raft import wire
 from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
-from firnline.raft.snapshot_serve import Leadership, judge_leadership, serve_snapshot
+from firnline.raft.snapshot_serve import serve_chunk
 from firnline.raft.standing import Standing, refusal
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import (
@@ -239,7 +239,7 @@ class Leader:
         ):
             return [answer(self._refusal(Code.INVALID_REQUEST))]
         refused = self._refuse_leader_only(partition.current_leader_epoch)
-        if refused is not Code.NONE:
+        if refused is not None:
             return [answer(self._refusal(refused))]
         verdict = judge_fetch(
             self._standing.log, partition.fetch_offset, partition.last_fetched_epoch
@@ -248,7 +248,7 @@ class Leader:
         if isinstance(verdict, Valid):
             effects = self._note_fetch(wire.fetcher_id(request), partition, now_ms)
             refused = self._refuse_leader_only(partition.current_leader_epoch)
-            if refused is not Code.NONE:
+            if refused is not None:
                 return [*effects, answer(self._refusal(refused))]
         response = self._found(verdict, partition.fetch_offset, request.max_bytes)
         found = response.responses[0].partitions[0]
@@ -342,12 +342,21 @@ class Leader:
     def on_fetch_snapshot(self, request: Any, answer: Answer, now_ms: int) -> Effects:
         """Serve one piece of a snapshot; it counts as contact like a Fetch (X7)."""
         standing = self._standing
-        quorum = Leadership(*standing.known, is_leader=standing.role is Role.LEADER)
-        served = serve_snapshot(
-            request, standing.log, cluster_id=standing.cluster_id, quorum=quorum
-        )
-        effects = self._contact(request.replica_id, now_ms) if served.is_contact else []
-        return [*effects, answer(served.response)]
+        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+            return [answer(wire.FetchSnapshotResponse(error_code=Code.INVALID_REQUEST))]
+        partition = wire.only_partition(request)
+        if partition is None:
+            return [answer(wire.unknown_snapshot_partition(request, standing.known))]
+        refused = self._refuse_leader_only(partition.current_leader_epoch)
+        if refused is not None:
+            return [answer(wire.fetch_snapshot_response(refused, standing.known))]
+        wanted = OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+        chunk = serve_chunk(standing.log, wanted, partition.position, request.max_bytes)
+        if isinstance(chunk, KafkaError):
+            return [answer(wire.fetch_snapshot_response(chunk.code, standing.known))]
+        effects = self._contact(request.replica_id, now_ms)
+        response = wire.fetch_snapshot_response(Code.NONE, standing.known, chunk=chunk)
+        return [*effects, answer(response)]
 
     # ------------------------------------------------------------------------------------ describe
 
@@ -409,10 +418,13 @@ class Leader:
 
     # ------------------------------------------------------------------------------------ refusals
 
-    def _refuse_leader_only(self, epoch: int) -> Code:
+    def _refuse_leader_only(self, epoch: int) -> Code | None:
         standing = self._standing
-        quorum = Leadership(*standing.known, is_leader=standing.role is Role.LEADER)
-        return judge_leadership(quorum, epoch)
+        if epoch < standing.epoch:
+            return Code.FENCED_LEADER_EPOCH
+        if epoch > standing.epoch:
+            return Code.UNKNOWN_LEADER_EPOCH
+        return None if standing.role is Role.LEADER else Code.NOT_LEADER_OR_FOLLOWER
 
     def _refusal(self, code: Code) -> Any:
         standing = self._standing

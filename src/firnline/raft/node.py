@@ -20,7 +20,7 @@ from firnline.raft.leader import Leader, Proposed
 from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
 from firnline.raft.role import Role
 from firnline.raft.settings import CLEANING_INTERVAL_MS, RESIGN_WAIT_MAX_MS, QuorumSettings
-from firnline.raft.snapshot_rules import clean, follower_start_offset, leader_start_offset
+from firnline.raft.snapshot_rules import Lag, next_start_offset
 from firnline.raft.standing import Standing
 from firnline.raft.voters import VoterSet
 
@@ -183,8 +183,7 @@ class RaftNode:
         standing = self._standing
         standing.resume()
         effects = standing.set_timer("clean", now_ms + CLEANING_INTERVAL_MS, self._clean)
-        is_sole = standing.voters.is_sole(standing.node_id)
-        if is_sole and standing.role is not Role.CANDIDATE:
+        if standing.voters.is_sole(standing.node_id):
             return effects + standing.prospect(now_ms)
         effects += standing.announce(now_ms)
         return effects + self._entered(Role.FOLLOWER, now_ms) + self._poke(now_ms)
@@ -303,16 +302,23 @@ class RaftNode:
         standing = self._standing
         log, settings = standing.log, standing.settings
         effects = standing.set_timer("clean", now_ms + CLEANING_INTERVAL_MS, self._clean)
-        lag_ms = settings.start_offset_lag_time_max_ms
-        if lag_ms <= 0:
-            return effects + clean(log, settings, now_ms=now_ms)
-        start: int | None = None
-        if standing.role is Role.LEADER:
-            offsets = self._leader.live_offsets(now_ms)
-            start = leader_start_offset(log, offsets, max_lag_ms=lag_ms, now_ms=now_ms)
-        elif self._follower.leader_start_offset is not None:
-            start = follower_start_offset(log, self._follower.leader_start_offset)
-        return effects if start is None else effects + log.retire_snapshots(start, now_ms=now_ms)
+        lag: Lag | None = None
+        if settings.start_offset_lag_time_max_ms > 0:
+            lag = self._lag(now_ms)
+            if lag is None:
+                return effects
+        while True:
+            start = next_start_offset(log, settings=settings, now_ms=now_ms, lag=lag)
+            if start is None:
+                return effects
+            effects += log.retire_snapshots(start, now_ms=now_ms)
+
+    def _lag(self, now_ms: int) -> Lag | None:
+        """How far the replicas are, or the leader's log is; None while that is unknown."""
+        if self._standing.role is Role.LEADER:
+            return Lag(replica_offsets=self._leader.live_offsets(now_ms))
+        leader_start_offset = self._follower.leader_start_offset
+        return None if leader_start_offset is None else Lag((), leader_start_offset)
 
 
 def _nothing(now_ms: int) -> Effects:

@@ -293,6 +293,8 @@ class Standing:
 
     def announce(self, now_ms: int) -> Effects:
         """Tell the listener who leads, once for each leader; leading itself is told by `Leader` (X16)."""
+        if self.role is Role.PROSPECTIVE:
+            return []  # it goes back to its leader unless others want another one too
         leader_id = NOBODY if self.role is Role.RESIGNED else self.leader_id
         announced = (leader_id, self.epoch if leader_id != NOBODY else 0)
         if announced == self._announced:
@@ -354,12 +356,10 @@ class Standing:
         *,
         version_min: int = 0,
         on_unsupported: Callable[[int], Effects] | None = None,
-        on_nothing: Callable[[], object] | None = None,
     ) -> Effects:
         """Ask `peer`; what the answer says of the quorum is believed first, then `go_on(said, now_ms)`.
 
-        A peer that did not answer, or whose answer led nowhere, is left alone for a while. `on_nothing()`:
-        there is no answer to go on with.
+        A peer that did not answer, or whose answer led nowhere, is left alone for a while.
         """
 
         def then(response: Any, now_ms: int) -> Effects:
@@ -386,8 +386,6 @@ class Standing:
             else:
                 self.calls.rest(peer.node_id, now_ms)
                 effects = self._warn(peer, said)
-            if on_nothing is not None:
-                on_nothing()
             return effects + self.poke(now_ms)
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
@@ -403,7 +401,7 @@ class Standing:
 
     def _heed(self, said: Said, now_ms: int) -> tuple[Effects, bool]:
         """Q21: what is common to all answers; the flag says whether the answer's own news count."""
-        error, known, *_ = said
+        error, known, _ = said
         if known.epoch < self.epoch or error == Code.UNKNOWN_LEADER_EPOCH:
             return [], False
         stale = error in (Code.FENCED_LEADER_EPOCH, Code.NOT_LEADER_OR_FOLLOWER)

@@ -10,53 +10,54 @@ from typing import Any, NamedTuple
 from firnline.base.effects import Peer
 from firnline.base.errors import Code
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, OffsetAndEpoch, Uuid
+from firnline.base.slices import FileRecords
 from firnline.protocol.messages import (
     k01_fetch,
     k52_vote,
     k53_begin_quorum_epoch,
     k54_end_quorum_epoch,
+    k59_fetch_snapshot,
 )
-from firnline.protocol.messages.k01_fetch import (
-    FetchRequest as FetchRequest,
-)
-from firnline.protocol.messages.k01_fetch import (
-    FetchResponse as FetchResponse,
-)
-from firnline.protocol.messages.k52_vote import (
-    VoteRequest as VoteRequest,
-)
-from firnline.protocol.messages.k52_vote import (
-    VoteResponse as VoteResponse,
-)
+from firnline.protocol.messages.k01_fetch import FetchRequest, FetchResponse
+from firnline.protocol.messages.k52_vote import VoteRequest, VoteResponse
 from firnline.protocol.messages.k53_begin_quorum_epoch import (
-    BeginQuorumEpochRequest as BeginQuorumEpochRequest,
-)
-from firnline.protocol.messages.k53_begin_quorum_epoch import (
-    BeginQuorumEpochResponse as BeginQuorumEpochResponse,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
 )
 from firnline.protocol.messages.k54_end_quorum_epoch import (
-    EndQuorumEpochRequest as EndQuorumEpochRequest,
-)
-from firnline.protocol.messages.k54_end_quorum_epoch import (
-    EndQuorumEpochResponse as EndQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
 )
 from firnline.protocol.messages.k55_describe_quorum import (
-    DescribeQuorumRequest as DescribeQuorumRequest,
-)
-from firnline.protocol.messages.k55_describe_quorum import (
-    DescribeQuorumResponse as DescribeQuorumResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
 )
 from firnline.protocol.messages.k59_fetch_snapshot import (
-    FetchSnapshotRequest as FetchSnapshotRequest,
-)
-from firnline.protocol.messages.k59_fetch_snapshot import (
-    FetchSnapshotResponse as FetchSnapshotResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
 )
 from firnline.raft.election_state import NOBODY
 from firnline.raft.settings import FETCH_WAIT_MAX_MS
+from firnline.raft.snapshot_serve import Chunk
 from firnline.raft.voters import VoterSet
 
+__all__ = [
+    "BeginQuorumEpochRequest",
+    "BeginQuorumEpochResponse",
+    "DescribeQuorumRequest",
+    "DescribeQuorumResponse",
+    "EndQuorumEpochRequest",
+    "EndQuorumEpochResponse",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchSnapshotRequest",
+    "FetchSnapshotResponse",
+    "VoteRequest",
+    "VoteResponse",
+]
+
 PARTITION = 0
+_NO_CHUNK = Chunk(OffsetAndEpoch(0, 0), 0, 0, b"")
 
 # What each request is answered with when it is refused as a whole.
 RESPONSES: dict[type, Any] = {
@@ -78,12 +79,11 @@ class Known(NamedTuple):
 
 
 class Said(NamedTuple):
-    """An answer of the quorum as it was read; `part` is what `response` says of the one partition."""
+    """An answer of the quorum as it was read; `part` is what it says of the one partition."""
 
     error: int
     known: Known
     part: Any
-    response: Any
 
 
 # ------------------------------------------------------------------------------------------- requests
@@ -192,6 +192,32 @@ def fetch_request(
     )
 
 
+def fetch_snapshot_request(
+    cluster_id: str,
+    *,
+    epoch: int,
+    replica_id: int,
+    directory_id: Uuid,
+    snapshot_id: OffsetAndEpoch,
+    position: int,
+    max_bytes: int,
+) -> FetchSnapshotRequest:
+    """Ask for the snapshot's bytes from `position` on."""
+    partition = k59_fetch_snapshot.FetchSnapshotPartition(
+        partition=PARTITION,
+        current_leader_epoch=epoch,
+        snapshot_id=k59_fetch_snapshot.SnapshotId(
+            end_offset=snapshot_id.offset, epoch=snapshot_id.epoch
+        ),
+        position=position,
+        replica_directory_id=directory_id,
+    )
+    topic = k59_fetch_snapshot.FetchSnapshotTopic(name=METADATA_TOPIC, partitions=[partition])
+    return FetchSnapshotRequest(
+        cluster_id=cluster_id, replica_id=replica_id, max_bytes=max_bytes, topics=[topic]
+    )
+
+
 # ---------------------------------------------------------------------------------- reading requests
 
 
@@ -201,7 +227,8 @@ def only_partition(request: Any) -> Any | None:
         return None
     topic = request.topics[0]
     partition = topic.partitions[0]
-    index = partition.partition if type(request) is FetchRequest else partition.partition_index
+    by_name = type(request) in (FetchRequest, FetchSnapshotRequest)
+    index = partition.partition if by_name else partition.partition_index
     return partition if index == PARTITION and _is_metadata(topic) else None
 
 
@@ -310,6 +337,41 @@ def fetch_response(
     )
 
 
+def fetch_snapshot_response(
+    error: Code,
+    known: Known,
+    *,
+    chunk: Chunk | None = None,
+) -> FetchSnapshotResponse:
+    """Answer a FetchSnapshot."""
+    m = k59_fetch_snapshot
+    snapshot_id, size_bytes, position, data = chunk or _NO_CHUNK
+    partition = m.FetchSnapshotPartitionResult(
+        index=PARTITION,
+        error_code=error,
+        snapshot_id=m.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
+        current_leader=m.LeaderIdAndEpoch(leader_id=known.leader_id, leader_epoch=known.epoch),
+        size=size_bytes,
+        position=position,
+        unaligned_records=data,
+    )
+    topic = m.FetchSnapshotTopicResult(name=METADATA_TOPIC, partitions=[partition])
+    return FetchSnapshotResponse(topics=[topic], node_endpoints=_endpoints(m.NodeEndpoint, known))
+
+
+def unknown_snapshot_partition(request: FetchSnapshotRequest, known: Known) -> Any:
+    """Answer a FetchSnapshot of another partition: it is named, and unknown here."""
+    m = k59_fetch_snapshot
+    topic = request.topics[0]
+    partition = m.FetchSnapshotPartitionResult(
+        index=topic.partitions[0].partition, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    return FetchSnapshotResponse(
+        topics=[m.FetchSnapshotTopicResult(name=topic.name, partitions=[partition])],
+        node_endpoints=_endpoints(m.NodeEndpoint, known),
+    )
+
+
 def _endpoints(kind: Any, known: Known) -> list[Any]:
     if known.leader is None or known.leader_id < 0:
         return []
@@ -336,4 +398,16 @@ def read_response(response: Any, voters: VoterSet) -> Said | None:
         for endpoint in response.node_endpoints:
             if endpoint.node_id == leader_id:
                 leader = Peer(leader_id, endpoint.host, endpoint.port)
-    return Said(part.error_code, Known(told.leader_epoch, leader_id, leader), part, response)
+    return Said(part.error_code, Known(told.leader_epoch, leader_id, leader), part)
+
+
+def read_chunk(said: Said) -> Chunk:
+    """Read the piece of a snapshot in an answer to FetchSnapshot; half an id is none (Q36)."""
+    part = said.part
+    data = part.unaligned_records
+    return Chunk(
+        OffsetAndEpoch(part.snapshot_id.end_offset, part.snapshot_id.epoch),
+        part.size,
+        part.position,
+        data.read() if isinstance(data, FileRecords) else bytes(data or b""),
+    )
