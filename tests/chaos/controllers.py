@@ -7,6 +7,7 @@ with new processes on it.
 """
 
 import contextlib
+import os
 import random
 import shutil
 import threading
@@ -159,6 +160,30 @@ def run_controller_power_cuts(directory: Path, cuts: int, seed: int) -> Report:
         cluster.kill()
         report.violations += violations(cluster.controllers, view, maker.made)
     return report
+
+
+def losses_without_sync(directory: Path) -> tuple[int, list[str]]:
+    """One cut of controllers that sync nothing: (topics acknowledged, what is wrong)."""
+    with contextlib.ExitStack() as stack:
+        disk = SharedDisk(directory)
+        stack.callback(disk.close)
+        cluster = Cluster(directory, _members(FIRNLINE), SETTINGS)
+        for node in cluster.controllers:
+            node.data = disk.at / str(node.node_id)
+            node.environment["PYTHONPATH"] = os.pathsep.join(
+                [str(Path(__file__).with_name("no_sync")), os.environ.get("PYTHONPATH", "")]
+            )
+        for node in cluster.controllers:
+            node.format()
+        os.sync()  # a formatted directory is not what is cut
+        stack.enter_context(cluster)
+        await_caught_up(cluster)
+        with TopicMaker(cluster.bootstrap) as maker:
+            maker.await_more(5)
+            acked = disk.cut_power(cluster, maker)
+            cluster.kill()
+        disks = [read_disk(str(n), n.metadata, is_cut=True) for n in cluster.controllers]
+        return len(acked), lost_topics(disks, acked)
 
 
 def _start_all(nodes: Sequence[Node]) -> list[str]:

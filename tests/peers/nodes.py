@@ -70,6 +70,7 @@ class Node:
         self.cluster, self.node_id, self.role = cluster, node_id, role
         self.port = 0
         self.settings: dict[str, object] = {}  # its own, before those of the cluster
+        self.environment = dict(os.environ)
         self.process: subprocess.Popen[bytes] | None = None
         self.base = cluster.directory / f"{self.kind}-{node_id}"
         self.data = self.base / "data"  # may be put elsewhere before the first start
@@ -99,11 +100,7 @@ class Node:
     def start(self, *, wait: bool = True) -> None:
         """Start the process, formatting its directory first where it is new; wait until it answers."""
         assert not self.is_running, f"{self} is running"
-        self.base.mkdir(parents=True, exist_ok=True)
-        settings = self.cluster.settings_of(self)
-        self.properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-        if not (self.data / "meta.properties").exists():
-            self._format()
+        self.format()
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command(),
@@ -111,10 +108,18 @@ class Node:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=self._environment(),
+                env=self.environment,
             )
         if wait:
             self.await_answer()
+
+    def format(self) -> None:
+        """Write the settings, and make the directory a node's where it is none yet."""
+        self.base.mkdir(parents=True, exist_ok=True)
+        settings = self.cluster.settings_of(self)
+        self.properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        if not (self.data / "meta.properties").exists():
+            self._format()
 
     def await_answer(self) -> None:
         """Return when ApiVersions is answered. RuntimeError with the end of the log when it never is."""
@@ -160,9 +165,6 @@ class Node:
 
     def _command(self) -> list[str]:
         raise AssertionError("a kind of its own")
-
-    def _environment(self) -> dict[str, str]:
-        return dict(os.environ)
 
 
 class KafkaNode(Node):
