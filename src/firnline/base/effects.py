@@ -75,9 +75,13 @@ class Peer(NamedTuple):
 
 @event
 class Unanswered:
-    """No answer came: not connected, cut off, timed out, or not understood. `why` is for the operator."""
+    """No answer came: not connected, cut off, timed out, or not understood. `why` is for the operator.
+
+    `is_unsupported`: the peer does not know the request, or no version from `Send.version_min` on.
+    """
 
     why: str
+    is_unsupported: bool = False
 
 
 @event
@@ -85,7 +89,7 @@ class Send:
     """Ask another node; then `then(response or Unanswered, now_ms)`, exactly once.
 
     `request` is a message of `protocol.messages`; it leaves in the newest version both sides know,
-    but no newer than `version_max`. Requests of one `channel` to one peer keep their order and share a
+    but no newer than `version_max`; where that is older than `version_min` it does not leave. Requests of one `channel` to one peer keep their order and share a
     connection; other channels do not wait for them.
     """
 
@@ -95,6 +99,7 @@ class Send:
     then: Callable[[Any, int], Effects]
     channel: str = "quorum"
     version_max: int = 32_767
+    version_min: int = 0
 
 
 @event
