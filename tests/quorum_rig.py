@@ -145,13 +145,13 @@ class SnapshotBytes:
         self.is_closed = True
 
 
-def snapshot_bytes(content: Snapshot, epoch: int) -> bytes:
+def snapshot_bytes(content: Snapshot, epoch: int, metadata_version: int = 30) -> bytes:
     """What the file of a snapshot holds."""
     kraft = [content.kraft_version] if content.kraft_version else []
     batches = snapshot_batches(
         content.records,
         epoch=epoch,
-        metadata_version=30,
+        metadata_version=metadata_version,
         last_contained_ms=content.last_contained_ms,
         now_ms=1,
     )
@@ -248,7 +248,14 @@ class Cluster:
 
 def make_quorum(log: MemoryLog, **options: Any) -> MetadataQuorum:
     """A quorum of one on a log in memory."""
-    given: dict[str, Any] = {"node_id": NODE, "voters": VOTERS, "idle_interval_ms": 500}
+    given: dict[str, Any] = {
+        "node_id": NODE,
+        "cluster_id": "c",
+        "directory_id": bytes(16),
+        "voters": VOTERS,
+        "rng": CountingRng(),
+        "idle_interval_ms": 500,
+    }
     return MetadataQuorum(log=log, elections=log, **(given | options))
 
 

@@ -168,9 +168,12 @@ def _quorum(
         raise
     quorum = MetadataQuorum(
         node_id=config.node_id,
+        cluster_id=cluster_id,
+        directory_id=directory.directory_id,
         voters=voters,
         log=log,
         elections=QuorumStateFile(fs, log.log.path, voters.node_ids),
+        rng=rng,
         idle_interval_ms=config.metadata_max_idle_interval_ms,
     )
 

@@ -13,6 +13,7 @@ from firnline.metadata import records as r
 from firnline.metadata.features import DIRECTORIES_SINCE
 from firnline.metadata.image import (
     METADATA_VERSION,
+    NO_PRODUCER_IDS,
     BrokerImage,
     ClusterImage,
     ControllerImage,
@@ -59,8 +60,9 @@ def _records(image: ClusterImage) -> Iterator[Message | None]:
     for topic_name in _in_order(image.topics_by_name):
         if topic_name is None:
             yield None
-        else:
-            yield from _topic_records(image.topics_by_name[topic_name], image.metadata_version)
+            continue
+        topic = image.topics_by_name[topic_name]
+        yield from _topic_records(topic, image.metadata_version, has_elr=image.has_elr)
     for resource in _in_order(image.configs):
         if resource is None:
             yield None
@@ -73,12 +75,10 @@ def _records(image: ClusterImage) -> Iterator[Message | None]:
                 name=key,
                 value=settings[key],
             )
-    if image.next_producer_id:
-        broker_id, broker_epoch = image.producer_id_owner
+    if image.next_producer_id != NO_PRODUCER_IDS:
+        # Nobody needs to know any more who was handed the block.
         yield r.ProducerIdsRecord(
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
-            next_producer_id=image.next_producer_id,
+            broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
     for kept_key in _in_order(image.kept, order=lambda key: (key[0], repr(key[1]))):
         yield None if kept_key is None else image.kept[kept_key]
@@ -118,7 +118,8 @@ def register_broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=broker.log_dirs,
-        cordoned_log_dirs=broker.cordoned_log_dirs or None,
+        cordoned_log_dirs=broker.cordoned_log_dirs,
+        is_migrating_zk_broker=broker.is_migrating_zk_broker,
     )
 
 
@@ -127,6 +128,7 @@ def register_controller_record(controller: ControllerImage) -> r.RegisterControl
     return r.RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
         end_points=[
             r.ControllerEndpoint(
                 name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
@@ -166,11 +168,17 @@ def partition_record(
     )
 
 
-def _topic_records(topic: TopicImage, metadata_version: int) -> Iterator[Message | None]:
+def _topic_records(
+    topic: TopicImage, metadata_version: int, *, has_elr: bool
+) -> Iterator[Message | None]:
     yield r.TopicRecord(name=topic.name, topic_id=topic.topic_id)
+    is_large = len(topic.partitions) > _KEYS_PER_RUN
     for number in _in_order(topic.partitions):
-        if number is not None:
-            partition = topic.partitions[number]
-            yield partition_record(topic.topic_id, number, partition, metadata_version)
-        elif len(topic.partitions) > _KEYS_PER_RUN:
-            yield None
+        if number is None:
+            if is_large:
+                yield None
+            continue
+        partition = topic.partitions[number]
+        if not has_elr and (partition.elr or partition.last_known_elr):
+            partition = partition._replace(elr=(), last_known_elr=())
+        yield partition_record(topic.topic_id, number, partition, metadata_version)

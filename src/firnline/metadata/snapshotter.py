@@ -17,7 +17,7 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File
 from firnline.base.units import HOUR_MS, MIB
 from firnline.metadata.delta import ClusterDelta
-from firnline.metadata.image import ClusterImage
+from firnline.metadata.image import NO_PRODUCER_IDS, ClusterImage
 from firnline.metadata.snapshot_file import snapshot_steps
 from firnline.metadata.snapshot_records import image_steps
 from firnline.protocol.schema import Message
@@ -285,7 +285,7 @@ def changed_records(delta: ClusterDelta) -> Iterator[Hashable]:
         was: Mapping[str, str] = before.configs.get(resource, {})
         now: Mapping[str, str] = after.configs.get(resource, {})
         yield from ((resource, key) for key in was if was[key] != now.get(key))
-    if before.next_producer_id and before.next_producer_id != after.next_producer_id:
+    if before.next_producer_id not in (NO_PRODUCER_IDS, after.next_producer_id):
         yield "producer ids"
     for name in ("controllers", "kept"):
         old, new = getattr(before, name), getattr(after, name)
