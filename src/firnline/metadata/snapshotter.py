@@ -16,6 +16,7 @@ from firnline.base.errors import Bug, FirnlineError, KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File
 from firnline.base.units import HOUR_MS, MIB
+from firnline.config.broker import BrokerConfig
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import NO_PRODUCER_IDS, ClusterImage
 from firnline.metadata.snapshot_file import snapshot_steps
@@ -34,6 +35,15 @@ class SnapshotSettings(NamedTuple):
     max_new_record_bytes: int = 20 * MIB
     max_interval_ms: int = HOUR_MS
     min_changed_ratio: float = 0.0
+
+
+def snapshot_settings(config: BrokerConfig) -> SnapshotSettings:
+    """Return what the configuration says."""
+    return SnapshotSettings(
+        config.metadata_log_max_record_bytes_between_snapshots,
+        config.metadata_log_max_snapshot_interval_ms,
+        config.metadata_snapshot_min_changed_records_ratio,
+    )
 
 
 class SnapshotLog(Lineage, Protocol):
