@@ -5,10 +5,11 @@ spec 1.4, Q5, Q11.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import Effects, Peer
-from firnline.base.errors import ConfigError
+from firnline.base.errors import Code, ConfigError, KafkaError
 from firnline.base.ports import Fs, Rng
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.controller_port import ControllerPort
@@ -90,6 +91,16 @@ def open_quorum(
     return Ground(quorum, voters, effects, close_files)
 
 
+def stranger_problem(quorum: MetadataQuorum) -> KafkaError | None:
+    """Say so when every other voter takes this node for one of another cluster."""
+    raft = quorum.raft
+    others = [node_id for node_id in raft.voters.node_ids if node_id != raft.node_id]
+    refused = [raft.refusals[node_id].code for node_id in others if node_id in raft.refusals]
+    if not others or refused != [Code.INCONSISTENT_CLUSTER_ID] * len(others):
+        return None
+    return KafkaError(Code.INCONSISTENT_CLUSTER_ID, "the voters are of another cluster")
+
+
 def quorum_settings(config: BrokerConfig) -> QuorumSettings:
     """Return what an operator set about the quorum, as its machine takes it."""
     return QuorumSettings(
@@ -148,6 +159,7 @@ def make_controller(
         registration=ControllerImage(config.node_id, rng.uuid(), tuple(told), SUPPORTED),
         is_sole=ground.voters.is_sole(config.node_id),
         remote=None if remote is None else remote(cluster_id, quorum.raft.leader_peer),
+        stranger_problem=partial(stranger_problem, quorum),
         first_effects=ground.effects,
         close_files=ground.close_files,
     )
