@@ -16,7 +16,7 @@ from firnline.base.ports import File
 
 Effect = Any  # one of the classes below
 Effects = list[Effect]
-Pool = Literal["disk", "copy", "read", "expire"]
+Pool = Literal["disk", "copy", "read", "expire", "names"]
 
 
 @event
@@ -77,7 +77,7 @@ class Peer(NamedTuple):
 class Unanswered:
     """No answer came: not connected, cut off, timed out, or not understood. `why` is for the operator.
 
-    `is_unsupported`: the peer does not know the request, or no version from `Send.version_min` on.
+    is_unsupported  the other side has no version of the request within the bounds that were given
     """
 
     why: str
@@ -89,8 +89,8 @@ class Send:
     """Ask another node; then `then(response or Unanswered, now_ms)`, exactly once.
 
     `request` is a message of `protocol.messages`; it leaves in the newest version both sides know,
-    but no newer than `version_max`; where that is older than `version_min` it does not leave. Requests of one `channel` to one peer keep their order and share a
-    connection; other channels do not wait for them.
+    but no newer than `version_max` and no older than `version_min`. Requests of one `channel` to one peer
+    keep their order and share a connection; other channels do not wait for them.
     """
 
     peer: Peer
