@@ -15,7 +15,7 @@ from firnline.protocol.primitives import read_uvarint
 from firnline.protocol.schema import Struct
 
 HIDDEN = "[hidden]"
-_SECRET_FIELDS = {r.UserScramCredentialRecord: ("salt", "stored_key", "server_key")}
+_SECRETS = ("salt", "stored_key", "server_key")
 
 
 def metadata_fact(value: Buffer) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def metadata_fact(value: Buffer) -> dict[str, Any]:
     _, position = read_uvarint(value, position)
     version, _ = read_uvarint(value, position)
     fields = shown(record, version)
-    for name in _SECRET_FIELDS.get(type(record), ()):
-        fields[name] = HIDDEN
+    if isinstance(record, r.UserScramCredentialRecord):
+        fields |= dict.fromkeys(_SECRETS, HIDDEN)
     if isinstance(record, r.ConfigRecord) and _is_secret(record):
         fields["value"] = HIDDEN
     return {"type": type(record).__name__, "version": version, "value": fields}
