@@ -541,3 +541,48 @@ def test_a_feature_that_is_raised_while_we_run_stops_the_node_with_the_command_t
     node.replicate(r.FeatureLevelRecord(name="group.version", feature_level=1))
     with pytest.raises(ConfigError, match=r"downgrade --feature group\.version=0"):
         node.commit()
+
+
+# ------------------------------------------------------------------------------------ metrics
+
+
+def test_what_a_standby_counts() -> None:
+    """Spec 1.14: where it is, whom it heard of, what it loaded."""
+    node = Node()
+    node.depose(1, leader_id=2)
+    with_snapshot(
+        node,
+        40,
+        3,
+        r.TopicRecord(name="t", topic_id=b"t" * 16),
+        r.PartitionRecord(partition_id=0, topic_id=b"t" * 16, replicas=[1, 2], leader=2),
+    )
+    node.settle()
+    node.replicate(
+        r.PartitionChangeRecord(partition_id=0, topic_id=b"t" * 16, leader=-1), epoch=3
+    )
+    assert node.quorum.counters().last_committed_offset == 39
+    node.commit()
+    node.depose(4, leader_id=-1)
+    node.depose(5, leader_id=3)
+    counters, census = node.quorum.counters(), node.quorum.census
+    assert (counters.last_applied_offset, counters.last_committed_offset) == (40, 40)
+    assert counters.new_active_controllers == 2
+    assert counters.snapshots_loaded == node.quorum.load_latencies.count == 1
+    assert (census.partitions, census.offline, census.imbalanced) == (1, 1, 1)
+    assert not counters.is_active
+
+
+def test_what_a_leader_counts() -> None:
+    node = active()
+    node.loop.now_ms = 5_000
+    node.write(r.TopicRecord(name="t", topic_id=b"t" * 16))
+    node.write(r.PartitionRecord(partition_id=0, topic_id=b"t" * 16, replicas=[1], leader=1))
+    assert node.quorum.counters().last_applied_offset == 5
+    assert node.quorum.counters().last_committed_offset == 3
+    assert node.quorum.census.partitions == 0
+    node.commit()
+    counters = node.quorum.counters()
+    assert (counters.last_committed_offset, counters.last_applied_timestamp_ms) == (5, 5_000)
+    assert (counters.new_active_controllers, counters.is_active) == (1, True)
+    assert node.quorum.census.partitions == 1
