@@ -183,7 +183,7 @@ def check(log: MetaLog, fs: CrashableFs) -> None:
         assert batches[-1][1] == log.last_epoch
 
 
-def perform(effects: Sequence[Any], fs: CrashableFs) -> None:
+def perform(effects: Sequence[Any]) -> None:
     """Let the delete delay pass: run the timers of `effects` and what they submit."""
     for timer in effects:
         for submit in timer.then(timer.at_ms):

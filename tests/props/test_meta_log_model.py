@@ -133,7 +133,7 @@ class MetaLogMachine(RuleBasedStateMachine):
         effects = self.log.retire_snapshots(chosen.offset, now_ms=NOW)
         self.start_at(chosen.offset)
         if is_late:
-            perform(effects, self.fs)
+            perform(effects)
 
     def start_at(self, offset: int) -> None:
         if offset > self.start:
