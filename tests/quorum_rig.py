@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from firnline.base.effects import Effects, Flush, SetTimer
+from firnline.base.effects import CancelTimer, Effects, Flush, SetTimer
 from firnline.base.errors import StorageError
+from firnline.base.ids import OffsetAndEpoch
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
@@ -14,11 +15,13 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import Endpoint
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
-from firnline.metadata.snapshot_file import Snapshot
+from firnline.metadata.snapshot_file import Snapshot, snapshot_batches
 from firnline.protocol.schema import Message
 from firnline.raft.election_state import ElectionState
 from firnline.raft.voters import Voter, VoterSet
 from firnline.records.batch import headers, set_offset_and_epoch
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.control import ControlType, KRaftVersionRecord, encode_key, encode_value
 
 NODE = 1
 VOTERS = VoterSet([Voter(NODE, "localhost", 9093)])
@@ -97,12 +100,19 @@ class MemoryLog:
         assert offset >= self.high_watermark
         self.high_watermark = offset
 
-    def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
+    def read(self, start_offset: int, *, max_bytes: int) -> bytes:
         wanted = [b for b in self.batches if next(headers(b)).last_offset >= start_offset]
         return b"".join(wanted[:2])
 
-    def newest_snapshot(self) -> tuple[int, int, Snapshot] | None:
-        return self.snapshot
+    @property
+    def newest_snapshot_id(self) -> OffsetAndEpoch | None:
+        return OffsetAndEpoch(*self.snapshot[:2]) if self.snapshot else None
+
+    def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> "SnapshotBytes | None":
+        if self.snapshot is None or self.newest_snapshot_id != snapshot_id:
+            return None
+        content = self.snapshot[2]
+        return SnapshotBytes(snapshot_bytes(content, snapshot_id.epoch))
 
     def bootstrap_records(self) -> Sequence[Message]:
         return self.bootstrap
@@ -117,6 +127,40 @@ class MemoryLog:
         self.batches = [
             b for b in self.batches if next(headers(b)).next_offset <= self.synced_offset
         ]
+
+
+class SnapshotBytes:
+    """A snapshot that is open for reading."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size_bytes = len(data)
+        self.is_closed = False
+
+    def read(self, position: int, size: int) -> bytes:
+        assert not self.is_closed
+        return self.data[position : position + size]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def snapshot_bytes(content: Snapshot, epoch: int) -> bytes:
+    """What the file of a snapshot holds."""
+    kraft = [content.kraft_version] if content.kraft_version else []
+    batches = snapshot_batches(
+        content.records,
+        epoch=epoch,
+        metadata_version=30,
+        last_contained_ms=content.last_contained_ms,
+        now_ms=1,
+    )
+    header = next(batches)
+    for level in kraft:
+        value = encode_value(KRaftVersionRecord(kraft_version=level))
+        row = NewRecord(encode_key(ControlType.KRAFT_VERSION), value, 1)
+        header += build_batch([row], base_offset=1, leader_epoch=epoch, is_control=True)
+    return b"".join([bytes(header), *map(bytes, batches)])
 
 
 class Loop:
@@ -134,6 +178,8 @@ class Loop:
                 self.flushes.append(effect)
             elif isinstance(effect, SetTimer):
                 self.timers[effect.key] = effect
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
             else:
                 self.others.append(effect)
 
@@ -165,7 +211,8 @@ class Cluster:
             self.controller.activate(now_ms)
             return []
 
-        self.loop.run(self.quorum.start(self.loop.now_ms, ready))
+        self.quorum.on_active = ready
+        self.loop.run(self.quorum.start(self.loop.now_ms))
         self.loop.sync()
         assert self.is_ready
         return self

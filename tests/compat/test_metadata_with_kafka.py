@@ -122,7 +122,7 @@ class Ours:
             pass
 
     def close(self) -> None:
-        self.quorum.stop()
+        self.quorum.close()
         self.log.close()
 
 

@@ -99,6 +99,7 @@ class BrokerNode:
         self.on_running: Callable[[int], None] | None = None
         self.on_stopped: Callable[[int], None] | None = None
         self.quorum.publishers.append(self._on_metadata)
+        self.quorum.on_active = self._on_quorum
 
     # ----------------------------------------------------------------------------- what handlers use
 
@@ -145,7 +146,7 @@ class BrokerNode:
 
         Raises ConfigError and StorageError for what the operator must mend.
         """
-        return [*self.parts.storage_effects, *self.quorum.start(now_ms, self._on_quorum)]
+        return [*self.parts.storage_effects, *self.quorum.start(now_ms)]
 
     def _on_quorum(self, now_ms: int) -> Effects:
         """This node leads the metadata quorum: the broker in it may register."""
@@ -192,7 +193,7 @@ class BrokerNode:
 
     def close(self) -> None:
         """Close the logs, durably, whether or not the controller knows; then nothing may follow."""
-        self.quorum.stop()
+        self.quorum.close()
         self.parts.hosting.stop()
         if self.parts.tier_ground is not None:
             self.parts.tier_ground.tier.close()

@@ -1,19 +1,34 @@
-"""Batches of the metadata log become the image. PURE. Source: KIP-631, KIP-868; spec Q8, Q13, Q39.
+"""Batches of the metadata log, or a snapshot, become the image, in steps. PURE.
 
-Records between Begin and EndTransaction are seen together or, after an AbortTransaction, never.
+Records between Begin and EndTransaction are seen together or, after an AbortTransaction, never. A step
+handles a bounded number of records, so that a long log does not hold up whoever else uses the thread.
+Source: KIP-630, KIP-631, KIP-868; spec Q7, Q8, Q13, Q37, Q39, Q49.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from firnline.base.errors import ConfigError, KafkaError, ProtocolError, StorageError
+from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta, Replay, TopicDelta
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from firnline.protocol.schema import Message
-from firnline.records.batch import BatchHeader, crc_is_right, headers
-from firnline.records.control import ControlType, KRaftVersionRecord, decode_key, decode_value
+from firnline.raft.ports import SnapshotFile
+from firnline.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, crc_is_right, headers
+from firnline.records.control import (
+    ControlType,
+    KRaftVersionRecord,
+    SnapshotHeaderRecord,
+    decode_key,
+    decode_value,
+)
 from firnline.records.record import records
+
+# Some milliseconds of work.
+RECORDS_PER_STEP = 500
+_SNAPSHOT_READ_BYTES = 256 * 1024
+_RESTORE = "restore the metadata log directory from a copy, or empty it if other voters have it all"
 
 
 def refuse_dynamic_voters(kraft_version: int) -> None:
@@ -27,13 +42,21 @@ def refuse_dynamic_voters(kraft_version: int) -> None:
 
 
 class Loader:
-    """Follows the log from its start, or from a snapshot, batch by batch."""
+    """Follows the log from its start, or from an image, batch by batch.
+
+    Invariant: `next_offset` is that of the first record not seen; the image is that of a batch's end, or
+    of the record before a transaction that is open.
+    """
 
     def __init__(self, image: ClusterImage = EMPTY_IMAGE) -> None:
         self._settled = image  # up to the last point outside of a transaction
         self._replay: Replay | None = None
+        self._deltas: list[ClusterDelta] = []
         self._last = (image.offset, image.epoch)
         self.is_in_transaction = False
+        self.is_batch_end = True  # of the image: False only before a transaction within a batch
+        self.last_timestamp_ms = 0
+        self.bytes_seen = 0
 
     @property
     def next_offset(self) -> int:
@@ -49,30 +72,40 @@ class Loader:
         self._settle()
 
     def apply(self, data: bytes) -> None:
-        """Apply the whole batches of `data`. StorageError for records that cannot be read or are damage."""
+        """Apply the whole batches of `data`, all at once. Raises as `steps`."""
+        for _ in self.steps(data):
+            pass
+
+    def steps(self, data: bytes, *, end_offset: int | None = None) -> Generator[None, None, None]:
+        """Apply the whole batches of `data` that begin below `end_offset`; yields after each step.
+
+        StorageError for records that are damaged or cannot be read, ConfigError for dynamic voters.
+        """
         for header in headers(data):
-            if header.base_offset != self.next_offset:
+            if end_offset is not None and header.base_offset >= end_offset:
+                return
+            if not header.base_offset <= self.next_offset <= header.last_offset:
                 raise StorageError(
                     "the metadata log has a gap", at=header.base_offset, expected=self.next_offset
                 )
             if not crc_is_right(data, header):
                 raise StorageError(
-                    "the metadata log is damaged",
-                    offset=header.base_offset,
-                    remedy="restore the metadata log directory from a copy; without it the cluster is lost",
+                    "the metadata log is damaged", offset=header.base_offset, remedy=_RESTORE
                 )
             try:
                 if header.is_control:
                     _look_at_controls(data, header)
                 else:
-                    self._apply_batch(data, header)
-            except (KafkaError, ProtocolError) as problem:
+                    yield from self._batch_steps(data, header)
+            except (KafkaError, ProtocolError, StorageError) as problem:
                 raise StorageError(
-                    "the metadata log holds what this release cannot read",
+                    "the metadata log holds what this release cannot act on",
                     offset=header.base_offset,
                     problem=problem,
                 ) from None
             self._last = (header.last_offset, header.leader_epoch)
+            self.last_timestamp_ms = header.max_timestamp
+            self.bytes_seen += header.size_bytes
 
     def image(self) -> ClusterImage:
         """The image up to the last batch; inside a transaction, up to its begin."""
@@ -80,29 +113,56 @@ class Loader:
             self._settle()
         return self._settled
 
-    def _apply_batch(self, data: bytes, header: BatchHeader) -> None:
-        for row in records(data, header):
+    def take_deltas(self) -> list[ClusterDelta]:
+        """What led from the image of the last call to that of now, in order. Not within a batch."""
+        self.image()
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def _batch_steps(self, data: bytes, header: BatchHeader) -> Iterator[None]:
+        first_offset = self.next_offset
+        for count, row in enumerate(records(data, header), 1):
+            if row.offset < first_offset:
+                continue  # the image was taken before a transaction in the middle of this batch
             record = r.decode(row.value or b"")
             if isinstance(record, r.BeginTransactionRecord):
-                self._settle()
-                self.is_in_transaction = True
-            elif isinstance(record, r.EndTransactionRecord):
-                self.is_in_transaction = False
-            elif isinstance(record, r.AbortTransactionRecord):
-                self.is_in_transaction = False
-                self._replay = None
+                self._begin(row.offset, header)
+            elif isinstance(record, r.EndTransactionRecord | r.AbortTransactionRecord):
+                self._end(record)
             else:
                 if self._replay is None:
                     self._replay = Replay(self._settled)
                 self._replay.apply(record)
+            if count % RECORDS_PER_STEP == 0:
+                yield
+
+    def _begin(self, offset: int, header: BatchHeader) -> None:
+        if self.is_in_transaction:
+            raise ProtocolError("a metadata transaction begins within another", offset=offset)
+        if offset > header.base_offset:
+            self._last = (offset - 1, header.leader_epoch)
+        self._settle()
+        self.is_batch_end = offset == header.base_offset
+        self.is_in_transaction = True
+
+    def _end(self, record: r.EndTransactionRecord | r.AbortTransactionRecord) -> None:
+        if not self.is_in_transaction:
+            raise ProtocolError("a metadata transaction ends that did not begin")
+        self.is_in_transaction = False
+        self.is_batch_end = True
+        if isinstance(record, r.AbortTransactionRecord):
+            self._replay = None
 
     def _settle(self) -> None:
         offset, epoch = self._last
-        if self._replay is not None:
-            self._settled = self._replay.finish(offset=offset, epoch=epoch).after
-            self._replay = None
-        else:
-            self._settled = self._settled._replace(offset=offset, epoch=epoch)
+        if self._replay is None:
+            if offset == self._settled.offset:
+                return
+            self._replay = Replay(self._settled)
+        delta = self._replay.finish(offset=offset, epoch=epoch)
+        self._replay = None
+        self._settled = delta.after
+        self._deltas.append(delta)
 
 
 def _look_at_controls(data: bytes, header: BatchHeader) -> None:
@@ -113,13 +173,109 @@ def _look_at_controls(data: bytes, header: BatchHeader) -> None:
             refuse_dynamic_voters(value.kraft_version)
 
 
+# ------------------------------------------------------------------------------------- snapshots
+
+
+class SnapshotLoader:
+    """Reads a snapshot into an image of its own, in steps; every CRC, the header and the footer count."""
+
+    def __init__(self, snapshot_id: OffsetAndEpoch, file: SnapshotFile) -> None:
+        self.snapshot_id = snapshot_id
+        self.last_contained_ms = 0
+        self._file = file
+        self._replay = Replay(EMPTY_IMAGE)
+        self._has_header = self._has_footer = False
+
+    def steps(self) -> Generator[None, None, None]:
+        """Load; yields after each step. The file is closed at the end, and when the iterator is.
+
+        StorageError for anything that is not a finished snapshot, ConfigError for dynamic voters.
+        """
+        position = 0
+        try:
+            for data, header in _batches(self._file):
+                position = header.base_offset
+                yield from self._batch_steps(data, header)
+            if not self._has_footer:
+                raise StorageError("no footer: the file ends early")
+        except (KafkaError, ProtocolError, StorageError) as problem:
+            raise StorageError(
+                "a snapshot of the metadata is damaged",
+                snapshot=f"{self.snapshot_id.offset}-{self.snapshot_id.epoch}",
+                record=position,
+                problem=problem,
+                remedy=_RESTORE,
+            ) from None
+        finally:
+            self._file.close()
+
+    def image(self) -> ClusterImage:
+        """The image, once the steps are done; its offset is that of the last record contained."""
+        assert self._has_footer
+        end_offset, epoch = self.snapshot_id
+        return self._replay.finish(offset=end_offset - 1, epoch=epoch).after
+
+    def _batch_steps(self, data: bytes, header: BatchHeader) -> Iterator[None]:
+        if not crc_is_right(data, header):
+            raise StorageError("a batch has another CRC than it says")
+        if self._has_footer:
+            raise StorageError("a batch after the footer")
+        if header.is_control:
+            self._look_at_controls(data, header)
+            return
+        if not self._has_header:
+            raise StorageError("records before the header")
+        for count, row in enumerate(records(data, header), 1):
+            self._replay.apply(r.decode(row.value or b""))
+            if count % RECORDS_PER_STEP == 0:
+                yield
+        yield
+
+    def _look_at_controls(self, data: bytes, header: BatchHeader) -> None:
+        for row in records(data, header):
+            kind = decode_key(row.key)
+            if kind == ControlType.SNAPSHOT_HEADER:
+                value = decode_value(kind, row.value)
+                assert isinstance(value, SnapshotHeaderRecord)
+                self.last_contained_ms = value.last_contained_log_timestamp
+                self._has_header = True
+            elif kind == ControlType.SNAPSHOT_FOOTER:
+                self._has_footer = self._has_header
+        _look_at_controls(data, header)
+
+
+def _batches(file: SnapshotFile) -> Iterator[tuple[bytes, BatchHeader]]:
+    """Iterate over the whole batches of a file; StorageError for one that is cut."""
+    position, size_bytes = 0, file.size_bytes
+    wanted = _SNAPSHOT_READ_BYTES
+    while position < size_bytes:
+        data = file.read(position, wanted)
+        end = 0
+        for header in headers(data):
+            yield data, header
+            end = header.position + header.size_bytes
+        position += end
+        if end:
+            wanted = _SNAPSHOT_READ_BYTES
+            continue
+        length = int.from_bytes(data[8:LOG_OVERHEAD_BYTES], "big") + LOG_OVERHEAD_BYTES
+        if len(data) < LOG_OVERHEAD_BYTES or position + length > size_bytes or length <= wanted:
+            raise StorageError("a batch is cut", position=position)
+        wanted = length
+
+
+# -------------------------------------------------------------------------------------- images
+
+
 def difference(before: ClusterImage, after: ClusterImage) -> ClusterDelta:
     """Return what differs between two images; looks at every topic, so it is for loading only."""
     topics = []
     for topic_id in sorted(after.topics_by_id):
         topic, old = after.topics_by_id[topic_id], before.topics_by_id.get(topic_id)
         if topic is not old:
-            topics.append(TopicDelta(old, topic, _changed_partitions(old, topic)))
+            changed = _changed_partitions(old, topic)
+            if old is None or changed:
+                topics.append(TopicDelta(old, topic, changed))
     deleted = [
         before.topics_by_id[topic_id]
         for topic_id in sorted(before.topics_by_id)

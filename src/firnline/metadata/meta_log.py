@@ -18,7 +18,6 @@ from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.metadata.snapshot_file import (
     BOOTSTRAP,
-    Snapshot,
     parse_snapshot_name,
     read_snapshot,
 )
@@ -152,17 +151,21 @@ class MetaLog:
         """Everything below `offset` is committed."""
         self._log.advance_high_watermark(offset)
 
-    def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
+    def read(self, start_offset: int, *, max_bytes: int) -> bytes:
         """Whole batches from `start_offset` on; empty at the end."""
         return self._log.read_batches(start_offset, max_bytes=max_bytes)
 
-    def newest_snapshot(self) -> tuple[int, int, Snapshot] | None:
-        """End offset (exclusive), epoch and content of the newest snapshot, checked; None for none."""
-        if self._snapshot_id is None:
-            return None
-        names = [n for n in self._fs.list_dir(self._log.path) if self._is_newest(n)]
-        content = read_snapshot(self._fs, f"{self._log.path}/{names[0]}")
-        return self._snapshot_id.offset, self._snapshot_id.epoch, content
+    @property
+    def newest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """The newest complete snapshot; None for none."""
+        return self._snapshot_id
+
+    def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> "_SnapshotFile | None":
+        """Open a snapshot for reading; None when it is not here."""
+        for name in self._fs.list_dir(self._log.path):
+            if parse_snapshot_name(name) == snapshot_id:
+                return _SnapshotFile(self._fs.open(f"{self._log.path}/{name}"))
+        return None
 
     def bootstrap_records(self) -> Sequence[Message]:
         """The records `storage format` left in `bootstrap.checkpoint`."""
@@ -183,5 +186,16 @@ class MetaLog:
         """The partition log beneath, for checkpoints and retention of the log directory."""
         return self._log
 
-    def _is_newest(self, name: str) -> bool:
-        return parse_snapshot_name(name) == self._snapshot_id
+
+class _SnapshotFile:
+    """A snapshot that is open for reading."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.size_bytes = file.size()
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._file.read(position, size)
+
+    def close(self) -> None:
+        self._file.close()

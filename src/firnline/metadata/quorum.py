@@ -1,16 +1,18 @@
 """The metadata quorum as the node sees it: write records, hear of every committed image. PURE.
 
-A write is applied to the newest image at once, so that the next decision knows it; it is published, and
-its writer answered, when it is committed. Publishers run first, so that whoever is answered finds the
-node in the state it was told of. Source: KIP-500, KIP-631; spec Q12, Q25, Q39.
+The active controller applies what it writes to the newest image at once, so that the next decision
+knows it; it is published, and its writer answered, when it is committed. Any other node reads what is
+committed from its log, in slices. Publishers run first, so that whoever is answered finds the node in the
+state it was told of. Source: KIP-500, KIP-595, KIP-631; spec Q12, Q25, Q39, X16.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from firnline.base.effects import Effects, SetTimer
+from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.features import (
@@ -19,9 +21,8 @@ from firnline.metadata.features import (
     refuse_unsupported_levels,
 )
 from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
-from firnline.metadata.loader import Loader, difference, refuse_dynamic_voters
+from firnline.metadata.loader import Loader, SnapshotLoader, difference
 from firnline.metadata.result import ControllerResult
-from firnline.metadata.snapshot_file import Snapshot
 from firnline.protocol.schema import Message
 from firnline.raft.node import RaftNode
 from firnline.raft.ports import ElectionStore, ReplicatedLog
@@ -29,23 +30,18 @@ from firnline.raft.role import Role
 from firnline.raft.voters import VoterSet
 
 RECORDS_PER_BATCH_MAX = 10_000
-_READ_BYTES = 4 * 1024 * 1024
+_READ_BYTES = 256 * 1024
 _IDLE_TIMER = ("metadata", "idle")
+_LOAD_TIMER = ("metadata", "load")
+_NOT_ACTIVE = "this node is not the active controller"
 
 Publisher = Callable[[ClusterDelta, ClusterImage, int], Effects]
 Then = Callable[[Any, int], Effects]
+Told = Callable[[int], Effects]
 
 
 class MetadataLog(ReplicatedLog, Protocol):
     """What the facade needs beyond what the quorum needs."""
-
-    def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
-        """Whole batches from `start_offset` on, at least one; empty at the end of the log."""
-        ...
-
-    def newest_snapshot(self) -> tuple[int, int, Snapshot] | None:
-        """End offset (exclusive), epoch and content of the newest snapshot; None for none."""
-        ...
 
     def bootstrap_records(self) -> Sequence[Message]:
         """What `storage format` left for the first leader."""
@@ -53,15 +49,26 @@ class MetadataLog(ReplicatedLog, Protocol):
 
 
 class _Pending(NamedTuple):
-    """A write on its way to the disk; `delta` None: nothing was written, only answer in order."""
+    """A write on its way to a majority; `delta` None: nothing was written, only answer in order."""
 
     end_offset: int
     delta: ClusterDelta | None
-    then: Callable[[int], Effects] | None
+    then: Then | None
+    response: Any
 
 
 class MetadataQuorum:
-    """Owns the quorum's machine and both images: `image` committed, `newest` as of the last write."""
+    """Owns the quorum's machine and both images: `image` committed, `newest` as of the last write.
+
+    on_active(now_ms)    this node leads, has applied all there is, and may decide: the bootstrap records
+                         of a new cluster are committed
+    on_inactive(now_ms)  it does not any more; what it had not heard committed was answered NOT_CONTROLLER
+
+    Invariants:
+      I1  `image` holds committed records alone, and never goes back.
+      I2  a node that may write has applied everything below its epoch's start (X16).
+      I3  `newest` is `image` and what is pending, in order.
+    """
 
     def __init__(
         self,
@@ -75,157 +82,274 @@ class MetadataQuorum:
         self.image = EMPTY_IMAGE
         self.newest = EMPTY_IMAGE
         self.publishers: list[Publisher] = []
+        self.on_active: Told = _nothing
+        self.on_inactive: Told = _nothing
+        self.is_active = False
         self._log = log
-        self._raft = RaftNode(
+        self._voters = voters
+        self.raft = RaftNode(
             node_id=node_id, voters=voters, log=log, elections=elections, listener=self
         )
         self._idle_interval_ms = idle_interval_ms
         self._pending: deque[_Pending] = deque()
-        self._then_ready: Callable[[int], Effects] = _nothing
-        self._loaded = EMPTY_IMAGE
-        self._has_open_transaction = False
+        # Reading the log, while this node may not write.
+        self._loader = Loader()
+        self._work: Generator[None, None, None] | None = None
+        self._snapshot: SnapshotLoader | None = None
+        self._committed_offset = 0  # exclusive
+        # The epoch this node was told to lead, and the one it may write in; None for neither.
+        self._claimed_epoch: int | None = None
+        self._reign: int | None = None
         self._wrote_since_tick = False
-        self._has_published = False
 
     @property
     def epoch(self) -> int:
         """Epoch of the quorum this node knows."""
-        return self._raft.epoch
+        return self.raft.epoch
 
     @property
     def leader_id(self) -> int:
         """Node id of the active controller; -1 while there is none."""
-        return self._raft.leader_id
+        return self.raft.leader_id
 
     @property
     def is_leader(self) -> bool:
-        return self._raft.role is Role.LEADER
+        """Whether this node leads the quorum; it may decide once it `is_active`."""
+        return self.raft.role is Role.LEADER
 
     @property
     def high_watermark(self) -> int | None:
-        return self._raft.high_watermark
+        return self.raft.high_watermark
 
     @property
     def next_offset(self) -> int:
         """Offset that the next record written gets."""
         return self._log.end_offset
 
-    def start(self, now_ms: int, then: Callable[[int], Effects] | None = None) -> Effects:
-        """Load what the disk has and lead; `then(now_ms)` runs once the cluster's metadata is there.
+    def start(self, now_ms: int) -> Effects:
+        """Load what the disk has of committed metadata, and take part in the quorum.
 
-        Raises ConfigError for features or a quorum this release does not run, before anything is
-        written; StorageError for a log that cannot be read.
+        Raises ConfigError for features or a quorum this release does not run, StorageError for a log
+        that cannot be read: for a sole voter, whose log is all committed, before anything is written.
         """
-        self._then_ready = then or _nothing
-        loader = Loader()
-        snapshot = self._log.newest_snapshot()
-        if snapshot is not None:
-            end_offset, epoch, content = snapshot
-            refuse_dynamic_voters(content.kraft_version)
-            loader.load(content.records, offset=end_offset - 1, epoch=epoch)
+        snapshot_id = self._log.newest_snapshot_id
+        if snapshot_id is not None:
+            self._begin_snapshot(snapshot_id)
         elif self._log.start_offset > 0:
             raise StorageError(
                 "the metadata log starts after 0 and no snapshot holds what was before (Q43)",
                 start_offset=self._log.start_offset,
             )
-        while loader.next_offset < self._log.end_offset:
-            loader.apply(self._log.read_batches(loader.next_offset, max_bytes=_READ_BYTES))
-        # With one voter all that is here becomes committed with the first record of the new epoch.
-        self._has_open_transaction = loader.is_in_transaction
-        self._loaded = self.newest = loader.image()
-        levels = self._loaded.features or _levels(self._log.bootstrap_records())
-        refuse_unsupported_levels(levels)
-        return self._raft.start(now_ms)
+        elif self._log.end_offset == 0:
+            refuse_unsupported_levels(_levels(self._log.bootstrap_records()))
+        if self._voters.is_sole(self.raft.node_id):
+            self._load_at_once()
+            return self.raft.start(now_ms)
+        effects = self._follow(now_ms)
+        return effects + self.raft.start(now_ms)
 
     def write(self, result: ControllerResult[Any], then: Then, now_ms: int) -> Effects:
         """Write a decision; `then(response or KafkaError, now_ms)` runs when it is committed.
 
-        A decision without records is answered after the writes it may have relied on.
+        A decision without records is answered after the writes it may have relied on. NOT_CONTROLLER when
+        this node is not active; also, later, when it stopped being so before the commit: then the outcome
+        is unknown, and a retry is right.
         """
-        if not self.is_leader:
-            why = "this node does not lead the metadata quorum"
-            return then(KafkaError(Code.NOT_CONTROLLER, why), now_ms)
-        response = result.response
+        if not self.is_active:
+            return then(KafkaError(Code.NOT_CONTROLLER, _NOT_ACTIVE), now_ms)
+        return self._write(result, then, now_ms)
 
-        def answer(at_ms: int) -> Effects:
-            return then(response, at_ms)
+    def stop(self, now_ms: int) -> Effects:
+        """Lead no longer and leave in order; writes are refused from now on."""
+        self.raft.resign()
+        return self._dethrone(now_ms)
 
-        if not result.records:
-            if not self._pending:
-                return then(response, now_ms)
-            self._pending.append(_Pending(self._pending[-1].end_offset, None, answer))
-            return []
-        outcome = self._propose(result, answer, now_ms)
-        return then(outcome, now_ms) if isinstance(outcome, KafkaError) else outcome
-
-    def stop(self) -> None:
-        """Lead no longer; writes are refused from now on."""
-        self._raft.resign()
+    def close(self) -> None:
+        """Forget everything in flight. The log is closed by who opened it."""
+        self.raft.resign()
+        self.is_active = False
+        self._claimed_epoch = self._reign = None
+        self._pending.clear()
+        self._abandon_work()
 
     # ------------------------------------------------------------------------- from the quorum
 
+    def on_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
+        """The log begins anew at the end of a snapshot: it replaces the image (Q39)."""
+        assert self._reign is None, "the active controller never loads a snapshot"
+        self._begin_snapshot(snapshot_id)
+        return self._follow(now_ms)
+
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
         """Publish what is committed, oldest first, and answer who waited for it."""
+        assert end_offset >= self._committed_offset, "what is committed stays so"
+        self._committed_offset = end_offset
+        if self._reign is None:
+            return self._follow(now_ms)
         effects: Effects = []
-        if not self._has_published:
-            self._has_published = True
-            effects += self._publish(difference(EMPTY_IMAGE, self._loaded), now_ms)
         while self._pending and self._pending[0].end_offset <= end_offset:
             pending = self._pending.popleft()
             if pending.delta is not None:
                 effects += self._publish(pending.delta, now_ms)
             if pending.then is not None:
-                effects += pending.then(now_ms)
+                effects += pending.then(pending.response, now_ms)
         return effects
 
     def on_leader(self, epoch: int, now_ms: int) -> Effects:
+        """This node leads: it may decide once it has applied what is committed (X16)."""
+        effects = self._dethrone(now_ms)
+        self._claimed_epoch = epoch
+        return effects + self._follow(now_ms)
+
+    def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
+        """Another node leads, or nobody: what was pending is in doubt."""
+        return self._dethrone(now_ms)
+
+    # ------------------------------------------------------------------------- following
+
+    def _begin_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        self._abandon_work()
+        file = self._log.open_snapshot(snapshot_id)
+        if file is None:
+            raise StorageError("a snapshot of the metadata is gone", snapshot=snapshot_id)
+        self._snapshot = SnapshotLoader(snapshot_id, file)
+        self._work = self._snapshot.steps()
+        self._committed_offset = max(self._committed_offset, snapshot_id.offset)
+
+    def _abandon_work(self) -> None:
+        """Drop a step that is half done: the loader goes back to the image it has published."""
+        if self._work is None:
+            return
+        self._work.close()
+        self._work = self._snapshot = None
+        self._loader = Loader(self.image)
+
+    def _load_at_once(self) -> None:
+        """Apply the snapshot and the whole log; nobody is told before a commit says that it is so."""
+        while self._work is not None or self._loader.next_offset < self._log.end_offset:
+            self._step(self._log.end_offset)
+        refuse_unsupported_levels(self._loader.image().features)
+
+    def _follow(self, now_ms: int) -> Effects:
+        """Apply what is committed, a slice at a time; the rest after whoever else waits for the thread."""
+        if self._reign is not None:
+            return []
+        effects: Effects = []
+        if self._is_behind():
+            self._step(self._committed_offset)
+            if self._work is None:
+                effects += self._publish_applied(now_ms)
+            if self._is_behind():
+                timer = SetTimer(key=_LOAD_TIMER, at_ms=now_ms, then=self._follow)
+                return [*effects, timer]
+        elif self._work is None:
+            effects += self._publish_applied(now_ms)
+        if self._claimed_epoch is not None and self._reign is None:
+            effects += self._reign_now(now_ms)
+        return effects
+
+    def _is_behind(self) -> bool:
+        return self._work is not None or self._loader.next_offset < self._committed_offset
+
+    def _step(self, end_offset: int) -> None:
+        """Do one slice of what is to be applied."""
+        if self._work is None:
+            data = self._log.read(self._loader.next_offset, max_bytes=_READ_BYTES)
+            self._work = self._loader.steps(data, end_offset=end_offset)
+        for _ in self._work:
+            return
+        self._work = None
+        if self._snapshot is not None:
+            self._loader = Loader(self._snapshot.image())
+            self._snapshot = None
+
+    def _publish_applied(self, now_ms: int) -> Effects:
+        """Publish where the loader is, as one difference after a snapshot."""
+        deltas = self._loader.take_deltas()
+        after = self._loader.image()
+        if self.image is EMPTY_IMAGE or (deltas[0].before if deltas else after) is not self.image:
+            deltas = [difference(self.image, after)] if after is not self.image else []
+        effects: Effects = []
+        for delta in deltas:
+            effects += self._publish(delta, now_ms)
+        self.newest = self.image
+        return effects
+
+    # ------------------------------------------------------------------------- reigning
+
+    def _reign_now(self, now_ms: int) -> Effects:
         """Finish what the last leader left open, begin a new cluster, and keep the log moving."""
+        assert self._loader.next_offset >= self._log.end_offset, "all of it is applied (X16)"
+        self._reign, self._claimed_epoch = self._claimed_epoch, None
+        self.newest = self.image
         effects: Effects = []
         if self._idle_interval_ms > 0:
             effects.append(self._idle_timer(now_ms))
-        if self._has_open_transaction:
+        if self._loader.is_in_transaction:
             abort = r.AbortTransactionRecord(reason="the controller changed")
-            effects += self.write(ControllerResult([abort], None), _ignored, now_ms)
+            effects += self._write(ControllerResult([abort], None), _ignored, now_ms)
         if METADATA_VERSION in self.newest.features:
-            return effects + self._then_ready(now_ms)
+            return effects + self._activate(now_ms)
 
         def bootstrapped(outcome: KafkaError | None, at_ms: int) -> Effects:
-            if outcome is not None:
-                raise outcome
-            return self._then_ready(at_ms)
+            return _ignored(outcome, at_ms) if outcome is not None else self._activate(at_ms)
 
         records = _in_transaction(self._log.bootstrap_records())
-        return effects + self.write(ControllerResult(records, None), bootstrapped, now_ms)
+        return effects + self._write(ControllerResult(records, None), bootstrapped, now_ms)
 
-    # ------------------------------------------------------------------------- inside
+    def _activate(self, now_ms: int) -> Effects:
+        self.is_active = True
+        return self.on_active(now_ms)
 
-    def _propose(
-        self, result: ControllerResult[Any], answer: Callable[[int], Effects], now_ms: int
-    ) -> Effects | KafkaError:
+    def _dethrone(self, now_ms: int) -> Effects:
+        """Go back to what is committed; whoever waits is told that nobody knows."""
+        self._claimed_epoch = None
+        if self._reign is None:
+            return []
+        was_active, self.is_active, self._reign = self.is_active, False, None
+        self.newest = self.image
+        self._loader = Loader(self.image)
+        in_doubt, self._pending = self._pending, deque()
+        effects: Effects = [CancelTimer(key=_IDLE_TIMER)]
+        if was_active:
+            effects += self.on_inactive(now_ms)
+        error = KafkaError(Code.NOT_CONTROLLER, _NOT_ACTIVE)
+        for pending in in_doubt:
+            if pending.then is not None:
+                effects += pending.then(error, now_ms)
+        return effects + self._follow(now_ms)
+
+    def _write(self, result: ControllerResult[Any], then: Then, now_ms: int) -> Effects:
+        response = result.response
+        if not result.records:
+            if not self._pending:
+                return then(response, now_ms)
+            end_offset = self._pending[-1].end_offset
+            self._pending.append(_Pending(end_offset, None, then, response))
+            return []
         records = result.records
         if result.is_atomic and len(records) > RECORDS_PER_BATCH_MAX:
-            return KafkaError(
+            refusal = KafkaError(
                 Code.POLICY_VIOLATION,
                 "the change has too many records for one batch",
                 records=len(records),
                 limit=RECORDS_PER_BATCH_MAX,
             )
+            return then(refusal, now_ms)
         effects: Effects = []
         for first in range(0, len(records), RECORDS_PER_BATCH_MAX):
             some = records[first : first + RECORDS_PER_BATCH_MAX]
             is_last = first + len(some) == len(records)
-            outcome = self._propose_batch(some, answer if is_last else None, now_ms)
+            outcome = self._propose(some, then if is_last else None, response, now_ms)
             if isinstance(outcome, KafkaError):
-                return outcome
+                return effects + then(outcome, now_ms)
             effects += outcome
         return effects
 
-    def _propose_batch(
-        self,
-        records: Sequence[Message],
-        answer: Callable[[int], Effects] | None,
-        now_ms: int,
+    def _propose(
+        self, records: Sequence[Message], then: Then | None, response: Any, now_ms: int
     ) -> Effects | KafkaError:
+        assert self._reign is not None
         # The records of one batch are read by the features in force before it, but for the first
         # batch of a cluster, whose features it brings.
         level = self.newest.metadata_version or _levels(records).get(METADATA_VERSION, 0)
@@ -233,17 +357,19 @@ class MetadataQuorum:
         replay = Replay(self.newest)
         for record in records:
             replay.apply(record)
-        outcome = self._raft.propose(values, epoch=self._raft.epoch, now_ms=now_ms)
+        outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms)
         if isinstance(outcome, KafkaError):
             return outcome
         place, effects = outcome
-        delta = replay.finish(offset=place.last_offset, epoch=self._raft.epoch)
+        delta = replay.finish(offset=place.last_offset, epoch=self._reign)
         self.newest = delta.after
         self._wrote_since_tick = True
-        self._pending.append(_Pending(place.last_offset + 1, delta, answer))
+        self._pending.append(_Pending(place.last_offset + 1, delta, then, response))
         return effects
 
     def _publish(self, delta: ClusterDelta, now_ms: int) -> Effects:
+        if delta.features:
+            refuse_unsupported_levels(delta.after.features)
         self.image = delta.after
         effects: Effects = []
         for publish in self.publishers:
@@ -256,11 +382,11 @@ class MetadataQuorum:
 
     def _on_idle(self, now_ms: int) -> Effects:
         """Followers tell a quiet leader from a dead one by these records (metadata.max.idle.interval.ms)."""
-        if not self.is_leader:
+        if self._reign is None or not self.is_leader:
             return []
         effects: Effects = [self._idle_timer(now_ms)]
         if not self._wrote_since_tick:
-            effects += self.write(ControllerResult([r.NoOpRecord()], None), _ignored, now_ms)
+            effects += self._write(ControllerResult([r.NoOpRecord()], None), _ignored, now_ms)
         self._wrote_since_tick = False
         return effects
 
@@ -282,6 +408,7 @@ def _nothing(now_ms: int) -> Effects:
 
 
 def _ignored(outcome: object, now_ms: int) -> Effects:
-    if isinstance(outcome, KafkaError):
+    """The next leader does it again; any other refusal is ours."""
+    if isinstance(outcome, KafkaError) and outcome.code is not Code.NOT_CONTROLLER:
         raise outcome
     return []

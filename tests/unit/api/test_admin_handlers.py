@@ -168,7 +168,7 @@ def test_a_partition_assigned_twice_is_refused_not_half_obeyed() -> None:
 
 def test_a_node_that_does_not_lead_says_so_for_every_topic() -> None:
     node = Node()
-    node.quorum.stop()
+    node.quorum.stop(0)
     (made,) = node.ask(
         k19_create_topics, m19.CreateTopicsRequest(topics=[creatable("t")]), 7
     ).topics

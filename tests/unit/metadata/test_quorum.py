@@ -73,7 +73,8 @@ def test_ready_is_told_once_the_bootstrap_is_committed_and_published() -> None:
         seen.append(quorum.image.metadata_version)
         return []
 
-    loop.run(quorum.start(1, ready))
+    quorum.on_active = ready
+    loop.run(quorum.start(1))
     assert seen == []
     loop.sync()
     assert seen == [30]
@@ -146,7 +147,7 @@ def test_a_decision_without_records_waits_for_the_writes_it_may_have_relied_on()
 def test_a_node_that_does_not_lead_refuses_and_writes_nothing() -> None:
     log = MemoryLog()
     quorum, loop = started(log)
-    quorum.stop()
+    loop.run(quorum.stop(1))
     answers: list[Any] = []
     loop.run(quorum.write(ControllerResult([setting("1")], "no"), keep_in(answers), 1))
     (refusal,) = answers
@@ -212,7 +213,7 @@ def test_a_restart_publishes_everything_as_one_difference() -> None:
     (delta,) = seen
     assert delta.configs == (ConfigResource(2, "t"),)
     assert delta.features == ("metadata.version",)
-    assert delta.after.offset == 5
+    assert delta.after.offset == 6  # that of the new epoch's first record
 
 
 def test_a_quiet_log_gets_a_no_op_in_each_interval_and_a_busy_one_none() -> None:
@@ -229,9 +230,10 @@ def test_a_quiet_log_gets_a_no_op_in_each_interval_and_a_busy_one_none() -> None
     loop.run(quorum.write(ControllerResult([setting("1")], ""), keep_in([]), loop.now_ms))
     loop.fire(IDLE)
     assert len(log.batches) == 6
-    quorum.stop()
-    loop.fire(IDLE)
+    idle = loop.timers[IDLE]
+    loop.run(quorum.stop(loop.now_ms))
     assert IDLE not in loop.timers
+    assert idle.then(loop.now_ms) == []
     assert len(log.batches) == 6
 
 
@@ -248,7 +250,7 @@ def test_a_transaction_left_open_by_the_last_leader_is_aborted_and_never_seen() 
         r.encode(record, record_version(record, 30))
         for record in (r.BeginTransactionRecord(name="x"), setting("1", "half"))
     ]
-    outcome = quorum._raft.propose(values, epoch=1, now_ms=1)
+    outcome = quorum.raft.propose(values, epoch=1, now_ms=1)
     assert not isinstance(outcome, KafkaError)
     again, _ = started(log)
     assert isinstance(written(log, 4)[0], r.AbortTransactionRecord)
@@ -263,8 +265,8 @@ def test_a_cluster_that_runs_more_than_we_act_on_is_refused_before_anything_is_w
     log = MemoryLog()
     quorum, loop = started(log)
     group = r.FeatureLevelRecord(name="group.version", feature_level=1)
-    loop.run(quorum.write(ControllerResult([group], ""), keep_in([]), 1))
-    loop.sync()
+    outcome = quorum.raft.propose([r.encode(group, 0)], epoch=1, now_ms=1)
+    assert not isinstance(outcome, KafkaError)
     batches, saved = list(log.batches), list(log.saved)
     with pytest.raises(
         ConfigError, match=r"group\.version 1.*downgrade --feature group\.version=0"
