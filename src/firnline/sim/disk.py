@@ -144,10 +144,16 @@ class CrashableFs:
         """Let `operation` on a path that contains `path_part` fail `times` times, after `skip` more."""
         self._faults.append(_Fault(operation, path_part, error, skip, times))
 
+    def forgive(self) -> None:
+        """Let nothing more fail that was to fail."""
+        self._faults.clear()
+
     def check(self, operation: Operation, path: str) -> None:
         """Raise what was injected for this operation; StorageError after a power cut."""
         if self._is_off:
             raise StorageError("the power is off", path=path)
+        if not self._faults:
+            return
         for fault in self._faults:
             if fault.operation == operation and fault.path_part in path and fault.times:
                 if fault.skip:

@@ -274,6 +274,7 @@ class Host:
         self.slow_flush_us = 0
         self.starts = 0
         self.wanted_down = 0  # faults that keep it down
+        self.has_bad_disk = False  # a failure was injected and may show
 
     def _new_disk(self) -> CrashableFs:
         return CrashableFs(clock_ms=self.clock.wall_ms)
@@ -311,6 +312,7 @@ class Host:
         """Lose the process and whatever was not synced; the network says nothing."""
         self._end(is_power=True)
         self.is_powered = False
+        self.has_bad_disk = False
         self.fs = self.fs.crash(chance, keep=keep)
 
     def stop(self, done: Callable[[], None]) -> None:
