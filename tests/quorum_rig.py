@@ -248,7 +248,14 @@ class Cluster:
 
 def make_quorum(log: MemoryLog, **options: Any) -> MetadataQuorum:
     """A quorum of one on a log in memory."""
-    given: dict[str, Any] = {"node_id": NODE, "voters": VOTERS, "idle_interval_ms": 500}
+    given: dict[str, Any] = {
+        "node_id": NODE,
+        "cluster_id": "c",
+        "directory_id": bytes(16),
+        "voters": VOTERS,
+        "rng": CountingRng(),
+        "idle_interval_ms": 500,
+    }
     return MetadataQuorum(log=log, elections=log, **(given | options))
 
 

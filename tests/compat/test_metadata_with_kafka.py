@@ -29,7 +29,7 @@ from firnline.raft.voters import parse_voters
 from firnline.runtime.disk import RealFs
 from firnline.runtime.rng import SystemRng
 from tests.peers import kafka
-from tests.quorum_rig import Loop, broker_config, keep_in
+from tests.quorum_rig import CountingRng, Loop, broker_config, keep_in
 
 pytestmark = pytest.mark.peer
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAg"
@@ -50,6 +50,9 @@ class Ours:
             node_id=config.node_id,
             voters=voters,
             log=self.log,
+            cluster_id=CLUSTER,
+            directory_id=bytes(16),
+            rng=CountingRng(),
             elections=QuorumStateFile(fs, directory, voters.node_ids),
             idle_interval_ms=500,
         )

@@ -90,6 +90,12 @@ class Story:
         self.cluster.loop.now_ms += int(items[0][0])
         return [f"now {self.cluster.loop.now_ms}"]
 
+    def do_failover(self, items: Items) -> list[str]:
+        """This controller is deposed, and elected again later: nothing of its first reign is left."""
+        self.cluster.controller.deactivate()
+        self.cluster.controller.activate(self.cluster.loop.now_ms)
+        return [f"active at {self.cluster.loop.now_ms}"]
+
     def do_fence_stale(self, items: Items) -> list[str]:
         return self._told(self.cluster.controller.fence_stale(self.cluster.loop.now_ms))
 

@@ -16,7 +16,7 @@ from firnline.base.ports import File
 
 Effect = Any  # one of the classes below
 Effects = list[Effect]
-Pool = Literal["disk", "copy", "read", "expire"]
+Pool = Literal["disk", "copy", "read", "expire", "names"]
 
 
 @event

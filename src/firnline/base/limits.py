@@ -20,3 +20,5 @@ TOPIC_NAME_CHARS_MAX = 249
 KEYED_BATCH_BYTES_MAX = 16 * MIB
 # Decompressed bytes of one batch that the broker is willing to read records from.
 DECOMPRESSED_BATCH_BYTES_MAX = 128 * MIB
+# Requests that one connection to another node may owe answers to.
+LINK_REQUESTS_MAX = 10_000

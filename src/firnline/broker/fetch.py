@@ -22,7 +22,7 @@ from firnline.broker.fetch_session import (
     Key,
     Wanted,
 )
-from firnline.broker.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
     READ_COMMITTED,

@@ -12,8 +12,8 @@ from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File
-from firnline.broker.hosted import HostedPartitions
-from firnline.broker.opening import Job, Key, Opening, Then
+from firnline.replica.hosted import HostedPartitions
+from firnline.replica.opening import Job, Key, Opening, Then
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig

@@ -15,7 +15,7 @@ from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
 from firnline.base.ports import Rng
 from firnline.broker.fetch import Fetching
-from firnline.broker.hosted import ByName, HostedPartitions
+from firnline.replica.hosted import ByName, HostedPartitions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics
 from firnline.broker.leaders import Leaders
@@ -100,6 +100,7 @@ class BrokerNode:
         self.on_stopped: Callable[[int], None] | None = None
         self.quorum.publishers.append(self._on_metadata)
         self.quorum.on_active = self._on_quorum
+        self.quorum.on_inactive = self._on_quorum_lost
 
     # ----------------------------------------------------------------------------- what handlers use
 
@@ -154,6 +155,11 @@ class BrokerNode:
         controller = self.controller.register_controller(self.parts.controller_image)
         effects = self.quorum.write(controller, lambda outcome, now: [], now_ms)
         return effects + self.lifecycle.register(now_ms)
+
+    def _on_quorum_lost(self, now_ms: int) -> Effects:
+        """This node leads the metadata quorum no more."""
+        self.controller.deactivate()
+        return []
 
     def take_image(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Our registration is committed: from here on the image is acted on, all of it first (rel-R4)."""

@@ -15,7 +15,7 @@ from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
-from firnline.broker.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import read_partition_metadata

@@ -11,7 +11,7 @@ from firnline.base.effects import Effects, Flush
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
 from firnline.broker.fetch import RemoteData
-from firnline.broker.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions
 from firnline.broker.list_offsets import OffsetFound
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config

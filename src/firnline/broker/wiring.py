@@ -19,7 +19,7 @@ from firnline.base.units import MINUTE_MS
 from firnline.broker.coordination import Coordination
 from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
-from firnline.broker.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics, Then
 from firnline.broker.leaders import Leaders
@@ -168,9 +168,12 @@ def _quorum(
         raise
     quorum = MetadataQuorum(
         node_id=config.node_id,
+        cluster_id=cluster_id,
+        directory_id=directory.directory_id,
         voters=voters,
         log=log,
         elections=QuorumStateFile(fs, log.log.path, voters.node_ids),
+        rng=rng,
         idle_interval_ms=config.metadata_max_idle_interval_ms,
     )
 

@@ -17,11 +17,10 @@ from firnline.client.wire import (
     decode_size,
     decode_versions,
     encode_request,
+    greeting,
 )
-from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.schema import Message, Versions
 
-_OUR_API_VERSIONS = 3
 _PIECE_BYTES = 1 << 20
 
 
@@ -56,19 +55,22 @@ class Connection:
         """
         if version is None:
             version = choose_version(request, self.spoken())
-        frame, correlation_id = self._exchange(request, version, timeout_s)
-        return decode_answer(request, version, frame, correlation_id=correlation_id)
+        self._correlation_id += 1
+        data = encode_request(
+            request,
+            version=version,
+            correlation_id=self._correlation_id,
+            client_id=self._client_id,
+        )
+        frame = self._exchange(data, timeout_s)
+        return decode_answer(request, version, frame, correlation_id=self._correlation_id)
 
     def spoken(self) -> dict[int, Versions]:
         """Return what the broker speaks, by API key."""
         if self._spoken is None:
-            request = ApiVersionsRequest(
-                client_software_name="firnline", client_software_version="1"
-            )
-            frame, correlation_id = self._exchange(request, _OUR_API_VERSIONS, None)
-            self._spoken = decode_versions(
-                frame, correlation_id=correlation_id, version=_OUR_API_VERSIONS
-            )
+            self._correlation_id += 1
+            frame = self._exchange(greeting(self._correlation_id, self._client_id), None)
+            self._spoken = decode_versions(frame, correlation_id=self._correlation_id)
         return self._spoken
 
     def close(self) -> None:
@@ -89,22 +91,13 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _exchange(
-        self, request: Message, version: int, timeout_s: float | None
-    ) -> tuple[memoryview, int]:
-        self._correlation_id += 1
-        data = encode_request(
-            request,
-            version=version,
-            correlation_id=self._correlation_id,
-            client_id=self._client_id,
-        )
+    def _exchange(self, data: bytes, timeout_s: float | None) -> memoryview:
         try:
             connected = self._connected()
             connected.settimeout(self._timeout_s if timeout_s is None else timeout_s)
             connected.sendall(data)
             size = decode_size(self._receive(connected, 4))
-            return self._receive(connected, size), self._correlation_id
+            return self._receive(connected, size)
         except TimeoutError:
             self.close()
             raise Unreachable(f"{self.address} did not answer in time") from None

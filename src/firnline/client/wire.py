@@ -10,7 +10,7 @@ from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ports import Buffer
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
-from firnline.protocol.messages.k18_api_versions import ApiVersionsResponse
+from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from firnline.protocol.schema import Message, Versions
 
 API_VERSIONS = 18
@@ -19,6 +19,8 @@ PRIVATE_KEYS = 32_000
 FRAME_BYTES_MAX = 1 << 30
 _CODES = frozenset(Code)
 _SIZE = struct.Struct(">i")
+_CODE = struct.Struct(">h")
+_GREETING_VERSION = 3
 
 
 def encode_request(
@@ -58,16 +60,27 @@ def decode_answer(request: Message, version: int, frame: Buffer, *, correlation_
     return message
 
 
-def decode_versions(frame: Buffer, *, correlation_id: int, version: int) -> dict[int, Versions]:
-    """Return what a broker speaks by API key, from its answer to ApiVersions at `version`.
+def greeting(correlation_id: int, client_id: str | None) -> bytes:
+    """Return the first request of a connection: what does the other side speak?"""
+    request = ApiVersionsRequest(client_software_name="firnline", client_software_version="1")
+    return encode_request(
+        request, version=_GREETING_VERSION, correlation_id=correlation_id, client_id=client_id
+    )
+
+
+def decode_versions(frame: Buffer, *, correlation_id: int) -> dict[int, Versions]:
+    """Return what a broker speaks by API key, from its answer to our `greeting`.
 
     A broker that does not know the version answers in version 0 with UNSUPPORTED_VERSION; what it
     speaks is read from that. Raises KafkaError for any other refusal.
     """
+    version = _GREETING_VERSION
     header, position = ResponseHeader.read(frame, 0)
     if header.correlation_id != correlation_id:
         raise ProtocolError("an answer to another request")
-    (code,) = struct.unpack_from(">h", frame, position)
+    if len(frame) < position + _CODE.size:
+        raise ProtocolError("not an ApiVersionsResponse: it ends early")
+    (code,) = _CODE.unpack_from(frame, position)
     if code == Code.UNSUPPORTED_VERSION:
         version = 0
     elif code:
@@ -76,8 +89,21 @@ def decode_versions(frame: Buffer, *, correlation_id: int, version: int) -> dict
     return {row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys}
 
 
-def choose_version(request: type[Message] | Message, spoken: Mapping[int, Versions]) -> int:
-    """Return the highest version that both sides know. Raises KafkaError(UNSUPPORTED_VERSION)."""
+def correlation_of(frame: Buffer) -> int:
+    """Return which request `frame`, without its length, answers. Raises ProtocolError."""
+    if len(frame) < _SIZE.size:
+        raise ProtocolError("an answer without a header", size=len(frame))
+    (correlation_id,) = _SIZE.unpack_from(frame)
+    return int(correlation_id)
+
+
+def choose_version(
+    request: type[Message] | Message, spoken: Mapping[int, Versions], *, version_max: int = 32_767
+) -> int:
+    """Return the highest version that both sides know, but none above `version_max`.
+
+    Raises KafkaError(UNSUPPORTED_VERSION) for none.
+    """
     if request.key >= PRIVATE_KEYS:
         return request.valid.last
     theirs = spoken.get(request.key)
@@ -85,7 +111,7 @@ def choose_version(request: type[Message] | Message, spoken: Mapping[int, Versio
         raise KafkaError(
             Code.UNSUPPORTED_VERSION, "the broker does not serve this request", key=request.key
         )
-    version = min(theirs.last, request.valid.last)
+    version = min(theirs.last, request.valid.last, version_max)
     if version < max(theirs.first, request.valid.first):
         raise KafkaError(
             Code.UNSUPPORTED_VERSION,

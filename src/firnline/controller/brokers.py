@@ -93,6 +93,12 @@ class Brokers:
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
 
+    def deactivate(self) -> None:
+        """This node leads no more: nothing of this reign is left for the next (I7)."""
+        self._contact_ms = {}
+        self._metadata_offsets = {}
+        self._shutdown_offsets = {}
+
     # ---------------------------------------------------------------------------- registration
 
     def register(
@@ -196,6 +202,10 @@ class Brokers:
         self._contact_ms[beat.broker_id] = now_ms
         self._metadata_offsets[beat.broker_id] = beat.metadata_offset
         state = _state_of(broker)
+        if state is State.CONTROLLED_SHUTDOWN:
+            # It began under another controller, whose offset nobody wrote down: all there is by now
+            # covers it, and a broker that has seen less might still follow this one (X28).
+            self._shutdown_offsets.setdefault(beat.broker_id, next_offset)
         wanted = self._next_state(image, broker, beat)
         records = self._transition(image, broker, state, wanted)
         if wanted is State.CONTROLLED_SHUTDOWN and state is State.UNFENCED:
@@ -247,7 +257,7 @@ class Brokers:
 
     def _has_everybody_seen(self, image: ClusterImage, broker: BrokerImage) -> bool:
         """Do all active brokers know that this one leads nothing any more?"""
-        end_offset = self._shutdown_offsets.get(broker.broker_id, broker.epoch)
+        end_offset = self._shutdown_offsets[broker.broker_id]
         return all(
             self._metadata_offsets.get(node_id, -1) >= end_offset - 1
             for node_id in sorted(image.brokers)

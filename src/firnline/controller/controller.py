@@ -42,8 +42,12 @@ class Controller:
         self._brokers = Brokers(config)
 
     def activate(self, now_ms: int) -> None:
-        """Begin to lead: call once, when the quorum says that this node does."""
+        """Begin to lead: call when the quorum says that this node does, once in each epoch."""
         self._brokers.activate(self._metadata.newest, now_ms)
+
+    def deactivate(self) -> None:
+        """Lead no more: forget who was heard from. `activate` may follow, in another epoch."""
+        self._brokers.deactivate()
 
     # ------------------------------------------------------------------------------- topics
 

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.effects import CancelTimer, Effects, Peer, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import OffsetAndEpoch
+from firnline.base.ids import OffsetAndEpoch, Uuid
+from firnline.base.ports import Rng
 from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.features import (
@@ -27,9 +28,11 @@ from firnline.protocol.schema import Message
 from firnline.raft.node import RaftNode
 from firnline.raft.ports import ElectionStore, ReplicatedLog
 from firnline.raft.role import Role
+from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import VoterSet
 
 RECORDS_PER_BATCH_MAX = 10_000
+DEFAULT_SETTINGS = QuorumSettings()
 _READ_BYTES = 256 * 1024
 _IDLE_TIMER = ("metadata", "idle")
 _LOAD_TIMER = ("metadata", "load")
@@ -74,10 +77,15 @@ class MetadataQuorum:
         self,
         *,
         node_id: int,
+        cluster_id: str,
+        directory_id: Uuid,
         voters: VoterSet,
         log: MetadataLog,
         elections: ElectionStore,
+        rng: Rng,
         idle_interval_ms: int,
+        settings: QuorumSettings = DEFAULT_SETTINGS,
+        bootstrap: Sequence[Peer] = (),
     ) -> None:
         self.image = EMPTY_IMAGE
         self.newest = EMPTY_IMAGE

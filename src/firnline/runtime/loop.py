@@ -1,8 +1,8 @@
 """Events in, effects out: the only caller of a node's machines in production. WORLD.
 
-One loop, one thread. Requests come from `runtime/net`, completions from `runtime/workers`,
-time from the loop. Effects are executed in list order; one that concerns a sibling inside the node
-(Append, EnsureTopic) goes back to the node, which knows the wiring.
+One loop, one thread. Requests come from `runtime/net`, completions from `runtime/workers`, answers of
+other nodes from `runtime/links`, time from the loop. Effects are executed in list order; one that concerns
+a sibling inside the node (Append, EnsureTopic) goes back to the node, which knows the wiring.
 """
 
 import logging
@@ -19,12 +19,15 @@ from firnline.base.effects import (
     Effects,
     Flush,
     Reply,
+    Send,
     SetTimer,
     Submit,
     Warn,
 )
 from firnline.base.errors import ConfigError, StorageError
+from firnline.base.units import MIB
 from firnline.runtime.clock import SteadyClock
+from firnline.runtime.links import Links
 from firnline.runtime.net import Server
 from firnline.runtime.poll import PollLoop, Timer
 from firnline.runtime.workers import Doorbell, FlushGroup, Pool
@@ -49,7 +52,15 @@ class Node(Protocol):
 class Runtime:
     """Runs one node. `failure` is what made it stop by itself: a bug of ours, or a disk it cannot trust."""
 
-    def __init__(self, node: Any, loop: PollLoop, *, threads: dict[str, int]) -> None:
+    def __init__(
+        self,
+        node: Any,
+        loop: PollLoop,
+        *,
+        threads: dict[str, int],
+        client_id: str = "firnline",
+        answer_bytes_max: int = 100 * MIB,
+    ) -> None:
         self.node = node
         self.loop = loop
         self.clock = SteadyClock()
@@ -59,12 +70,15 @@ class Runtime:
         self.failure: BaseException | None = None
         self._doorbell = Doorbell(loop, self._complete)
         self._flushes = FlushGroup(self._doorbell)
+        threads = {**threads, "names": 1}
         self._pools = {name: Pool(name, count, self._doorbell) for name, count in threads.items()}
+        self.links = Links(self, client_id=client_id, frame_bytes_max=answer_bytes_max)
         self._timers: dict[Hashable, Timer] = {}
         self._warned_at = 0.0
         self._unsaid = 0
         self._table: dict[type, Callable[[Any], None]] = {
             Flush: self._flushes.add,
+            Send: self.links.send,
             SetTimer: self._set_timer,
             Submit: self._submit,
             CancelTimer: self._cancel_timer,
@@ -143,6 +157,7 @@ class Runtime:
         self._housekeeping.cancel()
         for server in self.servers:
             server.close()
+        self.links.close()
         for timer in self._timers.values():
             timer.cancel()
         self._flushes.close()
@@ -199,3 +214,4 @@ class Runtime:
         now_ms = self.now_ms()
         for server in self.servers:
             server.sweep(now_ms)
+        self.links.sweep(now_ms)

@@ -9,7 +9,7 @@ from firnline.base.effects import CloseConnection, Effects, Reply
 from firnline.base.units import MIB
 from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
-from firnline.broker.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions
 from firnline.broker.leaders import Leaders
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.produce import Producing

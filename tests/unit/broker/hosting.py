@@ -4,7 +4,7 @@ from typing import Any
 
 from firnline.base.effects import CancelTimer, Effects, Flush, SetTimer
 from firnline.base.errors import StorageError
-from firnline.broker.hosted import HostedPartitions
+from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from tests.unit.replica.list_log import partition
 

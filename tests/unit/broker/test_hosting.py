@@ -9,7 +9,7 @@ from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.broker.hosting import Hosting
-from firnline.broker.opening import SLICE
+from firnline.replica.opening import SLICE
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.metadata import records as r

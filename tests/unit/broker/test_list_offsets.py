@@ -8,7 +8,7 @@ import pytest
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
-from firnline.broker.delete_records import delete_records
+from firnline.replica.delete_records import delete_records
 from firnline.broker.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,

@@ -9,7 +9,7 @@ from firnline.base.effects import Append
 from firnline.base.errors import Bug, Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.broker.coordination import Coordination
-from firnline.broker.opening import SLICE
+from firnline.replica.opening import SLICE
 from firnline.log.recovery import RecoveryReport
 from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,

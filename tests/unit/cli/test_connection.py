@@ -64,9 +64,9 @@ def test_a_broker_too_old_for_our_question_is_still_understood() -> None:
         api_keys=[ApiVersion(api_key=18, min_version=0, max_version=1)],
     )
     frame = ResponseHeader(correlation_id=7).write(0) + answer.write(0)
-    assert decode_versions(frame, correlation_id=7, version=3) == {18: (0, 1)}
+    assert decode_versions(frame, correlation_id=7) == {18: (0, 1)}
     with pytest.raises(ProtocolError):
-        decode_versions(frame, correlation_id=8, version=3)
+        decode_versions(frame, correlation_id=8)
 
 
 def test_a_frame_begins_with_its_length() -> None:

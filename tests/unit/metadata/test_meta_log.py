@@ -26,7 +26,7 @@ from firnline.records.control import (
     encode_value,
 )
 from firnline.sim.disk import CrashableFs
-from tests.quorum_rig import VOTERS, Loop, broker_config
+from tests.quorum_rig import VOTERS, CountingRng, Loop, broker_config
 
 CONFIG = broker_config()
 DIR = "/data/__cluster_metadata-0"
@@ -61,6 +61,9 @@ class Running:
             node_id=1,
             voters=VOTERS,
             log=self.log,
+            cluster_id="c",
+            directory_id=bytes(16),
+            rng=CountingRng(),
             elections=QuorumStateFile(fs, DIR, VOTERS.node_ids),
             idle_interval_ms=500,
         )

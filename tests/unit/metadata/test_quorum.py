@@ -263,7 +263,7 @@ def test_a_transaction_left_open_by_the_last_leader_is_aborted_and_never_seen() 
 def test_a_cluster_that_runs_more_than_we_act_on_is_refused_before_anything_is_written() -> None:
     """I33: with the command that helps."""
     log = MemoryLog()
-    quorum, loop = started(log)
+    quorum, _ = started(log)
     group = r.FeatureLevelRecord(name="group.version", feature_level=1)
     outcome = quorum.raft.propose([r.encode(group, 0)], epoch=1, now_ms=1)
     assert not isinstance(outcome, KafkaError)

@@ -1,0 +1,193 @@
+"""One controller, whole: the metadata quorum, and the controller that decides while it is active. PURE.
+
+A process that is only a controller runs one of these; a combined node has one inside; the simulator runs
+nothing else. While active it fences brokers that fell silent; standing by it follows the log. Whoever is
+active, each controller has its addresses written into the metadata once. Source: KIP-631, KIP-919; spec I6, I7.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
+from firnline.base.errors import Bug, KafkaError
+from firnline.broker.controller_port import ControllerPort, LocalController, NearestController
+from firnline.config.broker import BrokerConfig
+from firnline.controller.controller import Controller
+from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
+from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.result import ControllerResult
+
+_FENCING = ("controller", "fencing")
+_REGISTRATION = ("controller", "registration")
+_LEAVING = ("controller", "leaving")
+# Kafka looks for silent brokers four times in a session.
+_LOOKS_PER_SESSION = 4
+_REGISTRATION_RETRY_MS = 200
+_LEAVING_LOOK_MS = 10
+# A leader that nobody tells it was heard goes all the same.
+_LEAVING_MAX_MS = 5_000
+
+
+class ControllerNode:
+    """The controller of a node.
+
+    on_active(now_ms)   set by whoever holds it: this controller decides from now on
+    on_running(now_ms)  set by whoever runs it: it takes part in the quorum
+    on_stopped(now_ms)  set by whoever runs it: it took leave, and its files are closed
+    """
+
+    # What DescribeCluster calls a controller's listener.
+    endpoint_type = 2
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        cluster_id: str,
+        quorum: MetadataQuorum,
+        controller: Controller,
+        registration: ControllerImage,
+        is_sole: bool,
+        remote: ControllerPort | None,
+        close_files: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self.node_id: int = config.node_id
+        self.cluster_id = cluster_id
+        self.quorum = quorum
+        self.controller = controller
+        self.registration = registration
+        local = LocalController(controller, quorum, is_sole=is_sole)
+        self.port: ControllerPort = local if remote is None else NearestController(local, remote)
+        self.on_active: Callable[[int], Effects] = _nothing
+        self.on_running: Callable[[int], None] | None = None
+        self.on_stopped: Callable[[int], None] | None = None
+        self._close_files = close_files
+        self._is_registered = False
+        self._leaves_until_ms: int | None = None
+        self._is_closed = False
+        quorum.on_active = self._on_active
+        quorum.on_inactive = self._on_inactive
+
+    # ----------------------------------------------------------------------------- what handlers use
+
+    @property
+    def image(self) -> ClusterImage:
+        """The committed image of the cluster."""
+        return self.quorum.image
+
+    @property
+    def supported_features(self) -> Mapping[str, FeatureRange]:
+        """Feature levels this release acts on."""
+        return SUPPORTED
+
+    def write_topics(
+        self, result: ControllerResult[Any], then: Callable[[Any, int], Effects], now_ms: int
+    ) -> Effects:
+        """`quorum.write` of new partitions; none of them is opened here."""
+        return self.quorum.write(result, then, now_ms)
+
+    # -------------------------------------------------------------------------------------- life
+
+    def start(self, now_ms: int) -> Effects:
+        """Take part in the quorum. Raises ConfigError and StorageError for what the operator must mend."""
+        effects = self.quorum.start(now_ms)
+        effects.append(self._registration_timer(now_ms))
+        if self.on_running is not None:
+            self.on_running(now_ms)
+        return effects
+
+    def _on_active(self, now_ms: int) -> Effects:
+        """This node decides from now on."""
+        self.controller.activate(now_ms)
+        effects: Effects = [self._fencing_timer(now_ms)]
+        if not self._is_registered:
+            effects += self._register(now_ms)
+        return effects + self.on_active(now_ms)
+
+    def _on_inactive(self, now_ms: int) -> Effects:
+        """Another node decides, or nobody."""
+        self.controller.deactivate()
+        return [CancelTimer(key=_FENCING)]
+
+    def shutdown(self, now_ms: int) -> Effects:
+        """Resign in order, then close the files and call `on_stopped`. May be called again."""
+        if self._leaves_until_ms is not None or self._is_closed:
+            return []
+        self._leaves_until_ms = now_ms + _LEAVING_MAX_MS
+        effects = self.quorum.stop(now_ms)
+        return [*effects, CancelTimer(key=_REGISTRATION), *self._leave(now_ms)]
+
+    def _leave(self, now_ms: int) -> Effects:
+        """Wait until the others know, or long enough."""
+        assert self._leaves_until_ms is not None
+        if self._is_closed:
+            return []
+        if not self.quorum.is_stopped and now_ms < self._leaves_until_ms:
+            at_ms = now_ms + _LEAVING_LOOK_MS
+            return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
+        self.close()
+        if self.on_stopped is not None:
+            self.on_stopped(now_ms)
+        return []
+
+    def close(self) -> None:
+        """Close the files, durably; then nothing may follow."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.quorum.close()
+            self._close_files()
+
+    def perform(self, effect: Effect, now_ms: int) -> Effects:
+        """A controller has no parts that need one another."""
+        raise Bug("nobody carries out this effect", effect=type(effect).__name__)
+
+    # ----------------------------------------------------------------------------------- fencing
+
+    def _fencing_timer(self, now_ms: int) -> SetTimer:
+        interval_ms = max(1, self.config.broker_session_timeout_ms // _LOOKS_PER_SESSION)
+        return SetTimer(key=_FENCING, at_ms=now_ms + interval_ms, then=self._look_for_silence)
+
+    def _look_for_silence(self, now_ms: int) -> Effects:
+        return [self._fencing_timer(now_ms), *self._fence(now_ms)]
+
+    def _fence(self, now_ms: int) -> Effects:
+        """Fence who is silent for too long, one after the other: each is seen before the next (I6)."""
+        if not self.quorum.is_active:
+            return []
+
+        def fenced(outcome: int | KafkaError | None, at_ms: int) -> Effects:
+            return self._fence(at_ms) if isinstance(outcome, int) else []
+
+        return self.quorum.write(self.controller.fence_stale(now_ms), fenced, now_ms)
+
+    # ------------------------------------------------------------------------------ registration
+
+    def _registration_timer(self, now_ms: int) -> SetTimer:
+        at_ms = now_ms + _REGISTRATION_RETRY_MS
+        return SetTimer(key=_REGISTRATION, at_ms=at_ms, then=self._register_until_written)
+
+    def _register_until_written(self, now_ms: int) -> Effects:
+        """Once the committed image has this very registration there is nothing left to do."""
+        if self._is_registered:
+            return []
+        if self.image.controllers.get(self.node_id) == self.registration:
+            self._is_registered = True
+            return []
+        timer = self._registration_timer(now_ms)
+        return [timer, *self._register(now_ms)]
+
+    def _register(self, now_ms: int) -> Effects:
+        if self.image.metadata_version < CONTROLLER_REGISTRATION_SINCE:
+            return []
+        return self.port.register_controller(self.registration, _ignored, now_ms)
+
+
+def _nothing(now_ms: int) -> Effects:
+    return []
+
+
+def _ignored(outcome: object, now_ms: int) -> Effects:
+    """What went wrong is tried again by the timer."""
+    return []

@@ -1,0 +1,426 @@
+"""Connections to other nodes: carries out `Send`. WORLD.
+
+One non-blocking connection per peer and channel, opened when it is first needed. What the other side
+speaks is asked for first; then requests leave in order, as many at a time as there are, and answers come
+back in that order. Whatever goes wrong ends the connection, and whoever waited on it hears `Unanswered`:
+a peer cut off, silent, or talking nonsense is a fact of life, and no reason to stop a node.
+"""
+
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from firnline.base.effects import Effects, Peer, Send, Submit, Unanswered
+from firnline.base.errors import KafkaError, ProtocolError
+from firnline.base.limits import LINK_REQUESTS_MAX
+from firnline.base.units import KIB
+from firnline.client.wire import (
+    choose_version,
+    correlation_of,
+    decode_answer,
+    decode_versions,
+    encode_request,
+    greeting,
+)
+from firnline.protocol.frame import BufferPool, FrameSplitter
+from firnline.protocol.schema import Versions
+from firnline.runtime.poll import READABLE, WRITABLE, PollLoop, Timer
+
+if TYPE_CHECKING:
+    from firnline.runtime.loop import Runtime
+
+log = logging.getLogger("firnline.links")
+
+_RECEIVE_BYTES = 256 * KIB
+# Kafka's own between the members of a quorum. Whoever asks meanwhile is told at once.
+_BACKOFF_MS = 50
+_BACKOFF_MAX_MS = 500
+# Below the ten minutes after which the other side hangs up, so that no request meets that moment.
+IDLE_MS = 540_000
+_CONNECTING = (errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR)
+
+Address = tuple[int, Any]  # family, what `connect` takes
+
+
+class Stage(Enum):
+    """How far a connection is."""
+
+    CLOSED = "closed"
+    RESOLVING = "resolving"
+    CONNECTING = "connecting"
+    GREETING = "greeting"
+    READY = "ready"
+
+
+class _Ask:
+    """One request that waits, or that is on its way."""
+
+    __slots__ = ("effect", "timer", "version")
+
+    def __init__(self, effect: Send, timer: Timer) -> None:
+        self.effect = effect
+        self.timer = timer
+        self.version = 0
+
+
+class Links:
+    """All connections that this node opened."""
+
+    def __init__(self, runtime: "Runtime", *, client_id: str, frame_bytes_max: int) -> None:
+        self.runtime = runtime
+        self.client_id = client_id
+        self.frame_bytes_max = frame_bytes_max
+        self.shared = memoryview(bytearray(_RECEIVE_BYTES))
+        self.buffers = BufferPool()
+        self._links: dict[tuple[Peer, str], Link] = {}
+
+    def send(self, effect: Send) -> None:
+        """Ask; the continuation is called in a later turn, exactly once."""
+        key = (effect.peer, effect.channel)
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = Link(self, effect.peer)
+        link.send(effect)
+
+    def sweep(self, now_ms: int) -> None:
+        """Close what is not used any more, and forget it."""
+        for key, link in list(self._links.items()):
+            if link.is_idle and now_ms - link.last_active_ms > IDLE_MS:
+                link.close()
+                del self._links[key]
+
+    @property
+    def connection_count(self) -> int:
+        """How many are open, or being opened."""
+        return sum(link.stage is not Stage.CLOSED for link in self._links.values())
+
+    def close(self) -> None:
+        """Hang up everywhere; nobody hears of it."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+
+class Link:
+    """One connection, and who waits for it."""
+
+    def __init__(self, links: Links, peer: Peer) -> None:
+        self._links = links
+        self._runtime = links.runtime
+        self._loop: PollLoop = links.runtime.loop
+        self._peer = peer
+        self.stage = Stage.CLOSED
+        self.last_active_ms = self._runtime.now_ms()
+        self._addresses: list[Address] = []
+        self._sock: socket.socket | None = None
+        self._frames = FrameSplitter(links.buffers, frame_bytes_max=links.frame_bytes_max)
+        self._out = bytearray()
+        self._is_blocked = False
+        self._spoken: dict[int, Versions] = {}
+        self._correlation_id = 0
+        self._waiting: deque[_Ask] = deque()
+        self._in_flight: dict[int, _Ask] = {}
+        # How often in a row it did not come to an answer, and when to try again.
+        self._failures = 0
+        self._retry_at_ms = 0
+        self._why = "not connected"
+        # Which attempt this is: a name may be found when it is no longer wanted.
+        self._attempt = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and not self._in_flight
+
+    # ---- asking
+
+    def send(self, effect: Send) -> None:
+        now_ms = self._runtime.now_ms()
+        if self.stage is Stage.CLOSED and now_ms < self._retry_at_ms:
+            self._tell(effect.then, Unanswered(why=self._why))
+            return
+        if len(self._waiting) + len(self._in_flight) >= LINK_REQUESTS_MAX:
+            self._tell(effect.then, Unanswered(why=f"too much waits for {self._name}"))
+            return
+        self.last_active_ms = now_ms
+        ask = _Ask(effect, self._loop.call_later(effect.timeout_ms / 1000, self._on_timeout))
+        if self.stage is Stage.READY:
+            self._transmit(ask)
+            return
+        self._waiting.append(ask)
+        if self.stage is Stage.CLOSED:
+            self._begin()
+
+    def _transmit(self, ask: _Ask) -> None:
+        effect = ask.effect
+        try:
+            ask.version = choose_version(
+                effect.request, self._spoken, version_max=effect.version_max
+            )
+        except KafkaError as problem:
+            ask.timer.cancel()
+            self._tell(effect.then, Unanswered(why=f"{self._name}: {problem}"))
+            return
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        self._in_flight[self._correlation_id] = ask
+        self._write(
+            encode_request(
+                effect.request,
+                version=ask.version,
+                correlation_id=self._correlation_id,
+                client_id=self._links.client_id,
+            )
+        )
+
+    def _on_timeout(self) -> None:
+        self._drop("no answer in time")
+
+    def _tell(self, then: Callable[[Any, int], Effects], answer: Any) -> None:
+        """In the next turn: whoever asked is still in the middle of it."""
+        self._loop.call_soon(self._runtime.resume, then, answer)
+
+    # ---- connecting
+
+    @property
+    def _name(self) -> str:
+        return f"{self._peer.host}:{self._peer.port}"
+
+    def _begin(self) -> None:
+        self._attempt += 1
+        family = _family_of(self._peer.host)
+        if family is not None:
+            self._addresses = [(family, (self._peer.host, self._peer.port))]
+            self._connect()
+            return
+        self.stage = Stage.RESOLVING
+        submit = Submit(
+            name=f"look up {self._peer.host}",
+            pool="names",
+            work=partial(_look_up, self._peer.host, self._peer.port),
+            then=partial(self._on_looked_up, self._attempt),
+        )
+        self._runtime.execute([submit])
+
+    def _on_looked_up(self, attempt: int, found: Any, now_ms: int) -> Effects:
+        if self.stage is not Stage.RESOLVING or attempt != self._attempt:
+            return []
+        if isinstance(found, Exception):
+            self._drop(f"its address is not found ({found})")
+        else:
+            self._addresses = list(found)
+            self._connect()
+        return []
+
+    def _connect(self) -> None:
+        """Try the next address; the connection is there when its socket can be written to."""
+        if not self._addresses:
+            self._drop("it has no address")
+            return
+        family, address = self._addresses.pop(0)
+        self.stage = Stage.CONNECTING
+        try:
+            sock = socket.socket(
+                family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+            )
+        except OSError as problem:
+            self._drop(_reason(problem))
+            return
+        self._sock = sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        try:
+            code = sock.connect_ex(address)
+        except OSError as problem:
+            code = problem.errno or errno.EINVAL
+        self._loop.watch(sock.fileno(), WRITABLE, self._on_ready)
+        if code not in (0, *_CONNECTING):
+            self._on_not_connected(code)
+
+    def _on_connected(self) -> None:
+        sock = self._sock
+        assert sock is not None
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._on_not_connected(code)
+            return
+        self.stage = Stage.GREETING
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        self._loop.rewatch(sock.fileno(), READABLE)
+        self._write(greeting(self._correlation_id, self._links.client_id))
+
+    def _on_not_connected(self, code: int) -> None:
+        if self._addresses:
+            self._hang_up()
+            self._connect()
+        else:
+            self._drop(os.strerror(code))
+
+    # ---- bytes
+
+    def _on_ready(self, events: int) -> None:
+        if self.stage is Stage.CONNECTING:
+            self._on_connected()
+            return
+        if events & WRITABLE:
+            self._flush()
+        if events & ~WRITABLE and self._sock is not None:
+            self._receive()
+
+    def _write(self, data: bytes) -> None:
+        if self._out:
+            self._out += data
+            return
+        self._out += data
+        self._flush()
+
+    def _flush(self) -> None:
+        sock = self._sock
+        assert sock is not None
+        was_blocked, self._is_blocked = self._is_blocked, False
+        try:
+            while self._out:
+                with memoryview(self._out) as view:
+                    sent = sock.send(view)
+                del self._out[:sent]
+        except (BlockingIOError, InterruptedError):
+            self._is_blocked = True
+        except OSError as problem:
+            self._drop(_reason(problem))
+            return
+        if self._is_blocked != was_blocked:
+            self._loop.rewatch(sock.fileno(), READABLE | WRITABLE if self._is_blocked else READABLE)
+
+    def _receive(self) -> None:
+        sock = self._sock
+        assert sock is not None
+        try:
+            if self._frames.buffer is None:
+                shared = self._links.shared
+                size = sock.recv_into(shared)
+                if size:
+                    self._on_bytes(shared[:size])
+            else:
+                size = sock.recv_into(self._frames.target())
+                frame = self._frames.received(size) if size else None
+                if frame is not None:
+                    data = bytes(frame)
+                    frame.release()
+                    self._frames.release()
+                    self._on_frame(data)
+            if not size:
+                self._drop("it hung up")
+        except (BlockingIOError, InterruptedError):
+            pass
+        except ProtocolError as problem:
+            self._drop(f"its answer is not understood: {problem}")
+        except OSError as problem:
+            self._drop(_reason(problem))
+
+    def _on_bytes(self, data: memoryview) -> None:
+        """Take the whole frames of `data`, keep the rest. An answer's effects may end this connection."""
+        attempt = self._attempt
+        frames: list[bytes] = []
+        while True:
+            frame, data = self._frames.split(data)
+            if frame is None:
+                break
+            frames.append(bytes(frame))
+        self._frames.keep(data)
+        for each in frames:
+            if self._sock is None or self._attempt != attempt:
+                return
+            self._on_frame(each)
+
+    def _on_frame(self, frame: bytes) -> None:
+        self.last_active_ms = self._runtime.now_ms()
+        if self.stage is Stage.GREETING:
+            self._on_greeted(frame)
+            return
+        correlation_id = next(iter(self._in_flight), None)
+        if correlation_id is None or correlation_of(frame) != correlation_id:
+            raise ProtocolError("an answer to another request")
+        ask = self._in_flight[correlation_id]
+        answer = decode_answer(
+            ask.effect.request, ask.version, frame, correlation_id=correlation_id
+        )
+        del self._in_flight[correlation_id]
+        ask.timer.cancel()
+        self._failures = 0
+        self._runtime.resume(ask.effect.then, answer)
+
+    def _on_greeted(self, frame: bytes) -> None:
+        try:
+            self._spoken = decode_versions(frame, correlation_id=self._correlation_id)
+        except KafkaError as problem:
+            raise ProtocolError("it does not say what it speaks", problem=problem) from None
+        self.stage = Stage.READY
+        waiting, self._waiting = self._waiting, deque()
+        while waiting and self.stage is Stage.READY:
+            self._transmit(waiting.popleft())
+        # Cut off in the middle of them: the rest hears what those before it heard.
+        for ask in waiting:
+            self._give_up(ask)
+
+    # ---- ending
+
+    def _drop(self, why: str) -> None:
+        """End the connection: nobody who waits will be answered by it. Not again for a little while."""
+        self._failures += 1
+        backoff_ms = min(_BACKOFF_MAX_MS, _BACKOFF_MS << min(self._failures - 1, 10))
+        self._retry_at_ms = self._runtime.now_ms() + backoff_ms
+        self._why = f"{self._name}: {why}"
+        log.debug("%s", self._why)
+        asks = [*self._in_flight.values(), *self._waiting]
+        self.close()
+        for ask in asks:
+            self._give_up(ask)
+
+    def _give_up(self, ask: _Ask) -> None:
+        ask.timer.cancel()
+        self._tell(ask.effect.then, Unanswered(why=self._why))
+
+    def close(self) -> None:
+        """Hang up without a word to anybody."""
+        self._hang_up()
+        for ask in (*self._in_flight.values(), *self._waiting):
+            ask.timer.cancel()
+        self._in_flight.clear()
+        self._waiting.clear()
+        self._out.clear()
+        self._is_blocked = False
+        self._frames.release()
+        self._addresses = []
+        self._attempt += 1
+        self.stage = Stage.CLOSED
+
+    def _hang_up(self) -> None:
+        if self._sock is not None:
+            self._loop.unwatch(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+
+
+def _family_of(host: str) -> int | None:
+    """The family of an address in numbers; None for a name, which has to be looked up."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except (OSError, ValueError):
+            continue
+        return family
+    return None
+
+
+def _look_up(host: str, port: int) -> list[Address]:
+    """Called on a thread: names are answered by whoever runs the network, in their own time."""
+    rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in rows]
+
+
+def _reason(problem: OSError) -> str:
+    return problem.strerror or str(problem)
