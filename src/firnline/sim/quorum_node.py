@@ -26,11 +26,11 @@ def node_config(options: Options, node_id: int) -> BrokerConfig:
     """The settings of one node, as an operator would write them."""
     voters = ",".join(f"{each}@{HOST_PREFIX}{each}:{PORT}" for each in options.voter_ids)
     settings = {
-        "process.roles": "controller",
+        "process.roles": "broker,controller",
         "node.id": node_id,
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"CONTROLLER://{HOST_PREFIX}{node_id}:{PORT}",
+        "listeners": f"PLAINTEXT://{HOST_PREFIX}{node_id}:9092,CONTROLLER://{HOST_PREFIX}{node_id}:{PORT}",
         "log.dirs": DATA,
         "controller.quorum.election.timeout.ms": options.election_timeout_ms,
         "controller.quorum.fetch.timeout.ms": options.fetch_timeout_ms,
@@ -73,9 +73,12 @@ class QuorumNode:
         )
         self.quorum = MetadataQuorum(
             node_id=node_id,
+            cluster_id=CLUSTER_ID,
+            directory_id=self._directory.directory_id,
             voters=voters,
             log=self.log,
             elections=QuorumStateFile(fs, LOG, voters.node_ids),
+            rng=rng,
             idle_interval_ms=self.config.metadata_max_idle_interval_ms,
         )
         self.raft = self.quorum.raft
