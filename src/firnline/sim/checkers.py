@@ -106,7 +106,7 @@ class Checkers:
         """Look at a process after each of its steps; not at one that is just gone."""
         if not process.is_alive or not process.is_ready:
             return
-        machine: Any = process.machine
+        machine = process.machine
         node_id, raft, log = process.node_id, machine.raft, machine.log
         seen = self._seen.get(node_id)
         if seen is None:
@@ -174,7 +174,9 @@ class Checkers:
     def _check_completeness(self, node_id: int, log: Any) -> None:
         truth = self.truth
         if log.end_offset < truth.end_offset:
-            text = f"leads with a log that ends at {log.end_offset}; {truth.end_offset} is committed"
+            text = (
+                f"leads with a log that ends at {log.end_offset}; {truth.end_offset} is committed"
+            )
             self.complain("rel-Q4", text, node_id)
             return
         start_offset = log.start_offset
@@ -280,9 +282,7 @@ class Checkers:
         if look is not None:
             look(self, process, request)
 
-    def answered(
-        self, process: Process, to_id: int, request: Message, response: Message
-    ) -> None:
+    def answered(self, process: Process, to_id: int, request: Message, response: Message) -> None:
         """Look at an answer as it leaves."""
         if type(response) is VoteResponse:
             self._on_vote_answered(process, request, response)
@@ -299,7 +299,7 @@ class Checkers:
         asked, answer = first_partition(request), first_partition(response)
         if asked is None or answer is None or not answer.vote_granted:
             return
-        log = process.machine.log  # type: ignore[attr-defined]
+        log = process.machine.log
         own = max(
             (log.last_epoch, log.end_offset),
             *((i.epoch, i.offset) for i in (log.newest_snapshot_id,) if i is not None),
@@ -340,7 +340,7 @@ class Checkers:
             self._check_saved(process, each.leader_epoch, each.leader_id, "begins")
 
     def _on_fetch_sent(self, process: Process, request: Any) -> None:
-        machine: Any = process.machine
+        machine = process.machine
         node_id, log = process.node_id, machine.log
         each = first_partition(request)
         if each is None:
@@ -363,7 +363,7 @@ class Checkers:
                 self.complain("rel-P1", text, node_id)
 
     def _on_snapshot_asked(self, process: Process, request: Any) -> None:
-        machine: Any = process.machine
+        machine = process.machine
         if machine.raft.role is Role.LEADER:
             self.complain("rel-Q13", "a leader fetches a snapshot", process.node_id)
 

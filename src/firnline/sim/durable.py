@@ -1,4 +1,4 @@
-"""What of a metadata log any power cut would leave: looked up on the platter, not in what the node says. SIM."""
+"""What of a metadata log any power cut would leave: as the platter has it, not as the node says. SIM."""
 
 import json
 from typing import Any

@@ -7,7 +7,7 @@ Source: reliability (c), 'Fault atlas'.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from firnline.sim.disk import Operation
 from firnline.sim.host import Host
@@ -213,7 +213,7 @@ class Faults:
         self._last(duration_us, mend)
 
     def _pair(self, chance: Chance) -> tuple[int, int] | None:
-        others = [node_id for node_id in self._hosts]
+        others = list(self._hosts)
         if len(others) < 2:
             return None
         first = self._node(chance).node_id
@@ -350,7 +350,7 @@ class Faults:
             process = self._hosts[node_id].process
             if process is None or not process.is_ready or process.is_paused:
                 return False
-            machine: Any = process.machine
+            machine = process.machine
             if self._hosts[node_id] is not wiped and machine.log.synced_offset < committed:
                 return False
             if machine.raft.leader_id < 0:
@@ -361,7 +361,7 @@ class Faults:
         if self._wipe is not fault:
             return
         process = host.process
-        machine: Any = process.machine if process is not None and process.is_ready else None
+        machine = process.machine if process is not None and process.is_ready else None
         if machine is not None and (machine.raft.high_watermark or 0) >= committed:
             self._wipe = None
         else:
@@ -388,7 +388,7 @@ class Faults:
 
 def _leads(host: Host) -> bool:
     assert host.process is not None
-    machine: Any = host.process.machine
+    machine = host.process.machine
     return bool(machine.quorum.is_leader)
 
 

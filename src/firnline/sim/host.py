@@ -21,6 +21,10 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import StorageError
+from firnline.controller.controller import Controller
+from firnline.metadata.meta_log import MetaLog
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.raft.node import RaftNode
 from firnline.runtime.clock import FOLLOW_S, SteadyClock
 from firnline.sim.clocks import MachineClock
 from firnline.sim.disk import CrashableFs, Keep
@@ -34,11 +38,14 @@ _TURN_US = 20
 class Machine(Protocol):
     """The production code as the simulator drives it; `sim/quorum_node.py` is one."""
 
+    quorum: MetadataQuorum
+    raft: RaftNode
+    log: MetaLog
+    controller: Controller
+
     def start(self, now_ms: int) -> Effects: ...
 
-    def on_request(
-        self, request: Any, answer: Callable[[Any], Effect], now_ms: int
-    ) -> Effects: ...
+    def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects: ...
 
     def perform(self, effect: Effect, now_ms: int) -> Effects: ...
 
@@ -235,7 +242,9 @@ class Process:
         if self._waiting:
             self._start_flush()
         for flush in finished:
-            self.step("synced" if problem is None else f"sync failed: {problem}", flush.then, problem)
+            self.step(
+                "synced" if problem is None else f"sync failed: {problem}", flush.then, problem
+            )
 
 
 _ACTIONS: dict[type, Callable[[Process, Any], None]] = {

@@ -132,7 +132,9 @@ def _snapshot_fetched(message: FetchSnapshotResponse) -> str:
         return f"snapshot: {_error(each.error_code)}"
     size = len(each.unaligned_records) if each.unaligned_records is not None else 0
     found = each.snapshot_id
-    return f"snapshot {found.end_offset}@{found.epoch}: {size} bytes at {each.position} of {each.size}"
+    return (
+        f"snapshot {found.end_offset}@{found.epoch}: {size} bytes at {each.position} of {each.size}"
+    )
 
 
 _WORDS: dict[type[Message], Callable[[Any], str]] = {

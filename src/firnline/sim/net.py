@@ -168,6 +168,7 @@ class Network:
         assert not exchange.is_answered, "a request was answered twice"
         exchange.is_answered = True
         connection, message = exchange.connection, effect.message
+        assert message is not None, "every request of the quorum is answered"
         self._watcher.answered(process, connection.client.node_id, exchange.request, message)
         connection.is_serving = False
         self._world.after(1, self._serve, connection)

@@ -29,6 +29,10 @@ KINDS = (
 )
 
 
+# What needs a second node to show.
+_OF_TWO = ("cut", "isolate", "split", "clog", "reset", "slow-link", "wipe")
+
+
 class Options(NamedTuple):
     """Everything that is drawn once per seed. Times in microseconds where they end in `_us`."""
 
@@ -81,13 +85,16 @@ def draw_options(seed: int) -> Options:
     """Return the options of a seed."""
     chance = Chance(seed, "options")
     voters = chance.pick((1, 3, 3, 3, 3, 5, 5))
+    observers = chance.between(0, 3)
     election_timeout_ms = chance.pick((300, 500, 1000, 1000))
     return Options(
         voters=voters,
-        observers=chance.between(0, 3),
+        observers=observers,
         chaos_s=chance.between(55, 95),
-        fault_kinds=_kinds(chance),
-        fault_gap_us=chance.pick(((200 * MS, 2000 * MS), (500 * MS, 5000 * MS), (2000 * MS, 8000 * MS))),
+        fault_kinds=_kinds(chance, voters + observers),
+        fault_gap_us=chance.pick(
+            ((200 * MS, 2000 * MS), (500 * MS, 5000 * MS), (2000 * MS, 8000 * MS))
+        ),
         delay_us=chance.spread(50, 3_000),
         jitter_us=chance.spread(50, 10_000),
         tail_percent=chance.pick((0, 0, 1, 3)),
@@ -103,9 +110,9 @@ def draw_options(seed: int) -> Options:
         delete_delay_ms=chance.pick((0, 500, 5_000, 60_000)),
         fetch_max_bytes=chance.pick((1, 500, 4_096, 1_048_576)),
         fetch_snapshot_max_bytes=chance.pick((64, 333, 4_096, 1_048_576)),
-        snapshot_bytes=chance.spread(1_000, 60_000),
+        snapshot_bytes=chance.spread(4_000, 100_000),
         snapshot_interval_ms=chance.pick((0, 2_000, 3_600_000)),
-        retention_bytes=chance.spread(3_000, 200_000),
+        retention_bytes=chance.spread(8_000, 300_000),
         retention_ms=chance.pick((5_000, 604_800_000)),
         start_offset_lag_ms=chance.pick((0, 0, 5_000, 60_000)),
         operations_per_s=chance.between(14, 24),
@@ -113,8 +120,9 @@ def draw_options(seed: int) -> Options:
     )
 
 
-def _kinds(chance: Chance) -> tuple[str, ...]:
+def _kinds(chance: Chance, nodes: int) -> tuple[str, ...]:
     """A third of the seeds has few kinds of faults, a third about half of them, a third all."""
     percent = chance.pick((20, 50, 100))
-    found = tuple(kind for kind in KINDS if chance.happens(percent))
-    return found or (chance.pick(KINDS),)
+    known = tuple(kind for kind in KINDS if nodes > 1 or kind not in _OF_TWO)
+    found = tuple(kind for kind in known if chance.happens(percent))
+    return found or (chance.pick(known),)

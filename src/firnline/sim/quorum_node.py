@@ -68,9 +68,7 @@ class QuorumNode:
         )
         self._directory.start()
         voters = parse_voters(self.config.controller_quorum_voters)
-        self.log: MetaLog = open_meta_log(
-            fs, self.config, now_ms=now_ms, directory=self._directory
-        )
+        self.log: MetaLog = open_meta_log(fs, self.config, now_ms=now_ms, directory=self._directory)
         self.quorum = MetadataQuorum(
             node_id=node_id,
             cluster_id=CLUSTER_ID,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from firnline.base.effects import Reply, Send
 from firnline.base.errors import StorageError
+from firnline.raft.role import Role
 from firnline.sim.checkers import Checkers, Violation
 from firnline.sim.faults import Fault, Faults, Injected, draw_plan
 from firnline.sim.host import Host, Machine, Process
@@ -27,6 +28,7 @@ _LOOK_US = 100 * MS
 _ELECTION_TIMEOUTS = 10
 _EQUAL_US = 60 * SECOND
 _RESTART_US = (10 * MS, 2 * SECOND)
+_LETTERS = {role: role.value[0].upper() for role in Role}
 BUDGET, BROKEN = "budget", "broken"
 
 
@@ -181,7 +183,7 @@ class Cluster:
             if host.process is None or not host.process.is_ready:
                 found.append(f"{node_id} is down")
                 continue
-            machine: Any = host.process.machine
+            machine = host.process.machine
             found.append(
                 f"{node_id} {machine.raft.role.value} in epoch {machine.raft.epoch} at"
                 f" {machine.raft.high_watermark} of {machine.log.end_offset}"
@@ -193,7 +195,7 @@ class Cluster:
         """Every node shows what the committed log says; every promise is kept."""
         for host in self.hosts.values():
             assert host.process is not None
-            machine: Any = host.process.machine
+            machine = host.process.machine
             self.checkers.check_image(host.node_id, machine.quorum.image)
         truth = self.checkers.truth
         image = truth.images[max(truth.images)]
@@ -212,13 +214,15 @@ def run(
     plan: list[Fault] | None = None,
 ) -> Outcome:
     """Run one seed. `seconds` of chaos instead of what the seed says; of its faults only those in `mask`."""
-    options = options or draw_options(seed)
+    if options is None:
+        options = draw_options(seed)
+        if mode == BROKEN:
+            options = options._replace(fault_kinds=(*options.fault_kinds, "wipe"))
     if seconds is not None:
         options = options._replace(chaos_s=seconds)
-    if mode == BROKEN:
-        options = options._replace(fault_kinds=(*options.fault_kinds, "wipe"))
     world = World(seed, keep_story=keep_story)
     cluster = Cluster(options, world, mode=mode)
+    world.columns = lambda: tuple(map(state_of, cluster.hosts.values()))
     began = perf_counter()
     end_us = options.chaos_s * SECOND
     if plan is None:
@@ -244,3 +248,19 @@ def run(
         violations=cluster.checkers.violations,
         story=world.story,
     )
+
+
+def state_of(host: Host) -> str:
+    """One node in a few characters: role and epoch, log start, high watermark and log end."""
+    process = host.process
+    if process is None:
+        return "down"
+    if not process.is_ready:
+        return "starts"
+    machine = process.machine
+    raft, log = machine.raft, machine.log
+    high_watermark = "?" if raft.high_watermark is None else raft.high_watermark
+    active = "*" if machine.quorum.is_active else ""
+    paused = "z" if process.is_paused else ""
+    start = f"{log.start_offset}>" if log.start_offset else ""
+    return f"{paused}{_LETTERS[raft.role]}{raft.epoch}{active} {start}{high_watermark}/{log.end_offset}"

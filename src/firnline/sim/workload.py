@@ -1,10 +1,10 @@
-"""What clients and brokers do meanwhile: topics come and go, brokers beat; and what was promised to them. SIM.
+"""What clients and brokers do meanwhile, topics that come and go, and what was promised to them. SIM.
 
 A client sits beside whatever node says that it is the active controller, stale ones too. What was answered is
 a promise; what was not answered may have happened or not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from firnline.base.effects import Effects
@@ -12,6 +12,7 @@ from firnline.base.errors import KafkaError
 from firnline.base.ids import METADATA_TOPIC, Uuid
 from firnline.controller.brokers import Heartbeat, Registration
 from firnline.controller.configs import Alteration
+from firnline.controller.controller import Controller
 from firnline.controller.topics import NewPartitions, NewTopic
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ClusterImage, ConfigResource, Endpoint, ResourceType
@@ -26,7 +27,7 @@ _NAMES = 90
 _SET = 0
 _PARTITIONS_MAX = 4
 
-Decide = Callable[[Any, int], ControllerResult[Any]]
+Decide = Callable[[Controller, int], ControllerResult[Any]]
 Heard = Callable[[Any], None]
 Complain = Callable[[str, str], None]
 
@@ -51,7 +52,7 @@ class Workload:
         self._doubtful: dict[Uuid, str] = {}
         self._producer_ids_end = 0
         self.acknowledged = 0
-        self._menu: list[Callable[[Process], None]] = (
+        self._menu: Sequence[Callable[[Process], None]] = (
             [self._create] * 9
             + [self._delete] * 4
             + [self._configure] * 2
@@ -103,12 +104,11 @@ class Workload:
             return []
 
         def step(now_ms: int) -> Effects:
-            machine: Any = process.machine
+            machine = process.machine
             if not machine.quorum.is_active:
                 return []
             result = decide(machine.controller, now_ms)
-            effects: Effects = machine.quorum.write(result, then, now_ms)
-            return effects
+            return machine.quorum.write(result, then, now_ms)
 
         process.step(f"client: {what}", step)
 
@@ -130,9 +130,8 @@ class Workload:
             if topic_id not in self._doubtful and topic_id not in self._gone:
                 self._made[topic_id] = name
 
-        def decide(controller: Any, now_ms: int) -> ControllerResult[Any]:
-            result: ControllerResult[Any] = controller.create_topics([wanted])
-            return result
+        def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
+            return controller.create_topics([wanted])
 
         self._ask(process, f"create {name} with {count}", decide, heard)
 
@@ -152,9 +151,8 @@ class Workload:
             self._doubtful.pop(topic_id, None)
             self._gone[topic_id] = name
 
-        def decide(controller: Any, now_ms: int) -> ControllerResult[Any]:
-            result: ControllerResult[Any] = controller.delete_topics([topic_id])
-            return result
+        def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
+            return controller.delete_topics([topic_id])
 
         self._ask(process, f"delete {name}", decide, heard)
 
@@ -175,10 +173,9 @@ class Workload:
     def _alter(self, process: Process, name: str, key: str, value: str, heard: Heard) -> None:
         resource = ConfigResource(ResourceType.TOPIC, name)
 
-        def decide(controller: Any, now_ms: int) -> ControllerResult[Any]:
+        def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
             wanted = [(resource, [Alteration(key, _SET, value)])]
-            result: ControllerResult[Any] = controller.incremental_alter_configs(wanted)
-            return result
+            return controller.incremental_alter_configs(wanted)
 
         self._ask(process, f"set {key} of {name}", decide, heard)
 
@@ -186,11 +183,8 @@ class Workload:
         name = self._some_name()
         total = self._chance.between(2, _PARTITIONS_MAX + 2)
 
-        def decide(controller: Any, now_ms: int) -> ControllerResult[Any]:
-            result: ControllerResult[Any] = controller.create_partitions(
-                [NewPartitions(name, total)]
-            )
-            return result
+        def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
+            return controller.create_partitions([NewPartitions(name, total)])
 
         self._ask(process, f"grow {name} to {total}", decide, _ignore)
 
@@ -205,13 +199,10 @@ class Workload:
                 self._complain("rel-Q16", text)
             self._producer_ids_end = outcome.first_id + outcome.size
 
-        def decide(controller: Any, now_ms: int) -> ControllerResult[Any]:
+        def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
             found = process.machine.quorum.newest.brokers.get(broker)
             epoch = -1 if found is None else found.epoch
-            result: ControllerResult[Any] = controller.allocate_producer_ids(
-                broker_id=broker, broker_epoch=epoch
-            )
-            return result
+            return controller.allocate_producer_ids(broker_id=broker, broker_epoch=epoch)
 
         self._ask(process, f"producer ids for {broker}", decide, heard)
 
@@ -226,17 +217,13 @@ class Workload:
         if process is None:
             return
 
-        def decide(controller: Any, now_ms: int) -> ControllerResult[Any]:
+        def decide(controller: Controller, now_ms: int) -> ControllerResult[Any]:
             image = process.machine.quorum.newest
             found = image.brokers.get(broker)
             if found is None:
-                result: ControllerResult[Any] = controller.register_broker(
-                    self._registration(broker), now_ms
-                )
-                return result
+                return controller.register_broker(self._registration(broker), now_ms)
             beat = Heartbeat(broker, found.epoch, image.offset)
-            result = controller.heartbeat(beat, now_ms)
-            return result
+            return controller.heartbeat(beat, now_ms)
 
         self._ask(process, f"broker {broker} beats", decide, _ignore)
 

@@ -72,11 +72,12 @@ class Event:
 
 
 class Line(NamedTuple):
-    """One event of the story: when, on which node (NOWHERE for none), and what."""
+    """One event of the story: when, on which node (NOWHERE: none), what; and how each node stood before it."""
 
     at_us: int
     node_id: int
     text: str
+    columns: tuple[str, ...]
 
 
 class World:
@@ -88,7 +89,7 @@ class World:
         self.events = 0
         self.story: list[Line] = []
         self.keep_story = keep_story
-        # Called after an event that may have changed the node; the story's columns come from it.
+        self.columns: Callable[[], tuple[str, ...]] = tuple
         self.stopped = False
         self._heap: list[tuple[int, int, Event]] = []
         self._count = 0
@@ -114,7 +115,7 @@ class World:
         """Put a line into the digest and, where one is kept, into the story."""
         self._digest.update(f"{self.now_us} {node_id} {text}\n".encode())
         if self.keep_story:
-            self.story.append(Line(self.now_us, node_id, text))
+            self.story.append(Line(self.now_us, node_id, text, self.columns()))
 
     def run_until(self, end_us: int) -> None:
         """Let everything up to `end_us`, inclusive, happen, unless somebody sets `stopped`."""
