@@ -15,6 +15,10 @@ FETCH_SESSIONS_MAX = 1000
 # An answer up to this size is joined with its header; above it file slices are sent by sendfile.
 JOIN_BYTES_MAX = 64 * KIB
 METADATA_BATCH_BYTES_MAX = 8 * MIB
+# What one answer to FetchSnapshot carries at most, whatever was asked for.
+SNAPSHOT_SLICE_BYTES_MAX = 8 * MIB
+# A batch of a snapshot that says it is longer is damage: it is not waited for.
+SNAPSHOT_BATCH_BYTES_MAX = 128 * MIB
 TOPIC_NAME_CHARS_MAX = 249
 # Bytes that a batch for a compacted topic may open to: the leader looks for records without a key.
 KEYED_BATCH_BYTES_MAX = 16 * MIB

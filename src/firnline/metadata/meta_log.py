@@ -2,35 +2,41 @@
 
 The log is an ordinary partition log; beside its segments lie `quorum-state` and the snapshots. A snapshot
 that is ahead of the log wins: the node stopped between its rename and the truncation. Source: KIP-595,
-KIP-630; spec Q5, Q6, Q10, Q12, Q44.
+KIP-630; spec Q5, Q6, Q10, Q12, Q37, Q40-Q44.
 """
 
 from collections.abc import Sequence
 
-from firnline.base.errors import ConfigError, KafkaError, StorageError
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
 from firnline.base.ports import File, Fs
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
+from firnline.log import names
 from firnline.log.checkpoint import read_whole, write_durably, write_partition_metadata
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
-from firnline.metadata.snapshot_file import (
-    BOOTSTRAP,
-    parse_snapshot_name,
-    read_snapshot,
-)
+from firnline.metadata.loader import refuse_dynamic_voters
+from firnline.metadata.snapshot_file import BOOTSTRAP, read_snapshot, snapshot_name
+from firnline.metadata.snapshot_store import OpenSnapshot, PartFile, SnapshotStore, stored_names
 from firnline.protocol.schema import Message
 from firnline.raft.election_state import (
     ElectionState,
     decode_election_state,
     encode_election_state,
 )
+from firnline.raft.fetch_rules import end_offset_for, last_epoch
+from firnline.raft.ports import SnapshotPart
+from firnline.records.batch import headers
 
 QUORUM_STATE = "quorum-state"
 _PARTITION = TopicPartition(METADATA_TOPIC, 0)
-_EMPTY = OffsetAndEpoch(0, 0)
+_REMEDY = (
+    "restore the directory from a copy; where other voters have the whole log, empty it and start this"
+    " node again"
+)
 
 
 def open_meta_log(
@@ -44,12 +50,16 @@ def open_meta_log(
 
     `directory` is that directory in use: its marker and its checkpoint say what needs no recovery, and the
     log's recovery point is written down there from now on. Without one the whole log is looked over.
-    StorageError when the log is damaged below its recovery point.
+    StorageError when the log is damaged below its recovery point, or its beginning is lost (Q43);
+    ConfigError for dynamic voters.
     """
     log_dir = config.metadata_directory
     recovery_point = 0 if directory is None else directory.recovery_point(_PARTITION)
     path = f"{log_dir}/{_PARTITION}"
     is_new = not fs.exists(path)
+    if not is_new:
+        _refuse_lost_prefix(fs, path)
+        _refuse_bootstrap_voters(fs, path)
     log = open_log(
         fs,
         path,
@@ -75,7 +85,8 @@ def open_meta_log(
     if is_new:
         write_partition_metadata(fs, path, METADATA_TOPIC_ID)
         fs.sync_dir(log_dir)
-    return MetaLog(fs, log, log_dir)
+    delete_delay_ms = config.internal_metadata_delete_delay_millis
+    return MetaLog(fs, log, log_dir, delete_delay_ms=delete_delay_ms)
 
 
 class QuorumStateFile:
@@ -97,23 +108,53 @@ class QuorumStateFile:
 
 
 class MetaLog:
-    """Adapts `log.Log` to the port of `raft` and `metadata/quorum`.
+    """Adapts `log.Log` and the snapshots beside it to the port of `raft` and `metadata/quorum`.
 
     `log_dir` is the directory that holds `__cluster_metadata-0` and `bootstrap.checkpoint`.
+    Invariants:
+      I1  the log start is 0, or the end of a complete snapshot that is here (Q42, rel-Q8).
+      I2  no snapshot ends before the log start, and none is ahead of the log end (Q43, Q44).
     """
 
-    def __init__(self, fs: Fs, log: Log, log_dir: str) -> None:
+    def __init__(self, fs: Fs, log: Log, log_dir: str, *, delete_delay_ms: int) -> None:
+        """Repair what a stop at any moment leaves; StorageError for what cannot be of one history."""
         self._fs = fs
         self._log = log
         self._log_dir = log_dir
-        # None for no snapshot; 0-0 is one, in which `storage format` of Kafka puts dynamic voters.
-        self._snapshot_id = max(
-            filter(None, map(parse_snapshot_name, fs.list_dir(log.path))),
-            key=lambda snapshot_id: (snapshot_id.epoch, snapshot_id.offset),
-            default=None,
-        )
-        if self._snapshot_id is not None and self._snapshot_id.offset > log.log_end_offset:
-            log.truncate_fully(self._snapshot_id.offset)
+        self._snapshots = SnapshotStore(fs, log.path, delete_delay_ms=delete_delay_ms)
+        self._catch_up_with_snapshot()
+        self._find_start()
+        self._snapshots.repair(log.log_start_offset)
+
+    def _catch_up_with_snapshot(self) -> None:
+        """Q44: a snapshot that is ahead of the log replaces it; a stop came before that was done."""
+        newest = self._snapshots.newest_id
+        if newest is None:
+            return
+        log_epoch = max(self._log.epochs.latest_epoch, 0)
+        if newest.epoch < log_epoch and newest.offset > self._log.log_end_offset:
+            raise StorageError(
+                "the metadata log and its newest snapshot are not of one history",
+                path=f"{self._log.path}/{snapshot_name(newest)}",
+                log_end_offset=self._log.log_end_offset,
+                log_epoch=log_epoch,
+                remedy=_REMEDY,
+            )
+        if (newest.epoch, newest.offset) > (log_epoch, self._log.log_end_offset):
+            self._log.truncate_fully(newest.offset)
+
+    def _find_start(self) -> None:
+        """Begin where the log began before the stop: the lineage, cut there durably, still says so."""
+        log = self._log
+        ends = [snapshot_id.offset for snapshot_id in self._snapshots.ids()]
+        entries = log.epochs.entries()
+        was = entries[0][1] if entries else 0
+        if was in ends:
+            log.advance_log_start(was)
+        elif log.log_start_offset > 0:
+            log.advance_log_start(min(end for end in ends if end >= log.log_start_offset))
+
+    # -- the log -----------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -126,9 +167,29 @@ class MetaLog:
         return self._log.log_end_offset
 
     @property
+    def synced_offset(self) -> int:
+        """Everything below survives a power cut."""
+        return self._log.recovery_point
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is committed, as far as the log was told."""
+        return self._log.high_watermark
+
+    @property
     def last_epoch(self) -> int:
-        """Epoch of the last record, or of the snapshot before it; 0 for neither (Q4)."""
-        return max(self._log.epochs.latest_epoch, (self._snapshot_id or _EMPTY).epoch)
+        """Epoch of the last record, or of the snapshot the log starts at; 0 for neither (Q4)."""
+        return last_epoch(self._log.epochs.entries(), self.end_offset, self.newest_snapshot_id)
+
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        """The largest epoch here that is at most `epoch`, and where it ends, exclusive (spec 1.7, 4)."""
+        return end_offset_for(
+            epoch,
+            epochs=self._log.epochs.entries(),
+            end_offset=self.end_offset,
+            newest_snapshot_id=self.newest_snapshot_id,
+            earliest_snapshot_id=self.earliest_snapshot_id,
+        )
 
     def append(self, batch: bytearray, *, epoch: int, now_ms: int) -> int:
         """Append one batch of the quorum's own; return its base offset."""
@@ -138,6 +199,52 @@ class MetaLog:
         if isinstance(outcome, KafkaError):
             raise StorageError("the metadata log refused a batch of ours", problem=outcome)
         return outcome.base_offset
+
+    def append_fetched(self, data: bytes, *, now_ms: int) -> KafkaError | None:
+        """Append whole batches of a leader as they are; a cut one at the end is left out.
+
+        CORRUPT_MESSAGE, nothing being written, for damage, a gap, an epoch that falls back, or no batch.
+        """
+        if not data:
+            return None
+        problem = self._judge_fetched(data)
+        if problem is not None:
+            return problem
+        outcome = self._log.append_as_follower(data, now_ms=now_ms)
+        return _corrupt(outcome) if isinstance(outcome, KafkaError) else None
+
+    def _judge_fetched(self, data: bytes) -> KafkaError | None:
+        """Are the headers a sequel of the log? Their CRCs are looked at by the log, before it writes."""
+        expected, epoch = self.end_offset, self.last_epoch
+        try:
+            for header in headers(data):
+                if header.base_offset != expected:
+                    return KafkaError(
+                        Code.CORRUPT_MESSAGE,
+                        "the leader sent batches that leave a gap",
+                        base_offset=header.base_offset,
+                        log_end_offset=expected,
+                    )
+                if header.leader_epoch < epoch:
+                    return KafkaError(
+                        Code.CORRUPT_MESSAGE,
+                        "the leader sent batches whose epoch falls back",
+                        base_offset=header.base_offset,
+                        epoch=header.leader_epoch,
+                    )
+                expected, epoch = header.next_offset, header.leader_epoch
+        except KafkaError as damage:
+            return _corrupt(damage)
+        return None
+
+    def read(self, start_offset: int, *, max_bytes: int) -> bytes:
+        """Whole batches from that of `start_offset` on; one at least; empty at the end."""
+        return self._log.read_batches(start_offset, max_bytes=max_bytes)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything from `offset` on, durably."""
+        assert offset >= self.start_offset, "what a snapshot holds is committed"
+        self._log.truncate_to(offset)
 
     def unsynced(self) -> Sequence[File]:
         """The files a sync must cover."""
@@ -151,21 +258,69 @@ class MetaLog:
         """Everything below `offset` is committed."""
         self._log.advance_high_watermark(offset)
 
-    def read(self, start_offset: int, *, max_bytes: int) -> bytes:
-        """Whole batches from `start_offset` on; empty at the end."""
-        return self._log.read_batches(start_offset, max_bytes=max_bytes)
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the log's segments, without snapshots."""
+        return self._log.size_bytes
+
+    # -- snapshots ---------------------------------------------------------------------------------
 
     @property
     def newest_snapshot_id(self) -> OffsetAndEpoch | None:
-        """The newest complete snapshot; None for none."""
-        return self._snapshot_id
+        """The newest complete snapshot but 0-0; None for none."""
+        return self._snapshots.newest_id
 
-    def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> "_SnapshotFile | None":
-        """Open a snapshot for reading; None when it is not here."""
-        for name in self._fs.list_dir(self._log.path):
-            if parse_snapshot_name(name) == snapshot_id:
-                return _SnapshotFile(self._fs.open(f"{self._log.path}/{name}"))
-        return None
+    @property
+    def earliest_snapshot_id(self) -> OffsetAndEpoch | None:
+        """The oldest complete snapshot but 0-0; None for none."""
+        return self._snapshots.earliest_id
+
+    def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> OpenSnapshot | None:
+        """Open a snapshot for reading; None when it is not here, or is 0-0."""
+        return self._snapshots.open(snapshot_id)
+
+    def snapshot_sizes(self) -> Sequence[tuple[OffsetAndEpoch, int, int]]:
+        """Id, size and last contained log time in ms of each snapshot, oldest first."""
+        return self._snapshots.facts()
+
+    def start_part(self, snapshot_id: OffsetAndEpoch) -> PartFile:
+        """Begin to write a snapshot, of a leader's or of our own."""
+        return self._snapshots.start_part(snapshot_id)
+
+    def give_name(self, part: SnapshotPart) -> File:
+        """Rename a complete and synced part of our own; what is returned is to be synced then."""
+        assert isinstance(part, PartFile)
+        return self._snapshots.give_name(part)
+
+    def register(self, part: SnapshotPart) -> None:
+        """A snapshot of our own has its name, durably: serve it, and clean up to it, from now on."""
+        assert isinstance(part, PartFile)
+        self._snapshots.register(part)
+
+    def install(self, part: SnapshotPart, *, now_ms: int) -> Effects:
+        """Put a complete and synced part of a leader's in the place of the log (Q37).
+
+        A stop at any moment in between is repaired by the next start, which finds either no snapshot of
+        that name, or one that is ahead of the log (Q44, X13).
+        """
+        assert isinstance(part, PartFile)
+        self._snapshots.give_name(part).sync()
+        self._log.truncate_fully(part.snapshot_id.offset, now_ms=now_ms)
+        self._snapshots.register(part)
+        return self._snapshots.retire_before(self.start_offset, now_ms=now_ms)
+
+    def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:
+        """Raise the log start to the end of a snapshot that is here; what lies before goes (Q40-Q42)."""
+        ends = [snapshot_id.offset for snapshot_id in self._snapshots.ids()]
+        assert new_start_offset in ends, "a log starts where a snapshot ends (X15)"
+        if not self._log.advance_log_start(new_start_offset):
+            return []
+        # Durable before anything goes: the next start begins here again (rel-Q14).
+        self._log.epochs.write()
+        effects = self._snapshots.retire_before(new_start_offset, now_ms=now_ms)
+        return effects + self._log.delete_due_segments(now_ms)
+
+    # -- start and end -----------------------------------------------------------------------------
 
     def bootstrap_records(self) -> Sequence[Message]:
         """The records `storage format` left in `bootstrap.checkpoint`."""
@@ -187,15 +342,28 @@ class MetaLog:
         return self._log
 
 
-class _SnapshotFile:
-    """A snapshot that is open for reading."""
+def _refuse_lost_prefix(fs: Fs, path: str) -> None:
+    """Q43: refuse, before anything is touched, a log whose beginning no snapshot holds (X13)."""
+    found = [names.parse_segment_file(name) for name in fs.list_dir(path)]
+    bases = [pair[0] for pair in found if pair is not None and pair[1] == names.LOG]
+    start_offset = min(bases, default=0)
+    newest = max((one.offset for one in stored_names(fs, path)), default=0)
+    if newest < start_offset:
+        raise StorageError(
+            "the metadata log starts after 0 and no snapshot holds what was before",
+            path=path,
+            start_offset=start_offset,
+            newest_snapshot_offset=newest,
+            remedy=_REMEDY,
+        )
 
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self.size_bytes = file.size()
 
-    def read(self, position: int, size: int) -> bytes:
-        return self._file.read(position, size)
+def _refuse_bootstrap_voters(fs: Fs, path: str) -> None:
+    """Refuse a quorum whose voters `kafka-storage format` wrote into the snapshot 0-0 (Q12, KIP-853)."""
+    name = stored_names(fs, path).get(OffsetAndEpoch(0, 0))
+    if name is not None:
+        refuse_dynamic_voters(read_snapshot(fs, f"{path}/{name}").kraft_version)
 
-    def close(self) -> None:
-        self._file.close()
+
+def _corrupt(problem: KafkaError) -> KafkaError:
+    return KafkaError(Code.CORRUPT_MESSAGE, problem.why, **problem.facts)

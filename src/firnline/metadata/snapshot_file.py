@@ -8,13 +8,20 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from firnline.base.errors import KafkaError, ProtocolError, StorageError
+from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.base.limits import SNAPSHOT_BATCH_BYTES_MAX
 from firnline.base.ports import Fs
 from firnline.metadata import records as metadata_records
 from firnline.metadata.features import record_version
 from firnline.protocol.schema import Message
-from firnline.records.batch import BatchHeader, crc_is_right, headers
+from firnline.records.batch import (
+    LOG_OVERHEAD_BYTES,
+    OFFSET_AND_LENGTH,
+    BatchHeader,
+    crc_is_right,
+    headers,
+)
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import (
     ControlRecord,
@@ -31,7 +38,7 @@ from firnline.records.record import records
 
 BOOTSTRAP = "bootstrap.checkpoint"
 SUFFIX = ".checkpoint"
-_PART_SUFFIX = ".part"
+PART = ".part"
 _NAME = re.compile(r"(\d{20})-(\d{10}|\d{20})\.checkpoint")
 _RECORDS_PER_BATCH = 1000
 _KNOWN_CONTROLS = frozenset(ControlType)
@@ -85,7 +92,7 @@ def snapshot_batches(
 
 def write_snapshot(fs: Fs, directory: str, name: str, batches: Iterable[bytearray]) -> int:
     """Write a snapshot so that it is there whole or not at all; return its size in bytes (Q9)."""
-    partial = f"{directory}/{name}{_PART_SUFFIX}"
+    partial = f"{directory}/{name}{PART}"
     fs.remove(partial)
     file = fs.open(partial, create=True)
     try:
@@ -117,37 +124,86 @@ def read_snapshot(fs: Fs, path: str) -> Snapshot:
 
 
 def _decode(data: bytes) -> Snapshot:
+    check = SnapshotCheck()
+    problem = check.feed(data) or check.problem()
+    if problem is not None:
+        raise problem
     content: list[Message] = []
-    controls: list[ControlRecord] = []
-    end = 0
     for header in headers(data):
-        end = header.position + header.size_bytes
-        if not crc_is_right(data, header):
-            raise StorageError("a batch has another CRC than it says", at=header.position)
-        if _has_footer(controls):
-            raise StorageError("a batch after the footer", at=header.position)
-        if header.is_control:
-            controls += _controls(data, header)
-        elif not controls:
-            raise StorageError("records before the header")
-        else:
+        if not header.is_control:
             content += [metadata_records.decode(row.value or b"") for row in records(data, header)]
-    first = controls[0] if controls else None
-    if not isinstance(first, SnapshotHeaderRecord):
-        raise StorageError("no header")
-    if not _has_footer(controls) or end != len(data):
-        raise StorageError("no footer: the file ends early", size_bytes=len(data))
-    kraft = [c.kraft_version for c in controls if isinstance(c, KRaftVersionRecord)]
-    return Snapshot(first.last_contained_log_timestamp, content, max(kraft, default=0))
+    return Snapshot(check.last_contained_ms, content, check.kraft_version)
 
 
-def _has_footer(controls: Sequence[ControlRecord]) -> bool:
-    return bool(controls) and isinstance(controls[-1], SnapshotFooterRecord)
+class SnapshotCheck:
+    """Judges the bytes of a snapshot as they come, cut anywhere: every CRC, header first, footer last.
+
+    What the records between say is not looked at. Damage is a KafkaError CORRUPT_MESSAGE; after one,
+    nothing more is to be fed.
+    """
+
+    __slots__ = ("_has_footer", "_rest", "has_header", "kraft_version", "last_contained_ms")
+
+    def __init__(self) -> None:
+        self.last_contained_ms = 0
+        self.kraft_version = 0
+        self.has_header = False
+        self._has_footer = False
+        self._rest = b""  # the beginning of a batch
+
+    def feed(self, data: bytes) -> KafkaError | None:
+        """Take the next bytes; return why they cannot be of a snapshot, or None."""
+        data = self._rest + data if self._rest else data
+        end = 0
+        try:
+            for header in headers(data):
+                problem = self._judge(data, header)
+                if problem is not None:
+                    return problem
+                end = header.position + header.size_bytes
+        except (KafkaError, ProtocolError) as damage:
+            return _corrupt(damage.why, **damage.facts)
+        self._rest = data[end:]
+        if self._has_footer and self._rest:
+            return _corrupt("bytes after the footer")
+        if len(self._rest) >= LOG_OVERHEAD_BYTES:
+            _, length = OFFSET_AND_LENGTH.unpack_from(self._rest)
+            if not 0 < length <= SNAPSHOT_BATCH_BYTES_MAX:
+                return _corrupt("a batch of a length that cannot be", length=length)
+        return None
+
+    def problem(self) -> KafkaError | None:
+        """What is missing for a whole snapshot; None for nothing."""
+        if not self.has_header:
+            return _corrupt("no header")
+        if not self._has_footer:
+            return _corrupt("no footer: the file ends early")
+        return None
+
+    def _judge(self, data: bytes, header: BatchHeader) -> KafkaError | None:
+        if self._has_footer:
+            return _corrupt("a batch after the footer")
+        if not crc_is_right(data, header):
+            return _corrupt("a batch has another CRC than it says", at=header.base_offset)
+        if header.is_control:
+            for row in records(data, header):
+                kind = decode_key(row.key)
+                if kind in _KNOWN_CONTROLS:
+                    self._note(decode_value(kind, row.value))
+        return None if self.has_header else _corrupt("records before the header")
+
+    def _note(self, control: ControlRecord) -> None:
+        if isinstance(control, SnapshotHeaderRecord):
+            self.last_contained_ms = control.last_contained_log_timestamp
+            self.has_header = True
+        elif isinstance(control, SnapshotFooterRecord):
+            self._has_footer = self.has_header
+        elif isinstance(control, KRaftVersionRecord):
+            self.kraft_version = control.kraft_version
 
 
-def _controls(data: bytes, header: BatchHeader) -> list[ControlRecord]:
-    rows = [(decode_key(row.key), row.value) for row in records(data, header)]
-    return [decode_value(kind, value) for kind, value in rows if kind in _KNOWN_CONTROLS]
+def _corrupt(why: str, **facts: object) -> KafkaError:
+    return KafkaError(Code.CORRUPT_MESSAGE, why, **facts)
 
 
 def _control_batch(

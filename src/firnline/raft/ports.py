@@ -142,10 +142,11 @@ class ReplicatedLog(Protocol):
         """Begin to take a snapshot from a leader, from its first byte."""
         ...
 
-    def install(self, part: SnapshotPart) -> None:
+    def install(self, part: SnapshotPart, *, now_ms: int) -> Effects:
         """Give a complete and synced part its name, then start the log anew at its end (Q37).
 
-        Afterwards start, end and synced offset are the snapshot's end, durably.
+        Afterwards start, end and synced offset are the snapshot's end, durably. The effects remove the
+        files of older snapshots after the delete delay, so that open readers finish (Q41).
         """
         ...
 

@@ -32,7 +32,7 @@ NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 NO_SEQUENCE = -1
 
-_OFFSET_AND_LENGTH = struct.Struct(">qi")
+OFFSET_AND_LENGTH = struct.Struct(">qi")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")

@@ -1,0 +1,227 @@
+"""The snapshots in the directory of the metadata log: begin, finish, find, condemn. STORE.
+
+A snapshot is written to a `.part` that nobody loads, checked batch by batch on its way, synced, and only
+then renamed; it counts once its name is durable too. One that is retired is renamed `.deleted` at once and
+removed after the delete delay, so that who has it open reads on. Names are Kafka's.
+Source: KIP-630; spec Q6, Q9, Q12, Q41, Q43; rel-Q10, rel-Q15.
+"""
+
+from collections.abc import Sequence
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import KafkaError, StorageError
+from firnline.base.ids import OffsetAndEpoch
+from firnline.base.ports import File, Fs
+from firnline.log.names import DELETED
+from firnline.log.sync_ledger import DirSync
+from firnline.metadata.snapshot_file import (
+    PART,
+    SUFFIX,
+    SnapshotCheck,
+    parse_snapshot_name,
+    snapshot_name,
+)
+from firnline.raft.snapshot_rules import StoredSnapshot
+
+_FIRST_READ_BYTES = 4096
+
+
+class PartFile:
+    """A snapshot that is being written; `raft.ports.SnapshotPart`."""
+
+    __slots__ = ("_check", "_file", "_fs", "path", "snapshot_id")
+
+    def __init__(self, fs: Fs, path: str, snapshot_id: OffsetAndEpoch) -> None:
+        self.snapshot_id = snapshot_id
+        self.path = path
+        self._fs = fs
+        self._check = SnapshotCheck()
+        self._file = fs.open(path, create=True)
+        if self._file.size():
+            self._file.truncate(0)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size()
+
+    @property
+    def last_contained_ms(self) -> int:
+        """Append time of the last log record contained, ms; known once the header was taken."""
+        return self._check.last_contained_ms
+
+    def append(self, data: bytes) -> KafkaError | None:
+        """Write the next bytes, unless they cannot be of a snapshot."""
+        problem = self._check.feed(data)
+        if problem is None:
+            self._file.append(data)
+        return problem
+
+    def problem(self) -> KafkaError | None:
+        return self._check.problem()
+
+    def files(self) -> Sequence[File]:
+        return [self._file]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def discard(self) -> None:
+        self._file.close()
+        self._fs.remove(self.path)
+
+
+class OpenSnapshot:
+    """A complete snapshot, open for reading; `raft.ports.SnapshotFile`."""
+
+    __slots__ = ("_file", "size_bytes")
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.size_bytes = file.size()
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position` on."""
+        return self._file.read(position, size)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class SnapshotStore:
+    """Every complete snapshot of one directory but 0-0, the bootstrap one (Q12).
+
+    Invariant: a snapshot is in `ids` from the moment its file and its name are durable until it is
+    renamed `.deleted`.
+    """
+
+    def __init__(self, fs: Fs, directory: str, *, delete_delay_ms: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._delete_delay_ms = delete_delay_ms
+        self._names = {
+            snapshot_id: name
+            for snapshot_id, name in stored_names(fs, directory).items()
+            if snapshot_id.offset > 0
+        }
+        self._facts: dict[OffsetAndEpoch, StoredSnapshot] = {}
+        self._parts = 0
+
+    def ids(self) -> list[OffsetAndEpoch]:
+        """Every id, oldest first (Q3: by epoch, then offset)."""
+        return sorted(self._names, key=lambda one: (one.epoch, one.offset))
+
+    @property
+    def newest_id(self) -> OffsetAndEpoch | None:
+        return self.ids()[-1] if self._names else None
+
+    @property
+    def earliest_id(self) -> OffsetAndEpoch | None:
+        return self.ids()[0] if self._names else None
+
+    def open(self, snapshot_id: OffsetAndEpoch) -> OpenSnapshot | None:
+        """Open a snapshot for reading; None when it is not here."""
+        name = self._names.get(snapshot_id)
+        return None if name is None else OpenSnapshot(self._fs.open(self._path(name)))
+
+    def facts(self) -> list[StoredSnapshot]:
+        """Size and last contained log time of each snapshot, oldest first. Reads each header once."""
+        for snapshot_id in self.ids():
+            if snapshot_id not in self._facts:
+                self._facts[snapshot_id] = self._look_at(snapshot_id)
+        return [self._facts[snapshot_id] for snapshot_id in self.ids()]
+
+    def _look_at(self, snapshot_id: OffsetAndEpoch) -> StoredSnapshot:
+        name = self._names[snapshot_id]
+        file = self._fs.open(self._path(name))
+        try:
+            check, size_bytes, position = SnapshotCheck(), file.size(), 0
+            while not check.has_header and position < size_bytes:
+                data = file.read(position, _FIRST_READ_BYTES)
+                position += len(data)
+                problem = check.feed(data)
+                if problem is not None:
+                    raise StorageError(
+                        "a snapshot is damaged", path=self._path(name), problem=problem
+                    )
+        finally:
+            file.close()
+        return StoredSnapshot(snapshot_id, size_bytes, check.last_contained_ms)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def start_part(self, snapshot_id: OffsetAndEpoch) -> PartFile:
+        """Begin to write a snapshot. What an earlier run left under such a name is gone since the start."""
+        self._parts += 1
+        stem = snapshot_name(snapshot_id).removesuffix(SUFFIX)
+        path = self._path(f"{stem}-{self._parts}{SUFFIX}{PART}")
+        return PartFile(self._fs, path, snapshot_id)
+
+    def give_name(self, part: PartFile) -> File:
+        """Rename a complete and synced part; return what to sync so that the name is durable (Q9)."""
+        assert part.problem() is None, "a part that is not whole has no name"
+        part.close()
+        self._fs.rename(part.path, self._path(snapshot_name(part.snapshot_id)))
+        return DirSync(self._fs, self._directory)
+
+    def register(self, part: PartFile) -> None:
+        """The snapshot is there, file and name: it counts from now on."""
+        snapshot_id = part.snapshot_id
+        name = snapshot_name(snapshot_id)
+        self._names[snapshot_id] = name
+        self._facts.pop(snapshot_id, None)
+
+    # -- removing ----------------------------------------------------------------------------------
+
+    def retire_before(self, log_start_offset: int, *, now_ms: int) -> Effects:
+        """Condemn every snapshot that ends before the log starts; the effects remove the files later."""
+        condemned = []
+        for snapshot_id in self.ids():
+            if snapshot_id.offset < log_start_offset:
+                path = self._path(self._names.pop(snapshot_id))
+                self._facts.pop(snapshot_id, None)
+                self._fs.rename(path, path + DELETED)
+                condemned.append(path + DELETED)
+        if not condemned:
+            return []
+        fs = self._fs
+
+        def remove() -> None:
+            for path in condemned:
+                fs.remove(path)
+
+        submit = Submit(
+            name=f"remove snapshots of {self._directory}",
+            pool="disk",
+            work=remove,
+            # What could not be removed is found again at the next start (Q43).
+            then=lambda result, now: [],
+        )
+        return [
+            SetTimer(
+                key=("remove-snapshots", self._directory, condemned[0]),
+                at_ms=now_ms + self._delete_delay_ms,
+                then=lambda now: [submit],
+            )
+        ]
+
+    def repair(self, log_start_offset: int) -> None:
+        """At the start: remove what was not finished, what was condemned, and what the log outran (Q43)."""
+        for name in self._fs.list_dir(self._directory):
+            if name.endswith((SUFFIX + PART, SUFFIX + DELETED)):
+                self._fs.remove(self._path(name))
+        for snapshot_id in self.ids():
+            if snapshot_id.offset < log_start_offset:
+                self._fs.remove(self._path(self._names.pop(snapshot_id)))
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+
+def stored_names(fs: Fs, directory: str) -> dict[OffsetAndEpoch, str]:
+    """Return the file name of each complete snapshot in a directory, 0-0 too; one name an id."""
+    found: dict[OffsetAndEpoch, str] = {}
+    for name in fs.list_dir(directory):
+        snapshot_id = parse_snapshot_name(name)
+        if snapshot_id is not None:
+            found.setdefault(snapshot_id, name)
+    return found

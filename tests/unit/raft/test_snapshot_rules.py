@@ -1,0 +1,172 @@
+"""Which snapshots may be made, and which go: never the last, never more than the rules say."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firnline.base.effects import Effects
+from firnline.base.errors import KafkaError
+from firnline.base.ids import OffsetAndEpoch
+from firnline.raft.settings import QuorumSettings
+from firnline.raft.snapshot_rules import (
+    clean,
+    follower_start_offset,
+    judge_creation,
+    leader_start_offset,
+    next_start_offset,
+)
+from tests.paper_log import CLEANED, COVERED, NEW, OLD, WHOLE
+
+DAY = 24 * 3600 * 1000
+
+
+class Shelf:
+    """A log whose segments are 10 bytes an offset; snapshots as (end offset, bytes, last time)."""
+
+    def __init__(self, *snapshots: tuple[int, int, int], end_offset: int = 100) -> None:
+        self.snapshots = [(OffsetAndEpoch(end, 1), size, at) for end, size, at in snapshots]
+        self.start_offset = 0
+        self.end_offset = end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return 10 * (self.end_offset - self.start_offset)
+
+    def snapshot_sizes(self) -> list[tuple[OffsetAndEpoch, int, int]]:
+        return self.snapshots
+
+    def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:
+        assert new_start_offset in [row[0].offset for row in self.snapshots], "Q42"
+        assert new_start_offset > self.start_offset, "never back"
+        self.start_offset = new_start_offset
+        self.snapshots = [row for row in self.snapshots if row[0].offset >= new_start_offset]
+        return [new_start_offset]
+
+
+def settings(max_bytes: int, max_ms: int) -> QuorumSettings:
+    return QuorumSettings(retention_max_bytes=max_bytes, retention_max_ms=max_ms)
+
+
+# ------------------------------------------------------------------------------------ creation
+
+
+def test_a_committed_place_may_be_made_a_snapshot() -> None:
+    assert judge_creation(WHOLE, OffsetAndEpoch(30, 4), high_watermark=30) is True
+    assert judge_creation(CLEANED, OffsetAndEpoch(40, 7), high_watermark=40) is True
+
+
+def test_what_is_not_committed_is_never_made_a_snapshot() -> None:
+    outcome = judge_creation(WHOLE, OffsetAndEpoch(31, 7), high_watermark=30)
+    assert isinstance(outcome, KafkaError)
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(31, 4), (20, 3), (40, 8), (0, 0)])
+def test_a_place_that_is_not_in_the_log_is_never_made_a_snapshot(offset: int, epoch: int) -> None:
+    outcome = judge_creation(WHOLE, OffsetAndEpoch(offset, epoch), high_watermark=40)
+    assert isinstance(outcome, KafkaError)
+
+
+def test_what_is_here_or_before_the_log_start_is_quietly_not_made_again() -> None:
+    assert judge_creation(CLEANED, OffsetAndEpoch(19, 4), high_watermark=40) is False
+    assert judge_creation(CLEANED, OLD, high_watermark=40) is False
+    assert judge_creation(CLEANED, NEW, high_watermark=40) is False
+    assert judge_creation(COVERED, OffsetAndEpoch(33, 7), high_watermark=40) is False
+
+
+# ------------------------------------------------------------------------------------ cleaning
+
+
+def test_the_last_snapshot_stays_however_large_or_old_it_is() -> None:
+    shelf = Shelf((50, 10**9, 0))  # X15
+    assert clean(shelf, settings(1, 1), now_ms=DAY) == []
+    assert shelf.start_offset == 0
+    several = Shelf((10, 10**9, 0), (50, 10**9, 0), (90, 10**9, 0))
+    clean(several, settings(1, 1), now_ms=DAY)
+    assert [row[0].offset for row in several.snapshots] == [90]
+    assert several.start_offset == 90
+
+
+def test_size_counts_log_and_snapshots_and_stops_as_soon_as_it_fits() -> None:
+    shelf = Shelf((10, 100, 0), (20, 100, 0), (30, 100, 0), end_offset=100)
+    # 1000 bytes of log and 300 of snapshots; without the oldest, 900 and 200.
+    clean(shelf, settings(1300, -1), now_ms=DAY)
+    assert shelf.start_offset == 0
+    clean(shelf, settings(1299, -1), now_ms=DAY)
+    assert shelf.start_offset == 20
+    assert [row[0].offset for row in shelf.snapshots] == [20, 30]
+
+
+def test_age_is_that_of_the_last_record_contained_and_not_of_the_file() -> None:
+    shelf = Shelf((10, 1, 1000), (20, 1, 2000), (30, 1, 3000))
+    clean(shelf, settings(-1, 500), now_ms=1500)
+    assert shelf.start_offset == 0
+    clean(shelf, settings(-1, 500), now_ms=1501)
+    assert shelf.start_offset == 20
+
+
+def test_no_limit_keeps_everything() -> None:
+    shelf = Shelf((10, 10**9, 0), (20, 10**9, 0))
+    assert clean(shelf, settings(-1, -1), now_ms=10**15) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 500), st.integers(0, 50)), max_size=6),
+    st.integers(-1, 3000),
+    st.integers(-1, 100),
+)
+def test_cleaning_ends_where_it_fits_or_at_the_last_snapshot(
+    steps: list[tuple[int, int, int]], max_bytes: int, max_ms: int
+) -> None:
+    rows, end, at = [], 0, 0
+    for gap, size, later in steps:
+        end, at = end + gap, at + later
+        rows.append((end, size, at))
+    shelf = Shelf(*rows, end_offset=end + 5)
+    limits = settings(max_bytes, max_ms)
+    clean(shelf, limits, now_ms=at)
+    assert bool(shelf.snapshots) == bool(rows)
+    assert next_start_offset(shelf, limits, now_ms=at) is None
+    if len(shelf.snapshots) > 1:
+        total = shelf.size_bytes + sum(row[1] for row in shelf.snapshots)
+        assert max_bytes < 0 or total <= max_bytes
+        assert max_ms < 0 or at - shelf.snapshots[0][2] <= max_ms
+
+
+# ------------------------------------------------------------------------------------ the lag option
+
+
+def lag(shelf: Shelf, fetched: list[int], now_ms: int = 0) -> int | None:
+    return leader_start_offset(shelf, fetched, max_lag_ms=1000, now_ms=now_ms)
+
+
+def test_the_leader_waits_for_the_slowest_live_replica() -> None:
+    shelf = Shelf((10, 1, 0), (20, 1, 0), (30, 1, 0))  # Q51, rel-Q14
+    assert lag(shelf, [9, 100]) is None
+    assert lag(shelf, [10, 100]) == 10
+    assert lag(shelf, [29, 100]) == 20
+    assert lag(shelf, [30, 100]) == 30
+    assert lag(shelf, []) == 30, "alone it waits for nobody"
+
+
+def test_the_leader_waits_no_longer_than_the_bound() -> None:
+    shelf = Shelf((10, 1, 0), (20, 1, 500))
+    assert lag(shelf, [5], now_ms=1000) is None
+    assert lag(shelf, [5], now_ms=1001) == 10
+    assert lag(shelf, [5], now_ms=1501) == 20
+
+
+def test_the_log_start_never_goes_back() -> None:
+    shelf = Shelf((20, 1, 0), (30, 1, 0))
+    shelf.start_offset = 20
+    assert lag(shelf, [20]) is None
+    assert follower_start_offset(shelf, 10) is None
+    assert follower_start_offset(shelf, 20) is None
+
+
+def test_a_follower_goes_no_further_than_its_leader_and_its_own_newest_snapshot() -> None:
+    shelf = Shelf((10, 1, 0), (30, 1, 0))
+    assert follower_start_offset(shelf, 9) is None
+    assert follower_start_offset(shelf, 10) == 10
+    assert follower_start_offset(shelf, 29) == 10, "a log starts where a snapshot of its own ends"
+    assert follower_start_offset(shelf, 99) == 30
+    assert follower_start_offset(Shelf(), 99) is None
