@@ -75,9 +75,13 @@ class Peer(NamedTuple):
 
 @event
 class Unanswered:
-    """No answer came: not connected, cut off, timed out, or not understood. `why` is for the operator."""
+    """No answer came: not connected, cut off, timed out, or not understood. `why` is for the operator.
+
+    is_unsupported  the other side has no version of the request within the bounds that were given
+    """
 
     why: str
+    is_unsupported: bool = False
 
 
 @event
@@ -85,8 +89,8 @@ class Send:
     """Ask another node; then `then(response or Unanswered, now_ms)`, exactly once.
 
     `request` is a message of `protocol.messages`; it leaves in the newest version both sides know,
-    but no newer than `version_max`. Requests of one `channel` to one peer keep their order and share a
-    connection; other channels do not wait for them.
+    but no newer than `version_max` and no older than `version_min`. Requests of one `channel` to one peer
+    keep their order and share a connection; other channels do not wait for them.
     """
 
     peer: Peer
@@ -95,6 +99,7 @@ class Send:
     then: Callable[[Any, int], Effects]
     channel: str = "quorum"
     version_max: int = 32_767
+    version_min: int = 0
 
 
 @event

@@ -2,7 +2,7 @@
 
 A process that is only a controller runs one of these; a combined node has one inside; the simulator runs
 nothing else. While active it fences brokers that fell silent; standing by it follows the log. Whoever is
-active, each controller has its addresses written into the metadata once. Source: KIP-631, KIP-919; spec I6, I7.
+active, each controller has its addresses written into the metadata once. Source: KIP-631, KIP-919; I6, I7.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,6 +50,7 @@ class ControllerNode:
         registration: ControllerImage,
         is_sole: bool,
         remote: ControllerPort | None,
+        first_effects: Effects,
         close_files: Callable[[], None],
     ) -> None:
         self.config = config
@@ -63,6 +64,7 @@ class ControllerNode:
         self.on_active: Callable[[int], Effects] = _nothing
         self.on_running: Callable[[int], None] | None = None
         self.on_stopped: Callable[[int], None] | None = None
+        self._first_effects = first_effects
         self._close_files = close_files
         self._is_registered = False
         self._leaves_until_ms: int | None = None
@@ -92,7 +94,7 @@ class ControllerNode:
 
     def start(self, now_ms: int) -> Effects:
         """Take part in the quorum. Raises ConfigError and StorageError for what the operator must mend."""
-        effects = self.quorum.start(now_ms)
+        effects = [*self._first_effects, *self.quorum.start(now_ms)]
         effects.append(self._registration_timer(now_ms))
         if self.on_running is not None:
             self.on_running(now_ms)
@@ -124,13 +126,17 @@ class ControllerNode:
         assert self._leaves_until_ms is not None
         if self._is_closed:
             return []
-        if not self.quorum.is_stopped and now_ms < self._leaves_until_ms:
+        if not self._was_heard and now_ms < self._leaves_until_ms:
             at_ms = now_ms + _LEAVING_LOOK_MS
             return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
         self.close()
         if self.on_stopped is not None:
             self.on_stopped(now_ms)
         return []
+
+    @property
+    def _was_heard(self) -> bool:
+        return bool(getattr(self.quorum.raft, "is_stopped", True))
 
     def close(self) -> None:
         """Close the files, durably; then nothing may follow."""

@@ -12,8 +12,6 @@ from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File
-from firnline.replica.hosted import HostedPartitions
-from firnline.replica.opening import Job, Key, Opening, Then
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
@@ -26,6 +24,8 @@ from firnline.metadata.image import (
     ResourceType,
     TopicImage,
 )
+from firnline.replica.hosted import HostedPartitions
+from firnline.replica.opening import Job, Key, Opening, Then
 from firnline.replica.partition import FsyncRule, Partition
 
 if TYPE_CHECKING:

@@ -1,30 +1,51 @@
 """A broker's life with the controller: register, beat, serve, and leave in order. PURE.
 
-The controller is in this process; it is asked as over the wire, and its decisions are written to the
-quorum. Until the first heartbeat after registration is answered "not fenced" the node does not serve.
-On the way out the controller takes away what we lead before the logs are closed (I24).
-Source: KIP-631, KIP-903; spec 2.1, 2.2, 2.7.
+The active controller may be in this process or in another one, may change, and may not be there for a while:
+what it did not answer is asked again. A broker registers once in its life as a process; until the image has
+that registration, and what it says is open, each heartbeat asks to stay fenced. On the way out the controller
+takes away what we lead before the logs are closed. Source: KIP-631, KIP-903; spec 2.1, 2.2, 2.7, I4.
 """
 
 from collections.abc import Callable
 from enum import Enum
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer
-from firnline.base.errors import Bug, ConfigError, KafkaError
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.errors import Code, ConfigError, KafkaError
+from firnline.broker.controller_port import ControllerPort
+from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
-from firnline.controller.controller import Controller
-from firnline.metadata.quorum import MetadataQuorum
 
+_REGISTER = ("broker", "registration")
 _BEAT = ("broker", "heartbeat")
+# Kafka's own: after a failure 100 ms, twice as long each time.
+_RETRY_MS = 100
+# Nobody leads yet: a look is cheap, and the quorum is about to tell.
+_NOBODY_MS = 20
+# While the controller waits for us to catch up, or we for it to let us go.
+_SOON_MS = 50
 # A controlled shutdown is a few beats long; nobody waits seconds for each.
 _LEAVING_INTERVAL_MS = 10
 NO_BROKER_EPOCH = -1
+# What another attempt may change: a controller that shuts down, and the session of a dead incarnation of
+# ours. Features that we lack are said by name once the image is here.
+_WORTH_A_RETRY = (
+    Code.BROKER_NOT_AVAILABLE,
+    Code.DUPLICATE_BROKER_REGISTRATION,
+    Code.UNSUPPORTED_VERSION,
+)
+_REMEDIES = {
+    Code.INCONSISTENT_CLUSTER_ID: "its directories were formatted for another cluster than that of"
+    " controller.quorum.voters: state the right voters, or format with that cluster's id",
+    Code.INVALID_REGISTRATION: "another broker has one of the directory ids in meta.properties: log.dirs"
+    " was copied; format directories of its own for this node",
+}
 
 
 class Stage(Enum):
     """How far the node is."""
 
     STARTING = "starting"
+    REGISTERED = "registered"
     FENCED = "fenced"
     RUNNING = "running"
     LEAVING = "leaving"
@@ -34,6 +55,7 @@ class Stage(Enum):
 class Lifecycle:
     """One incarnation of this broker.
 
+    applied_offset()             the last metadata offset that was applied here
     on_registered(then, now_ms)  our registration is in the committed image: act on metadata from here on,
                                  and run `then(now_ms)` when that is done
     on_running(now_ms)           the controller counts us in: clients may be served
@@ -43,70 +65,164 @@ class Lifecycle:
     def __init__(
         self,
         *,
-        controller: Controller,
-        quorum: MetadataQuorum,
+        port: ControllerPort,
+        applied_offset: Callable[[], int],
         registration: Registration,
-        interval_ms: int,
+        config: BrokerConfig,
         on_registered: Callable[[Callable[[int], Effects], int], Effects],
         on_running: Callable[[int], Effects],
         on_left: Callable[[int], Effects],
     ) -> None:
         self.stage = Stage.STARTING
         self.broker_epoch = NO_BROKER_EPOCH
-        self._controller = controller
-        self._quorum = quorum
+        self._port = port
+        self._applied_offset = applied_offset
         self._registration = registration
-        self._interval_ms = interval_ms
+        self._config = config
         self._on_registered = on_registered
         self._on_running = on_running
         self._on_left = on_left
+        self._started_ms = 0
+        self._failures = 0
+        self._is_registering = False
+        self._is_beating = False
+        # What the image gives us is open.
+        self._is_ready = False
+        self._heard_ms = 0
+        self._said: Code | None = None
 
     @property
     def is_registered(self) -> bool:
-        return self.broker_epoch != NO_BROKER_EPOCH
+        """Whether metadata is acted on: the image has the registration of this incarnation."""
+        return self.stage not in (Stage.STARTING, Stage.REGISTERED)
+
+    # ------------------------------------------------------------------------------ registration
+
+    def start(self, now_ms: int) -> Effects:
+        """Tell the controller that a new incarnation is here, as soon as there is one."""
+        assert self.stage is Stage.STARTING
+        self._started_ms = now_ms
+        return self.register(now_ms)
 
     def register(self, now_ms: int) -> Effects:
-        """Tell the controller that a new incarnation is here. The caller holds the directories' locks."""
-        assert self.stage is Stage.STARTING
-        result = self._controller.register_broker(
-            self._registration, now_ms, replaces_dead_incarnation=True
-        )
-        return self._quorum.write(result, self._registered, now_ms)
+        """Ask to be registered; again later when that cannot be. The directories' locks are held."""
+        if self.stage is not Stage.STARTING or self._is_registering:
+            return []
+        self._is_registering = True
+        return self._port.register_broker(self._registration, self._registered, now_ms)
 
     def _registered(self, outcome: int | KafkaError, now_ms: int) -> Effects:
+        self._is_registering = False
+        if self.stage is not Stage.STARTING:
+            return []  # told to stop meanwhile
         if isinstance(outcome, KafkaError):
-            raise ConfigError(f"this broker cannot join the cluster: {outcome}")
+            return self._register_again(outcome, now_ms)
         self.broker_epoch = outcome
+        self.stage = Stage.REGISTERED
+        self._failures = 0
+        self._heard_ms = now_ms
+        return [CancelTimer(key=_REGISTER), *self.on_metadata(now_ms), *self._beat(now_ms)]
+
+    def _register_again(self, problem: KafkaError, now_ms: int) -> Effects:
+        if not (problem.is_retriable or problem.code in _WORTH_A_RETRY):
+            remedy = _REMEDIES.get(problem.code)
+            why = f"this broker cannot join the cluster: {problem}"
+            raise ConfigError(f"{why}; {remedy}" if remedy else why)
+        waited_ms = now_ms - self._started_ms
+        if waited_ms >= self._config.initial_broker_registration_timeout_ms:
+            raise ConfigError(
+                f"this broker could not register within {waited_ms} ms"
+                f" (initial.broker.registration.timeout.ms): {problem}"
+            )
+        effects: Effects = self._say(problem)
+        at_ms = now_ms + self._pause_ms(problem, self._config.broker_session_timeout_ms)
+        return [*effects, SetTimer(key=_REGISTER, at_ms=at_ms, then=self.register)]
+
+    def on_metadata(self, now_ms: int) -> Effects:
+        """The image moved on: once it has our registration, act on all of it (rel-R4)."""
+        if self.stage is not Stage.REGISTERED or self._applied_offset() < self.broker_epoch:
+            return []
         self.stage = Stage.FENCED
-        return self._on_registered(self._beat, now_ms)
+        return self._on_registered(self._taken, now_ms)
+
+    def _taken(self, now_ms: int) -> Effects:
+        """What the image gives us is open: ask to be counted in."""
+        self._is_ready = True
+        return self._beat(now_ms)
+
+    # -------------------------------------------------------------------------------- heartbeats
 
     def _beat(self, now_ms: int) -> Effects:
-        """Say that we live; fence who does not; come again."""
+        """Say that we live; one at a time, the next one when this one is answered."""
         if self.stage is Stage.STOPPED:
             return []
-        timer = SetTimer(key=_BEAT, at_ms=now_ms + self._interval_ms, then=self._beat)
+        if self._is_beating:
+            return []
+        self._is_beating = True
+        is_ready, is_leaving = self._is_ready, self.stage is Stage.LEAVING
         beat = Heartbeat(
             self._registration.broker_id,
             self.broker_epoch,
-            metadata_offset=self._quorum.image.offset,
-            want_shut_down=self.stage is Stage.LEAVING,
+            metadata_offset=self._applied_offset(),
+            want_fence=not is_ready and not is_leaving,
+            want_shut_down=is_leaving,
         )
-        heard = self._controller.heartbeat(beat, now_ms)
-        effects: Effects = [timer, *self._quorum.write(heard, self._heard, now_ms)]
-        stale = self._controller.fence_stale(now_ms)
-        return effects + self._quorum.write(stale, _ignored, now_ms)
+
+        def heard(outcome: HeartbeatAnswer | KafkaError, at_ms: int) -> Effects:
+            self._is_beating = False
+            if self.stage is Stage.STOPPED:
+                return []
+            effects = self._heard(outcome, at_ms)
+            if (self._is_ready, self.stage is Stage.LEAVING) != (is_ready, is_leaving):
+                return effects + self._beat(at_ms)  # that answer is to another question
+            return effects
+
+        return self._port.heartbeat(beat, heard, now_ms)
 
     def _heard(self, outcome: HeartbeatAnswer | KafkaError, now_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):
-            raise Bug("the controller does not know this broker", outcome=outcome)
-        if self.stage is Stage.FENCED and not outcome.is_fenced:
-            self.stage = Stage.RUNNING
-            return self._on_running(now_ms)
+            return self._not_heard(outcome, now_ms)
+        self._failures, self._said, self._heard_ms = 0, None, now_ms
         if self.stage is Stage.LEAVING:
             if outcome.should_shut_down:
                 return self._leave(now_ms)
-            return [SetTimer(key=_BEAT, at_ms=now_ms + _LEAVING_INTERVAL_MS, then=self._beat)]
-        return []
+            return [self._timer(now_ms + _LEAVING_INTERVAL_MS)]
+        interval_ms = self._config.broker_heartbeat_interval_ms
+        timer = self._timer(now_ms + interval_ms)
+        if self.stage is Stage.FENCED and self._is_ready:
+            if outcome.is_fenced:
+                return [self._timer(now_ms + min(_SOON_MS, interval_ms))]
+            self.stage = Stage.RUNNING
+            return [timer, *self._on_running(now_ms)]
+        return [timer]
+
+    def _not_heard(self, problem: KafkaError, now_ms: int) -> Effects:
+        """The controller is away, or does not know us: it will be, or will, or the operator must act."""
+        if self.stage is Stage.LEAVING:
+            silent_ms = now_ms - self._heard_ms
+            if silent_ms >= self._config.broker_session_timeout_ms:
+                return self._leave(now_ms)  # whoever decides then has fenced us
+            return [self._timer(now_ms + _SOON_MS)]
+        pause_ms = self._pause_ms(problem, self._config.broker_heartbeat_interval_ms)
+        return [*self._say(problem), self._timer(now_ms + pause_ms)]
+
+    def _timer(self, at_ms: int) -> SetTimer:
+        return SetTimer(key=_BEAT, at_ms=at_ms, then=self._beat)
+
+    def _pause_ms(self, problem: KafkaError, longest_ms: int) -> int:
+        if problem.code is Code.NOT_CONTROLLER:
+            return min(_NOBODY_MS, longest_ms)
+        self._failures += 1
+        return min(longest_ms, _RETRY_MS << min(self._failures - 1, 16))
+
+    def _say(self, problem: KafkaError) -> Effects:
+        """Tell the operator, once while it stays the same, what is no mere waiting for a leader."""
+        if problem.code in (self._said, Code.NOT_CONTROLLER):
+            return []
+        self._said = problem.code
+        return [Warn(line=f"the controller does not count this broker in: {problem}")]
+
+    # ----------------------------------------------------------------------------------- leaving
 
     def leave(self, now_ms: int) -> Effects:
         """Hand over what we lead, then stop. A node that never served stops at once."""
@@ -115,12 +231,9 @@ class Lifecycle:
         if not self.is_registered:
             return self._leave(now_ms)
         self.stage = Stage.LEAVING
+        self._heard_ms = now_ms
         return self._beat(now_ms)
 
     def _leave(self, now_ms: int) -> Effects:
         self.stage = Stage.STOPPED
-        return [CancelTimer(key=_BEAT), *self._on_left(now_ms)]
-
-
-def _ignored(outcome: object, now_ms: int) -> Effects:
-    return []
+        return [CancelTimer(key=_REGISTER), CancelTimer(key=_BEAT), *self._on_left(now_ms)]

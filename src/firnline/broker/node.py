@@ -1,8 +1,8 @@
-"""One node, whole: what the runtime, the handlers and the simulator see of it. PURE.
+"""One broker, whole: what the runtime, the handlers and the simulator see of it. PURE.
 
-A combined node: controller and broker in one process. Everything happens in calls that return effects;
-who carries them out calls their continuations. An effect that one part of the node has for another
-comes back through `perform`. `broker/wiring.py` puts the parts together.
+A combined node has a controller in the same process; any other one observes the metadata quorum. Everything
+happens in calls that return effects; who carries them out calls their continuations. An effect that one
+part of the node has for another comes back through `perform`. `broker/wiring.py` puts the parts together.
 Source: house, sections 5 and 7.
 """
 
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
 from firnline.base.ports import Rng
+from firnline.broker.controller_node import ControllerNode
+from firnline.broker.controller_port import ControllerPort
 from firnline.broker.fetch import Fetching
-from firnline.replica.hosted import ByName, HostedPartitions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics
 from firnline.broker.leaders import Leaders
 from firnline.broker.lifecycle import Lifecycle, Stage
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.produce import Producing
+from firnline.broker.quorum_ground import Ground
 from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
@@ -29,10 +31,11 @@ from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import ProducerIds
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import SUPPORTED
-from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, ControllerImage, FeatureRange
+from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, FeatureRange
 from firnline.metadata.loader import difference
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
+from firnline.replica.hosted import ByName, HostedPartitions
 from firnline.replica.partition import ACKS_ALL, Partition
 
 if TYPE_CHECKING:
@@ -55,8 +58,9 @@ class Parts:
     storage: Storage
     storage_effects: Effects
     quorum: MetadataQuorum
-    controller: Controller
-    controller_image: ControllerImage
+    quorum_ground: Ground
+    port: ControllerPort
+    controller_node: ControllerNode | None
     hosted: HostedPartitions
     hosting: Hosting
     leaders: Leaders
@@ -68,15 +72,17 @@ class Parts:
     internal_topics: InternalTopics
     lifecycle: Lifecycle
     tier_ground: "TierGround | None"
-    close_quorum: Callable[[], None]
 
 
 class BrokerNode:
-    """The node.
+    """The broker.
 
     on_running(now_ms)  set by whoever runs it: clients may be served from now on
     on_stopped(now_ms)  set by whoever runs it: all is handed over and on disk
     """
+
+    # What DescribeCluster calls a broker's listener.
+    endpoint_type = 1
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -85,7 +91,8 @@ class BrokerNode:
         self.node_id: int = parts.config.node_id
         self.cluster_id = parts.cluster_id
         self.quorum = parts.quorum
-        self.controller = parts.controller
+        self.port = parts.port
+        self.controller_node = parts.controller_node
         self.hosted = parts.hosted
         self.leaders = parts.leaders
         self.producing = parts.producing
@@ -99,8 +106,9 @@ class BrokerNode:
         self.on_running: Callable[[int], None] | None = None
         self.on_stopped: Callable[[int], None] | None = None
         self.quorum.publishers.append(self._on_metadata)
-        self.quorum.on_active = self._on_quorum
-        self.quorum.on_inactive = self._on_quorum_lost
+        if self.controller_node is not None:
+            self.controller_node.on_active = self.lifecycle.register
+            self.controller_node.on_stopped = self._finish_at_last
 
     # ----------------------------------------------------------------------------- what handlers use
 
@@ -108,6 +116,17 @@ class BrokerNode:
     def image(self) -> ClusterImage:
         """The committed image of the cluster."""
         return self.quorum.image
+
+    @property
+    def forwards(self) -> bool:
+        """Whether changes of the cluster are decided elsewhere."""
+        return not self.quorum.is_active
+
+    @property
+    def controller(self) -> Controller:
+        """What decides changes of the cluster; only for a node that does not forward them."""
+        assert self.controller_node is not None, "this node has no controller in it"
+        return self.controller_node.controller
 
     @property
     def partitions(self) -> ByName:
@@ -147,19 +166,12 @@ class BrokerNode:
 
         Raises ConfigError and StorageError for what the operator must mend.
         """
-        return [*self.parts.storage_effects, *self.quorum.start(now_ms)]
-
-    def _on_quorum(self, now_ms: int) -> Effects:
-        """This node leads the metadata quorum: the broker in it may register."""
-        self.controller.activate(now_ms)
-        controller = self.controller.register_controller(self.parts.controller_image)
-        effects = self.quorum.write(controller, lambda outcome, now: [], now_ms)
-        return effects + self.lifecycle.register(now_ms)
-
-    def _on_quorum_lost(self, now_ms: int) -> Effects:
-        """This node leads the metadata quorum no more."""
-        self.controller.deactivate()
-        return []
+        quorum = self.quorum if self.controller_node is None else self.controller_node
+        effects = [*self.parts.storage_effects]
+        if self.controller_node is None:
+            effects += self.parts.quorum_ground.effects
+        effects += quorum.start(now_ms)
+        return effects + self.lifecycle.start(now_ms)
 
     def take_image(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Our registration is committed: from here on the image is acted on, all of it first (rel-R4)."""
@@ -191,19 +203,27 @@ class BrokerNode:
         return self.lifecycle.leave(now_ms)
 
     def finish(self, now_ms: int) -> Effects:
-        """Nothing is led here any more: close, and say so."""
+        """Nothing is led here any more: the controller in this process goes last, then all is closed."""
+        if self.controller_node is not None:
+            return self.controller_node.shutdown(now_ms)
+        self._finish_at_last(now_ms)
+        return []
+
+    def _finish_at_last(self, now_ms: int) -> None:
         self.close()
         if self.on_stopped is not None:
             self.on_stopped(now_ms)
-        return []
 
     def close(self) -> None:
         """Close the logs, durably, whether or not the controller knows; then nothing may follow."""
-        self.quorum.close()
+        if self.controller_node is not None:
+            self.controller_node.close()
+        else:
+            self.quorum.close()
+            self.parts.quorum_ground.close_files()
         self.parts.hosting.stop()
         if self.parts.tier_ground is not None:
             self.parts.tier_ground.tier.close()
-        self.parts.close_quorum()
         self.storage.close(self.broker_epoch)
 
     # ------------------------------------------------------------------------- between the parts
@@ -215,16 +235,19 @@ class BrokerNode:
         of them can use them at once, but no later than a second after the commit."""
 
         def committed(outcome: Any, at_ms: int) -> Effects:
-            return self.parts.hosting.when_settled(
-                partial(then, outcome), at_ms, at_most_ms=_OPENING_WAIT_MS
-            )
+            return self.when_open(partial(then, outcome), at_ms)
 
         return self.quorum.write(result, committed, now_ms)
+
+    def when_open(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        """Run `then(now_ms)` when the partitions this node knows of are open, or after a second."""
+        return self.parts.hosting.when_settled(then, now_ms, at_most_ms=_OPENING_WAIT_MS)
 
     def _on_metadata(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """A change of the cluster is committed."""
         if not self.lifecycle.is_registered:
-            return []  # it is acted on as a whole after the registration (rel-R4)
+            # It is acted on as a whole after the registration (rel-R4).
+            return self.lifecycle.on_metadata(now_ms)
         effects = self.parts.hosting.apply(delta, image, now_ms)
         if delta.deleted_topics:
             names = [topic.name for topic in delta.deleted_topics]

@@ -15,12 +15,12 @@ from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
-from firnline.replica.hosted import HostedPartitions
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import read_partition_metadata
 from firnline.log.directory import LogDirectory, read_meta_properties
 from firnline.log.log import Log
+from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 
 # How late a sync by flush.ms may be.

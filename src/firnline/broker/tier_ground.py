@@ -11,12 +11,12 @@ from firnline.base.effects import Effects, Flush
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
 from firnline.broker.fetch import RemoteData
-from firnline.replica.hosted import HostedPartitions
 from firnline.broker.list_offsets import OffsetFound
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import ACKS_ALL, Partition
 from firnline.tiered.reader import RemoteData as TierData
 from firnline.tiered.reader import RemoteOffset

@@ -4,7 +4,7 @@ Siblings never import each other: what one needs of another it gets as a callabl
 Source: house, section 5, rule 2.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ from firnline.base.ids import (
 )
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import MINUTE_MS
+from firnline.broker.controller_node import ControllerNode
+from firnline.broker.controller_port import ControllerPort
 from firnline.broker.coordination import Coordination
 from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
-from firnline.replica.hosted import HostedPartitions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics, Then
 from firnline.broker.leaders import Leaders
@@ -27,19 +28,23 @@ from firnline.broker.lifecycle import Lifecycle
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.node import BrokerNode, Parts
 from firnline.broker.produce import Producing
+from firnline.broker.quorum_ground import (
+    Ground,
+    Remote,
+    leader_of,
+    make_controller,
+    open_quorum,
+)
 from firnline.broker.storage import Storage, read_cluster_id
-from firnline.config.broker import BrokerConfig, parse_endpoint
+from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Registration
-from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, ProducerIds
-from firnline.log.directory import LogDirectory
 from firnline.metadata.features import SUPPORTED
-from firnline.metadata.image import ControllerImage, Endpoint
-from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
+from firnline.metadata.image import Endpoint
 from firnline.metadata.quorum import MetadataQuorum
-from firnline.raft.voters import Voter, VoterSet, parse_voters
+from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
@@ -51,6 +56,29 @@ if TYPE_CHECKING:
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
 
 
+def build_controller(
+    config: BrokerConfig,
+    fs: Fs,
+    rng: Rng,
+    *,
+    now_ms: int,
+    endpoints: Sequence[Endpoint] | None = None,
+    remote: Remote | None = None,
+) -> ControllerNode:
+    """Make a node that is a controller and nothing else, and take its directory into use.
+
+    endpoints  where it listens, where that is not what the configuration says: port 0
+    remote     makes the port to the active controller elsewhere; None in a quorum of one
+
+    Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
+    """
+    cluster_id = read_cluster_id(fs, config.metadata_directory)
+    ground = open_quorum(config, fs, rng, cluster_id=cluster_id, shared=None, now_ms=now_ms)
+    return make_controller(
+        config, rng, ground, cluster_id=cluster_id, endpoints=endpoints, remote=remote
+    )
+
+
 def build_node(
     config: BrokerConfig,
     fs: Fs,
@@ -58,22 +86,26 @@ def build_node(
     *,
     now_ms: int,
     endpoints: Sequence[Endpoint] | None = None,
+    controller_endpoints: Sequence[Endpoint] | None = None,
+    remote: Remote | None = None,
     remote_storage: RemoteStorage | None = None,
     remote_metadata: RemoteLogMetadata | None = None,
 ) -> BrokerNode:
-    """Make a combined node on formatted directories, and take them into use.
+    """Make a broker, with a controller in it or not, on formatted directories; take them into use.
 
     endpoints        what clients are told, where it is not what the configuration says: port 0
+    remote           makes the port to the active controller elsewhere; None in a quorum of one
     remote_storage   configured, if remote.log.storage.system.enable
-    remote_metadata  a metadata manager of the user's own instead of the topic-based one
 
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
     storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
     storage_effects = storage.start()
-    quorum, close_quorum = _quorum_or_let_go(config, fs, rng, cluster_id, storage, now_ms)
-    controller = Controller(config=config, rng=rng, metadata=quorum)
+    ground = _ground_or_let_go(config, fs, rng, cluster_id, storage, now_ms)
+    quorum = ground.quorum
+    controller_node = _controller(config, rng, ground, cluster_id, controller_endpoints, remote)
+    port = _port(controller_node, ground, cluster_id, remote)
     leaders = Leaders(lambda: quorum.image)
     hosted = HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
     tier_ground = _tier(config, fs, rng, hosted, quorum, storage, remote_storage, remote_metadata)
@@ -81,7 +113,7 @@ def build_node(
     # The node comes last; what its parts tell it goes through here.
     late: list[BrokerNode] = []
     lifecycle = _lifecycle(
-        config, controller, quorum, _registration(config, rng, storage, endpoints), late
+        config, port, quorum, _registration(config, rng, storage, endpoints), late
     )
     node = BrokerNode(
         Parts(
@@ -91,9 +123,9 @@ def build_node(
             storage=storage,
             storage_effects=storage_effects,
             quorum=quorum,
-            close_quorum=close_quorum,
-            controller=controller,
-            controller_image=_controller_image(config, rng),
+            quorum_ground=ground,
+            port=port,
+            controller_node=controller_node,
             hosted=hosted,
             hosting=_hosting(config, hosted, storage, Coordination(groups), tier_ground),
             leaders=leaders,
@@ -101,8 +133,8 @@ def build_node(
             fetching=_fetching(config, rng, hosted, tier_ground),
             listing_offsets=_listing_offsets(config, tier_ground),
             groups=groups,
-            producer_ids=_producer_ids(config, controller, quorum, lifecycle),
-            internal_topics=_internal_topics(config, controller, quorum, tier_ground, late),
+            producer_ids=_producer_ids(config, port, lifecycle),
+            internal_topics=_internal_topics(config, port, quorum, tier_ground, late),
             lifecycle=lifecycle,
             tier_ground=tier_ground,
         )
@@ -111,18 +143,43 @@ def build_node(
     return node
 
 
+def _controller(
+    config: BrokerConfig,
+    rng: Rng,
+    ground: Ground,
+    cluster_id: str,
+    endpoints: Sequence[Endpoint] | None,
+    remote: Remote | None,
+) -> ControllerNode | None:
+    """The controller inside a combined node."""
+    if "controller" not in config.process_roles:
+        return None
+    return make_controller(
+        config, rng, ground, cluster_id=cluster_id, endpoints=endpoints, remote=remote
+    )
+
+
+def _port(
+    controller_node: ControllerNode | None, ground: Ground, cluster_id: str, remote: Remote | None
+) -> ControllerPort:
+    if controller_node is not None:
+        return controller_node.port
+    assert remote is not None, "a broker alone has its controller elsewhere"
+    return remote(cluster_id, leader_of(ground.quorum))
+
+
 def _lifecycle(
     config: BrokerConfig,
-    controller: Controller,
+    port: ControllerPort,
     quorum: MetadataQuorum,
     registration: Registration,
     late: list[BrokerNode],
 ) -> Lifecycle:
     return Lifecycle(
-        controller=controller,
-        quorum=quorum,
+        port=port,
+        applied_offset=lambda: quorum.image.offset,
         registration=registration,
-        interval_ms=config.broker_heartbeat_interval_ms,
+        config=config,
         on_registered=lambda then, now_ms: late[0].take_image(then, now_ms),
         on_running=lambda now_ms: late[0].begin_serving(now_ms),
         on_left=lambda now_ms: late[0].finish(now_ms),
@@ -133,73 +190,17 @@ def _failed(node: BrokerNode, partition: Partition, now_ms: int) -> Effects:
     return node.on_storage_failure(partition, now_ms)
 
 
-# ------------------------------------------------------------------------------------ the quorum
-
-
-def _quorum_or_let_go(
+def _ground_or_let_go(
     config: BrokerConfig, fs: Fs, rng: Rng, cluster_id: str, storage: Storage, now_ms: int
-) -> tuple[MetadataQuorum, Callable[[], None]]:
+) -> Ground:
+    path = config.metadata_directory
+    is_shared = path in config.directories
+    shared = storage.directories[config.directories.index(path)] if is_shared else None
     try:
-        return _quorum(config, fs, rng, cluster_id, storage, now_ms)
+        return open_quorum(config, fs, rng, cluster_id=cluster_id, shared=shared, now_ms=now_ms)
     except BaseException:
         storage.abandon()
         raise
-
-
-def _quorum(
-    config: BrokerConfig, fs: Fs, rng: Rng, cluster_id: str, storage: Storage, now_ms: int
-) -> tuple[MetadataQuorum, Callable[[], None]]:
-    """Open the metadata log, in a directory of its own or beside the partitions."""
-    path = config.metadata_directory
-    own: LogDirectory | None = None
-    if path in config.directories:
-        directory = storage.directories[config.directories.index(path)]
-    else:
-        directory = own = LogDirectory(
-            fs, path, cluster_id=cluster_id, node_id=config.node_id, unique=rng.uuid
-        )
-        own.start()
-    try:
-        voters = _voters(config)
-        log = open_meta_log(fs, config, now_ms=now_ms, directory=directory)
-    except BaseException:
-        if own is not None:
-            own.abandon()
-        raise
-    quorum = MetadataQuorum(
-        node_id=config.node_id,
-        cluster_id=cluster_id,
-        directory_id=directory.directory_id,
-        voters=voters,
-        log=log,
-        elections=QuorumStateFile(fs, log.log.path, voters.node_ids),
-        rng=rng,
-        idle_interval_ms=config.metadata_max_idle_interval_ms,
-    )
-
-    def close() -> None:
-        log.close()
-        if own is not None:
-            own.close()
-
-    return quorum, close
-
-
-def _voters(config: BrokerConfig) -> VoterSet:
-    """The voters that are configured; where none are, this node alone."""
-    if config.controller_quorum_voters:
-        return parse_voters(config.controller_quorum_voters)
-    return VoterSet([Voter(config.node_id, "localhost", 0)])
-
-
-def _controller_image(config: BrokerConfig, rng: Rng) -> ControllerImage:
-    listeners = map(parse_endpoint, config.listeners)
-    endpoints = tuple(
-        Endpoint(each.listener, each.host, each.port)
-        for each in listeners
-        if each.listener in config.controller_listener_names
-    )
-    return ControllerImage(config.node_id, rng.uuid(), endpoints, SUPPORTED)
 
 
 def _registration(
@@ -296,7 +297,7 @@ def _tier(
 
 def _internal_topics(
     config: BrokerConfig,
-    controller: Controller,
+    port: ControllerPort,
     quorum: MetadataQuorum,
     tier: "TierGround | None",
     late: list[BrokerNode],
@@ -306,13 +307,11 @@ def _internal_topics(
         plans[REMOTE_LOG_METADATA_TOPIC] = _tier_topic(tier.tier.services.settings)
 
     def create(name: str, then: Then, now_ms: int) -> Effects:
-        result = controller.create_topics([plans[name]])
-
         def made(outcome: Any, at_ms: int) -> Effects:
             first = outcome if isinstance(outcome, KafkaError) else outcome[0]
-            return then(first if isinstance(first, KafkaError) else None, at_ms)
+            return late[0].when_open(lambda at: then(first, at), at_ms)
 
-        return late[0].write_topics(result, made, now_ms)
+        return port.create_topics([plans[name]], made, now_ms)
 
     return InternalTopics(
         names=tuple(plans),
@@ -344,32 +343,24 @@ def _tier_topic(settings: "TierSettings") -> NewTopic:
     )
 
 
-def _producer_ids(
-    config: BrokerConfig, controller: Controller, quorum: MetadataQuorum, lifecycle: Lifecycle
-) -> ProducerIds:
-    ask = partial(_allocate_ids, controller, quorum, lifecycle, config.node_id)
-    return ProducerIds(ask)
+def _producer_ids(config: BrokerConfig, port: ControllerPort, lifecycle: Lifecycle) -> ProducerIds:
+    """Ask the controller for a block of producer ids when one is used up."""
 
+    def allocate(then: Allocated) -> Effects:
+        def allocated(outcome: Any, now_ms: int) -> Effects:
+            if isinstance(outcome, KafkaError):
+                return then(outcome, now_ms)
+            return then(ProducerIdBlock(outcome.first_id, outcome.size), now_ms)
 
-def _allocate_ids(
-    controller: Controller,
-    quorum: MetadataQuorum,
-    lifecycle: Lifecycle,
-    node_id: int,
-    then: Allocated,
-) -> Effects:
-    """Ask the controller for a block of producer ids, as AllocateProducerIds does."""
+        def ask(now_ms: int) -> Effects:
+            return port.allocate_producer_ids(
+                broker_id=config.node_id,
+                broker_epoch=lifecycle.broker_epoch,
+                then=allocated,
+                now_ms=now_ms,
+            )
 
-    def allocated(outcome: Any, now_ms: int) -> Effects:
-        if isinstance(outcome, KafkaError):
-            return then(outcome, now_ms)
-        return then(ProducerIdBlock(outcome.first_id, outcome.size), now_ms)
+        # The timer is due at once; it is here because whoever asks does not know the time.
+        return [SetTimer(key=("producer ids", "allocate"), at_ms=0, then=ask)]
 
-    def ask(now_ms: int) -> Effects:
-        result = controller.allocate_producer_ids(
-            broker_id=node_id, broker_epoch=lifecycle.broker_epoch
-        )
-        return quorum.write(result, allocated, now_ms)
-
-    # The timer is due at once; it is here because whoever asks does not know the time.
-    return [SetTimer(key=("producer ids", "allocate"), at_ms=0, then=ask)]
+    return ProducerIds(allocate)

@@ -98,9 +98,13 @@ def correlation_of(frame: Buffer) -> int:
 
 
 def choose_version(
-    request: type[Message] | Message, spoken: Mapping[int, Versions], *, version_max: int = 32_767
+    request: type[Message] | Message,
+    spoken: Mapping[int, Versions],
+    *,
+    version_min: int = 0,
+    version_max: int = 32_767,
 ) -> int:
-    """Return the highest version that both sides know, but none above `version_max`.
+    """Return the highest version that both sides know, within the bounds given.
 
     Raises KafkaError(UNSUPPORTED_VERSION) for none.
     """
@@ -112,7 +116,7 @@ def choose_version(
             Code.UNSUPPORTED_VERSION, "the broker does not serve this request", key=request.key
         )
     version = min(theirs.last, request.valid.last, version_max)
-    if version < max(theirs.first, request.valid.first):
+    if version < max(theirs.first, request.valid.first, version_min):
         raise KafkaError(
             Code.UNSUPPORTED_VERSION,
             "no version that both sides know",

@@ -68,6 +68,13 @@ class BrokerConfig(NetworkKeys, LogKeys, GroupKeys, QuorumKeys, TierKeys):
         return [each for each in found if each.listener not in self.controller_listener_names]
 
     @property
+    def controller_listeners(self) -> list[Endpoint]:
+        """What the members of the quorum connect to, the one for the quorum's own requests first."""
+        found = {each.listener: each for each in map(parse_endpoint, self.listeners)}
+        names = [name.upper() for name in self.controller_listener_names]
+        return [found[name] for name in names if name in found]
+
+    @property
     def advertised(self) -> list[Endpoint]:
         """What clients are told to connect to."""
         if self.advertised_listeners is None:

@@ -160,11 +160,15 @@ class Link:
         effect = ask.effect
         try:
             ask.version = choose_version(
-                effect.request, self._spoken, version_max=effect.version_max
+                effect.request,
+                self._spoken,
+                version_min=effect.version_min,
+                version_max=effect.version_max,
             )
         except KafkaError as problem:
             ask.timer.cancel()
-            self._tell(effect.then, Unanswered(why=f"{self._name}: {problem}"))
+            why = Unanswered(why=f"{self._name}: {problem}", is_unsupported=True)
+            self._tell(effect.then, why)
             return
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         self._in_flight[self._correlation_id] = ask

@@ -9,7 +9,6 @@ from firnline.base.effects import CloseConnection, Effects, Reply
 from firnline.base.units import MIB
 from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
-from firnline.replica.hosted import HostedPartitions
 from firnline.broker.leaders import Leaders
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.produce import Producing
@@ -23,6 +22,7 @@ from firnline.metadata.image import (
 )
 from firnline.protocol.messages import messages_of
 from firnline.protocol.schema import Message
+from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from tests.unit.broker.hosting import World
 from tests.unit.replica.list_log import NODE_ID, TOPIC_ID

@@ -9,13 +9,13 @@ from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.broker.hosting import Hosting
-from firnline.replica.opening import SLICE
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.metadata import records as r
 from firnline.metadata.delta import Replay
 from firnline.metadata.image import EMPTY_IMAGE
 from firnline.protocol.schema import Message
+from firnline.replica.opening import SLICE
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
 from tests.unit.broker.hosting import hosted

@@ -8,7 +8,6 @@ import pytest
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
-from firnline.replica.delete_records import delete_records
 from firnline.broker.list_offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -22,6 +21,7 @@ from firnline.broker.list_offsets import (
     Outcome,
 )
 from firnline.config.topic import TopicConfig
+from firnline.replica.delete_records import delete_records
 from firnline.replica.partition import Partition
 from tests.unit.broker.hosting import World
 from tests.unit.replica.list_log import batch, log_of, partition

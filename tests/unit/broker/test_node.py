@@ -9,7 +9,6 @@ from firnline.base.effects import Append
 from firnline.base.errors import Bug, Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.broker.coordination import Coordination
-from firnline.replica.opening import SLICE
 from firnline.log.recovery import RecoveryReport
 from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -31,6 +30,7 @@ from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsTopic,
 )
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from firnline.replica.opening import SLICE
 from firnline.sim.disk import CrashableFs
 from tests.unit.broker.harness import (
     START_MS,

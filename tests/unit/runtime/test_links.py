@@ -246,7 +246,24 @@ def test_what_the_peer_does_not_serve_is_refused_alone(
     why = [each for each in found if isinstance(each, Unanswered)]
     assert len(why) == 1
     assert "UNSUPPORTED_VERSION" in why[0].why
+    assert why[0].is_unsupported
     assert peer.accepted == 1
+
+
+def test_a_request_that_means_something_else_in_an_older_version_does_not_leave_in_it(
+    asker: Asker, play: Callable[..., Scripted]
+) -> None:
+    """A pre-vote in a version without the field would be a vote."""
+
+    def script(peer: Peering) -> None:
+        peer.greet(highest=1)
+        peer.take()
+
+    asker.ask(play(script).port, version_min=2)
+    (answer,) = asker.until_answered()
+    assert isinstance(answer, Unanswered)
+    assert answer.is_unsupported
+    assert asker.runtime.links.connection_count == 1
 
 
 def test_channels_do_not_wait_for_each_other(asker: Asker, play: Callable[..., Scripted]) -> None:

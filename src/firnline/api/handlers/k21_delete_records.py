@@ -6,13 +6,13 @@ from firnline.api.context import RequestContext
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET
-from firnline.replica.delete_records import delete_records, protected_topic
 from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from firnline.replica.delete_records import delete_records, protected_topic
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode

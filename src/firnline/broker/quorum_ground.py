@@ -1,0 +1,162 @@
+"""The metadata quorum's ground: its directory, its log, who votes, and the controller on top of it. PURE.
+
+The directory is one of the broker's own, or one that is there for the metadata alone. Source: KIP-631;
+spec 1.4, Q5, Q11.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from firnline.base.effects import Effects, Peer
+from firnline.base.errors import ConfigError
+from firnline.base.ports import Fs, Rng
+from firnline.broker.controller_node import ControllerNode
+from firnline.broker.controller_port import ControllerPort
+from firnline.config.broker import BrokerConfig
+from firnline.controller.controller import Controller
+from firnline.log.directory import LogDirectory
+from firnline.metadata.features import SUPPORTED
+from firnline.metadata.image import ControllerImage, Endpoint
+from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.raft.settings import QuorumSettings
+from firnline.raft.voters import Voter, VoterSet, parse_voters
+
+# Makes the port to a controller elsewhere: of a cluster id, and of what says where the active one listens.
+Remote = Callable[[str, Callable[[], Peer | None]], ControllerPort]
+
+
+class Ground(NamedTuple):
+    """An open quorum.
+
+    effects      what the directory asks for at its start
+    close_files  closes what was opened for the quorum, durably
+    """
+
+    quorum: MetadataQuorum
+    voters: VoterSet
+    effects: Effects
+    close_files: Callable[[], None]
+
+
+def open_quorum(
+    config: BrokerConfig,
+    fs: Fs,
+    rng: Rng,
+    *,
+    cluster_id: str,
+    shared: LogDirectory | None,
+    now_ms: int,
+) -> Ground:
+    """Open the metadata log; `shared` is its directory when partitions are in it too, in use already."""
+    effects: Effects = []
+    own: LogDirectory | None = None
+    if shared is None:
+        own = LogDirectory(
+            fs,
+            config.metadata_directory,
+            cluster_id=cluster_id,
+            node_id=config.node_id,
+            unique=rng.uuid,
+        )
+        effects = own.start()
+    directory = shared or own
+    assert directory is not None
+    try:
+        voters = voters_of(config)
+        log = open_meta_log(fs, config, now_ms=now_ms, directory=directory)
+    except BaseException:
+        if own is not None:
+            own.abandon()
+        raise
+    quorum = MetadataQuorum(
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        directory_id=directory.directory_id,
+        voters=voters,
+        log=log,
+        elections=QuorumStateFile(fs, log.log.path, voters.node_ids),
+        rng=rng,
+        idle_interval_ms=config.metadata_max_idle_interval_ms,
+        settings=quorum_settings(config),
+        bootstrap=_bootstrap(config),
+    )
+
+    def close_files() -> None:
+        log.close()
+        if own is not None:
+            own.close()
+
+    return Ground(quorum, voters, effects, close_files)
+
+
+def quorum_settings(config: BrokerConfig) -> QuorumSettings:
+    """Return what an operator set about the quorum, as its machine takes it."""
+    return QuorumSettings(
+        election_timeout_ms=config.controller_quorum_election_timeout_ms,
+        fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+        election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+        request_timeout_ms=config.controller_quorum_request_timeout_ms,
+        retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+        fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
+        fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+        retention_max_bytes=config.metadata_max_retention_bytes,
+        retention_max_ms=config.metadata_max_retention_ms,
+    )
+
+
+def voters_of(config: BrokerConfig) -> VoterSet:
+    """The voters that are configured; where none are, this node alone."""
+    if config.controller_quorum_voters:
+        return parse_voters(config.controller_quorum_voters)
+    return VoterSet([Voter(config.node_id, "localhost", 0)])
+
+
+def _bootstrap(config: BrokerConfig) -> list[Peer]:
+    """Whom to ask who leads, where that was said apart from the voters."""
+    return [
+        Peer(-2 - place, *_address(text))
+        for place, text in enumerate(config.controller_quorum_bootstrap_servers)
+    ]
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.strip().rpartition(":")
+    if not (colon and host) or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ConfigError(f"controller.quorum.bootstrap.servers: {text!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def make_controller(
+    config: BrokerConfig,
+    rng: Rng,
+    ground: Ground,
+    *,
+    cluster_id: str,
+    endpoints: Sequence[Endpoint] | None,
+    remote: Remote | None,
+) -> ControllerNode:
+    """Put a controller on an open quorum; `endpoints` where its listeners are, if not as configured."""
+    quorum = ground.quorum
+    told = endpoints or [Endpoint(e.listener, e.host, e.port) for e in config.controller_listeners]
+    return ControllerNode(
+        config=config,
+        cluster_id=cluster_id,
+        quorum=quorum,
+        controller=Controller(config=config, rng=rng, metadata=quorum),
+        registration=ControllerImage(config.node_id, rng.uuid(), tuple(told), SUPPORTED),
+        is_sole=ground.voters.is_sole(config.node_id),
+        remote=None if remote is None else remote(cluster_id, leader_of(quorum)),
+        first_effects=ground.effects,
+        close_files=ground.close_files,
+    )
+
+
+def leader_of(quorum: MetadataQuorum) -> Callable[[], Peer | None]:
+    """Return what says where the active controller listens, None while nobody knows."""
+
+    def leader() -> Peer | None:
+        find = getattr(quorum.raft, "leader_peer", None)
+        return None if find is None else find()
+
+    return leader
