@@ -42,6 +42,7 @@ class Machine(Protocol):
     raft: RaftNode
     log: MetaLog
     controller: Controller
+    on_stopped: Callable[[], None]
 
     def start(self, now_ms: int) -> Effects: ...
 
@@ -49,10 +50,8 @@ class Machine(Protocol):
 
     def perform(self, effect: Effect, now_ms: int) -> Effects: ...
 
-    def shutdown(self, now_ms: int) -> Effects: ...
-
-    def close(self) -> None:
-        """Sync and close what is open: a stop that was asked for."""
+    def shutdown(self, now_ms: int) -> Effects:
+        """Leave in order; `on_stopped` is called when files are closed."""
         ...
 
 
@@ -329,22 +328,19 @@ class Host:
         process = self.process
         if process is None:
             return
-        process.step("is asked to stop", process.machine.shutdown)
-        self.world.after(self.options.stop_us, self._finish_stop, process, done)
 
-    def _finish_stop(self, process: Process, done: Callable[[], None]) -> None:
-        if not process.is_alive or process is not self.process:
-            return
-        if process.is_paused:
-            process.backlog.append((self._finish_stop, (process, done)))
-            return
-        self.world.note(self.node_id, "stops")
-        try:
-            process.machine.close()
-        except StorageError as problem:
-            self.world.note(self.node_id, f"closes badly: {problem}")
-        self.kill()
-        done()
+        def stopped() -> None:
+            # The process ends after the step in which it says so.
+            self.world.after(1, self._exit, process, done)
+
+        process.machine.on_stopped = stopped
+        process.step("is asked to stop", process.machine.shutdown)
+
+    def _exit(self, process: Process, done: Callable[[], None]) -> None:
+        if process.is_alive:
+            self.world.note(self.node_id, "stops")
+            self.kill()
+            done()
 
     def replace_disk(self) -> None:
         """The disk is gone with everything on it; an empty one takes its place."""

@@ -50,7 +50,6 @@ class Options(NamedTuple):
     flush_us: tuple[int, int]
     drift_ppm_max: int
     wall_offset_s_max: int
-    stop_us: int
     # Settings of the node.
     election_timeout_ms: int
     fetch_timeout_ms: int
@@ -102,7 +101,6 @@ def draw_options(seed: int) -> Options:
         flush_us=chance.pick(((100, 1_000), (500, 8_000), (2_000, 40_000))),
         drift_ppm_max=chance.pick((0, 200, 5_000)),
         wall_offset_s_max=chance.pick((0, 1, 100)),
-        stop_us=chance.pick((300 * MS, 2500 * MS)),
         election_timeout_ms=election_timeout_ms,
         fetch_timeout_ms=election_timeout_ms * chance.pick((1, 2, 2)),
         idle_interval_ms=chance.pick((100, 500, 500)),

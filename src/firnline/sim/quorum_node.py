@@ -1,4 +1,7 @@
-"""A node of the metadata quorum, made of the production code on a simulated disk. SIM."""
+"""A node of the metadata quorum, made of the production code on a simulated disk. SIM.
+
+A voter is a whole controller, as a process of its own; an observer is what a broker has of the quorum.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,14 +9,15 @@ from typing import Any
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Bug
 from firnline.base.ports import Fs, Rng
+from firnline.broker.controller_node import ControllerNode
+from firnline.broker.quorum_ground import Ground, open_quorum
+from firnline.broker.wiring import build_controller
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
 from firnline.controller.controller import Controller
-from firnline.log.directory import LogDirectory
 from firnline.metadata.format import format_storage
-from firnline.metadata.meta_log import MetaLog, QuorumStateFile, open_meta_log
+from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
-from firnline.raft.voters import parse_voters
 from firnline.sim.net import HOST_PREFIX, PORT
 from firnline.sim.options import Options
 
@@ -25,12 +29,13 @@ CLUSTER_ID = "SimulatedClusterAAAAAA"
 def node_config(options: Options, node_id: int) -> BrokerConfig:
     """The settings of one node, as an operator would write them."""
     voters = ",".join(f"{each}@{HOST_PREFIX}{each}:{PORT}" for each in options.voter_ids)
+    host = f"{HOST_PREFIX}{node_id}"
     settings = {
         "process.roles": "broker,controller",
         "node.id": node_id,
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{HOST_PREFIX}{node_id}:9092,CONTROLLER://{HOST_PREFIX}{node_id}:{PORT}",
+        "listeners": f"PLAINTEXT://{host}:9092,CONTROLLER://{host}:{PORT}",
         "log.dirs": DATA,
         "controller.quorum.election.timeout.ms": options.election_timeout_ms,
         "controller.quorum.fetch.timeout.ms": options.fetch_timeout_ms,
@@ -50,56 +55,60 @@ def node_config(options: Options, node_id: int) -> BrokerConfig:
 
 
 class QuorumNode:
-    """What runs on one machine: the quorum, and the controller that decides when it leads."""
+    """What runs on one machine: a controller, or the quorum of a broker that observes."""
 
     def __init__(self, fs: Fs, options: Options, node_id: int, rng: Rng, now_ms: int) -> None:
-        self.config = node_config(options, node_id)
+        config = node_config(options, node_id)
         if not fs.exists(f"{DATA}/meta.properties"):
             format_storage(
-                fs,
-                self.config,
-                cluster_id=CLUSTER_ID,
-                rng=rng,
-                now_ms=now_ms,
-                ignore_formatted=True,
+                fs, config, cluster_id=CLUSTER_ID, rng=rng, now_ms=now_ms, ignore_formatted=True
             )
-        self._directory = LogDirectory(
-            fs, DATA, cluster_id=CLUSTER_ID, node_id=node_id, unique=rng.uuid
-        )
-        self._directory.start()
-        voters = parse_voters(self.config.controller_quorum_voters)
-        self.log: MetaLog = open_meta_log(fs, self.config, now_ms=now_ms, directory=self._directory)
-        self.quorum = MetadataQuorum(
-            node_id=node_id,
-            cluster_id=CLUSTER_ID,
-            directory_id=self._directory.directory_id,
-            voters=voters,
-            log=self.log,
-            elections=QuorumStateFile(fs, LOG, voters.node_ids),
-            rng=rng,
-            idle_interval_ms=self.config.metadata_max_idle_interval_ms,
-        )
+        self.on_stopped: Callable[[], None] = _nothing
+        self._node: ControllerNode | None = None
+        self._ground: Ground | None = None
+        if node_id in options.voter_ids:
+            node = self._node = build_controller(config, fs, rng, now_ms=now_ms)
+            node.on_stopped = self._stopped
+            self.quorum: MetadataQuorum = node.quorum
+            self.controller: Controller = node.controller
+        else:
+            ground = self._ground = open_quorum(
+                config, fs, rng, cluster_id=CLUSTER_ID, shared=None, now_ms=now_ms
+            )
+            self.quorum = ground.quorum
+            self.controller = Controller(config=config, rng=rng, metadata=self.quorum)
         self.raft = self.quorum.raft
-        self.controller = Controller(config=self.config, rng=rng, metadata=self.quorum)
-        self.quorum.on_active = self._activate
+        self.log: MetaLog = self.quorum.raft._log
 
     def start(self, now_ms: int) -> Effects:
-        return self.quorum.start(now_ms)
+        """Take part."""
+        if self._node is not None:
+            return self._node.start(now_ms)
+        assert self._ground is not None
+        return self._ground.effects + self.quorum.start(now_ms)
 
     def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
+        """Handle what another node asks of this one's quorum."""
         return self.raft.on_request(request, answer, now_ms)
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
-        raise Bug("a controller asked for what only a broker can do", effect=type(effect).__name__)
+        """A controller has no parts that need one another."""
+        raise Bug("nobody carries out this effect", effect=type(effect).__name__)
 
     def shutdown(self, now_ms: int) -> Effects:
-        return self.quorum.stop(now_ms)
-
-    def close(self) -> None:
+        """Leave in order; `on_stopped` is called when it is done."""
+        if self._node is not None:
+            return self._node.shutdown(now_ms)
+        assert self._ground is not None
+        effects = self.quorum.stop(now_ms)
         self.quorum.close()
-        self.log.close()
-        self._directory.close()
+        self._ground.close_files()
+        self._stopped(now_ms)
+        return effects
 
-    def _activate(self, now_ms: int) -> Effects:
-        self.controller.activate(now_ms)
-        return []
+    def _stopped(self, now_ms: int) -> None:
+        self.on_stopped()
+
+
+def _nothing() -> None:
+    """Nobody waits."""

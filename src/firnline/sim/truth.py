@@ -60,7 +60,7 @@ class Truth:
         return None if self.end_offset == end_offset else f"no batch ends at {end_offset}"
 
     def differs(self, data: bytes, start_offset: int, end_offset: int) -> str | None:
-        """Compare whole batches from `start_offset` on, up to `end_offset`, with the truth; say how they differ."""
+        """Compare whole batches of [`start_offset`, `end_offset`) with the truth; say how they differ."""
         end_offset = min(end_offset, self.end_offset)
         if start_offset >= end_offset:
             return None

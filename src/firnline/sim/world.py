@@ -72,7 +72,7 @@ class Event:
 
 
 class Line(NamedTuple):
-    """One event of the story: when, on which node (NOWHERE: none), what; and how each node stood before it."""
+    """One event of the story: when, on which node (NOWHERE: none), what; how each node stood before it."""
 
     at_us: int
     node_id: int
