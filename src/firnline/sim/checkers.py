@@ -126,7 +126,7 @@ class Checkers:
         if name_changes != seen.name_changes or start_offset != seen.start_offset:
             self.snapshots.look(process, start_offset)
             seen.name_changes = name_changes
-        if getattr(log, "synced_offset", -1) != seen.synced_offset:
+        if log.synced_offset != seen.synced_offset:
             seen.synced_offset = log.synced_offset
             self._on_synced(process, log)
         image = machine.quorum.image

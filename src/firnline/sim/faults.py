@@ -44,7 +44,7 @@ def draw_plan(seed: int, options: Options, *, begin_us: int, end_us: int) -> lis
     at_us = begin_us
     while True:
         at_us += chance.between(*options.fault_gap_us)
-        if at_us >= end_us:
+        if at_us >= end_us or not options.fault_kinds:
             return plan
         plan.append(Fault(len(plan) + 1, at_us, chance.pick(options.fault_kinds)))
 

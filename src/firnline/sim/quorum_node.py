@@ -78,7 +78,9 @@ class QuorumNode:
             self.quorum = ground.quorum
             self.controller = Controller(config=config, rng=rng, metadata=self.quorum)
         self.raft = self.quorum.raft
-        self.log: MetaLog = self.quorum.raft._log
+        log = self.raft.log
+        assert isinstance(log, MetaLog)
+        self.log: MetaLog = log
 
     def start(self, now_ms: int) -> Effects:
         """Take part."""
