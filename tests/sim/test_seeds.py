@@ -78,7 +78,11 @@ def test_the_same_seed_is_the_same_trace_in_processes_with_other_hash_seeds() ->
             [sys.executable, "-m", "firnline", "sim", "run", "--seed", "11", "--seconds", "12"]
             + ["--format", "json"],
             cwd=ROOT,
-            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"},
+            env={
+                "PYTHONHASHSEED": hash_seed,
+                "PYTHONPATH": str(ROOT / "src"),
+                "PATH": "/usr/bin:/bin",
+            },
             capture_output=True,
             text=True,
             timeout=120,

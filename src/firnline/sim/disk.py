@@ -208,14 +208,18 @@ class CrashableFs:
         names = found.names if isinstance(found, _Directory) else {}
         return {name: each for name, each in names.items() if isinstance(each, Inode)}
 
-    def surviving_files(self, path: str) -> dict[str, Inode]:
-        """The files whose names in that directory any power cut leaves; empty for a missing one."""
+    def surviving_names(self, path: str) -> "dict[str, Inode | _Directory]":
+        """The names in that directory that any power cut leaves: the same object until they change."""
         found: Inode | _Directory | None = self._root
         for name in path.strip("/").split("/"):
-            if not isinstance(found, _Directory) or found.durable.get(name) is None:
+            if not isinstance(found, _Directory):
                 return {}
-            found = found.durable[name]
-        names = found.durable if isinstance(found, _Directory) else {}
+            found = found.durable.get(name)
+        return found.durable if isinstance(found, _Directory) else {}
+
+    def surviving_files(self, path: str) -> dict[str, Inode]:
+        """The files whose names in that directory any power cut leaves; empty for a missing one."""
+        names = self.surviving_names(path)
         return {name: each for name, each in names.items() if isinstance(each, Inode)}
 
     # -- Fs ----------------------------------------------------------------------------------------

@@ -10,42 +10,67 @@ from firnline.sim.disk import CrashableFs, Inode
 
 
 class DurableLog:
-    """Where the log of one disk ends for sure. Keeps its place in each segment."""
+    """Where the log of one disk ends for sure.
 
-    __slots__ = ("_cursors", "_path")
+    Segments are followed one after the other, from where the last look ended; everything is looked at again
+    when a name changed or a file became shorter.
+    """
+
+    __slots__ = ("_index", "_names", "_offset", "_path", "_position", "_segments")
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._cursors: dict[str, tuple[Inode, int, int]] = {}  # name -> file, position, offset
+        self._names: dict[str, Any] | None = None
+        self._segments: list[tuple[int, Inode]] = []
+        self._index = 0  # of the segment the look is at, ...
+        self._position = 0  # ... how many bytes of it, ...
+        self._offset = 0  # ... and up to which offset, exclusive
 
     def end_offset(self, fs: CrashableFs) -> int:
         """Everything below survives: whole batches on end, from the newest snapshot or segment on."""
-        files = fs.surviving_files(self._path)
-        end = 0
-        for name, inode in files.items():
+        found = fs.surviving_names(self._path)
+        if found is not self._names:
+            self._look_again(found)
+        while self._index < len(self._segments):
+            base_offset, inode = self._segments[self._index]
+            if base_offset > self._offset:
+                break
+            if inode.surviving_bytes < self._position:
+                self._look_again(found)
+                continue
+            self._follow(inode)
+            if not self._may_go_on():
+                break
+            self._index += 1
+            self._position = 0
+        return self._offset
+
+    def _look_again(self, found: dict[str, Any]) -> None:
+        self._names = found
+        self._segments, self._index, self._position, self._offset = [], 0, 0, 0
+        for name in sorted(found):
+            inode = found[name]
             snapshot_id = parse_snapshot_name(name)
             if snapshot_id is not None and inode.surviving_bytes == len(inode.data):
-                end = max(end, snapshot_id.offset)
-        for name in sorted(name for name in files if name.endswith(names.LOG)):
-            base_offset = int(name.removesuffix(names.LOG))
-            if base_offset <= end:
-                end = max(end, self._segment_end(name, files[name], base_offset))
-        return end
+                self._offset = max(self._offset, snapshot_id.offset)
+            elif name.endswith(names.LOG):
+                self._segments.append((int(name.removesuffix(names.LOG)), inode))
 
-    def _segment_end(self, name: str, inode: Inode, base_offset: int) -> int:
-        size = inode.surviving_bytes
-        known, position, offset = self._cursors.get(name, (None, 0, base_offset))
-        if known is not inode or position > size:
-            position, offset = 0, base_offset
-        data = inode.durable
+    def _may_go_on(self) -> bool:
+        """Does the next segment begin where this one ends, or before?"""
+        after = self._index + 1
+        return after < len(self._segments) and self._segments[after][0] <= self._offset
+
+    def _follow(self, inode: Inode) -> None:
+        size, data = inode.surviving_bytes, inode.durable
+        position = self._position
         while position + HEADER_BYTES <= size:
             header = parse_header(data, position)
             if header.magic != 2 or position + header.size_bytes > size:
                 break
             position += header.size_bytes
-            offset = header.next_offset
-        self._cursors[name] = (inode, position, offset)
-        return offset
+            self._offset = max(self._offset, header.next_offset)
+        self._position = position
 
 
 def durable_election(fs: CrashableFs, path: str) -> dict[str, Any] | None:

@@ -342,7 +342,7 @@ class Faults:
             self._world.after(_WIPE_LOOK_US, self._wait_for_calm, fault, chance, host, until_us)
 
     def _is_calm(self, wiped: Host) -> bool:
-        """Does every other voter run and have all that is committed, and nothing else fail?"""
+        """Does every other voter run and have all there is, nothing in doubt, and nothing else fail?"""
         if self._lasting:
             return False
         committed = self._committed()
@@ -351,9 +351,10 @@ class Faults:
             if process is None or not process.is_ready or process.is_paused:
                 return False
             machine = process.machine
-            if self._hosts[node_id] is not wiped and machine.log.synced_offset < committed:
+            # What the wiped one acknowledged and is not committed yet would count as on its disk.
+            if machine.log.end_offset != committed or machine.raft.leader_id < 0:
                 return False
-            if machine.raft.leader_id < 0:
+            if self._hosts[node_id] is not wiped and machine.log.synced_offset < committed:
                 return False
         return True
 

@@ -55,11 +55,15 @@ class Rig:
     def __init__(self, **options: Any) -> None:
         self.world = World(1)
         self.options = draw_options(1)._replace(
-            voters=2, observers=0, delay_us=MS, jitter_us=1, tail_percent=0, is_encoded=False, **options
+            voters=2,
+            observers=0,
+            delay_us=MS,
+            jitter_us=1,
+            tail_percent=0,
+            is_encoded=False,
+            **options,
         )
-        self.hosts = {
-            node_id: Host(node_id, self.world, self.options, self) for node_id in (1, 2)
-        }
+        self.hosts = {node_id: Host(node_id, self.world, self.options, self) for node_id in (1, 2)}
         self.network = Network(self.world, self.options, self.hosts, self)
         self.machines: dict[int, EchoMachine] = {}
         self.answers: list[tuple[int, str]] = []
