@@ -2,8 +2,8 @@
 
     python -m tests.sim.soak [--hours 100] [--minutes 60] [--first-seed 1]
 
-A line holds commit, form, seeds, hours, faults, committed records, and violations. A run goes on after the last
-seed that the ledger has of this commit, so it may be stopped at any time. An hour counts when it had, on
+A line holds commit, form, seeds, hours, faults, committed records, and violations. A run goes on after the
+last seed that the ledger has of this commit, so it may be stopped at any time. An hour counts when it had, on
 average, a fault in 10 simulated seconds and 20 committed records a second; the totals are printed. The exit
 code is 1 when a violation was ever found at this commit.
 """

@@ -73,10 +73,10 @@ def test_fresh_seeds_of_this_commit(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_same_seed_is_the_same_trace_in_processes_with_other_hash_seeds() -> None:
     """Goal: nothing of the order of sets or hashes leaks into a run. Method: the whole command twice."""
     digests = []
+    words = "sim run --seed 11 --seconds 12 --format json"
     for hash_seed in ("1", "77"):
         done = subprocess.run(
-            [sys.executable, "-m", "firnline", "sim", "run", "--seed", "11", "--seconds", "12"]
-            + ["--format", "json"],
+            [sys.executable, "-m", "firnline", *words.split()],
             cwd=ROOT,
             env={
                 "PYTHONHASHSEED": hash_seed,
