@@ -20,6 +20,7 @@ from typing import Any
 from bench.measure import BUILD, report
 from bench.requests import TOPIC, fetch_frame, frame, produce_frame
 from firnline.api.context import RequestContext
+from firnline.api.dispatch import Dispatcher
 from firnline.api.handlers import k00_produce, k01_fetch
 from firnline.base.effects import Appended, Effects, Reply
 from firnline.base.ids import TopicPartition
@@ -56,7 +57,8 @@ class Peer:
     principal = "User:ANONYMOUS"
     closed = False
 
-    def __init__(self) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
         self.parts: Any = None
         self.on_answer: Callable[[], None] | None = None
 
@@ -79,7 +81,7 @@ class Bench:
         self.node.on_running = lambda now_ms: self.loop.stop()
         self.runtime.start()
         self.loop.run()
-        self.peer = Peer()
+        self.peer = Peer(self.runtime.dispatcher)
         self._create_topic()
         self.partition: Partition = self.node.partitions[TopicPartition(TOPIC, 0)]
         self.log: Log = self.partition.log

@@ -145,13 +145,13 @@ class SnapshotBytes:
         self.is_closed = True
 
 
-def snapshot_bytes(content: Snapshot, epoch: int) -> bytes:
+def snapshot_bytes(content: Snapshot, epoch: int, metadata_version: int = 30) -> bytes:
     """What the file of a snapshot holds."""
     kraft = [content.kraft_version] if content.kraft_version else []
     batches = snapshot_batches(
         content.records,
         epoch=epoch,
-        metadata_version=30,
+        metadata_version=metadata_version,
         last_contained_ms=content.last_contained_ms,
         now_ms=1,
     )

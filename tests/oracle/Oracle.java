@@ -9,6 +9,9 @@
  *   F  read a framed value, `name` metadata or remote: what Kafka's serde writes for it, and its JSON
  *   G  read a group record (int32 key length, key, value): both as Kafka writes them, and its text
  *   C  read a batch of control records: one line of JSON per record, type first
+ *   I  replay batches of framed metadata records (int32 batches; each: int32 records; each: int32 length, value) from
+ *      nothing: the image's records, framed (int32 length, value), as Kafka writes them at metadata.version `version`
+ *      (-1: at that of the image), and the number of losses it would tell of
  *   M  make a control batch of record `name` from the JSON in `payload`; `version` is the control type
  */
 
@@ -16,6 +19,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
@@ -23,7 +27,9 @@ import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.message.KRaftVersionRecord;
 import org.apache.kafka.common.message.KRaftVersionRecordJsonConverter;
@@ -46,10 +52,20 @@ import org.apache.kafka.common.record.internal.EndTransactionMarker;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
+import org.apache.kafka.common.utils.LogContext;
+import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorRecord;
 import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
+import org.apache.kafka.image.MetadataImage;
+import org.apache.kafka.image.loader.MetadataBatchLoader;
+import org.apache.kafka.image.writer.ImageWriterOptions;
+import org.apache.kafka.image.writer.RecordListWriter;
 import org.apache.kafka.metadata.MetadataRecordSerde;
+import org.apache.kafka.metadata.SupportedConfigChecker;
+import org.apache.kafka.raft.Batch;
+import org.apache.kafka.raft.LeaderAndEpoch;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
+import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.common.serialization.AbstractApiMessageSerde;
 import org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde;
 
@@ -151,6 +167,26 @@ public class Oracle {
                 }
                 return new Answer(text(lines.toString()), new byte[0]);
             }
+            case 'I': {
+                MetadataImage image = image(ByteBuffer.wrap(payload));
+                int[] losses = {0};
+                ImageWriterOptions.Builder options = new ImageWriterOptions.Builder(image).setLossHandler(loss -> losses[0]++);
+                if (version >= 0) {
+                    options.setMetadataVersion(MetadataVersion.fromFeatureLevel(version));
+                }
+                RecordListWriter writer = new RecordListWriter();
+                image.write(writer, options.build());
+                writer.close(true);
+                ByteArrayOutputStream out = new ByteArrayOutputStream();
+                DataOutputStream framed = new DataOutputStream(out);
+                for (ApiMessageAndVersion record : writer.records()) {
+                    ObjectSerializationCache cache = new ObjectSerializationCache();
+                    ByteBuffer target = ByteBuffer.allocate(MetadataRecordSerde.INSTANCE.recordSize(record, cache));
+                    MetadataRecordSerde.INSTANCE.write(record, cache, new ByteBufferAccessor(target));
+                    write(framed, target.array());
+                }
+                return new Answer(out.toByteArray(), text(Integer.toString(losses[0])));
+            }
             case 'M': {
                 MemoryRecords made = make(name, version, JSON.readTree(payload));
                 byte[] batch = new byte[made.sizeInBytes()];
@@ -160,6 +196,32 @@ public class Oracle {
             default:
                 throw new IllegalArgumentException("unknown op " + op);
         }
+    }
+
+    /** What Kafka's loader publishes after these batches, as it reads them from a log. */
+    static MetadataImage image(ByteBuffer batches) {
+        MetadataImage[] newest = {MetadataImage.EMPTY};
+        MetadataBatchLoader loader = new MetadataBatchLoader(
+            new LogContext(),
+            Time.SYSTEM,
+            (what, cause) -> {
+                throw new IllegalStateException(what + ": " + cause, cause);
+            },
+            (delta, image, manifest) -> newest[0] = image,
+            SupportedConfigChecker.TRUE);
+        long offset = 0;
+        for (int left = batches.getInt(); left > 0; left--) {
+            List<ApiMessageAndVersion> rows = new ArrayList<>();
+            for (int rest = batches.getInt(); rest > 0; rest--) {
+                byte[] value = new byte[batches.getInt()];
+                batches.get(value);
+                rows.add(MetadataRecordSerde.INSTANCE.read(new ByteBufferAccessor(ByteBuffer.wrap(value)), value.length));
+            }
+            loader.loadBatch(Batch.data(offset, 1, 1000L, 100, rows), LeaderAndEpoch.UNKNOWN);
+            loader.maybeFlushBatches(LeaderAndEpoch.UNKNOWN, true);
+            offset += rows.size();
+        }
+        return newest[0];
     }
 
     static Object control(Record record) {

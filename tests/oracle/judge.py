@@ -4,6 +4,7 @@ import json
 import struct
 import subprocess
 from base64 import b64encode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,6 +56,24 @@ class Judge:
         again, text = self._ask("G", "", 0, payload)
         (size,) = _LENGTH.unpack_from(again)
         return again[4 : 4 + size], again[4 + size :] or None, text.decode()
+
+    def image_records(
+        self, batches: Sequence[Sequence[bytes]], level: int = -1
+    ) -> tuple[list[bytes], int]:
+        """Return the records, framed, of Kafka's image after these batches, and how much it could not write.
+
+        `level` is the metadata.version to write at; -1 that of the image.
+        """
+        payload = _LENGTH.pack(len(batches)) + b"".join(
+            _LENGTH.pack(len(values)) + b"".join(map(_sized, values)) for values in batches
+        )
+        again, losses = self._ask("I", "", level, payload)
+        values, position = [], 0
+        while position < len(again):
+            (size,) = _LENGTH.unpack_from(again, position)
+            values.append(again[position + 4 : position + 4 + size])
+            position += 4 + size
+        return values, int(losses)
 
     def control_records(self, batch: bytes) -> list[tuple[str, Any]]:
         """Return (type, JSON) of each record of a control batch."""

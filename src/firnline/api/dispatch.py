@@ -5,6 +5,7 @@ answers a version it does not know, in the layout of version 0 (C4).
 """
 
 import struct
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileSlice
 from firnline.protocol.compile import BAD_BYTES
-from firnline.protocol.messages import messages_of
+from firnline.protocol.messages import MODULES, messages_of
 from firnline.protocol.schema import Part
 from firnline.protocol.session import (
     API_VERSIONS_KEY,
@@ -24,7 +25,7 @@ from firnline.protocol.session import (
     read_client_id,
     skip_header_tags,
 )
-from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED
+from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED, ServedApi
 
 _PRODUCE_KEY = 0
 _unpack_start = REQUEST_START.unpack_from
@@ -42,11 +43,14 @@ class RequestCount(NamedTuple):
 
 
 class Dispatcher:
-    """Finds the API of a request, decodes it, calls its handler; encodes what is answered."""
+    """Finds the API of a request, decodes it, calls its handler; encodes what is answered.
 
-    def __init__(self, node: Any) -> None:
+    One for each kind of listener: `rows` are the APIs that `node` serves there.
+    """
+
+    def __init__(self, node: Any, rows: Iterable[ServedApi] = SERVED + PRIVATE) -> None:
         self._node = node
-        self._rows = {row.key: row for row in SERVED + PRIVATE}
+        self._rows = {row.key: row for row in rows}
         self._apis: dict[int, Api] = {}
 
     def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> Effects:
@@ -74,13 +78,7 @@ class Dispatcher:
                 position = skip_header_tags(data, position)
         if api.version != version:
             return self._answer_unknown_version(context)
-        # Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13.
-        try:
-            request, end = api.read(data, position, size, [ARRAY_ELEMENTS_MAX])
-        except BAD_BYTES as problem:
-            raise ProtocolError("not a request", key=key, problem=problem) from None
-        if end > size:
-            raise ProtocolError("a request ends early", key=key, left=size - position)
+        request = read_request(api, data, position)
         api.requests += 1
         api.in_bytes += size
         effects: Effects = api.handle(self._node, context, request, now_ms)
@@ -104,16 +102,7 @@ class Dispatcher:
         ]
 
     def _find(self, key: int, version: int) -> Api:
-        row = self._rows.get(key)
-        if row is None:
-            raise ProtocolError("unknown API key", key=key)
-        first = PRODUCE_VERSION_MIN if key == _PRODUCE_KEY else row.advertised_min
-        served = first <= version <= row.advertised_max
-        if not served and key != API_VERSIONS_KEY:
-            raise ProtocolError("unsupported version", key=key, version=version)
-        request, response = messages_of(key)
-        module = import_module(f"firnline.api.handlers.k{key:02d}_{row.name}")
-        api = Api(request, response, version if served else 0, module.handle)
+        api = find_api(self._rows, key, version)
         self._apis[key << 16 | api.version] = api
         return api
 
@@ -127,6 +116,63 @@ class Dispatcher:
             api_key=row.key, min_version=row.advertised_min, max_version=row.advertised_max
         )
         return [context.reply(response(error_code=Code.UNSUPPORTED_VERSION, api_keys=[own]))]
+
+
+def find_api(rows: Mapping[int, ServedApi], key: int, version: int) -> Api:
+    """Return how to read, handle and answer one API. ProtocolError where it is not among `rows`.
+
+    ApiVersions is found in any version: at version 0 where it is not served.
+    """
+    row = rows.get(key)
+    if row is None:
+        raise ProtocolError("unknown API key", key=key)
+    first = PRODUCE_VERSION_MIN if key == _PRODUCE_KEY else row.advertised_min
+    served = first <= version <= row.advertised_max
+    if not served and key != API_VERSIONS_KEY:
+        raise ProtocolError("unsupported version", key=key, version=version)
+    request, response = messages_of(key)
+    module = import_module(f"firnline.api.handlers.k{key:02d}_{row.name}")
+    return Api(request, response, version if served else 0, module.handle)
+
+
+def read_request(api: Api, data: Any, position: int) -> Any:
+    """Read the body of a request that begins at `position`. Raises ProtocolError.
+
+    Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13.
+    """
+    size = len(data)
+    try:
+        request, end = api.read(data, position, size, [ARRAY_ELEMENTS_MAX])
+    except BAD_BYTES as problem:
+        raise ProtocolError("not a request", key=api.key, problem=problem) from None
+    if end > size:
+        raise ProtocolError("a request ends early", key=api.key, left=size - position)
+    return request
+
+
+class Start(NamedTuple):
+    """The header of a request that came in an envelope; `body` is the position after it."""
+
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def start_of(data: bytes) -> Start:
+    """Read the header of a whole request. Raises ProtocolError; also for a key that has no messages."""
+    try:
+        key_and_version, correlation_id, client_length = _unpack_start(data)
+    except struct.error:
+        raise ProtocolError("header ends early", size=len(data)) from None
+    key, version = key_and_version >> 16, key_and_version & 0xFFFF
+    if key not in MODULES:
+        raise ProtocolError("unknown API key", key=key)
+    client_id, position = read_client_id(data, client_length)
+    if version in messages_of(key)[0].flexible:
+        position = skip_header_tags(data, position)
+    return Start(key, version, correlation_id, client_id, position)
 
 
 def error_code(outcome: object) -> int:

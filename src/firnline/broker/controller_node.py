@@ -10,7 +10,12 @@ from typing import Any
 
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
 from firnline.base.errors import Bug, KafkaError
-from firnline.broker.controller_port import ControllerPort, LocalController, NearestController
+from firnline.broker.controller_port import (
+    NOBODY_ACTIVE,
+    ControllerPort,
+    LocalController,
+    NearestController,
+)
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
@@ -39,6 +44,8 @@ class ControllerNode:
 
     # What DescribeCluster calls a controller's listener.
     endpoint_type = 2
+    # Whoever asks a controller that is not the active one is told so, and asks the other.
+    forwards = False
 
     def __init__(
         self,
@@ -78,6 +85,11 @@ class ControllerNode:
     def image(self) -> ClusterImage:
         """The committed image of the cluster."""
         return self.quorum.image
+
+    @property
+    def inactive_problem(self) -> KafkaError | None:
+        """What to answer while this controller is not the active one."""
+        return None if self.quorum.is_active else NOBODY_ACTIVE
 
     @property
     def supported_features(self) -> Mapping[str, FeatureRange]:
@@ -126,17 +138,13 @@ class ControllerNode:
         assert self._leaves_until_ms is not None
         if self._is_closed:
             return []
-        if not self._was_heard and now_ms < self._leaves_until_ms:
+        if not self.quorum.raft.is_stopped and now_ms < self._leaves_until_ms:
             at_ms = now_ms + _LEAVING_LOOK_MS
             return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
         self.close()
         if self.on_stopped is not None:
             self.on_stopped(now_ms)
         return []
-
-    @property
-    def _was_heard(self) -> bool:
-        return bool(getattr(self.quorum.raft, "is_stopped", True))
 
     def close(self) -> None:
         """Close the files, durably; then nothing may follow."""

@@ -18,7 +18,7 @@ from firnline.metadata.quorum import MetadataQuorum
 
 Then = Callable[[Any, int], Effects]
 
-NOBODY_ACTIVE = KafkaError(Code.NOT_CONTROLLER, "no active controller is known")
+NOBODY_ACTIVE = KafkaError(Code.NOT_CONTROLLER, "this is not the active controller")
 
 
 class ControllerPort(Protocol):

@@ -54,3 +54,15 @@ class Leaders:
         """Return the name of the topic with that id."""
         topic = self._image().topics_by_id.get(topic_id)
         return None if topic is None else topic.name
+
+
+def any_broker(image: ClusterImage, leader_id: int, node_id: int) -> int:
+    """The broker that clients take for the controller, one that serves: they all pass changes on.
+
+    The active controller where it is a broker, else this node, else the first one; -1 for none.
+    """
+    for wanted in (leader_id, node_id, *sorted(image.brokers)):
+        broker = image.brokers.get(wanted)
+        if broker is not None and not broker.fenced:
+            return wanted
+    return -1

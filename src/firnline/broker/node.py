@@ -6,7 +6,7 @@ part of the node has for another comes back through `perform`. `broker/wiring.py
 Source: house, sections 5 and 7.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,13 @@ from firnline.broker.quorum_ground import Ground
 from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
+from firnline.controller.topics import NewTopic
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import ProducerIds
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, FeatureRange
 from firnline.metadata.loader import difference
-from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 from firnline.replica.hosted import ByName, HostedPartitions
 from firnline.replica.partition import ACKS_ALL, Partition
@@ -57,7 +57,6 @@ class Parts:
     cluster_id: str
     storage: Storage
     storage_effects: Effects
-    quorum: MetadataQuorum
     quorum_ground: Ground
     port: ControllerPort
     controller_node: ControllerNode | None
@@ -90,7 +89,7 @@ class BrokerNode:
         self.rng = parts.rng
         self.node_id: int = parts.config.node_id
         self.cluster_id = parts.cluster_id
-        self.quorum = parts.quorum
+        self.quorum = parts.quorum_ground.quorum
         self.port = parts.port
         self.controller_node = parts.controller_node
         self.hosted = parts.hosted
@@ -238,6 +237,16 @@ class BrokerNode:
             return self.when_open(partial(then, outcome), at_ms)
 
         return self.quorum.write(result, committed, now_ms)
+
+    def create_topics(
+        self, wanted: Sequence[NewTopic], then: Callable[[Any, int], Effects], now_ms: int
+    ) -> Effects:
+        """Have topics made that nobody created; `then(None or KafkaError of each, or one for all)`."""
+
+        def made(outcome: Any, at_ms: int) -> Effects:
+            return self.when_open(partial(then, outcome), at_ms)
+
+        return self.port.create_topics(wanted, made, now_ms)
 
     def when_open(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
         """Run `then(now_ms)` when the partitions this node knows of are open, or after a second."""

@@ -102,6 +102,7 @@ def quorum_settings(config: BrokerConfig) -> QuorumSettings:
         fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
         retention_max_bytes=config.metadata_max_retention_bytes,
         retention_max_ms=config.metadata_max_retention_ms,
+        listener_name=config.controller_listener_names[0],
     )
 
 
@@ -146,17 +147,7 @@ def make_controller(
         controller=Controller(config=config, rng=rng, metadata=quorum),
         registration=ControllerImage(config.node_id, rng.uuid(), tuple(told), SUPPORTED),
         is_sole=ground.voters.is_sole(config.node_id),
-        remote=None if remote is None else remote(cluster_id, leader_of(quorum)),
+        remote=None if remote is None else remote(cluster_id, quorum.raft.leader_peer),
         first_effects=ground.effects,
         close_files=ground.close_files,
     )
-
-
-def leader_of(quorum: MetadataQuorum) -> Callable[[], Peer | None]:
-    """Return what says where the active controller listens, None while nobody knows."""
-
-    def leader() -> Peer | None:
-        find = getattr(quorum.raft, "leader_peer", None)
-        return None if find is None else find()
-
-    return leader

@@ -31,7 +31,6 @@ from firnline.broker.produce import Producing
 from firnline.broker.quorum_ground import (
     Ground,
     Remote,
-    leader_of,
     make_controller,
     open_quorum,
 )
@@ -112,9 +111,8 @@ def build_node(
     groups = GroupCoordinator(config, rng)
     # The node comes last; what its parts tell it goes through here.
     late: list[BrokerNode] = []
-    lifecycle = _lifecycle(
-        config, port, quorum, _registration(config, rng, storage, endpoints), late
-    )
+    registration = _registration(config, rng, storage, endpoints)
+    lifecycle = _lifecycle(config, port, quorum, registration, late)
     node = BrokerNode(
         Parts(
             config=config,
@@ -122,7 +120,6 @@ def build_node(
             cluster_id=cluster_id,
             storage=storage,
             storage_effects=storage_effects,
-            quorum=quorum,
             quorum_ground=ground,
             port=port,
             controller_node=controller_node,
@@ -134,7 +131,7 @@ def build_node(
             listing_offsets=_listing_offsets(config, tier_ground),
             groups=groups,
             producer_ids=_producer_ids(config, port, lifecycle),
-            internal_topics=_internal_topics(config, port, quorum, tier_ground, late),
+            internal_topics=_internal_topics(config, quorum, tier_ground, late),
             lifecycle=lifecycle,
             tier_ground=tier_ground,
         )
@@ -165,7 +162,7 @@ def _port(
     if controller_node is not None:
         return controller_node.port
     assert remote is not None, "a broker alone has its controller elsewhere"
-    return remote(cluster_id, leader_of(ground.quorum))
+    return remote(cluster_id, ground.quorum.raft.leader_peer)
 
 
 def _lifecycle(
@@ -297,7 +294,6 @@ def _tier(
 
 def _internal_topics(
     config: BrokerConfig,
-    port: ControllerPort,
     quorum: MetadataQuorum,
     tier: "TierGround | None",
     late: list[BrokerNode],
@@ -308,10 +304,9 @@ def _internal_topics(
 
     def create(name: str, then: Then, now_ms: int) -> Effects:
         def made(outcome: Any, at_ms: int) -> Effects:
-            first = outcome if isinstance(outcome, KafkaError) else outcome[0]
-            return late[0].when_open(lambda at: then(first, at), at_ms)
+            return then(outcome if isinstance(outcome, KafkaError) else outcome[0], at_ms)
 
-        return port.create_topics([plans[name]], made, now_ms)
+        return late[0].create_topics([plans[name]], made, now_ms)
 
     return InternalTopics(
         names=tuple(plans),

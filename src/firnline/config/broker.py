@@ -68,6 +68,11 @@ class BrokerConfig(NetworkKeys, LogKeys, GroupKeys, QuorumKeys, TierKeys):
         return [each for each in found if each.listener not in self.controller_listener_names]
 
     @property
+    def has_other_controllers(self) -> bool:
+        """Whether the active controller may be on another node."""
+        return "controller" not in self.process_roles or len(self.controller_quorum_voters) > 1
+
+    @property
     def controller_listeners(self) -> list[Endpoint]:
         """What the members of the quorum connect to, the one for the quorum's own requests first."""
         found = {each.listener: each for each in map(parse_endpoint, self.listeners)}
@@ -149,10 +154,34 @@ def _role_problems(config: BrokerConfig) -> Iterator[str]:
         yield "process.roles must name broker, controller, or both"
     elif len(set(config.process_roles)) != len(config.process_roles):
         yield "process.roles names a role twice"
-    elif len(config.process_roles) == 1:
-        yield "process.roles must be broker,controller: a cluster of more than one node is not there yet"
     if not config.directories:
         yield "log.dirs names no directory"
+    yield from _quorum_problems(config)
+
+
+def _quorum_problems(config: BrokerConfig) -> Iterator[str]:
+    """What Kafka checks too, in our words: who votes must be a controller, and the other way round."""
+    voters = config.controller_quorum_voters
+    node_ids = [text.partition("@")[0].strip() for text in voters]
+    is_controller = "controller" in config.process_roles
+    if not voters and config.controller_quorum_bootstrap_servers:
+        yield (
+            "controller.quorum.bootstrap.servers without controller.quorum.voters asks for dynamic voters"
+            " (kraft.version 1), which this release does not run: name the voters in"
+            " controller.quorum.voters, as id@host:port"
+        )
+    elif not voters and len(set(config.process_roles)) == 1:
+        yield "controller.quorum.voters must name the voters, as id@host:port"
+    elif voters and is_controller and str(config.node_id) not in node_ids:
+        yield (
+            f"controller.quorum.voters lacks node.id {config.node_id}: with controller in process.roles"
+            " this node votes"
+        )
+    elif voters and not is_controller and str(config.node_id) in node_ids:
+        yield (
+            f"controller.quorum.voters has node.id {config.node_id}, which is no controller by"
+            " process.roles: give this node another id, or add controller"
+        )
 
 
 def _listener_problems(config: BrokerConfig) -> Iterator[str]:
@@ -176,8 +205,25 @@ def _listener_problems(config: BrokerConfig) -> Iterator[str]:
             yield f"listeners: {name} is not in listener.security.protocol.map"
         elif protocol != "PLAINTEXT":
             yield f"listeners: {name} asks for {protocol}; only PLAINTEXT is served yet"
-    if "broker" in config.process_roles and not config.client_listeners:
+    if not config.controller_listener_names:
+        yield "controller.listener.names must name the listener of controllers"
+    is_broker, is_controller = (role in config.process_roles for role in ("broker", "controller"))
+    if is_broker and not config.client_listeners:
         yield "listeners: none is for clients; all are named in controller.listener.names"
+    if not is_broker and config.client_listeners:
+        yield (
+            f"listeners: {config.client_listeners[0].listener} is not in controller.listener.names, and"
+            " without broker in process.roles nobody else is served"
+        )
+    if not is_controller and config.controller_listeners:
+        yield (
+            f"listeners: {config.controller_listeners[0].listener} is in controller.listener.names, and"
+            " without controller in process.roles this node has none"
+        )
+    if is_controller and config.has_other_controllers and not config.controller_listeners:
+        yield (
+            "listeners: none is in controller.listener.names, where the other voters are to find this one"
+        )
     for each in config.advertised:
         if each.host in ("0.0.0.0", "::"):
             yield "advertised.listeners: 0.0.0.0 is no address that a client can use"

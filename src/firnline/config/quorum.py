@@ -42,7 +42,6 @@ class QuorumKeys:
         valid="non-empty list",
         importance="HIGH",
         source="KIP-853",
-        kind="inert",
     )
     controller_quorum_election_backoff_max_ms: int = key(
         "INT",
@@ -51,7 +50,6 @@ class QuorumKeys:
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
-        kind="inert",
     )
     controller_quorum_election_timeout_ms: int = key(
         "INT",
@@ -60,7 +58,6 @@ class QuorumKeys:
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
-        kind="inert",
     )
     controller_quorum_fetch_max_bytes: int = key(
         "INT",
@@ -68,7 +65,6 @@ class QuorumKeys:
         "Largest answer to a fetch of the metadata log.",
         valid="[1,...]",
         importance="LOW",
-        kind="inert",
     )
     controller_quorum_fetch_snapshot_max_bytes: int = key(
         "INT",
@@ -77,7 +73,6 @@ class QuorumKeys:
         valid="[1,...]",
         importance="LOW",
         source="KIP-630",
-        kind="inert",
     )
     controller_quorum_fetch_timeout_ms: int = key(
         "INT",
@@ -86,7 +81,6 @@ class QuorumKeys:
         valid="[0,...]",
         importance="HIGH",
         source="KIP-595",
-        kind="inert",
     )
     controller_quorum_request_timeout_ms: int = key(
         "INT",
@@ -94,7 +88,6 @@ class QuorumKeys:
         "How long a voter waits for an answer.",
         valid="[0,...]",
         source="KIP-595",
-        kind="inert",
     )
     controller_quorum_retry_backoff_ms: int = key(
         "INT",
@@ -103,7 +96,6 @@ class QuorumKeys:
         valid="[0,...]",
         importance="LOW",
         source="KIP-595",
-        kind="inert",
     )
     controller_quorum_voters: tuple[str, ...] = key(
         "LIST",
@@ -118,7 +110,6 @@ class QuorumKeys:
         60000,
         "How long a starting broker tries to register.",
         source="KIP-631",
-        kind="inert",
     )
     internal_metadata_delete_delay_millis: int = key(
         "LONG",
@@ -191,7 +182,6 @@ class QuorumKeys:
         "Size of log and snapshots above which old ones go.",
         importance="HIGH",
         source="KIP-630",
-        kind="inert",
     )
     metadata_max_retention_ms: int = key(
         "LONG",
@@ -199,7 +189,6 @@ class QuorumKeys:
         "Age above which old metadata segments and snapshots go.",
         importance="HIGH",
         source="KIP-630",
-        kind="inert",
     )
     node_id: int = key(
         "INT",

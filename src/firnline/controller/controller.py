@@ -15,6 +15,7 @@ from firnline.config.layers import broker_config
 from firnline.controller import configs, ids, topics
 from firnline.controller.brokers import Brokers, Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.configs import Alteration
+from firnline.controller.directories import Place, assign_directories
 from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
 from firnline.metadata.image import ClusterImage, ConfigResource, ControllerImage, ResourceType
@@ -96,6 +97,14 @@ class Controller:
         """Hand out the next block of producer ids."""
         return ids.allocate_producer_ids(
             self._metadata.newest, broker_id=broker_id, broker_epoch=broker_epoch
+        )
+
+    def assign_directories(
+        self, *, broker_id: int, broker_epoch: int, wanted: Sequence[Place]
+    ) -> ControllerResult[list[KafkaError | None] | KafkaError]:
+        """Write down in which directories a broker's replicas are; answers in the order asked."""
+        return assign_directories(
+            self._metadata.newest, broker_id=broker_id, broker_epoch=broker_epoch, wanted=wanted
         )
 
     # ------------------------------------------------------------------------------- brokers

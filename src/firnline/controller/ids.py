@@ -25,7 +25,7 @@ def allocate_producer_ids(
     problem = epoch_problem(image, broker_id=broker_id, broker_epoch=broker_epoch)
     if problem is not None:
         return ControllerResult([], problem)
-    first_id = image.next_producer_id
+    first_id = max(image.next_producer_id, 0)
     if first_id > INT64_MAX - BLOCK_SIZE:
         return ControllerResult([], KafkaError(Code.UNKNOWN_SERVER_ERROR, "producer ids ran out"))
     record = r.ProducerIdsRecord(

@@ -85,7 +85,6 @@ class Replay:
         self._touched_configs: dict[ConfigResource, None] = {}
         self._touched_features: dict[str, None] = {}
         self._next_producer_id = before.next_producer_id
-        self._producer_id_owner = before.producer_id_owner
 
     def apply(self, record: Message) -> None:
         """Apply one record. StorageError when it speaks of something that does not exist."""
@@ -107,7 +106,6 @@ class Replay:
             topics_by_id=self._topics.finish(),
             configs=self._configs.finish(),
             next_producer_id=self._next_producer_id,
-            producer_id_owner=self._producer_id_owner,
             kept=self._kept.finish(),
         )
         topics = tuple(
@@ -198,7 +196,9 @@ class Replay:
             for number in sorted(numbers):
                 partition: PartitionImage = changing[number]
                 if partition.elr or partition.last_known_elr:
-                    cleared = partition._replace(elr=(), last_known_elr=())
+                    cleared = partition._replace(
+                        elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
+                    )
                     changing = self._open(topic.topic_id)
                     changing[number] = cleared
                     self._touched[topic.topic_id][number] = None
@@ -226,7 +226,8 @@ class Replay:
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,
             log_dirs=tuple(record.log_dirs),
-            cordoned_log_dirs=tuple(record.cordoned_log_dirs or ()),
+            cordoned_log_dirs=_given(record.cordoned_log_dirs),
+            is_migrating_zk_broker=record.is_migrating_zk_broker,
         )
         self._touched_brokers[record.broker_id] = None
 
@@ -266,6 +267,7 @@ class Replay:
             record.incarnation_id,
             _endpoints(record.end_points),
             _features(record.features),
+            record.zk_migration_ready,
         )
 
     # ------------------------------------------------------------------------------- the rest
@@ -292,7 +294,6 @@ class Replay:
 
     def _producer_ids(self, record: r.ProducerIdsRecord) -> None:
         self._next_producer_id = record.next_producer_id
-        self._producer_id_owner = (record.broker_id, record.broker_epoch)
 
     def _keep(self, record: Message) -> None:
         self._kept[kept_key(record)] = record
@@ -307,7 +308,7 @@ class Replay:
         self._kept.pop((kind.key, identity), None)
 
     def _ignore(self, record: Message) -> None:
-        """Nothing to remember: fillers, and transaction marks, which the loader acts on."""
+        """Nothing to remember: fillers, what is left of ZooKeeper, and marks that the loader acts on."""
 
 
 def changed_partition(before: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
@@ -336,6 +337,10 @@ def changed_partition(before: PartitionImage, record: r.PartitionChangeRecord) -
     return after
 
 
+def _given(ids: Sequence[Uuid] | None) -> tuple[Uuid, ...] | None:
+    return None if ids is None else tuple(ids)
+
+
 def _else(new: Sequence[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
     return old if new is None else tuple(new)
 
@@ -346,10 +351,9 @@ def kept_key(record: Any) -> KeptKey:
 
 
 def _quota_identity(record: r.ClientQuotaRecord) -> tuple[object, ...]:
-    return (
-        tuple((entity.entity_type, entity.entity_name) for entity in record.entity),
-        record.quota_key,
-    )
+    """Whom a quota is for is a map: the order in which a record names its parts says nothing."""
+    entity = {part.entity_type: part.entity_name for part in record.entity}
+    return (tuple((kind, entity[kind]) for kind in sorted(entity)), record.quota_key)
 
 
 _IDENTITY: dict[type[Message], Callable[[Any], tuple[object, ...]]] = {
@@ -357,7 +361,6 @@ _IDENTITY: dict[type[Message], Callable[[Any], tuple[object, ...]]] = {
     r.UserScramCredentialRecord: lambda record: (record.name, record.mechanism),
     r.ClientQuotaRecord: _quota_identity,
     r.AccessControlEntryRecord: lambda record: (record.id,),
-    r.ZkMigrationStateRecord: lambda record: (),
 }
 
 
@@ -395,7 +398,7 @@ _ACTIONS: dict[type[Message], Callable[[Replay, Any], None]] = {
         r.AccessControlEntryRecord, record.id
     ),
     r.NoOpRecord: Replay._ignore,
-    r.ZkMigrationStateRecord: Replay._keep,
+    r.ZkMigrationStateRecord: Replay._ignore,
     r.RemoveUserScramCredentialRecord: lambda replay, record: replay._drop(
         r.UserScramCredentialRecord, record.name, record.mechanism
     ),

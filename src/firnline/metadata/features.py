@@ -10,7 +10,7 @@ from immutables import Map
 
 from firnline.base.errors import ConfigError
 from firnline.metadata import records as r
-from firnline.metadata.image import METADATA_VERSION, FeatureRange
+from firnline.metadata.image import ELR_VERSION, METADATA_VERSION, FeatureRange
 from firnline.protocol.schema import Message
 
 KRAFT_VERSION = "kraft.version"
@@ -44,7 +44,7 @@ METADATA_VERSIONS = {
 METADATA_VERSION_MIN, METADATA_VERSION_DEFAULT = 7, 30
 # Features of 4.3.1 that this release does not act on yet: levels that exist in Kafka, highest.
 NOT_ACTED_ON = {
-    "eligible.leader.replicas.version": 1,
+    ELR_VERSION: 1,
     "group.version": 1,
     KRAFT_VERSION: 1,
     "share.version": 1,

@@ -15,7 +15,10 @@ from firnline.base.ids import NO_EPOCH, NO_OFFSET, Uuid
 from firnline.protocol.schema import Message
 
 NO_LEADER = -1
+# No block was handed out yet: the first one begins at 0.
+NO_PRODUCER_IDS = -1
 METADATA_VERSION = "metadata.version"
+ELR_VERSION = "eligible.leader.replicas.version"
 
 # Keeps the strings, numbers and ids that identify a record among those of its type.
 KeptKey = tuple[int, tuple[object, ...]]
@@ -91,7 +94,9 @@ class BrokerImage(NamedTuple):
     fenced: bool
     in_controlled_shutdown: bool
     log_dirs: tuple[Uuid, ...]
-    cordoned_log_dirs: tuple[Uuid, ...] = ()
+    # None where the broker did not say, which a snapshot repeats.
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
+    is_migrating_zk_broker: bool = False
 
     @property
     def is_active(self) -> bool:
@@ -110,6 +115,7 @@ class ControllerImage(NamedTuple):
     incarnation_id: Uuid
     endpoints: tuple[Endpoint, ...]
     features: Map[str, FeatureRange]
+    zk_migration_ready: bool = False
 
 
 class ClusterImage(NamedTuple):
@@ -123,15 +129,18 @@ class ClusterImage(NamedTuple):
     topics_by_name: Map[str, TopicImage] = Map()
     topics_by_id: Map[Uuid, TopicImage] = Map()
     configs: Map[ConfigResource, Map[str, str]] = Map()
-    next_producer_id: int = 0
-    # Who was handed the newest block of producer ids, as its record states it.
-    producer_id_owner: tuple[int, int] = (-1, -1)
+    next_producer_id: int = NO_PRODUCER_IDS
     kept: Map[KeptKey, Message] = Map()
 
     @property
     def metadata_version(self) -> int:
         """Level of metadata.version in force; 0 before the bootstrap records."""
         return self.features.get(METADATA_VERSION, 0)
+
+    @property
+    def has_elr(self) -> bool:
+        """Are eligible leader replicas in force (KIP-966)? A snapshot has them only then."""
+        return self.features.get(ELR_VERSION, 0) > 0
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics_by_name.get(name)

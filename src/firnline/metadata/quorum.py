@@ -96,7 +96,16 @@ class MetadataQuorum:
         self._log = log
         self._voters = voters
         self.raft = RaftNode(
-            node_id=node_id, voters=voters, log=log, elections=elections, listener=self
+            node_id=node_id,
+            cluster_id=cluster_id,
+            directory_id=directory_id,
+            voters=voters,
+            log=log,
+            elections=elections,
+            listener=self,
+            rng=rng,
+            settings=settings,
+            bootstrap=bootstrap,
         )
         self._idle_interval_ms = idle_interval_ms
         self._pending: deque[_Pending] = deque()
@@ -169,12 +178,12 @@ class MetadataQuorum:
 
     def stop(self, now_ms: int) -> Effects:
         """Lead no longer and leave in order; writes are refused from now on."""
-        self.raft.resign()
-        return self._dethrone(now_ms)
+        effects = self.raft.resign(now_ms)
+        return effects + self._dethrone(now_ms)
 
     def close(self) -> None:
         """Forget everything in flight. The log is closed by who opened it."""
-        self.raft.resign()
+        self.raft.stop()
         self.is_active = False
         self._claimed_epoch = self._reign = None
         self._pending.clear()

@@ -10,6 +10,7 @@ from firnline.metadata import records as r
 from firnline.metadata.features import DIRECTORIES_SINCE
 from firnline.metadata.image import (
     METADATA_VERSION,
+    NO_PRODUCER_IDS,
     BrokerImage,
     ClusterImage,
     ControllerImage,
@@ -28,7 +29,8 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
     for controller_id in sorted(image.controllers):
         yield register_controller_record(image.controllers[controller_id])
     for topic_name in sorted(image.topics_by_name):
-        yield from _topic_records(image.topics_by_name[topic_name], image.metadata_version)
+        topic = image.topics_by_name[topic_name]
+        yield from _topic_records(topic, image.metadata_version, has_elr=image.has_elr)
     for resource in sorted(image.configs):
         settings = image.configs[resource]
         for key in sorted(settings):
@@ -38,12 +40,10 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
                 name=key,
                 value=settings[key],
             )
-    if image.next_producer_id:
-        broker_id, broker_epoch = image.producer_id_owner
+    if image.next_producer_id != NO_PRODUCER_IDS:
+        # Nobody needs to know any more who was handed the block.
         yield r.ProducerIdsRecord(
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
-            next_producer_id=image.next_producer_id,
+            broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
     for kept_key in sorted(image.kept, key=lambda key: (key[0], repr(key[1]))):
         yield image.kept[kept_key]
@@ -73,7 +73,8 @@ def register_broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=broker.log_dirs,
-        cordoned_log_dirs=broker.cordoned_log_dirs or None,
+        cordoned_log_dirs=broker.cordoned_log_dirs,
+        is_migrating_zk_broker=broker.is_migrating_zk_broker,
     )
 
 
@@ -82,6 +83,7 @@ def register_controller_record(controller: ControllerImage) -> r.RegisterControl
     return r.RegisterControllerRecord(
         controller_id=controller.controller_id,
         incarnation_id=controller.incarnation_id,
+        zk_migration_ready=controller.zk_migration_ready,
         end_points=[
             r.ControllerEndpoint(
                 name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
@@ -121,7 +123,10 @@ def partition_record(
     )
 
 
-def _topic_records(topic: TopicImage, metadata_version: int) -> Iterator[Message]:
+def _topic_records(topic: TopicImage, metadata_version: int, *, has_elr: bool) -> Iterator[Message]:
     yield r.TopicRecord(name=topic.name, topic_id=topic.topic_id)
     for number in sorted(topic.partitions):
-        yield partition_record(topic.topic_id, number, topic.partitions[number], metadata_version)
+        partition = topic.partitions[number]
+        if not has_elr and (partition.elr or partition.last_known_elr):
+            partition = partition._replace(elr=(), last_known_elr=())
+        yield partition_record(topic.topic_id, number, partition, metadata_version)

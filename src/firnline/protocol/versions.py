@@ -44,9 +44,43 @@ SERVED: tuple[ServedApi, ...] = tuple(
         (37, 0, 3, "create_partitions"),
         (42, 0, 2, "delete_groups"),
         (44, 0, 1, "incremental_alter_configs"),
+        (55, 0, 2, "describe_quorum"),
         (60, 0, 2, "describe_cluster"),
+        (64, 0, 0, "unregister_broker"),
     )
 )
+
+# The same for listeners of controllers: rows `advertised controller`. AlterPartition and what belongs to
+# features that are not there yet are left out.
+CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
+    ServedApi(*row)
+    for row in (
+        (1, 4, 18, "quorum_fetch"),
+        (18, 0, 4, "api_versions"),
+        (19, 2, 7, "create_topics"),
+        (20, 1, 6, "delete_topics"),
+        (32, 1, 4, "describe_configs"),
+        (37, 0, 3, "create_partitions"),
+        (44, 0, 1, "incremental_alter_configs"),
+        (52, 0, 2, "vote"),
+        (53, 0, 1, "begin_quorum_epoch"),
+        (54, 0, 1, "end_quorum_epoch"),
+        (55, 0, 2, "describe_quorum"),
+        (58, 0, 0, "envelope"),
+        (59, 0, 1, "fetch_snapshot"),
+        (60, 0, 2, "describe_cluster"),
+        (62, 0, 4, "broker_registration"),
+        (63, 0, 2, "broker_heartbeat"),
+        (64, 0, 0, "unregister_broker"),
+        (67, 0, 0, "allocate_producer_ids"),
+        (70, 0, 0, "controller_registration"),
+        (73, 0, 0, "assign_replicas_to_dirs"),
+        (82, 0, 0, "update_raft_voter"),
+    )
+)
+
+# What a broker may put into an Envelope for the active controller.
+FORWARDABLE = frozenset({19, 20, 37, 44, 55, 64})
 
 PRODUCE_VERSION_MIN = 3
 # Ours alone, never advertised: what lies where in the tier, and copy now.

@@ -1,7 +1,7 @@
 """What a voter must remember across a crash: epoch, vote, leader; and its file's one line. PURE.
 
-`quorum-state` is JSON of `data_version` 0 while voters are static, as Kafka 4.3.1 writes it: voted and
-leading exclude each other, -1 is nobody. Source: KIP-595 'Quorum State'; spec Q10.
+`quorum-state` is JSON of `data_version` 0 while voters are static, as Kafka 4.3.1 writes it: -1 is nobody; a
+follower keeps the vote it gave in the epoch of its leader. Source: KIP-595 'Quorum State'; spec Q10.
 """
 
 import json

@@ -1,103 +1,204 @@
-"""One voter of the metadata quorum: leads, appends, says what is committed. PURE.
+"""One replica of the metadata quorum: elects, leads, follows, and says what is committed. PURE.
 
-This release runs a quorum of one voter: it elects itself at start, with no timer and no network (Q16).
-A record is committed when this node's own disk has it: with one voter nobody else can bring it back, so
-the commit is told only after the sync (Q25). The high watermark is unknown until a record of the leader's
-own epoch is committed (Q20, Q23). Source: KIP-595.
+This module puts the parts together: `standing` (role, epoch, vote), `election`, `leader`, `follower`. A
+sole voter elects itself at start, with no timer and no network (Q16). Source: KIP-595, KIP-630, KIP-996.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from firnline.base.effects import Effects, Flush
-from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
-from firnline.base.limits import METADATA_BATCH_BYTES_MAX
-from firnline.raft.election_state import NOBODY, ElectionState
+from firnline.base.effects import Effect, Effects, Peer
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import Uuid
+from firnline.base.ports import Rng
+from firnline.protocol.schema import Message
+from firnline.raft import wire
+from firnline.raft.election import Election
+from firnline.raft.election_state import NOBODY
+from firnline.raft.follower import Follower
+from firnline.raft.leader import Leader, Proposed
 from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
-from firnline.raft.role import Cause, Role, next_role
+from firnline.raft.role import Role
+from firnline.raft.settings import CLEANING_INTERVAL_MS, RESIGN_WAIT_MAX_MS, QuorumSettings
+from firnline.raft.snapshot_rules import Lag, next_start_offset
+from firnline.raft.standing import Standing
 from firnline.raft.voters import VoterSet
-from firnline.records.build import NewRecord, build_batch
-from firnline.records.control import (
-    ControlType,
-    LeaderChangeMessage,
-    LeaderChangeVoter,
-    encode_key,
-    encode_value,
-)
+
+__all__ = ["Proposed", "QuorumCounters", "RaftNode"]
 
 
-class Proposed(NamedTuple):
-    """Where proposed records stand, first and last offset inclusive; not committed yet."""
+class QuorumCounters(NamedTuple):
+    """Plain numbers for the metrics of spec 1.14; -1 for an offset or a node that is not known."""
 
-    base_offset: int
-    last_offset: int
+    role: Role
+    leader_id: int
+    voted_id: int
+    epoch: int
+    high_watermark: int
+    log_end_offset: int
+    log_end_epoch: int
+    fetched_records: int
+    appended_records: int
+    commits: int
+    commit_ms_sum: int
+    commit_ms_max: int
+    elections: int
+    election_ms_sum: int
+    election_ms_max: int
 
 
 class RaftNode:
-    """The quorum as one voter sees it.
+    """The quorum as one replica sees it; `node_id` outside the voters is an observer (Q2).
+
+    `bootstrap`: whom to ask while no leader is known; the voters when empty.
 
     Invariants:
       I1  the epoch never falls, and is saved before anything of it is done.
-      I2  `high_watermark` never falls; None until a record of the own epoch is committed.
-      I3  what is told committed was synced before.
+      I2  `high_watermark` falls only to None, when this node begins to lead (Q20).
+      I3  what is told committed is on the disks of a majority of voters.
     """
-
-    __slots__ = (
-        "_elections",
-        "_has_announced",
-        "_listener",
-        "_log",
-        "epoch",
-        "epoch_start_offset",
-        "high_watermark",
-        "leader_id",
-        "node_id",
-        "role",
-        "voted_id",
-        "voters",
-    )
 
     def __init__(
         self,
         *,
         node_id: int,
+        cluster_id: str,
+        directory_id: Uuid,
         voters: VoterSet,
         log: ReplicatedLog,
         elections: ElectionStore,
         listener: RaftListener,
+        rng: Rng,
+        settings: QuorumSettings | None = None,
+        bootstrap: Sequence[Peer] = (),
     ) -> None:
-        self.node_id = node_id
-        self.voters = voters
-        self._log = log
-        self._elections = elections
-        self._listener = listener
-        self.role = Role.UNATTACHED
-        self.epoch = 0
-        self.leader_id = NOBODY
-        self.voted_id = NOBODY
-        self.high_watermark: int | None = None
-        self.epoch_start_offset = 0
-        self._has_announced = False
+        self._standing = standing = Standing(
+            node_id=node_id,
+            cluster_id=cluster_id,
+            directory_id=directory_id,
+            voters=voters,
+            log=log,
+            elections=elections,
+            listener=listener,
+            rng=rng,
+            settings=settings or QuorumSettings(),
+            bootstrap=bootstrap,
+        )
+        self._election = Election(standing)
+        self._leader = Leader(standing)
+        self._follower = Follower(standing)
+        self._election.when_leader_leaves(self._follower.give_up_after)
+        standing.entered = self._entered
+        standing.poke = self._poke
+        standing.on_synced = self._on_synced
+        self._electing_since_ms: int | None = None
+        self._elections = self._election_ms_sum = self._election_ms_max = 0
+        self._handlers: dict[type, Callable[[Any, Callable[[Any], Effect], int], Effects]] = {
+            wire.VoteRequest: self._election.on_vote,
+            wire.BeginQuorumEpochRequest: self._election.on_begin,
+            wire.EndQuorumEpochRequest: self._election.on_end,
+            wire.FetchRequest: self._leader.on_fetch,
+            wire.FetchSnapshotRequest: self._leader.on_fetch_snapshot,
+            wire.DescribeQuorumRequest: self._leader.on_describe,
+        }
+
+    # --------------------------------------------------------------------------------- what is known
+
+    @property
+    def node_id(self) -> int:
+        return self._standing.node_id
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._standing.voters
+
+    @property
+    def log(self) -> ReplicatedLog:
+        return self._standing.log
+
+    @property
+    def role(self) -> Role:
+        return self._standing.role
+
+    @property
+    def epoch(self) -> int:
+        return self._standing.epoch
+
+    @property
+    def leader_id(self) -> int:
+        """Node id of the leader; -1 while nobody leads, as far as this node knows."""
+        standing = self._standing
+        return NOBODY if standing.role is Role.RESIGNED else standing.leader_id
+
+    @property
+    def voted_id(self) -> int:
+        """Whom this node voted for in this epoch; -1 for nobody."""
+        return self._standing.voted_id
+
+    @property
+    def high_watermark(self) -> int | None:
+        """Everything below it is committed; None while that is unknown (Q20)."""
+        return self._standing.high_watermark
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the log ended when this node last began to lead."""
+        return self._leader.epoch_start_offset
+
+    @property
+    def is_stopped(self) -> bool:
+        """Nothing more is sent or answered."""
+        return self._standing.is_stopped
+
+    def leader_peer(self) -> Peer | None:
+        """Where the leader listens, when that is known."""
+        return None if self.leader_id == NOBODY else self._standing.leader
+
+    def counters(self) -> QuorumCounters:
+        """What there is to count, now."""
+        standing, commits = self._standing, self._leader.commit_ms
+        high_watermark = standing.high_watermark
+        return QuorumCounters(
+            role=standing.role,
+            leader_id=self.leader_id,
+            voted_id=standing.voted_id,
+            epoch=standing.epoch,
+            high_watermark=-1 if high_watermark is None else high_watermark,
+            log_end_offset=standing.log.end_offset,
+            log_end_epoch=standing.log.last_epoch,
+            fetched_records=self._follower.fetched_records,
+            appended_records=self._leader.appended_records,
+            commits=commits.count,
+            commit_ms_sum=commits.sum_ms,
+            commit_ms_max=commits.max_ms,
+            elections=self._elections,
+            election_ms_sum=self._election_ms_sum,
+            election_ms_max=self._election_ms_max,
+        )
+
+    # ------------------------------------------------------------------------------- what may be asked
 
     def start(self, now_ms: int) -> Effects:
-        """Resume from what was saved, then lead. Raises ConfigError for a quorum that is not ours alone."""
-        if not self.voters.is_sole(self.node_id):
-            raise ConfigError(
-                "controller.quorum.voters must name this node and no other: this release runs a"
-                " quorum of one voter",
-                node_id=self.node_id,
-                voters=self.voters.node_ids,
-            )
-        self._resume()
-        self._move(Cause.ELECTION_TIMEOUT)
-        self.epoch += 1
-        self._save(voted_id=self.node_id)
-        # The candidate's own vote is the majority.
-        assert self.voters.majority == 1
-        self._move(Cause.MAJORITY)
-        self._save(leader_id=self.node_id)
-        self.epoch_start_offset = self._log.end_offset
-        return self._append(self._leader_change(now_ms), now_ms)
+        """Resume from what was saved (Q15), and take part. StorageError for what cannot be read."""
+        standing = self._standing
+        standing.resume()
+        effects = standing.set_timer("clean", now_ms + CLEANING_INTERVAL_MS, self._clean)
+        if standing.voters.is_sole(standing.node_id):
+            return effects + standing.prospect(now_ms)
+        effects += standing.announce(now_ms)
+        return effects + self._entered(Role.FOLLOWER, now_ms) + self._poke(now_ms)
+
+    def on_request(self, request: Message, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
+        """Answer a request of the quorum's, now or later; what it changed is saved before that."""
+        standing = self._standing
+        if standing.is_stopped:
+            return []
+        cluster_id = getattr(request, "cluster_id", None)
+        if cluster_id is not None and cluster_id != standing.cluster_id:
+            response = wire.RESPONSES[type(request)](error_code=Code.INCONSISTENT_CLUSTER_ID)
+            return [answer(response)]
+        effects = self._handlers[type(request)](request, answer, now_ms)
+        return effects + self._poke(now_ms)
 
     def propose(
         self, values: Sequence[bytes], *, epoch: int, now_ms: int
@@ -107,79 +208,118 @@ class RaftNode:
         KafkaError NOT_CONTROLLER when this node does not lead `epoch`, RECORD_LIST_TOO_LARGE for
         more bytes than one batch of the metadata log may have. StorageError if the log cannot be written.
         """
-        assert values, "an empty proposal has no offset"
-        if self.role is not Role.LEADER or epoch != self.epoch:
-            return KafkaError(Code.NOT_CONTROLLER, "this node does not lead the metadata quorum")
-        batch = build_batch(
-            [NewRecord(None, value, now_ms) for value in values], leader_epoch=self.epoch
-        )
-        if len(batch) > METADATA_BATCH_BYTES_MAX:
-            return KafkaError(
-                Code.RECORD_LIST_TOO_LARGE,
-                "a change of the cluster's metadata is too large for one batch",
-                size_bytes=len(batch),
-                limit_bytes=METADATA_BATCH_BYTES_MAX,
+        return self._leader.propose(values, epoch=epoch, now_ms=now_ms)
+
+    def resign(self, now_ms: int) -> Effects:
+        """Leave: a leader hands over first, or gives up waiting for that (Q28). Then `is_stopped`."""
+        standing = self._standing
+        if standing.is_stopped:
+            return []
+        self._election.is_leaving = True
+        if standing.role is not Role.LEADER:
+            return self._leave(now_ms)
+        effects = standing.resign(now_ms)
+        if standing.voters.is_sole(standing.node_id):
+            return effects + self._leave(now_ms)
+        at_ms = now_ms + RESIGN_WAIT_MAX_MS
+        return effects + standing.set_timer("leave", at_ms, self._leave) + self._poke(now_ms)
+
+    def stop(self) -> None:
+        """Forget everything in flight; nothing more is sent."""
+        self._standing.is_stopped = True
+        self._standing.calls.forget()
+        self._follower.end()
+
+    # ------------------------------------------------------------------------------------- inside
+
+    def _leave(self, now_ms: int) -> Effects:
+        self.stop()
+        return self._standing.timers.cancel_all()
+
+    def _entered(self, before: Role, now_ms: int) -> Effects:
+        """A role was taken up: leave what the old one had open, begin the new one."""
+        standing = self._standing
+        role = standing.role
+        effects = standing.timers.cancel("fetch", "begin", "contacts", "retry")
+        successors: tuple[tuple[int, Uuid], ...] = ()
+        if before is Role.LEADER:
+            successors = self._leader.successors()
+            effects += self._leader.end(now_ms)
+        self._follower.end()
+        self._time_election(role, now_ms)
+        if role is Role.UNATTACHED:
+            effects += self._election.begin_unattached(before, now_ms) + self._follower.begin(
+                now_ms
             )
-        base_offset = self._log.end_offset
-        effects = self._append(batch, now_ms)
-        return Proposed(base_offset, self._log.end_offset - 1), effects
-
-    def resign(self) -> None:
-        """Stop leading, for good: the node shuts down. Nothing is saved (Q10): a restart resumes."""
-        if self.role is Role.LEADER:
-            self._move(Cause.RESIGNATION)
-
-    def _resume(self) -> None:
-        """Q15: a leader comes back resigned in its epoch; its (offset, epoch) pairs stay unique."""
-        saved = self._elections.load()
-        log_epoch = self._log.last_epoch
-        if saved is None or saved.epoch < log_epoch:
-            self.role, self.epoch = Role.UNATTACHED, log_epoch
-            return
-        self.epoch, self.leader_id, self.voted_id = saved
-        if self.leader_id == self.node_id:
-            self.role = Role.RESIGNED
-        elif self.voted_id == self.node_id:
-            self.role = Role.CANDIDATE
-        elif self.leader_id != NOBODY:
-            self.role = Role.FOLLOWER
+        elif role is Role.FOLLOWER:
+            effects += standing.timers.cancel("election") + self._follower.begin(now_ms)
+            if self._election.is_leaving:
+                effects += self._leave(now_ms)
+        elif role is Role.PROSPECTIVE:
+            effects += self._election.begin_prospective(now_ms)
+        elif role is Role.CANDIDATE:
+            effects += self._election.begin_candidate(now_ms)
+        elif role is Role.LEADER:
+            effects += standing.timers.cancel("election") + self._leader.begin(now_ms)
         else:
-            self.role = Role.UNATTACHED
-
-    def _move(self, cause: Cause) -> None:
-        self.role = next_role(self.role, cause)
-
-    def _save(self, *, leader_id: int = NOBODY, voted_id: int = NOBODY) -> None:
-        self.leader_id, self.voted_id = leader_id, voted_id
-        self._elections.save(ElectionState(self.epoch, leader_id, voted_id))
-
-    def _leader_change(self, now_ms: int) -> bytearray:
-        voters = [LeaderChangeVoter(voter_id=node_id) for node_id in self.voters.node_ids]
-        message = LeaderChangeMessage(leader_id=self.node_id, voters=voters, granting_voters=voters)
-        record = NewRecord(encode_key(ControlType.LEADER_CHANGE), encode_value(message), now_ms)
-        return build_batch([record], leader_epoch=self.epoch, is_control=True)
-
-    def _append(self, batch: bytearray, now_ms: int) -> Effects:
-        self._log.append(batch, epoch=self.epoch, now_ms=now_ms)
-        end_offset = self._log.end_offset
-
-        def flushed(problem: StorageError | None, at_ms: int) -> Effects:
-            return self._on_flushed(end_offset, problem, at_ms)
-
-        return [Flush(files=self._log.unsynced(), then=flushed)]
-
-    def _on_flushed(self, end_offset: int, problem: StorageError | None, now_ms: int) -> Effects:
-        if problem is not None:
-            # rel-P9: what the disk refused cannot be believed afterwards. The node stops.
-            raise problem
-        self._log.synced(end_offset)
-        committed = self.high_watermark or 0
-        if end_offset <= max(committed, self.epoch_start_offset):
-            return []  # a later sync was reported first and covered this one
-        self.high_watermark = end_offset
-        self._log.advance_high_watermark(end_offset)
-        effects = self._listener.on_committed(end_offset, now_ms)
-        if not self._has_announced:
-            self._has_announced = True
-            effects += self._listener.on_leader(self.epoch, now_ms)
+            effects += self._election.begin_resigned(successors, now_ms)
         return effects
+
+    def _time_election(self, role: Role, now_ms: int) -> None:
+        if role in (Role.FOLLOWER, Role.LEADER):
+            self._election.settle()
+            if self._electing_since_ms is not None:
+                took_ms = now_ms - self._electing_since_ms
+                self._electing_since_ms = None
+                self._elections += 1
+                self._election_ms_sum += took_ms
+                self._election_ms_max = max(self._election_ms_max, took_ms)
+        elif role in (Role.PROSPECTIVE, Role.CANDIDATE) and self._electing_since_ms is None:
+            self._electing_since_ms = now_ms
+
+    def _poke(self, now_ms: int) -> Effects:
+        """Send whatever is due; come back when the first of those who rest may be asked again."""
+        standing = self._standing
+        if standing.is_stopped or standing.role is Role.LEADER:
+            return []
+        if standing.role in (Role.FOLLOWER, Role.UNATTACHED):
+            effects = self._follower.fetch_due(now_ms)
+        else:
+            effects = self._election.ask_due(now_ms)
+        at_ms = standing.calls.next_ready_ms(now_ms)
+        if at_ms is not None and standing.timers.at_ms("retry") != at_ms:
+            effects += standing.set_timer("retry", at_ms, _nothing)
+        return effects
+
+    def _on_synced(self, now_ms: int) -> Effects:
+        effects = self._follower.on_synced(now_ms)
+        if self._standing.role is Role.LEADER:
+            effects += self._leader.update_high_watermark(now_ms)
+        return effects
+
+    def _clean(self, now_ms: int) -> Effects:
+        """Retire old snapshots: each replica on its own (Q40), or as the leader's log start goes (Q51)."""
+        standing = self._standing
+        log, settings = standing.log, standing.settings
+        effects = standing.set_timer("clean", now_ms + CLEANING_INTERVAL_MS, self._clean)
+        lag: Lag | None = None
+        if settings.start_offset_lag_time_max_ms > 0:
+            lag = self._lag(now_ms)
+            if lag is None:
+                return effects
+        while True:
+            start = next_start_offset(log, settings=settings, now_ms=now_ms, lag=lag)
+            if start is None:
+                return effects
+            effects += log.retire_snapshots(start, now_ms=now_ms)
+
+    def _lag(self, now_ms: int) -> Lag | None:
+        """How far the replicas are, or the leader's log is; None while that is unknown."""
+        if self._standing.role is Role.LEADER:
+            return Lag(replica_offsets=self._leader.live_offsets(now_ms))
+        leader_start_offset = self._follower.leader_start_offset
+        return None if leader_start_offset is None else Lag((), leader_start_offset)
+
+
+def _nothing(now_ms: int) -> Effects:
+    return []

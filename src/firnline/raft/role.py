@@ -1,4 +1,7 @@
-"""The roles of a voter and what moves between them, as a table. PURE. Source: KIP-595; spec 1.3, Q15."""
+"""The roles of a replica, and what moves between them, as a table. PURE.
+
+Source: KIP-595, KIP-996; spec 1.3, Q15, Q46.
+"""
 
 from enum import Enum
 
@@ -6,10 +9,11 @@ from firnline.base.errors import Bug
 
 
 class Role(Enum):
-    """What a node is in its epoch."""
+    """What a node is in its epoch. An observer is only ever unattached or a follower (Q2)."""
 
     UNATTACHED = "unattached"
     FOLLOWER = "follower"
+    PROSPECTIVE = "prospective"
     CANDIDATE = "candidate"
     LEADER = "leader"
     RESIGNED = "resigned"
@@ -20,25 +24,29 @@ class Cause(Enum):
 
     NEWER_EPOCH = "newer-epoch"
     LEADER_FOUND = "leader-found"
-    ELECTION_TIMEOUT = "election-timeout"
+    TIMEOUT = "timeout"
+    PRE_MAJORITY = "pre-majority"
     MAJORITY = "majority"
     RESIGNATION = "resignation"
 
 
-_U, _F, _C, _L, _R = Role.UNATTACHED, Role.FOLLOWER, Role.CANDIDATE, Role.LEADER, Role.RESIGNED
+_U, _F, _P = Role.UNATTACHED, Role.FOLLOWER, Role.PROSPECTIVE
+_C, _L, _R = Role.CANDIDATE, Role.LEADER, Role.RESIGNED
 _X = None  # illegal: taking it is our bug, not a peer's
 
-# One row per role, one column per cause. A candidate whose election times out is a candidate of the
-# next epoch; a leader that hears of a leader in its own epoch has found two leaders.
+# One row per role, one column per cause. A majority of pre-votes makes a candidate, which alone raises the
+# epoch (Q46); a candidate that does not win asks for pre-votes again. A leader that resigns is never more
+# than that in its epoch (Q15, X1); one that hears of a leader in its own epoch has found two leaders.
 TRANSITIONS: dict[Role, dict[Cause, Role | None]] = {
     role: dict(zip(Cause, row, strict=True))
     for role, row in {
-        #    NEWER_EPOCH LEADER_FOUND ELECTION_TIMEOUT MAJORITY RESIGNATION
-        _U: (_U, _F, _C, _X, _U),
-        _F: (_U, _F, _C, _X, _F),
-        _C: (_U, _F, _C, _L, _C),
-        _L: (_U, _X, _X, _X, _R),
-        _R: (_U, _F, _C, _X, _R),
+        #    NEWER_EPOCH LEADER_FOUND TIMEOUT PRE_MAJORITY MAJORITY RESIGNATION
+        _U: (_U, _F, _P, _X, _X, _X),
+        _F: (_U, _F, _P, _X, _X, _X),
+        _P: (_U, _F, _U, _C, _X, _X),
+        _C: (_U, _F, _P, _X, _L, _X),
+        _L: (_U, _X, _X, _X, _X, _R),
+        _R: (_U, _X, _P, _X, _X, _X),
     }.items()
 }
 

@@ -6,6 +6,10 @@ from typing import NamedTuple
 FETCH_WAIT_MAX_MS = 500
 CLEANING_INTERVAL_MS = 60_000
 OBSERVER_SILENCE_MAX_MS = 300_000
+BACKOFF_BASE_MS = 100
+BACKOFF_DOUBLINGS_MAX = 20
+# How long a leader that shuts down waits for its successor (Q28).
+RESIGN_WAIT_MAX_MS = 5_000
 
 
 class QuorumSettings(NamedTuple):
@@ -21,3 +25,5 @@ class QuorumSettings(NamedTuple):
     retention_max_bytes: int = 100 * 1024 * 1024
     retention_max_ms: int = 7 * 24 * 3600 * 1000
     start_offset_lag_time_max_ms: int = 0
+    # First of controller.listener.names: the name under which voters are told where the leader listens.
+    listener_name: str = "CONTROLLER"

@@ -4,10 +4,9 @@ The log start is 0 or the end of a snapshot that is here: old snapshots go by ra
 next one, and the last one always stays. Sizes in bytes, times in ms since 1970; a negative limit is none.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.fetch_rules import Lineage, Valid, judge_fetch
@@ -32,8 +31,6 @@ class CleanableLog(Protocol):
     def size_bytes(self) -> int: ...
 
     def snapshot_sizes(self) -> Sequence[tuple[OffsetAndEpoch, int, int]]: ...
-
-    def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects: ...
 
 
 # ------------------------------------------------------------------------------------- creation
@@ -70,54 +67,60 @@ def judge_creation(
 # ------------------------------------------------------------------------------------- cleaning
 
 
-def clean(log: CleanableLog, settings: QuorumSettings, *, now_ms: int) -> Effects:
-    """Retire what each replica retires on its own: first by size, then by age (Q40)."""
-    effects: Effects = []
-    while (start := next_start_offset(log, settings, now_ms=now_ms)) is not None:
-        effects += log.retire_snapshots(start, now_ms=now_ms)
-    return effects
+class Lag(NamedTuple):
+    """What metadata.start.offset.lag.time.max.ms looks at (Q51).
+
+    A leader gives the offsets that each live voter and observer but itself last fetched from, and no
+    `leader_start_offset`; any other node gives the start of its leader's log, as the last Fetch told.
+    """
+
+    replica_offsets: Sequence[int] = ()
+    leader_start_offset: int | None = None
 
 
-def next_start_offset(log: CleanableLog, settings: QuorumSettings, *, now_ms: int) -> int | None:
-    """Return the log start that retires the oldest snapshot, or None when it may stay, or is the last."""
+def next_start_offset(
+    log: CleanableLog, *, settings: QuorumSettings, now_ms: int, lag: Lag | None = None
+) -> int | None:
+    """Return where the log is to begin now, None for where it does: retire to it, and ask again.
+
+    Without `lag` each replica cleans on its own (Q40); with it, Q51 rules alone.
+    """
     stored = [StoredSnapshot(*row) for row in log.snapshot_sizes()]
+    if lag is None:
+        return _by_retention(stored, log.size_bytes, settings, now_ms)
+    if lag.leader_start_offset is None:
+        end_offset = _as_leader(stored, lag, settings.start_offset_lag_time_max_ms, now_ms)
+    else:
+        end_offset = _as_follower(stored, lag.leader_start_offset)
+    return end_offset if end_offset > log.start_offset else None
+
+
+def _by_retention(
+    stored: list[StoredSnapshot], log_bytes: int, settings: QuorumSettings, now_ms: int
+) -> int | None:
+    """By size, then by age, in pairs: the older one goes, the log begins at the end of the other."""
     if len(stored) < 2:
         return None
     oldest, successor = stored[:2]
-    total_bytes = log.size_bytes + sum(one.size_bytes for one in stored)
+    total_bytes = log_bytes + sum(one.size_bytes for one in stored)
     max_bytes, max_ms = settings.retention_max_bytes, settings.retention_max_ms
     is_too_large = 0 <= max_bytes < total_bytes
     is_too_old = max_ms >= 0 and now_ms - oldest.last_contained_ms > max_ms
     return successor.snapshot_id.offset if is_too_large or is_too_old else None
 
 
-# ------------------------------------------------------------------------------------- the lag option
-
-
-def leader_start_offset(
-    log: CleanableLog, fetched_offsets: Iterable[int], *, max_lag_ms: int, now_ms: int
-) -> int | None:
-    """Return where the leader's log may begin under metadata.start.offset.lag.time.max.ms; None: as it is.
-
-    `fetched_offsets` are the places that each live voter and observer last fetched from: the end of the
-    newest snapshot that all of them passed, or that is older than the bound (Q51).
-    """
-    slowest = min(fetched_offsets, default=None)
-    for one in reversed([StoredSnapshot(*row) for row in log.snapshot_sizes()]):
+def _as_leader(stored: list[StoredSnapshot], lag: Lag, max_lag_ms: int, now_ms: int) -> int:
+    """The end of the newest snapshot that every live replica has passed, or that is older than the bound."""
+    slowest = min(lag.replica_offsets, default=None)
+    for one in reversed(stored):
         end_offset = one.snapshot_id.offset
-        if end_offset <= log.start_offset:
-            return None
         is_passed = slowest is None or slowest >= end_offset
         if is_passed or now_ms - one.last_contained_ms > max_lag_ms:
             return end_offset
-    return None
+    return 0
 
 
-def follower_start_offset(log: CleanableLog, leader_start_offset: int) -> int | None:
-    """Return where a follower's log may begin, its leader's beginning there; None: as it is (Q51).
-
-    That is the end of its own newest snapshot that does not go further than the leader's log start.
-    """
-    ends = [StoredSnapshot(*row).snapshot_id.offset for row in log.snapshot_sizes()]
-    end_offset = max((end for end in ends if end <= leader_start_offset), default=0)
-    return end_offset if end_offset > log.start_offset else None
+def _as_follower(stored: list[StoredSnapshot], leader_start_offset: int) -> int:
+    """The end of the own newest snapshot that does not go further than the leader's log start."""
+    ends = [one.snapshot_id.offset for one in stored]
+    return max((end for end in ends if end <= leader_start_offset), default=0)

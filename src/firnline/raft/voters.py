@@ -7,6 +7,7 @@ A static voter set comes from `controller.quorum.voters`. A set that changes by 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from firnline.base.effects import Peer
 from firnline.base.errors import ConfigError
 
 _KEY = "controller.quorum.voters"
@@ -36,6 +37,17 @@ class VoterSet:
     def majority(self) -> int:
         """How many voters decide."""
         return len(self.voters) // 2 + 1
+
+    def peer(self, node_id: int) -> Peer | None:
+        """Where the voter of that id listens; None for nobody of these."""
+        for voter in self.voters:
+            if voter.node_id == node_id:
+                return Peer(*voter)
+        return None
+
+    def others(self, node_id: int) -> tuple[Peer, ...]:
+        """The voters but for `node_id`."""
+        return tuple(Peer(*voter) for voter in self.voters if voter.node_id != node_id)
 
     def __contains__(self, node_id: object) -> bool:
         return node_id in self.node_ids

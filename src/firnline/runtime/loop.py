@@ -65,6 +65,7 @@ class Runtime:
         self.loop = loop
         self.clock = SteadyClock()
         self.now_ms = self.clock.now_ms
+        # For a listener that says nothing else (runtime/net).
         self.dispatcher = Dispatcher(node)
         self.servers: list[Server] = []
         self.failure: BaseException | None = None
@@ -172,7 +173,7 @@ class Runtime:
         if effect.message is None:
             connection.answer(None)
         elif not connection.closed:
-            connection.answer(self.dispatcher.encode(effect))
+            connection.answer(connection.dispatcher.encode(effect))
 
     def _close_connection(self, effect: CloseConnection) -> None:
         effect.context.connection.close()

@@ -22,6 +22,7 @@ from firnline.protocol.schema import Part
 from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
 
 if TYPE_CHECKING:
+    from firnline.api.dispatch import Dispatcher
     from firnline.runtime.loop import Runtime
 
 log = logging.getLogger("firnline.net")
@@ -50,6 +51,7 @@ class Connection:
         "_shared",
         "_sock",
         "closed",
+        "dispatcher",
         "last_active_ms",
         "listener",
         "peer_host",
@@ -61,6 +63,7 @@ class Connection:
         self._server = server
         self._loop = server.loop
         self._runtime = server.runtime
+        self.dispatcher = server.dispatcher
         self._sock = sock
         self._receive_into = sock.recv_into
         self._send_bytes = sock.send
@@ -140,7 +143,7 @@ class Connection:
         self.requests += 1
         now_ms = self.last_active_ms = runtime.now_ms()
         try:
-            runtime.execute(runtime.dispatcher.on_frame(self, frame, now_ms))
+            runtime.execute(self.dispatcher.on_frame(self, frame, now_ms))
         except ProtocolError:
             raise
         except (Bug, StorageError) as problem:
@@ -298,8 +301,11 @@ class Server:
         frame_bytes_max: int,
         idle_ms: int,
         connections_max: int,
+        dispatcher: "Dispatcher | None" = None,
     ) -> None:
         self.runtime = runtime
+        # What is served depends on who listens here: clients, or the members of the quorum.
+        self.dispatcher = dispatcher or runtime.dispatcher
         self.loop = loop
         self.listener = listener
         self.frame_bytes_max = frame_bytes_max

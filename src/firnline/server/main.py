@@ -11,13 +11,19 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from firnline.api.dispatch import Dispatcher
 from firnline.base.errors import ConfigError, FirnlineError
-from firnline.broker.wiring import build_node
+from firnline.broker.controller_node import ControllerNode
+from firnline.broker.node import BrokerNode
+from firnline.broker.quorum_ground import Remote
+from firnline.broker.wiring import build_controller, build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.broker import Endpoint as Listener
 from firnline.metadata.image import Endpoint
+from firnline.protocol.versions import CONTROLLER_SERVED
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
@@ -69,7 +75,7 @@ class _Process:
         self._config = config
         self._ready = ready
         self._loop = PollLoop()
-        self._sockets = _bind(config.client_listeners)
+        self._sockets = _bind(config.client_listeners + _own_controller_listeners(config))
         self._signals = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._runtime: Runtime | None = None
@@ -82,15 +88,7 @@ class _Process:
             from firnline.server.metrics import Exporter
 
             self._exporter = Exporter(config.firnline_metrics_port)
-        clock = SteadyClock()
-        node = build_node(
-            config,
-            fs=RealFs(),
-            rng=SystemRng(),
-            now_ms=clock.now_ms(),
-            endpoints=self._told(),
-            remote_storage=remote_storage(config),
-        )
+        node = self._build(SteadyClock().now_ms())
         node.on_running = self._on_running
         node.on_stopped = self._on_stopped
         threads = {
@@ -99,12 +97,19 @@ class _Process:
             "read": config.remote_log_reader_threads,
             "expire": config.remote_log_manager_expiration_thread_pool_size,
         }
-        runtime = self._runtime = Runtime(node, self._loop, threads=threads)
+        runtime = self._runtime = Runtime(
+            node,
+            self._loop,
+            threads=threads,
+            client_id=f"firnline-{config.node_id}",
+            answer_bytes_max=config.socket_request_max_bytes,
+        )
         if self._exporter is not None:
             self._exporter.show(runtime)
         self._loop.watch(self._wake, READABLE, self._on_signal)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_signal)
+        self._serve_controllers()
         runtime.start()
         self._loop.run()
         if runtime.failure is None:
@@ -123,30 +128,73 @@ class _Process:
         os.close(self._wake)
         self._loop.close()
 
-    def _told(self) -> list[Endpoint]:
-        """Where clients are told to go: for port 0 the one that was found, for no host our name."""
+    def _build(self, now_ms: int) -> BrokerNode | ControllerNode:
+        """Make the node that the settings describe, on directories that are in use from now on."""
+        config = self._config
+        remote: Remote | None = None
+        if config.has_other_controllers:
+            # A node that is its own quorum starts without the code for others.
+            from firnline.api.remote_controller import RemoteController
+
+            remote = partial(RemoteController, config)
+        controllers = self._told(config.controller_listeners)
+        if "broker" not in config.process_roles:
+            return build_controller(
+                config, RealFs(), SystemRng(), now_ms=now_ms, endpoints=controllers, remote=remote
+            )
+        return build_node(
+            config,
+            fs=RealFs(),
+            rng=SystemRng(),
+            now_ms=now_ms,
+            endpoints=self._told(config.advertised),
+            controller_endpoints=controllers,
+            remote=remote,
+            remote_storage=remote_storage(config),
+        )
+
+    def _told(self, listeners: list[Listener]) -> list[Endpoint]:
+        """Where others are told to go: for port 0 the one that was found, for no host our name."""
         ports = {endpoint.listener: sock.getsockname()[1] for endpoint, sock in self._sockets}
         return [
-            Endpoint(e.listener, e.host or socket.gethostname(), e.port or ports[e.listener])
-            for e in self._config.advertised
+            Endpoint(e.listener, e.host or socket.gethostname(), e.port or ports.get(e.listener, 0))
+            for e in listeners
         ]
 
-    def _on_running(self, now_ms: int) -> None:
-        """The controller counts us in: take clients."""
+    def _serve_controllers(self) -> None:
+        """Take the other members of the quorum from the start: without them nobody is elected."""
         runtime = self._runtime
         assert runtime is not None
-        for endpoint, sock in self._sockets:
-            server = Server(
-                runtime,
-                self._loop,
-                sock,
-                listener=endpoint.listener,
-                frame_bytes_max=self._config.socket_request_max_bytes,
-                idle_ms=self._config.connections_max_idle_ms,
-                connections_max=CONNECTIONS_MAX,
-            )
-            runtime.servers.append(server)
-        told = self._told()[0]
+        node = runtime.node
+        controller = node if isinstance(node, ControllerNode) else node.controller_node
+        if controller is None:
+            return
+        dispatcher = Dispatcher(controller, CONTROLLER_SERVED)
+        for endpoint in _own_controller_listeners(self._config):
+            self._serve_on(endpoint, dispatcher)
+
+    def _serve_on(self, endpoint: Listener, dispatcher: Dispatcher) -> None:
+        runtime = self._runtime
+        assert runtime is not None
+        server = Server(
+            runtime,
+            self._loop,
+            next(sock for listener, sock in self._sockets if listener == endpoint),
+            listener=endpoint.listener,
+            frame_bytes_max=self._config.socket_request_max_bytes,
+            idle_ms=self._config.connections_max_idle_ms,
+            connections_max=CONNECTIONS_MAX,
+            dispatcher=dispatcher,
+        )
+        runtime.servers.append(server)
+
+    def _on_running(self, now_ms: int) -> None:
+        """The controller counts us in, or this node is nothing but a controller: take clients."""
+        config, runtime = self._config, self._runtime
+        assert runtime is not None
+        for endpoint in config.client_listeners:
+            self._serve_on(endpoint, runtime.dispatcher)
+        told = self._told(config.advertised or config.controller_listeners)[0]
         self._ready(f"{told.host}:{told.port}")
 
     def _on_stopped(self, now_ms: int) -> None:
@@ -167,9 +215,16 @@ class _Process:
             return
         log.info("stopping")
         for server in runtime.servers:
-            server.stop_accepting()
+            # The quorum goes on until this node has taken leave of it.
+            if server.dispatcher is runtime.dispatcher:
+                server.stop_accepting()
         self._loop.call_later(SHUTDOWN_MAX_S, self._loop.stop)
         runtime.execute(runtime.node.shutdown(runtime.now_ms()))
+
+
+def _own_controller_listeners(config: BrokerConfig) -> list[Listener]:
+    """Where this node listens as a controller."""
+    return config.controller_listeners if "controller" in config.process_roles else []
 
 
 def _bind(endpoints: list[Listener]) -> list[tuple[Listener, socket.socket]]:

@@ -17,6 +17,7 @@ from firnline.api.handlers import (
 from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID
+from firnline.broker.controller_port import LocalController
 from firnline.broker.leaders import Leaders
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import ClusterImage
@@ -38,12 +39,17 @@ TOPIC, BROKER = 2, 4
 class Node:
     """A combined node 1 whose log is in memory; `ask` sends wire bytes and reads wire bytes."""
 
+    endpoint_type = 1
+    forwards = False
+
     def __init__(self, **settings: str) -> None:
         self.config = broker_config(**settings)
         self.cluster = Cluster(self.config).with_brokers(1)
         self.quorum = self.cluster.quorum
         self.write_topics = self.quorum.write  # nothing is hosted here
         self.controller = self.cluster.controller
+        port = LocalController(self.controller, self.quorum, is_sole=True)
+        self.create_topics = port.create_topics
         self.leaders = Leaders(lambda: self.image)
         self.node_id = 1
         self.cluster_id = "a-cluster"

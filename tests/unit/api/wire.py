@@ -99,6 +99,7 @@ class Wire:
         for p in partitions:
             hosted.add(p)
         self.node = SimpleNamespace(
+            endpoint_type=1,
             image=image(),
             supported_features={"metadata.version": FeatureRange(7, 30), "x": FeatureRange(0, 1)},
             hosted=hosted,

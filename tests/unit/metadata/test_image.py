@@ -49,6 +49,7 @@ def a_broker(node_id: int, epoch: int, **fields: Any) -> r.RegisterBrokerRecord:
 EVERYTHING: tuple[Message, ...] = (
     r.FeatureLevelRecord(name="metadata.version", feature_level=30),
     r.FeatureLevelRecord(name="group.version", feature_level=1),
+    r.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
     a_broker(1, 3),
     a_broker(2, 4, rack=None, fenced=False),
     r.RegisterControllerRecord(
@@ -74,7 +75,6 @@ EVERYTHING: tuple[Message, ...] = (
     r.AccessControlEntryRecord(id=b"i" * 16, resource_name="t", principal="User:a"),
     r.UserScramCredentialRecord(name="u", mechanism=1, salt=b"s", iterations=4096),
     r.DelegationTokenRecord(owner="User:a", token_id="t", renewers=["User:b"]),
-    r.ZkMigrationStateRecord(zk_migration_state=0),
 )
 
 
@@ -110,6 +110,7 @@ def test_removals_leave_nothing_behind() -> None:
         full,
         r.FeatureLevelRecord(name="metadata.version", feature_level=0),
         r.FeatureLevelRecord(name="group.version", feature_level=0),
+        r.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0),
         r.UnregisterBrokerRecord(broker_id=1, broker_epoch=3),
         r.UnregisterBrokerRecord(broker_id=2, broker_epoch=4),
         r.RemoveTopicRecord(topic_id=A),
@@ -126,8 +127,38 @@ def test_removals_leave_nothing_behind() -> None:
         r.RemoveDelegationTokenRecord(token_id="t"),
     ).after
     left = {type(record) for record in image_records(emptied)}
-    assert left == {r.RegisterControllerRecord, r.ProducerIdsRecord, r.ZkMigrationStateRecord}
+    assert left == {r.RegisterControllerRecord, r.ProducerIdsRecord}
     assert not emptied.configs
+
+
+def test_what_is_left_of_zookeeper_is_read_and_never_written() -> None:
+    """Q14: type 21."""
+    image = after(EMPTY_IMAGE, r.ZkMigrationStateRecord(zk_migration_state=3)).after
+    assert list(image_records(image)) == []
+
+
+def test_a_quota_is_the_same_in_whatever_order_its_entity_is_named() -> None:
+    """Otherwise it would be there twice, and a removal would leave one."""
+    parts = [r.QuotaEntity(entity_type=kind, entity_name="a") for kind in ("user", "client-id")]
+
+    def quota(*entity: r.QuotaEntity, **fields: Any) -> r.ClientQuotaRecord:
+        return r.ClientQuotaRecord(entity=list(entity), quota_key="x", **fields)
+
+    image = after(EMPTY_IMAGE, quota(*parts, value=1.0), quota(*reversed(parts), value=2.0)).after
+    (kept,) = image_records(image)
+    assert isinstance(kept, r.ClientQuotaRecord)
+    assert kept.value == 2.0
+    assert not list(image_records(after(image, quota(*parts, remove=True)).after))
+
+
+def test_cleared_eligible_leaders_are_a_change_of_the_partition() -> None:
+    """As Kafka counts: whoever compares partition epochs sees that something happened."""
+    image = after(EMPTY_IMAGE, *EVERYTHING).after
+    cleared = after(image, r.ClearElrRecord(topic_name="")).after
+    old, new = (i.topics_by_id[A].partitions[1] for i in (image, cleared))
+    assert (new.elr, new.last_known_elr) == ((), ())
+    assert new.partition_epoch == old.partition_epoch + 1
+    assert cleared.topics_by_id[A].partitions[0] == image.topics_by_id[A].partitions[0]
 
 
 def test_an_image_somebody_holds_never_changes() -> None:

@@ -4,15 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.snapshot_rules import (
-    clean,
-    follower_start_offset,
+    Lag,
     judge_creation,
-    leader_start_offset,
     next_start_offset,
 )
 from tests.paper_log import CLEANED, COVERED, NEW, OLD, WHOLE
@@ -35,12 +32,17 @@ class Shelf:
     def snapshot_sizes(self) -> list[tuple[OffsetAndEpoch, int, int]]:
         return self.snapshots
 
-    def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:
+    def retire_snapshots(self, new_start_offset: int) -> None:
         assert new_start_offset in [row[0].offset for row in self.snapshots], "Q42"
         assert new_start_offset > self.start_offset, "never back"
         self.start_offset = new_start_offset
         self.snapshots = [row for row in self.snapshots if row[0].offset >= new_start_offset]
-        return [new_start_offset]
+
+
+def clean(shelf: Shelf, settings: QuorumSettings, now_ms: int = 10 * DAY) -> None:
+    """Do what the node does every minute."""
+    while (start := next_start_offset(shelf, settings=settings, now_ms=now_ms)) is not None:
+        shelf.retire_snapshots(start)
 
 
 def settings(max_bytes: int, max_ms: int) -> QuorumSettings:
@@ -78,10 +80,11 @@ def test_what_is_here_or_before_the_log_start_is_quietly_not_made_again() -> Non
 
 def test_the_last_snapshot_stays_however_large_or_old_it_is() -> None:
     shelf = Shelf((50, 10**9, 0))  # X15
-    assert clean(shelf, settings(1, 1), now_ms=DAY) == []
+    clean(shelf, settings(1, 1))
+    assert len(shelf.snapshots) == 1
     assert shelf.start_offset == 0
     several = Shelf((10, 10**9, 0), (50, 10**9, 0), (90, 10**9, 0))
-    clean(several, settings(1, 1), now_ms=DAY)
+    clean(several, settings(1, 1))
     assert [row[0].offset for row in several.snapshots] == [90]
     assert several.start_offset == 90
 
@@ -89,9 +92,9 @@ def test_the_last_snapshot_stays_however_large_or_old_it_is() -> None:
 def test_size_counts_log_and_snapshots_and_stops_as_soon_as_it_fits() -> None:
     shelf = Shelf((10, 100, 0), (20, 100, 0), (30, 100, 0), end_offset=100)
     # 1000 bytes of log and 300 of snapshots; without the oldest, 900 and 200.
-    clean(shelf, settings(1300, -1), now_ms=DAY)
+    clean(shelf, settings(1300, -1))
     assert shelf.start_offset == 0
-    clean(shelf, settings(1299, -1), now_ms=DAY)
+    clean(shelf, settings(1299, -1))
     assert shelf.start_offset == 20
     assert [row[0].offset for row in shelf.snapshots] == [20, 30]
 
@@ -106,7 +109,8 @@ def test_age_is_that_of_the_last_record_contained_and_not_of_the_file() -> None:
 
 def test_no_limit_keeps_everything() -> None:
     shelf = Shelf((10, 10**9, 0), (20, 10**9, 0))
-    assert clean(shelf, settings(-1, -1), now_ms=10**15) == []
+    clean(shelf, settings(-1, -1), now_ms=10**15)
+    assert len(shelf.snapshots) == 2
 
 
 @given(
@@ -125,7 +129,7 @@ def test_cleaning_ends_where_it_fits_or_at_the_last_snapshot(
     limits = settings(max_bytes, max_ms)
     clean(shelf, limits, now_ms=at)
     assert bool(shelf.snapshots) == bool(rows)
-    assert next_start_offset(shelf, limits, now_ms=at) is None
+    assert next_start_offset(shelf, settings=limits, now_ms=at) is None
     if len(shelf.snapshots) > 1:
         total = shelf.size_bytes + sum(row[1] for row in shelf.snapshots)
         assert max_bytes < 0 or total <= max_bytes
@@ -135,38 +139,55 @@ def test_cleaning_ends_where_it_fits_or_at_the_last_snapshot(
 # ------------------------------------------------------------------------------------ the lag option
 
 
-def lag(shelf: Shelf, fetched: list[int], now_ms: int = 0) -> int | None:
-    return leader_start_offset(shelf, fetched, max_lag_ms=1000, now_ms=now_ms)
+BOUND = QuorumSettings(start_offset_lag_time_max_ms=1000, retention_max_bytes=1, retention_max_ms=1)
+
+
+def as_leader(shelf: Shelf, fetched: list[int], now_ms: int = 0) -> int | None:
+    return next_start_offset(shelf, settings=BOUND, now_ms=now_ms, lag=Lag(fetched))
+
+
+def as_follower(shelf: Shelf, leader_start_offset: int) -> int | None:
+    lag = Lag(leader_start_offset=leader_start_offset)
+    return next_start_offset(shelf, settings=BOUND, now_ms=DAY, lag=lag)
 
 
 def test_the_leader_waits_for_the_slowest_live_replica() -> None:
     shelf = Shelf((10, 1, 0), (20, 1, 0), (30, 1, 0))  # Q51, rel-Q14
-    assert lag(shelf, [9, 100]) is None
-    assert lag(shelf, [10, 100]) == 10
-    assert lag(shelf, [29, 100]) == 20
-    assert lag(shelf, [30, 100]) == 30
-    assert lag(shelf, []) == 30, "alone it waits for nobody"
+    assert as_leader(shelf, [9, 100]) is None
+    assert as_leader(shelf, [10, 100]) == 10
+    assert as_leader(shelf, [29, 100]) == 20
+    assert as_leader(shelf, [30, 100]) == 30
+    assert as_leader(shelf, []) == 30, "alone it waits for nobody"
+    assert as_leader(Shelf(), []) is None
 
 
 def test_the_leader_waits_no_longer_than_the_bound() -> None:
     shelf = Shelf((10, 1, 0), (20, 1, 500))
-    assert lag(shelf, [5], now_ms=1000) is None
-    assert lag(shelf, [5], now_ms=1001) == 10
-    assert lag(shelf, [5], now_ms=1501) == 20
+    assert as_leader(shelf, [5], now_ms=1000) is None
+    assert as_leader(shelf, [5], now_ms=1001) == 10
+    assert as_leader(shelf, [5], now_ms=1501) == 20
 
 
 def test_the_log_start_never_goes_back() -> None:
     shelf = Shelf((20, 1, 0), (30, 1, 0))
     shelf.start_offset = 20
-    assert lag(shelf, [20]) is None
-    assert follower_start_offset(shelf, 10) is None
-    assert follower_start_offset(shelf, 20) is None
+    assert as_leader(shelf, [20]) is None
+    assert as_leader(shelf, [5]) is None
+    assert as_follower(shelf, 10) is None
+    assert as_follower(shelf, 20) is None
 
 
 def test_a_follower_goes_no_further_than_its_leader_and_its_own_newest_snapshot() -> None:
     shelf = Shelf((10, 1, 0), (30, 1, 0))
-    assert follower_start_offset(shelf, 9) is None
-    assert follower_start_offset(shelf, 10) == 10
-    assert follower_start_offset(shelf, 29) == 10, "a log starts where a snapshot of its own ends"
-    assert follower_start_offset(shelf, 99) == 30
-    assert follower_start_offset(Shelf(), 99) is None
+    assert as_follower(shelf, 9) is None
+    assert as_follower(shelf, 10) == 10
+    assert as_follower(shelf, 29) == 10, "a log starts where a snapshot of its own ends"
+    assert as_follower(shelf, 99) == 30
+    assert as_follower(Shelf(), 99) is None
+
+
+def test_with_the_lag_option_size_and_age_retire_nothing() -> None:
+    shelf = Shelf((10, 10**9, 0), (20, 10**9, 0))
+    assert next_start_offset(shelf, settings=BOUND, now_ms=900) == 20
+    assert as_leader(shelf, [5], now_ms=900) is None
+    assert as_follower(shelf, 0) is None

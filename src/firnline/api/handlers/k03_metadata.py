@@ -12,8 +12,9 @@ from firnline.api.handlers.k60_describe_cluster import ALL_CLUSTER_OPERATIONS
 from firnline.base.effects import Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import INTERNAL_TOPICS, ZERO_UUID
+from firnline.broker.leaders import any_broker
 from firnline.controller.topic_names import creation_problem, name_problem
-from firnline.controller.topics import CreatedTopic, NewTopic
+from firnline.controller.topics import NewTopic
 from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from firnline.protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 ALL_TOPIC_OPERATIONS = 3576
 _ASKING_BY_ID_SINCE, _NO_LISTENER_SINCE = 12, 6
 Errors = Mapping[str, KafkaError]
+
+
+_NOT_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, "no controller is active at the moment")
 
 
 def handle(
@@ -67,14 +71,15 @@ def handle(
     if not plain:
         return create_next(now_ms)
 
-    def created(outcome: list[CreatedTopic | KafkaError] | KafkaError, at_ms: int) -> Effects:
-        answers = [outcome] * len(plain) if isinstance(outcome, KafkaError) else outcome
+    def created(outcome: Sequence[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
+        # Nobody decides at the moment: to a client that is a leader that is not there yet.
+        answers = [_NOT_YET] * len(plain) if isinstance(outcome, KafkaError) else outcome
         for topic, one in zip(plain, answers, strict=True):
-            if isinstance(one, KafkaError) and one.code != Code.TOPIC_ALREADY_EXISTS:
+            if one is not None and one.code != Code.TOPIC_ALREADY_EXISTS:
                 errors[topic.name] = one
         return create_next(at_ms)
 
-    return node.write_topics(node.controller.create_topics(plain), created, now_ms)
+    return node.create_topics(plain, created, now_ms)
 
 
 def _wanted(
@@ -131,7 +136,7 @@ def _response(
             for p in places
         ],
         cluster_id=node.cluster_id,
-        controller_id=node.quorum.leader_id,
+        controller_id=any_broker(image, node.quorum.leader_id, node.node_id),
         topics=topics,
     )
     if request.include_cluster_authorized_operations:

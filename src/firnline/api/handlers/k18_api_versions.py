@@ -19,10 +19,10 @@ from firnline.protocol.messages.k18_api_versions import (
     SupportedFeatureKey,
 )
 from firnline.protocol.session import Encoded
-from firnline.protocol.versions import SERVED
+from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
 
 if TYPE_CHECKING:
-    from firnline.broker.node import BrokerNode
+    from firnline.api.forwarding import AnyNode
     from firnline.metadata.image import ClusterImage
 
 _FEATURES_VERSION = 3
@@ -32,7 +32,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(
-    node: "BrokerNode", context: RequestContext, request: ApiVersionsRequest, now_ms: int
+    node: "AnyNode", context: RequestContext, request: ApiVersionsRequest, now_ms: int
 ) -> Effects:
     """Answer with the table of APIs; INVALID_REQUEST for a client whose name or version is none."""
     version = context.api_version
@@ -40,11 +40,12 @@ def handle(
         request.client_software_name, request.client_software_version
     ):
         return [context.reply(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))]
-    said = _said.get(version)
+    kind = version, node.endpoint_type
+    said = _said.get(kind)
     if said is None or said.image is not node.image or said.features is not node.supported_features:
         body = _response(node, version).write(version)
         said = _Said(node.image, node.supported_features, Encoded([body], len(body)))
-        _said[version] = said
+        _said[kind] = said
     return [context.reply(said.answer)]
 
 
@@ -61,16 +62,18 @@ class _Said(NamedTuple):
     answer: Encoded
 
 
-_said: dict[int, _Said] = {}
+# By version and kind of listener.
+_said: dict[tuple[int, int], _Said] = {}
+_ROWS = {1: SERVED, 2: CONTROLLER_SERVED}
 
 
-def _response(node: "BrokerNode", version: int) -> ApiVersionsResponse:
+def _response(node: "AnyNode", version: int) -> ApiVersionsResponse:
     response = ApiVersionsResponse(
         api_keys=[
             ApiVersion(
                 api_key=row.key, min_version=row.advertised_min, max_version=row.advertised_max
             )
-            for row in SERVED
+            for row in _ROWS[node.endpoint_type]
         ]
     )
     if version >= _FEATURES_VERSION:

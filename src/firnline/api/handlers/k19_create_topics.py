@@ -1,8 +1,10 @@
 """CreateTopics: make topics. PURE. Source: KIP-4, KIP-525, KIP-599; reliability d 46-50."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.forwarding import forward
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.config.layers import Entry, describe_topic
@@ -17,23 +19,29 @@ from firnline.protocol.messages.k19_create_topics import (
 )
 
 if TYPE_CHECKING:
-    from firnline.broker.node import BrokerNode
+    from firnline.api.forwarding import AnyNode
 
 Answer = CreatedTopic | KafkaError
 
 
 def handle(
-    node: "BrokerNode", context: RequestContext, request: CreateTopicsRequest, now_ms: int
+    node: "AnyNode", context: RequestContext, request: CreateTopicsRequest, now_ms: int
 ) -> Effects:
     """Answer each topic once its records are committed, and for a while until its partitions are open."""
     wanted = [_new_topic(topic) for topic in request.topics]
 
-    def then(outcome: list[Answer] | KafkaError, at_ms: int) -> Effects:
+    def response(outcome: Sequence[Answer] | KafkaError) -> CreateTopicsResponse:
         answers = [outcome] * len(wanted) if isinstance(outcome, KafkaError) else outcome
         # A topic that was asked for twice is answered once.
         by_name = {topic.name: answer for topic, answer in zip(wanted, answers, strict=True)}
         results = [_result(node, name, answer) for name, answer in by_name.items()]
-        return [context.reply(CreateTopicsResponse(topics=results))]
+        return CreateTopicsResponse(topics=results)
+
+    if node.forwards:
+        return forward(node, context, request, response, now_ms)
+
+    def then(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
+        return [context.reply(response(outcome))]
 
     result = node.controller.create_topics(wanted, validate_only=request.validate_only)
     return node.write_topics(result, then, now_ms)
@@ -54,7 +62,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(node: "BrokerNode", name: str, answer: Answer) -> CreatableTopicResult:
+def _result(node: "AnyNode", name: str, answer: Answer) -> CreatableTopicResult:
     if isinstance(answer, KafkaError):
         return CreatableTopicResult(
             name=name, error_code=answer.code, error_message=answer.why, configs=()

@@ -1,8 +1,10 @@
 """DeleteTopics: by name, or from version 6 by name or id. PURE. Source: KIP-4, KIP-516."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.forwarding import forward
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, Uuid
@@ -15,26 +17,32 @@ from firnline.protocol.messages.k20_delete_topics import (
 )
 
 if TYPE_CHECKING:
-    from firnline.broker.node import BrokerNode
+    from firnline.api.forwarding import AnyNode
 
 Answer = tuple[str, Uuid] | KafkaError
 _DELETION_DISABLED_SINCE = 3
 
 
 def handle(
-    node: "BrokerNode", context: RequestContext, request: DeleteTopicsRequest, now_ms: int
+    node: "AnyNode", context: RequestContext, request: DeleteTopicsRequest, now_ms: int
 ) -> Effects:
     """Answer each topic once its removal is committed and this broker has seen it."""
     states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     refused = [_malformed(state) for state in states if (state.name is None) == _has_no_id(state)]
     wanted = [_ref(state) for state in states if (state.name is None) != _has_no_id(state)]
 
-    def then(outcome: list[Answer] | KafkaError, at_ms: int) -> Effects:
+    def response(outcome: Sequence[Answer] | KafkaError) -> DeleteTopicsResponse:
         answers = [outcome] * len(wanted) if isinstance(outcome, KafkaError) else outcome
         # A topic that was named twice is answered once.
         by_ref = dict(zip(wanted, answers, strict=True))
         results = [_result(ref, answer, context.api_version) for ref, answer in by_ref.items()]
-        return [context.reply(DeleteTopicsResponse(responses=refused + results))]
+        return DeleteTopicsResponse(responses=refused + results)
+
+    if node.forwards:
+        return forward(node, context, request, response, now_ms)
+
+    def then(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
+        return [context.reply(response(outcome))]
 
     return node.quorum.write(node.controller.delete_topics(wanted), then, now_ms)
 

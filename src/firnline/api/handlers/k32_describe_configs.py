@@ -29,7 +29,7 @@ from firnline.protocol.messages.k32_describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from firnline.broker.node import BrokerNode
+    from firnline.api.forwarding import AnyNode
 
 # The metadata log is kept by snapshots, and nobody sets anything about it (Q52).
 _METADATA_LOG = [
@@ -47,7 +47,7 @@ _METADATA_LOG = [
 
 
 def handle(
-    node: "BrokerNode", context: RequestContext, request: DescribeConfigsRequest, now_ms: int
+    node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest, now_ms: int
 ) -> Effects:
     """Answer from the committed image and the broker's own file."""
     results = [_result(node, resource, request) for resource in request.resources]
@@ -55,7 +55,7 @@ def handle(
 
 
 def _result(
-    node: "BrokerNode", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    node: "AnyNode", resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     entries = _entries(node, resource.resource_type, resource.resource_name)
     result = DescribeConfigsResult(
@@ -73,7 +73,7 @@ def _result(
     return result
 
 
-def _entries(node: "BrokerNode", kind: int, name: str) -> list[Entry] | KafkaError:
+def _entries(node: "AnyNode", kind: int, name: str) -> list[Entry] | KafkaError:
     image = node.image
     cluster = image.config(ResourceType.BROKER, "")
     own = image.config(ResourceType.BROKER, str(node.node_id))

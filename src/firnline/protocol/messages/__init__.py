@@ -56,6 +56,7 @@ MODULES: dict[int, tuple[str, str]] = {
     70: ("k70_controller_registration", "ControllerRegistration"),
     73: ("k73_assign_replicas_to_dirs", "AssignReplicasToDirs"),
     75: ("k75_describe_topic_partitions", "DescribeTopicPartitions"),
+    82: ("k82_update_raft_voter", "UpdateRaftVoter"),
 }
 
 # Ours alone: answered, never advertised, and no part of `REQUESTS`.

@@ -1,0 +1,138 @@
+"""Changes of the cluster that a client asks of a broker go to the active controller, and back. PURE.
+
+The request travels in an Envelope, as its client sent it. While no controller is active, or the one that was
+asked is not, the broker asks again until the client's time is over: clients never hear of elections.
+Source: KIP-590.
+"""
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects, Send, SetTimer, Unanswered
+from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.client.wire import decode_answer, encode_request
+from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from firnline.protocol.primitives import uvarint
+from firnline.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from firnline.broker.controller_node import ControllerNode
+    from firnline.broker.node import BrokerNode
+
+    # Who may serve changes of the cluster and questions about it: on which listener is the difference.
+    AnyNode = BrokerNode | ControllerNode
+
+Refusal = Callable[[KafkaError], Message]
+
+CHANNEL = "forwarding"
+_RETRY_MS = 50
+# What a client waits for by default; a request that says less gets less.
+_TIMEOUT_MS = 30_000
+_SIZE_BYTES = 4
+
+
+def forward(
+    node: "AnyNode",
+    context: RequestContext,
+    request: Message,
+    refusal: Refusal,
+    now_ms: int,
+    *,
+    finish: Callable[[Any], Message] | None = None,
+) -> Effects:
+    """Have the active controller decide; answer what it says, or `refusal(error)` when nobody did in time.
+
+    finish  makes the client's answer of the controller's, where they are not the same
+    """
+    return _Forwarded(node, context, request, refusal, finish, now_ms).attempt(now_ms)
+
+
+class _Forwarded:
+    """One request on its way."""
+
+    def __init__(
+        self,
+        node: "AnyNode",
+        context: RequestContext,
+        request: Message,
+        refusal: Refusal,
+        finish: Callable[[Any], Message] | None,
+        now_ms: int,
+    ) -> None:
+        self._node = node
+        self._context = context
+        self._request = request
+        self._refusal = refusal
+        self._finish = finish
+        timeout_ms = getattr(request, "timeout_ms", _TIMEOUT_MS)
+        self._until_ms = now_ms + max(_RETRY_MS, min(timeout_ms, _TIMEOUT_MS))
+        frame = encode_request(
+            request,
+            version=context.api_version,
+            correlation_id=context.correlation_id,
+            client_id=context.client_id,
+        )
+        self._envelope = EnvelopeRequest(
+            request_data=frame[_SIZE_BYTES:],
+            request_principal=principal_bytes(context.principal),
+            client_host_address=ip_address(context.peer_host).packed,
+        )
+
+    def attempt(self, now_ms: int) -> Effects:
+        """Ask whoever is the active controller now."""
+        if now_ms >= self._until_ms:
+            why = "no active controller answered in time"
+            refused = self._refusal(KafkaError(Code.REQUEST_TIMED_OUT, why))
+            return [self._context.reply(refused)]
+        leader = self._node.quorum.raft.leader_peer()
+        if leader is None or leader.node_id == self._node.node_id:
+            return self._later(now_ms)  # nobody, or we are about to be
+        send = Send(
+            peer=leader,
+            request=self._envelope,
+            timeout_ms=self._until_ms - now_ms,
+            then=self._answered,
+            channel=CHANNEL,
+        )
+        return [send]
+
+    def _later(self, now_ms: int) -> Effects:
+        at_ms = min(now_ms + _RETRY_MS, self._until_ms)
+        return [SetTimer(key=(CHANNEL, self), at_ms=at_ms, then=self.attempt)]
+
+    def _answered(self, answer: EnvelopeResponse | Unanswered, now_ms: int) -> Effects:
+        if isinstance(answer, Unanswered):
+            return self._later(now_ms)
+        if answer.error_code == Code.NOT_CONTROLLER:
+            return self._later(now_ms)
+        return [self._context.reply(self._unwrapped(answer))]
+
+    def _unwrapped(self, answer: EnvelopeResponse) -> Message:
+        if answer.error_code or answer.response_data is None:
+            is_version = answer.error_code == Code.UNSUPPORTED_VERSION
+            code = Code.UNSUPPORTED_VERSION if is_version else Code.UNKNOWN_SERVER_ERROR
+            return self._refusal(KafkaError(code, "the active controller does not take this"))
+        try:
+            message = decode_answer(
+                self._request,
+                self._context.api_version,
+                bytes(answer.response_data),
+                correlation_id=self._context.correlation_id,
+            )
+            return message if self._finish is None else self._finish(message)
+        except ProtocolError:
+            why = "what the active controller answered is not understood"
+            return self._refusal(KafkaError(Code.UNKNOWN_SERVER_ERROR, why))
+
+
+def principal_bytes(principal: str) -> bytes:
+    """Say who asks as an envelope does: version 0, type, name, and whether a token vouches for them."""
+    kind, _, name = principal.partition(":")
+    return b"\0\0" + _compact(kind) + _compact(name) + b"\0\0"
+
+
+def _compact(text: str) -> bytes:
+    data = text.encode()
+    return uvarint(len(data) + 1) + data

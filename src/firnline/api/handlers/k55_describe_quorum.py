@@ -1,0 +1,29 @@
+"""DescribeQuorum: who votes, who follows, and how far they are. PURE. The leader of the quorum answers.
+
+Source: KIP-595, KIP-836, KIP-853.
+"""
+
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.api.forwarding import forward
+from firnline.base.effects import Effects
+from firnline.base.errors import KafkaError
+from firnline.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+)
+
+if TYPE_CHECKING:
+    from firnline.api.forwarding import AnyNode
+
+
+def handle(
+    node: "AnyNode", context: RequestContext, request: DescribeQuorumRequest, now_ms: int
+) -> Effects:
+    def refusal(problem: KafkaError) -> DescribeQuorumResponse:
+        return DescribeQuorumResponse(error_code=problem.code, error_message=problem.why)
+
+    if node.forwards:
+        return forward(node, context, request, refusal, now_ms)
+    return node.quorum.raft.on_request(request, context.reply, now_ms)

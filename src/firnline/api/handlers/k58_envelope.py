@@ -1,0 +1,79 @@
+"""Envelope: a broker brings what a client asked of the cluster. PURE. Source: KIP-590.
+
+Where the controller here is not the active one the envelope itself is refused, so that the broker looks
+for the other; the client never sees it. An embedded request that cannot be read is UNSUPPORTED_VERSION.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from firnline.api.context import RequestContext
+from firnline.api.dispatch import find_api, read_request, start_of
+from firnline.base.effects import Effects, Reply
+from firnline.base.errors import Code, ProtocolError
+from firnline.protocol.messages.headers import ResponseHeader
+from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from firnline.protocol.session import Api
+from firnline.protocol.versions import CONTROLLER_SERVED, FORWARDABLE
+
+if TYPE_CHECKING:
+    from firnline.broker.controller_node import ControllerNode
+
+_ROWS = {row.key: row for row in CONTROLLER_SERVED}
+_ADDRESS_BYTES = (4, 16)
+
+
+def handle(
+    node: "ControllerNode", context: RequestContext, request: EnvelopeRequest, now_ms: int
+) -> Effects:
+    def refuse(code: Code) -> Effects:
+        return [context.reply(EnvelopeResponse(error_code=code))]
+
+    if request.request_principal is None:
+        return refuse(Code.PRINCIPAL_DESERIALIZATION_FAILURE)
+    if len(request.client_host_address) not in _ADDRESS_BYTES:
+        return refuse(Code.INVALID_REQUEST)
+    data = bytes(request.request_data)
+    try:
+        start = start_of(data)
+        if start.key not in FORWARDABLE:
+            return refuse(Code.INVALID_REQUEST)
+        api = find_api(_ROWS, start.key, start.version)
+        wrapped = read_request(api, data, start.body)
+    except ProtocolError:
+        return refuse(Code.UNSUPPORTED_VERSION)
+    if node.inactive_problem is not None:
+        return refuse(Code.NOT_CONTROLLER)
+    inner = WrappedContext(context, api, start.correlation_id, start.client_id)
+    effects: Effects = api.handle(node, inner, wrapped, now_ms)
+    return effects
+
+
+class WrappedContext(RequestContext):
+    """A client that asks through a broker: its answer goes back in an envelope."""
+
+    __slots__ = ("_api", "_outer")
+
+    def __init__(
+        self, outer: RequestContext, api: Api, correlation_id: int, client_id: str | None
+    ) -> None:
+        super().__init__(
+            outer.connection, api.key, api.version, correlation_id, client_id, outer.received_ms
+        )
+        self._outer = outer
+        self._api = api
+
+    def reply(self, message: Any) -> Reply:
+        """Answer the broker with the client's answer, or send it to the active controller."""
+        if _has_code(message, Code.NOT_CONTROLLER):
+            return self._outer.reply(EnvelopeResponse(error_code=Code.NOT_CONTROLLER))
+        header = ResponseHeader(correlation_id=self.correlation_id)
+        data = header.write(1 if self._api.flexible else 0) + message.write(self.api_version)
+        return self._outer.reply(EnvelopeResponse(response_data=data))
+
+
+def _has_code(message: Any, code: Code) -> bool:
+    """Whether the answer, or one of its rows, says `code`: this node stopped being the active one."""
+    rows = [
+        row for name in ("topics", "responses", "results") for row in getattr(message, name, ())
+    ]
+    return any(getattr(each, "error_code", Code.NONE) == code for each in (message, *rows))

@@ -1,0 +1,41 @@
+"""BrokerHeartbeat: a broker lives, and says where it wants to stand. PURE. Source: KIP-631, KIP-858; 2.2."""
+
+from typing import TYPE_CHECKING
+
+from firnline.api.context import RequestContext
+from firnline.base.effects import Effects
+from firnline.base.errors import KafkaError
+from firnline.controller.brokers import Heartbeat, HeartbeatAnswer
+from firnline.protocol.messages.k63_broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+
+if TYPE_CHECKING:
+    from firnline.broker.controller_node import ControllerNode
+
+
+def handle(
+    node: "ControllerNode", context: RequestContext, request: BrokerHeartbeatRequest, now_ms: int
+) -> Effects:
+    def then(outcome: HeartbeatAnswer | KafkaError, at_ms: int) -> Effects:
+        if isinstance(outcome, KafkaError):
+            return [context.reply(BrokerHeartbeatResponse(error_code=outcome.code))]
+        answer = BrokerHeartbeatResponse(
+            is_caught_up=outcome.is_caught_up,
+            is_fenced=outcome.is_fenced,
+            should_shut_down=outcome.should_shut_down,
+        )
+        return [context.reply(answer)]
+
+    problem = node.inactive_problem
+    if problem is not None:
+        return then(problem, now_ms)
+    beat = Heartbeat(
+        request.broker_id,
+        request.broker_epoch,
+        metadata_offset=request.current_metadata_offset,
+        want_fence=request.want_fence,
+        want_shut_down=request.want_shut_down,
+    )
+    return node.quorum.write(node.controller.heartbeat(beat, now_ms), then, now_ms)

@@ -1,0 +1,212 @@
+"""The active controller on another node: domain calls become requests, answers become outcomes. PURE.
+
+What does not come back is NETWORK_EXCEPTION, and nobody to ask is NOT_CONTROLLER: both are for whoever calls
+to try again. Source: KIP-631 (heartbeats on a connection of their own), KIP-730, KIP-919.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from firnline.api.forwarding import principal_bytes
+from firnline.base.effects import Effects, Peer, Send, Unanswered
+from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.broker.controller_port import NOBODY_ACTIVE, Then
+from firnline.client.wire import decode_answer, encode_request
+from firnline.config.broker import BrokerConfig
+from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
+from firnline.controller.ids import ProducerIdBlock
+from firnline.controller.topics import NewTopic
+from firnline.metadata.image import ControllerImage
+from firnline.protocol.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from firnline.protocol.messages.k58_envelope import EnvelopeRequest
+from firnline.protocol.messages.k62_broker_registration import (
+    BrokerListener,
+    BrokerRegistrationRequest,
+    BrokerSupportedFeature,
+)
+from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
+from firnline.protocol.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest
+from firnline.protocol.messages.k70_controller_registration import (
+    ControllerListener,
+    ControllerRegistrationRequest,
+    ControllerSupportedFeature,
+)
+from firnline.protocol.schema import Message
+
+# Registrations and heartbeats; requests that clients wait for take another connection.
+CHANNEL = "controller"
+_TOPICS_CHANNEL = "forwarding"
+_TIMEOUT_MS = 30_000
+_TOPICS_VERSION = 7
+_CODES = frozenset(Code)
+_SIZE_BYTES = 4
+
+Outcome = Callable[[Any], Any]
+
+
+class RemoteController:
+    """The port to the active controller; `leader()` says where it listens, None while nobody knows."""
+
+    def __init__(
+        self, config: BrokerConfig, cluster_id: str, leader: Callable[[], Peer | None]
+    ) -> None:
+        self._node_id = config.node_id
+        self._cluster_id = cluster_id
+        self._leader = leader
+        # A session must survive an answer that was lost.
+        self._beat_timeout_ms = max(1, config.broker_session_timeout_ms // 2)
+
+    def register_broker(self, wanted: Registration, then: Then, now_ms: int) -> Effects:
+        """See `ControllerPort`."""
+        request = BrokerRegistrationRequest(
+            broker_id=wanted.broker_id,
+            cluster_id=self._cluster_id,
+            incarnation_id=wanted.incarnation_id,
+            listeners=[
+                BrokerListener(
+                    name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
+                )
+                for e in wanted.endpoints
+            ],
+            features=[
+                BrokerSupportedFeature(
+                    name=name,
+                    min_supported_version=wanted.features[name].lowest,
+                    max_supported_version=wanted.features[name].highest,
+                )
+                for name in sorted(wanted.features)
+            ],
+            rack=wanted.rack,
+            log_dirs=list(wanted.log_dirs),
+        )
+        return self._ask(request, lambda answer: answer.broker_epoch, then, now_ms)
+
+    def register_controller(self, wanted: ControllerImage, then: Then, now_ms: int) -> Effects:
+        """See `ControllerPort`."""
+        request = ControllerRegistrationRequest(
+            controller_id=wanted.controller_id,
+            incarnation_id=wanted.incarnation_id,
+            listeners=[
+                ControllerListener(
+                    name=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol
+                )
+                for e in wanted.endpoints
+            ],
+            features=[
+                ControllerSupportedFeature(
+                    name=name,
+                    min_supported_version=wanted.features[name].lowest,
+                    max_supported_version=wanted.features[name].highest,
+                )
+                for name in sorted(wanted.features)
+            ],
+        )
+        return self._ask(request, lambda answer: None, then, now_ms)
+
+    def heartbeat(self, beat: Heartbeat, then: Then, now_ms: int) -> Effects:
+        """See `ControllerPort`."""
+        request = BrokerHeartbeatRequest(
+            broker_id=beat.broker_id,
+            broker_epoch=beat.broker_epoch,
+            current_metadata_offset=beat.metadata_offset,
+            want_fence=beat.want_fence,
+            want_shut_down=beat.want_shut_down,
+        )
+
+        def outcome(answer: Any) -> HeartbeatAnswer:
+            return HeartbeatAnswer(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
+
+        return self._ask(request, outcome, then, now_ms, timeout_ms=self._beat_timeout_ms)
+
+    def allocate_producer_ids(
+        self, *, broker_id: int, broker_epoch: int, then: Then, now_ms: int
+    ) -> Effects:
+        """See `ControllerPort`."""
+        request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=broker_epoch)
+
+        def outcome(answer: Any) -> ProducerIdBlock | KafkaError:
+            if answer.producer_id_len <= 0 or answer.producer_id_start < 0:
+                return KafkaError(Code.UNKNOWN_SERVER_ERROR, "a block of no producer ids")
+            return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
+
+        return self._ask(request, outcome, then, now_ms)
+
+    def create_topics(self, wanted: Sequence[NewTopic], then: Then, now_ms: int) -> Effects:
+        """See `ControllerPort`. As if a client had asked: controllers take it in an envelope."""
+        inner = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.num_partitions,
+                    replication_factor=topic.replication_factor,
+                    configs=[
+                        CreatableTopicConfig(name=key, value=topic.configs[key])
+                        for key in sorted(topic.configs)
+                    ],
+                )
+                for topic in wanted
+            ],
+            timeout_ms=_TIMEOUT_MS,
+        )
+        frame = encode_request(
+            inner, version=_TOPICS_VERSION, correlation_id=0, client_id=f"broker-{self._node_id}"
+        )
+        request = EnvelopeRequest(
+            request_data=frame[_SIZE_BYTES:],
+            request_principal=principal_bytes("User:ANONYMOUS"),
+            client_host_address=b"\x7f\0\0\1",
+        )
+
+        def outcome(answer: Any) -> Any:
+            try:
+                made: Any = decode_answer(
+                    inner, _TOPICS_VERSION, bytes(answer.response_data or b""), correlation_id=0
+                )
+            except ProtocolError:
+                return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an answer that is not understood")
+            by_name = {row.name: _error_of(row) for row in made.topics}
+            return [by_name.get(topic.name) for topic in wanted]
+
+        return self._ask(request, outcome, then, now_ms, channel=_TOPICS_CHANNEL)
+
+    def _ask(
+        self,
+        request: Message,
+        outcome: Outcome,
+        then: Then,
+        now_ms: int,
+        *,
+        timeout_ms: int = _TIMEOUT_MS,
+        channel: str = CHANNEL,
+    ) -> Effects:
+        leader = self._leader()
+        if leader is None or leader.node_id == self._node_id:
+            return then(NOBODY_ACTIVE, now_ms)
+
+        def answered(answer: Any, at_ms: int) -> Effects:
+            if isinstance(answer, Unanswered):
+                code = Code.UNSUPPORTED_VERSION if answer.is_unsupported else Code.NETWORK_EXCEPTION
+                return then(KafkaError(code, answer.why), at_ms)
+            problem = _error_of(answer)
+            return then(outcome(answer) if problem is None else problem, at_ms)
+
+        return [
+            Send(
+                peer=leader,
+                request=request,
+                timeout_ms=timeout_ms,
+                then=answered,
+                channel=channel,
+            )
+        ]
+
+
+def _error_of(row: Any) -> KafkaError | None:
+    if not row.error_code:
+        return None
+    code = Code(row.error_code) if row.error_code in _CODES else Code.UNKNOWN_SERVER_ERROR
+    return KafkaError(code, getattr(row, "error_message", None) or "")

@@ -1,0 +1,251 @@
+"""The fetch loop: learn who leads, copy its log, cut what it lacks, take its snapshot. PURE.
+
+A voter asks for the next records only when its own disk has the last ones: its Fetch is its promise
+(Q25, X17). One request is under way at a time, so no answer is about another log than this. Source: KIP-595,
+KIP-630; spec 1.7, 1.9, Q18, Q21, Q22, Q35-Q38.
+"""
+
+from typing import Any
+
+from firnline.base.effects import Effects, Flush, Peer
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import OffsetAndEpoch
+from firnline.base.slices import FileRecords
+from firnline.raft import wire
+from firnline.raft.election_state import NOBODY
+from firnline.raft.fetch_rules import Diverging, truncation_point
+from firnline.raft.ports import SnapshotPart
+from firnline.raft.role import Role
+from firnline.raft.snapshot_transfer import SnapshotTransfer, Taken
+from firnline.raft.standing import Standing, refusal
+from firnline.raft.wire import Said
+from firnline.records.batch import headers
+
+
+class Follower:
+    """Fetches for a follower, and for whoever looks for a leader: both are the same request."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._transfer = SnapshotTransfer(standing.log)
+        self._is_installing = False
+        self._is_leader_silent = False
+        self._syncing: tuple[int, int] | None = None  # generation and end of the log
+        self._promised_offset = 0  # high watermark the leader named
+        self.leader_start_offset: int | None = None
+        self.fetched_records = 0
+
+    def begin(self, now_ms: int) -> Effects:
+        """Follow a leader, or look for one; the first request leaves with the next `fetch_due`."""
+        self._is_leader_silent = False
+        self._promised_offset = 0
+        self.leader_start_offset = None
+        if self._standing.role is not Role.FOLLOWER:
+            return []
+        return self.give_up_after(self._standing.settings.fetch_timeout_ms, now_ms)
+
+    def end(self) -> None:
+        """Follow no more: half a snapshot of one leader is nothing to another."""
+        self._transfer.drop()
+        self._is_installing = False
+
+    def give_up_after(self, timeout_ms: int, now_ms: int) -> Effects:
+        """Take the leader for dead unless a fetch succeeds within that time (Q18, Q28)."""
+        return self._standing.set_timer("fetch", now_ms + timeout_ms, self._on_timeout)
+
+    def _on_timeout(self, now_ms: int) -> Effects:
+        if self._standing.is_voter:
+            return self._standing.prospect(now_ms)
+        # An observer elects nobody: it asks whoever may know the leader (Q2).
+        self._is_leader_silent = True
+        return []
+
+    def on_synced(self, now_ms: int) -> Effects:
+        """What was appended is on the disk: now it may be called committed, and promised."""
+        standing = self._standing
+        self._syncing = None
+        if standing.role is not Role.FOLLOWER:
+            return []
+        return self._commit(min(self._promised_offset, standing.log.synced_offset), now_ms)
+
+    def _commit(self, offset: int, now_ms: int) -> Effects:
+        if offset <= (self._standing.high_watermark or 0):
+            return []
+        return self._standing.commit(offset, now_ms)
+
+    # ------------------------------------------------------------------------------------- asking
+
+    def fetch_due(self, now_ms: int) -> Effects:
+        """Send the one next request, if it may leave now."""
+        standing = self._standing
+        log = standing.log
+        if standing.calls.is_waiting or self._is_installing:
+            return []
+        if standing.is_voter and log.synced_offset < log.end_offset:
+            return self._sync()
+        leader = standing.leader if standing.role is Role.FOLLOWER else None
+        may_ask = leader is not None and standing.calls.is_ready(leader.node_id, now_ms)
+        if leader is not None and may_ask and not self._is_leader_silent:
+            return self._ask_leader(leader)
+        peer = self._somebody(now_ms)
+        return [] if peer is None else self._fetch(peer)
+
+    def _sync(self) -> Effects:
+        syncing = (self._standing.generation, self._standing.log.end_offset)
+        if self._syncing == syncing:
+            return []
+        self._syncing = syncing
+        return self._standing.flush()
+
+    def _somebody(self, now_ms: int) -> Peer | None:
+        """Anybody who may know the leader, but for those who were no use just now."""
+        standing = self._standing
+        ready = [
+            peer
+            for peer in standing.bootstrap
+            if peer.node_id != standing.node_id and standing.calls.is_ready(peer.node_id, now_ms)
+        ]
+        return ready[standing.rng.below(len(ready))] if ready else None
+
+    def _ask_leader(self, leader: Peer) -> Effects:
+        standing, snapshot_id = self._standing, self._transfer.snapshot_id
+        if snapshot_id is None:
+            return self._fetch(leader)
+        request = wire.fetch_snapshot_request(
+            standing.cluster_id,
+            epoch=standing.epoch,
+            replica_id=standing.node_id,
+            directory_id=standing.directory_id,
+            snapshot_id=snapshot_id,
+            position=self._transfer.position,
+            max_bytes=standing.settings.fetch_snapshot_max_bytes,
+        )
+        return standing.ask(leader, request, self._on_chunk)
+
+    def _fetch(self, peer: Peer) -> Effects:
+        standing = self._standing
+        # The end of the log, whose epoch is the snapshot's while the log is empty (Q38).
+        end = OffsetAndEpoch(standing.log.end_offset, standing.log.last_epoch)
+        request = wire.fetch_request(
+            standing.cluster_id,
+            epoch=standing.epoch,
+            replica_id=standing.node_id,
+            directory_id=standing.directory_id,
+            end=end,
+            high_watermark=standing.high_watermark,
+            max_bytes=standing.settings.fetch_max_bytes,
+        )
+
+        return standing.ask(peer, request, self._on_fetched)
+
+    # ---------------------------------------------------------------------------------- answers
+
+    def _on_fetched(self, said: Said, now_ms: int) -> Effects | KafkaError | None:
+        standing = self._standing
+        if said.error != Code.NONE:
+            return refusal(said)
+        if standing.role is not Role.FOLLOWER or said.known.leader_id == NOBODY:
+            return None
+        part = said.part
+        self.leader_start_offset = part.log_start_offset
+        outcome: Effects | KafkaError | None
+        if part.diverging_epoch.epoch >= 0:
+            outcome = self._cut(part.diverging_epoch)
+        elif part.snapshot_id.epoch >= 0 or part.snapshot_id.end_offset >= 0:
+            outcome = self._start_download(part.snapshot_id)
+        else:
+            outcome = self._append(part, now_ms)
+        return outcome if not isinstance(outcome, list) else self._succeed(now_ms) + outcome
+
+    def _succeed(self, now_ms: int) -> Effects:
+        self._standing.has_fetched = True
+        self._is_leader_silent = False
+        return self.give_up_after(self._standing.settings.fetch_timeout_ms, now_ms)
+
+    def _cut(self, diverging: Any) -> Effects | None:
+        """Drop what the leader has not. StorageError when that is committed (X8)."""
+        standing = self._standing
+        told = Diverging(diverging.epoch, diverging.end_offset)
+        offset = truncation_point(standing.log, told, high_watermark=standing.committed)
+        if offset >= standing.log.end_offset:
+            return None
+        standing.cut_log(offset)
+        return []
+
+    def _start_download(self, snapshot_id: Any) -> Effects | None:
+        standing = self._standing
+        wanted = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
+        if wanted.offset >= standing.committed:
+            return [] if self._transfer.begin(wanted) else None
+        if wanted.offset < 0 or wanted.epoch < standing.log.last_epoch:
+            return None
+        raise StorageError(
+            "the leader's snapshot ends before what this node knows to be committed: a voter lost its"
+            " disk. Keep this directory, and compare it with the others",
+            snapshot=wanted,
+            high_watermark=standing.committed,
+        )
+
+    def _append(self, part: Any, now_ms: int) -> Effects | KafkaError:
+        standing = self._standing
+        records = part.records or b""
+        data = records.read() if isinstance(records, FileRecords) else bytes(records)
+        if data:
+            problem = self._judge_epochs(data) or standing.log.append_fetched(data, now_ms=now_ms)
+            if problem is not None:
+                return problem
+            self.fetched_records += sum(header.record_count for header in headers(data))
+        self._promised_offset = max(self._promised_offset, part.high_watermark)
+        reach = standing.log.synced_offset if standing.is_voter else standing.log.end_offset
+        return self._commit(min(self._promised_offset, reach), now_ms)
+
+    def _judge_epochs(self, data: bytes) -> KafkaError | None:
+        """A leader has no records of a later epoch than its own."""
+        try:
+            newest = max((header.leader_epoch for header in headers(data)), default=-1)
+        except KafkaError as problem:
+            return problem
+        if newest <= self._standing.epoch:
+            return None
+        return KafkaError(
+            Code.CORRUPT_MESSAGE,
+            "a leader sent records of a later epoch than its own",
+            epoch=self._standing.epoch,
+            record_epoch=newest,
+        )
+
+    # --------------------------------------------------------------------------------- snapshots
+
+    def _on_chunk(self, said: Said, now_ms: int) -> Effects | KafkaError | None:
+        transfer = self._transfer
+        if said.error in (Code.SNAPSHOT_NOT_FOUND, Code.POSITION_OUT_OF_RANGE):
+            # Cleaning took it away meanwhile: a Fetch says what is there instead (Q36, X12).
+            transfer.drop()
+            return self._succeed(now_ms)
+        if said.error != Code.NONE:
+            return refusal(said)
+        taken = transfer.take(wire.read_chunk(said))
+        if taken is Taken.RESTART:
+            return transfer.problem
+        effects = self._succeed(now_ms)
+        if taken is Taken.COMPLETE:
+            assert transfer.part is not None
+            effects += self._install(transfer.part)
+        return effects
+
+    def _install(self, part: SnapshotPart) -> Effects:
+        standing = self._standing
+        self._is_installing = True
+
+        def synced(problem: StorageError | None, now_ms: int) -> Effects:
+            if problem is not None:
+                raise problem
+            if standing.is_stopped:
+                return []
+            effects = self._transfer.install(part, now_ms=now_ms)
+            if effects is None:
+                return []
+            self._is_installing = False
+            return effects + standing.install(part.snapshot_id, now_ms) + standing.poke(now_ms)
+
+        return [Flush(files=part.files(), then=synced)]

@@ -1,0 +1,489 @@
+"""What a leader does: serve fetches, raise the high watermark, make itself known, notice it is alone. PURE.
+
+Source: KIP-595, KIP-630, KIP-836, KIP-1166; spec 1.6, 1.7, Q23-Q29, DescribeQuorum of 1.5.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from firnline.base.effects import Effect, Effects
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, OffsetAndEpoch, Uuid
+from firnline.base.limits import METADATA_BATCH_BYTES_MAX
+from firnline.protocol.messages import k55_describe_quorum as k55
+from firnline.raft import wire
+from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
+from firnline.raft.role import Role
+from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
+from firnline.raft.snapshot_serve import serve_chunk
+from firnline.raft.standing import Standing, refusal
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.control import (
+    ControlType,
+    LeaderChangeMessage,
+    LeaderChangeVoter,
+    encode_key,
+    encode_value,
+)
+
+Answer = Callable[[Any], Effect]
+_NEVER_MS = -1
+
+
+class Proposed(NamedTuple):
+    """Where proposed records stand, first and last offset inclusive; not committed yet."""
+
+    base_offset: int
+    last_offset: int
+
+
+class Replica:
+    """How far another replica is, as its fetches of this epoch say. Times are ms; -1 for never."""
+
+    __slots__ = ("caught_up_ms", "directory_id", "end_offset", "fetched_ms", "node_id", "seen_end")
+
+    def __init__(self, node_id: int, directory_id: Uuid) -> None:
+        self.node_id = node_id
+        self.directory_id = directory_id
+        self.end_offset = NO_OFFSET
+        self.fetched_ms = _NEVER_MS
+        self.caught_up_ms = _NEVER_MS
+        self.seen_end = NO_OFFSET  # the leader's log end at its last fetch
+
+    def fetches(self, offset: int, *, leader_end_offset: int, now_ms: int) -> None:
+        """It has everything below `offset`; possibly less than it said before: disks get lost."""
+        if offset >= leader_end_offset:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif 0 < self.seen_end <= offset:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.seen_end = leader_end_offset
+        self.fetched_ms = max(self.fetched_ms, now_ms)
+        self.end_offset = offset
+
+
+class _Parked(NamedTuple):
+    """A Fetch at the log's end that waits for something new."""
+
+    partition: Any
+    max_bytes: int
+    deadline_ms: int
+    meanwhile: Any  # the answer if nothing comes
+    answer: Answer
+
+
+class Leader:
+    """The duties of a leader; also refuses what only a leader may be asked."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._voters: dict[int, Replica] = {}
+        self._observers: dict[tuple[int, Uuid], Replica] = {}
+        self._contacts: set[int] = set()
+        self._parked: list[_Parked] = []
+        self._has_announced = False
+        self._began_ms = 0
+        self.epoch_start_offset = 0
+        self.appended_records = 0
+        self._unsynced: list[
+            tuple[int, int]
+        ] = []  # end offset and time of appends not yet committed
+        self.commit_ms = CommitTimes()
+
+    # ------------------------------------------------------------------------------ begin and end
+
+    def begin(self, now_ms: int) -> Effects:
+        """Take up a leadership that is saved: one record of the new epoch commits all before it (Q23)."""
+        standing = self._standing
+        self._voters = {
+            peer.node_id: Replica(peer.node_id, ZERO_UUID)
+            for peer in standing.voters.others(standing.node_id)
+        }
+        self._observers, self._contacts, self._parked = {}, set(), []
+        self._has_announced = False
+        self._unsynced = []
+        self._began_ms = now_ms
+        self.epoch_start_offset = standing.log.end_offset
+        effects = self._append(self._leader_change(now_ms), now_ms)
+        if self._voters:
+            effects += self._watch_contacts(now_ms)
+            effects += self._make_known(now_ms)
+        return effects
+
+    def end(self, now_ms: int) -> Effects:
+        """Leave: whoever waits for news hears that it has to ask another node (Q27)."""
+        parked, self._parked = self._parked, []
+        self._unsynced = []
+        effects = self._standing.timers.cancel("parked")
+        refusal = self._refusal(Code.NOT_LEADER_OR_FOLLOWER)
+        return effects + [waiter.answer(refusal) for waiter in parked]
+
+    def successors(self) -> tuple[tuple[int, Uuid], ...]:
+        """The other voters, the one with most records first (Q28)."""
+        ordered = sorted(self._voters.values(), key=lambda r: (-r.end_offset, r.node_id))
+        return tuple((replica.node_id, replica.directory_id) for replica in ordered)
+
+    # -------------------------------------------------------------------------------------- append
+
+    def propose(
+        self, values: Sequence[bytes], *, epoch: int, now_ms: int
+    ) -> tuple[Proposed, Effects] | KafkaError:
+        """Append record values as one batch, all or nothing (Q29)."""
+        assert values, "an empty proposal has no offset"
+        standing = self._standing
+        if standing.role is not Role.LEADER or epoch != standing.epoch:
+            return KafkaError(Code.NOT_CONTROLLER, "this node does not lead the metadata quorum")
+        batch = build_batch(
+            [NewRecord(None, value, now_ms) for value in values], leader_epoch=epoch
+        )
+        if len(batch) > METADATA_BATCH_BYTES_MAX:
+            return KafkaError(
+                Code.RECORD_LIST_TOO_LARGE,
+                "a change of the cluster's metadata is too large for one batch",
+                size_bytes=len(batch),
+                limit_bytes=METADATA_BATCH_BYTES_MAX,
+            )
+        base_offset = standing.log.end_offset
+        effects = self._append(batch, now_ms)
+        return Proposed(base_offset, standing.log.end_offset - 1), effects
+
+    def _append(self, batch: bytearray, now_ms: int) -> Effects:
+        log = self._standing.log
+        base_offset = log.append(batch, epoch=self._standing.epoch, now_ms=now_ms)
+        self.appended_records += log.end_offset - base_offset
+        self._unsynced.append((log.end_offset, now_ms))
+        # Followers may have it before this disk has: it is not committed by that (Q25).
+        return self._wake(now_ms) + self._standing.flush()
+
+    def _leader_change(self, now_ms: int) -> bytearray:
+        standing = self._standing
+        message = LeaderChangeMessage(
+            leader_id=standing.node_id,
+            voters=[LeaderChangeVoter(voter_id=node_id) for node_id in standing.voters.node_ids],
+            granting_voters=[LeaderChangeVoter(voter_id=n) for n in standing.granting_ids],
+        )
+        record = NewRecord(encode_key(ControlType.LEADER_CHANGE), encode_value(message), now_ms)
+        return build_batch([record], leader_epoch=standing.epoch, is_control=True)
+
+    # ------------------------------------------------------------------------------ high watermark
+
+    def update_high_watermark(self, now_ms: int) -> Effects:
+        """Commit what a majority of voters has on disk, with a record of this epoch in it (Q23, Q24)."""
+        standing = self._standing
+        ends = [replica.end_offset for replica in self._voters.values()]
+        if standing.is_voter:
+            ends.append(standing.log.synced_offset)
+        offset = sorted(ends, reverse=True)[len(ends) // 2]
+        if offset <= self.epoch_start_offset or offset <= (standing.high_watermark or 0):
+            return []
+        while self._unsynced and self._unsynced[0][0] <= offset:
+            self.commit_ms.add(now_ms - self._unsynced.pop(0)[1])
+        epoch = standing.epoch
+        effects = standing.commit(offset, now_ms)
+        if standing.role is not Role.LEADER or standing.epoch != epoch:
+            return effects
+        effects += self._wake(now_ms, is_high_watermark_new=True)
+        if not self._has_announced:
+            # Only now is everything before this epoch committed, and told (X16).
+            self._has_announced = True
+            effects += standing.listener.on_leader(standing.epoch, now_ms)
+        return effects
+
+    # ------------------------------------------------------------------------------------- contact
+
+    def _watch_contacts(self, now_ms: int) -> Effects:
+        """Q26: a majority has to be heard within one and a half fetch timeouts, again and again."""
+        self._contacts = set()
+        timeout_ms = self._standing.settings.fetch_timeout_ms * 3 // 2
+        return self._standing.set_timer("contacts", now_ms + timeout_ms, self._standing.resign)
+
+    def _contact(self, node_id: int, now_ms: int) -> Effects:
+        if node_id not in self._voters:
+            return []
+        self._contacts.add(node_id)
+        needed = self._standing.voters.majority - (1 if self._standing.is_voter else 0)
+        return self._watch_contacts(now_ms) if len(self._contacts) >= needed else []
+
+    def _make_known(self, now_ms: int) -> Effects:
+        """Tell the voters that did not fetch lately who leads; again at half the fetch timeout, forever."""
+        standing = self._standing
+        every_ms = standing.settings.fetch_timeout_ms // 2
+        effects = standing.set_timer("begin", now_ms + every_ms, self._make_known)
+        assert standing.leader is not None, "a leader votes, so its address is known"
+        for peer in standing.voters.others(standing.node_id):
+            fetched_ms = self._voters[peer.node_id].fetched_ms
+            is_silent = fetched_ms == _NEVER_MS or now_ms - fetched_ms >= every_ms
+            if is_silent and standing.calls.is_ready(peer.node_id, now_ms):
+                request = wire.begin_request(
+                    standing.cluster_id,
+                    epoch=standing.epoch,
+                    leader_id=standing.node_id,
+                    voter_id=peer.node_id,
+                    listener=standing.settings.listener_name,
+                    leader=standing.leader,
+                )
+                effects += standing.ask(peer, request, _acknowledged)
+        return effects
+
+    # --------------------------------------------------------------------------------------- fetch
+
+    def on_fetch(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+        """Serve a replica's Fetch, park it, or refuse it; in this order of reasons (spec 1.5)."""
+        partition = wire.only_partition(request)
+        if partition is None:
+            return [answer(wire.FetchResponse(error_code=Code.INVALID_REQUEST))]
+        if (
+            request.max_wait_ms < 0
+            or partition.fetch_offset < 0
+            or partition.last_fetched_epoch < 0
+            or partition.last_fetched_epoch > partition.current_leader_epoch
+        ):
+            return [answer(self._refusal(Code.INVALID_REQUEST))]
+        refused = self._refuse_leader_only(partition.current_leader_epoch)
+        if refused is not None:
+            return [answer(self._refusal(refused))]
+        verdict = judge_fetch(
+            self._standing.log, partition.fetch_offset, partition.last_fetched_epoch
+        )
+        effects: Effects = []
+        if isinstance(verdict, Valid):
+            effects = self._note_fetch(wire.fetcher_id(request), partition, now_ms)
+            refused = self._refuse_leader_only(partition.current_leader_epoch)
+            if refused is not None:
+                return [*effects, answer(self._refusal(refused))]
+        response = self._found(verdict, partition.fetch_offset, request.max_bytes)
+        found = response.responses[0].partitions[0]
+        has_news = (
+            not isinstance(verdict, Valid)
+            or len(found.records) > 0
+            or partition.high_watermark < found.high_watermark
+        )
+        if has_news or request.max_wait_ms == 0:
+            return [*effects, answer(response)]
+        deadline_ms = now_ms + request.max_wait_ms
+        self._parked.append(_Parked(partition, request.max_bytes, deadline_ms, response, answer))
+        return effects + self._watch_parked()
+
+    def _note_fetch(self, node_id: int, partition: Any, now_ms: int) -> Effects:
+        """A replica's place is valid: it has all before it, on its disk if it votes (Q25, X17)."""
+        if node_id < 0 or node_id == self._standing.node_id:
+            return []
+        replica = self._replica(node_id, partition.replica_directory_id)
+        replica.fetches(
+            partition.fetch_offset,
+            leader_end_offset=self._standing.log.end_offset,
+            now_ms=now_ms,
+        )
+        effects = self._contact(node_id, now_ms)
+        if node_id in self._voters:
+            effects += self.update_high_watermark(now_ms)
+        return effects
+
+    def _replica(self, node_id: int, directory_id: Uuid) -> Replica:
+        """Static voters are known by their id alone (kraft.version 0); others by id and directory."""
+        voter = self._voters.get(node_id)
+        if voter is not None:
+            return voter
+        return self._observers.setdefault((node_id, directory_id), Replica(node_id, directory_id))
+
+    def _found(self, verdict: Any, offset: int, max_bytes: int) -> Any:
+        standing = self._standing
+        diverging = snapshot_id = None
+        records = b""
+        if isinstance(verdict, Diverging):
+            diverging = (verdict.epoch, verdict.end_offset)
+        elif isinstance(verdict, SnapshotNeeded):
+            snapshot_id = verdict.snapshot_id
+        else:
+            records = standing.log.read(offset, max_bytes=max_bytes)
+        return wire.fetch_response(
+            Code.NONE,
+            standing.known,
+            log_start_offset=standing.log.start_offset,
+            high_watermark=standing.high_watermark,
+            records=records,
+            diverging=diverging,
+            snapshot_id=snapshot_id,
+        )
+
+    def _wake(self, now_ms: int, *, is_high_watermark_new: bool = False) -> Effects:
+        """Answer those who wait with what there is now. Their question is old: it is no sign of life."""
+        end_offset = self._standing.log.end_offset
+        ready: list[_Parked] = []
+        waiting: list[_Parked] = []
+        for waiter in self._parked:
+            has_news = is_high_watermark_new or waiter.partition.fetch_offset < end_offset
+            (ready if has_news else waiting).append(waiter)
+        if not ready:
+            return []
+        self._parked = waiting
+        effects: Effects = []
+        for waiter in ready:
+            offset = waiter.partition.fetch_offset
+            verdict = judge_fetch(self._standing.log, offset, waiter.partition.last_fetched_epoch)
+            effects.append(waiter.answer(self._found(verdict, offset, waiter.max_bytes)))
+        return effects + self._watch_parked()
+
+    def _watch_parked(self) -> Effects:
+        timers = self._standing.timers
+        if not self._parked:
+            return timers.cancel("parked")
+        first_ms = min(waiter.deadline_ms for waiter in self._parked)
+        if timers.at_ms("parked") == first_ms:
+            return []
+        return self._standing.set_timer("parked", first_ms, self._expire_parked)
+
+    def _expire_parked(self, now_ms: int) -> Effects:
+        late = [waiter for waiter in self._parked if waiter.deadline_ms <= now_ms]
+        self._parked = [waiter for waiter in self._parked if waiter.deadline_ms > now_ms]
+        return [waiter.answer(waiter.meanwhile) for waiter in late] + self._watch_parked()
+
+    # ----------------------------------------------------------------------------------- snapshots
+
+    def on_fetch_snapshot(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+        """Serve one piece of a snapshot; it counts as contact like a Fetch (X7)."""
+        standing = self._standing
+        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+            return [answer(wire.FetchSnapshotResponse(error_code=Code.INVALID_REQUEST))]
+        partition = wire.only_partition(request)
+        if partition is None:
+            return [answer(wire.unknown_snapshot_partition(request, standing.known))]
+        refused = self._refuse_leader_only(partition.current_leader_epoch)
+        if refused is not None:
+            return [answer(wire.fetch_snapshot_response(refused, standing.known))]
+        wanted = OffsetAndEpoch(partition.snapshot_id.end_offset, partition.snapshot_id.epoch)
+        chunk = serve_chunk(standing.log, wanted, partition.position, request.max_bytes)
+        if isinstance(chunk, KafkaError):
+            return [answer(wire.fetch_snapshot_response(chunk.code, standing.known))]
+        effects = self._contact(request.replica_id, now_ms)
+        response = wire.fetch_snapshot_response(Code.NONE, standing.known, chunk=chunk)
+        return [*effects, answer(response)]
+
+    # ------------------------------------------------------------------------------------ describe
+
+    def on_describe(self, request: Any, answer: Answer, now_ms: int) -> Effects:
+        """Say how far every replica is (KIP-595 DescribeQuorum, KIP-836 times, KIP-853 addresses)."""
+        standing = self._standing
+        if wire.only_partition(request) is None:
+            return [answer(_describe_refusal(request))]
+        if standing.role is not Role.LEADER:
+            error = k55.DescribeQuorumPartitionResult(
+                error_code=Code.NOT_LEADER_OR_FOLLOWER,
+                error_message="this node does not lead the metadata quorum",
+            )
+            return [answer(_described(error, []))]
+        own = k55.QuorumReplicaState(
+            replica_id=standing.node_id,
+            log_end_offset=standing.log.end_offset,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+        voters = [_shown(replica) for replica in self._voters.values()]
+        if standing.is_voter:
+            voters.append(own)
+        result = k55.DescribeQuorumPartitionResult(
+            partition_index=wire.PARTITION,
+            error_message=None,
+            leader_id=standing.node_id,
+            leader_epoch=standing.epoch,
+            high_watermark=_or_minus_one(standing.high_watermark),
+            current_voters=sorted(voters, key=lambda state: int(state.replica_id)),
+            observers=[_shown(replica) for replica in self.live_observers(now_ms)],
+        )
+        listener = standing.settings.listener_name
+        nodes = [
+            k55.QuorumNode(
+                node_id=voter.node_id,
+                listeners=[k55.QuorumListener(name=listener, host=voter.host, port=voter.port)],
+            )
+            for voter in standing.voters.voters
+        ]
+        return [answer(_described(result, nodes))]
+
+    def live_observers(self, now_ms: int) -> list[Replica]:
+        """The observers that fetched lately; the others are forgotten."""
+        self._observers = {
+            key: replica
+            for key, replica in self._observers.items()
+            if now_ms - replica.fetched_ms < OBSERVER_SILENCE_MAX_MS
+        }
+        return list(self._observers.values())
+
+    def live_offsets(self, now_ms: int) -> list[int]:
+        """How far every other live replica is (Q51). A voter not heard yet may be as far back as 0."""
+        offsets = [replica.end_offset for replica in self.live_observers(now_ms)]
+        for replica in self._voters.values():
+            if now_ms - max(replica.fetched_ms, self._began_ms) < OBSERVER_SILENCE_MAX_MS:
+                offsets.append(max(replica.end_offset, 0))
+        return offsets
+
+    # ------------------------------------------------------------------------------------ refusals
+
+    def _refuse_leader_only(self, epoch: int) -> Code | None:
+        standing = self._standing
+        if epoch < standing.epoch:
+            return Code.FENCED_LEADER_EPOCH
+        if epoch > standing.epoch:
+            return Code.UNKNOWN_LEADER_EPOCH
+        return None if standing.role is Role.LEADER else Code.NOT_LEADER_OR_FOLLOWER
+
+    def _refusal(self, code: Code) -> Any:
+        standing = self._standing
+        return wire.fetch_response(code, standing.known, log_start_offset=standing.log.start_offset)
+
+
+class CommitTimes:
+    """How long appends took to be committed: count, sum and maximum, in ms."""
+
+    __slots__ = ("count", "max_ms", "sum_ms")
+
+    def __init__(self) -> None:
+        self.count = self.sum_ms = self.max_ms = 0
+
+    def add(self, took_ms: int) -> None:
+        """Count one."""
+        self.count += 1
+        self.sum_ms += took_ms
+        self.max_ms = max(self.max_ms, took_ms)
+
+
+def _acknowledged(said: wire.Said, now_ms: int) -> Effects | KafkaError | None:
+    """A voter knows who leads; its fetches will show it."""
+    return [] if said.error == Code.NONE else refusal(said)
+
+
+def _or_minus_one(offset: int | None) -> int:
+    return -1 if offset is None else offset
+
+
+def _shown(replica: Replica) -> k55.QuorumReplicaState:
+    return k55.QuorumReplicaState(
+        replica_id=replica.node_id,
+        replica_directory_id=replica.directory_id,
+        log_end_offset=replica.end_offset,
+        last_fetch_timestamp=replica.fetched_ms,
+        last_caught_up_timestamp=replica.caught_up_ms,
+    )
+
+
+def _described(result: Any, nodes: list[Any]) -> Any:
+    topic = k55.DescribeQuorumTopicResult(topic_name=METADATA_TOPIC, partitions=[result])
+    return wire.DescribeQuorumResponse(error_message=None, topics=[topic], nodes=nodes)
+
+
+def _describe_refusal(request: Any) -> Any:
+    """Every partition that was asked for is unknown here."""
+    topics = [
+        k55.DescribeQuorumTopicResult(
+            topic_name=topic.topic_name,
+            partitions=[
+                k55.DescribeQuorumPartitionResult(
+                    partition_index=partition.partition_index,
+                    error_code=Code.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_message="only the metadata log has a quorum",
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return wire.DescribeQuorumResponse(error_message=None, topics=topics)

@@ -1,0 +1,463 @@
+"""Where this node stands in its quorum: role, epoch, vote, leader, and what it knows to be committed. PURE.
+
+Every change goes through the table of `role.py`, is saved before anything of it leaves the node, forgets
+the questions of the earlier role, and is told to the listener. Source: KIP-595; spec 1.3, Q10, Q15, Q21.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from firnline.base.effects import Effects, Flush, Peer, Unanswered, Warn
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
+from firnline.base.ports import Rng
+from firnline.raft.calls import Calls, Timers
+from firnline.raft.election_state import NOBODY, ElectionState
+from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
+from firnline.raft.role import Cause, Role, next_role
+from firnline.raft.settings import QuorumSettings
+from firnline.raft.voters import VoterSet
+from firnline.raft.wire import Known, Said, read_response
+
+_EMPTY = OffsetAndEpoch(0, 0)
+_CODES = frozenset(Code)
+# What to do with an answer's own news; None or the reason when it led nowhere.
+GoOn = Callable[[Said, int], Effects | KafkaError | None]
+
+
+class Standing:
+    """One node's place in the quorum. `entered` and `poke` are the node's: what a role begins with and goes
+    on to do.
+
+    Invariants:
+      I1  the epoch never falls, and no answer or request of it leaves before it is saved (rel-Q2, X4).
+      I2  at most one vote an epoch; a leader that restarts or resigns leads that epoch no more (X1).
+      I3  `committed` never falls, and no log is cut below it (rel-Q7, X8).
+    """
+
+    __slots__ = (
+        "_announced",
+        "_elections",
+        "_saved",
+        "_warned",
+        "bootstrap",
+        "calls",
+        "cluster_id",
+        "committed",
+        "directory_id",
+        "entered",
+        "epoch",
+        "generation",
+        "granting_ids",
+        "has_fetched",
+        "high_watermark",
+        "is_stopped",
+        "leader",
+        "leader_id",
+        "listener",
+        "log",
+        "node_id",
+        "on_synced",
+        "poke",
+        "rng",
+        "role",
+        "settings",
+        "timers",
+        "voted_directory_id",
+        "voted_id",
+        "voters",
+    )
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        cluster_id: str,
+        directory_id: Uuid,
+        voters: VoterSet,
+        log: ReplicatedLog,
+        elections: ElectionStore,
+        listener: RaftListener,
+        rng: Rng,
+        settings: QuorumSettings,
+        bootstrap: Sequence[Peer],
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.directory_id = directory_id
+        self.voters = voters
+        self.log = log
+        self.listener = listener
+        self.rng = rng
+        self.settings = settings
+        self.bootstrap = tuple(bootstrap) or voters.others(node_id)
+        self.calls = Calls(
+            timeout_ms=settings.request_timeout_ms, backoff_ms=settings.retry_backoff_ms
+        )
+        self.timers = Timers()
+        self.entered: Callable[[Role, int], Effects] = _nothing_entered
+        self.poke: Callable[[int], Effects] = _nothing
+        self.on_synced: Callable[[int], Effects] = _nothing
+        self._elections = elections
+        self._saved = ElectionState(0)
+        self._announced = (NOBODY, 0)
+        self._warned: dict[int, KafkaError] = {}
+        self.role = Role.UNATTACHED
+        self.epoch = 0
+        self.leader_id = NOBODY
+        self.leader: Peer | None = None
+        self.voted_id = NOBODY
+        self.voted_directory_id = ZERO_UUID
+        self.granting_ids: tuple[int, ...] = ()
+        self.high_watermark: int | None = None
+        self.committed = 0
+        self.generation = 0
+        self.has_fetched = False
+        self.is_stopped = False
+
+    # ------------------------------------------------------------------------------------ questions
+
+    @property
+    def is_voter(self) -> bool:
+        return self.node_id in self.voters
+
+    @property
+    def known(self) -> Known:
+        """What an answer of this node tells of the quorum."""
+        return Known(self.epoch, self.leader_id, self.leader)
+
+    @property
+    def last(self) -> OffsetAndEpoch:
+        """Where this node's log ends: the newer of log and newest complete snapshot (Q17, rel-Q12)."""
+        end = OffsetAndEpoch(self.log.end_offset, self.log.last_epoch)
+        snapshot = self.log.newest_snapshot_id or _EMPTY
+        return max(end, snapshot, key=_by_epoch)
+
+    def has_more_than(self, last: OffsetAndEpoch) -> bool:
+        """Has this node something that a log which ends at `last` lacks?"""
+        return _by_epoch(last) < _by_epoch(self.last)
+
+    def election_timeout_ms(self) -> int:
+        """Q18: between one and two election timeouts, anew each time."""
+        timeout_ms = self.settings.election_timeout_ms
+        return timeout_ms + (self.rng.below(timeout_ms) if timeout_ms > 0 else 0)
+
+    # ---------------------------------------------------------------------------------- transitions
+
+    def resume(self) -> None:
+        """Take up what was saved (Q15). A leader comes back resigned: what it had not synced may be gone,
+        and its epoch must not give those offsets to other records (X1)."""
+        self.committed = self.log.start_offset
+        saved = self._elections.load()
+        if saved is not None:
+            self._saved = saved
+        if saved is None or saved.epoch < self.log.last_epoch:
+            self.epoch = self.log.last_epoch
+            if self.epoch > 0:
+                self._save()
+            return
+        self.epoch, self.leader_id, self.voted_id = saved
+        if self.leader_id == self.node_id:
+            self.role = Role.RESIGNED
+            self.leader = self.voters.peer(self.node_id)
+        elif self.voted_id == self.node_id and self.is_voter:
+            self.role = Role.CANDIDATE
+            self.leader_id = NOBODY
+        elif self.leader_id != NOBODY:
+            self.leader = self.voters.peer(self.leader_id)
+            self.role = Role.UNATTACHED if self.leader is None else Role.FOLLOWER
+
+    def meet_epoch(self, epoch: int, now_ms: int) -> Effects:
+        """Somebody is in a newer epoch: be in it too, without vote or leader."""
+        assert epoch > self.epoch, "epochs only grow"
+        return self._change(Cause.NEWER_EPOCH, now_ms, epoch=epoch)
+
+    def follow(self, epoch: int, leader_id: int, leader: Peer | None, now_ms: int) -> Effects:
+        """`leader_id` leads `epoch`. Without its address this node stays unattached, and votes for nobody."""
+        assert epoch >= self.epoch, "epochs only grow"
+        assert leader_id != self.node_id, "nobody follows itself"
+        before = self.role
+        if epoch > self.epoch:
+            self.role = next_role(self.role, Cause.NEWER_EPOCH)
+            self._forget_epoch(epoch)
+        if leader is not None:
+            self.role = next_role(self.role, Cause.LEADER_FOUND)
+        elif self.role is not Role.UNATTACHED:
+            self.role = Role.UNATTACHED
+        self.leader_id, self.leader = leader_id, leader
+        return self._changed(before, now_ms)
+
+    def prospect(self, now_ms: int) -> Effects:
+        """Ask for pre-votes. Nothing changed that must survive (Q46)."""
+        assert self.is_voter, "an observer stands for nothing"
+        return self._change(Cause.TIMEOUT, now_ms)
+
+    def lose(self, now_ms: int) -> Effects:
+        """The pre-votes were refused or did not come: back to the leader that is known, or to waiting."""
+        assert self.role is Role.PROSPECTIVE
+        if self.leader is not None:
+            return self.follow(self.epoch, self.leader_id, self.leader, now_ms)
+        return self._change(Cause.TIMEOUT, now_ms)
+
+    def stand(self, now_ms: int) -> Effects:
+        """Be a candidate in a new epoch, with one's own vote."""
+        before = self.role
+        self.role = next_role(self.role, Cause.PRE_MAJORITY)
+        self._forget_epoch(self.epoch + 1)
+        self.voted_id, self.voted_directory_id = self.node_id, self.directory_id
+        return self._changed(before, now_ms)
+
+    def lead(self, granting_ids: tuple[int, ...], now_ms: int) -> Effects:
+        """A majority voted for this node. What is committed is unknown until its own epoch says so (Q20)."""
+        before = self.role
+        self.role = next_role(self.role, Cause.MAJORITY)
+        self.leader_id, self.leader = self.node_id, self.voters.peer(self.node_id)
+        self.voted_id, self.voted_directory_id = NOBODY, ZERO_UUID
+        self.granting_ids = granting_ids
+        self.high_watermark = None
+        return self._changed(before, now_ms)
+
+    def resign(self, now_ms: int) -> Effects:
+        """Lead no more. Not saved: whoever saved that it led comes back resigned anyway (Q10)."""
+        return self._change(Cause.RESIGNATION, now_ms)
+
+    def grant(self, candidate_id: int, directory_id: Uuid) -> None:
+        """Vote, durably, in the epoch this node is in."""
+        assert self.voted_id in (NOBODY, candidate_id), "one vote an epoch"
+        self.voted_id, self.voted_directory_id = candidate_id, directory_id
+        self._save()
+
+    def adopt(self, known: Known, now_ms: int) -> Effects:
+        """Believe another node about epoch and leader (Q21). StorageError for two leaders of one epoch."""
+        epoch, leader_id, leader = known
+        if epoch < self.epoch:
+            return []
+        if leader_id == self.node_id:
+            return self._recognise_self(epoch, now_ms)
+        if epoch > self.epoch:
+            if leader_id == NOBODY:
+                return self.meet_epoch(epoch, now_ms)
+            return self.follow(epoch, leader_id, leader, now_ms)
+        if leader_id == NOBODY:
+            return []
+        if self.leader_id not in (NOBODY, leader_id):
+            raise StorageError(
+                "two nodes lead the metadata quorum in one epoch: a voter lost its quorum-state and voted"
+                " twice. Stop the cluster's controllers and compare their metadata logs",
+                epoch=epoch,
+                leaders=(self.leader_id, leader_id),
+            )
+        if self.leader is None and (leader is not None or self.leader_id == NOBODY):
+            return self.follow(epoch, leader_id, leader, now_ms)
+        return []
+
+    def _recognise_self(self, epoch: int, now_ms: int) -> Effects:
+        """A peer says this node leads an epoch it knows nothing of: it did, and its disk has forgotten.
+
+        As after a restart it has resigned: it led there, so it may vote for nobody there.
+        """
+        if epoch == self.epoch and (self.leader_id != NOBODY or self.voted_id != NOBODY):
+            return []
+        before = self.role
+        if epoch > self.epoch:
+            self._forget_epoch(epoch)
+        self.role = Role.RESIGNED
+        self.leader_id, self.leader = self.node_id, self.voters.peer(self.node_id)
+        return self._changed(before, now_ms)
+
+    def _change(self, cause: Cause, now_ms: int, *, epoch: int | None = None) -> Effects:
+        before = self.role
+        self.role = next_role(self.role, cause)
+        if epoch is not None:
+            self._forget_epoch(epoch)
+        return self._changed(before, now_ms)
+
+    def _forget_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.leader_id, self.leader = NOBODY, None
+        self.voted_id, self.voted_directory_id = NOBODY, ZERO_UUID
+
+    def _changed(self, before: Role, now_ms: int) -> Effects:
+        self._save()
+        self.has_fetched = False
+        self.calls.forget()
+        effects = self.announce(now_ms)
+        return effects + self.entered(before, now_ms)
+
+    def _save(self) -> None:
+        """I1: durable before it returns, thus before anything that says so leaves."""
+        state = ElectionState(self.epoch, self.leader_id, self.voted_id)
+        if state != self._saved:
+            self._elections.save(state)
+            self._saved = state
+
+    def announce(self, now_ms: int) -> Effects:
+        """Tell the listener who leads, once for each leader; leading itself is told by `Leader` (X16)."""
+        if self.role is Role.PROSPECTIVE:
+            return []  # it goes back to its leader unless others want another one too
+        leader_id = NOBODY if self.role is Role.RESIGNED else self.leader_id
+        announced = (leader_id, self.epoch if leader_id != NOBODY else 0)
+        if announced == self._announced:
+            return []
+        self._announced = announced
+        if self.role is Role.LEADER:
+            return []
+        return self.listener.on_leader_change(leader_id, self.epoch, now_ms)
+
+    # -------------------------------------------------------------------------------------- durability
+
+    def flush(self) -> Effects:
+        """Sync the log as it is now; `on_synced` runs afterwards.
+
+        What was cut or replaced meanwhile is not what the sync covered, so it does not count then.
+        """
+        end_offset, generation = self.log.end_offset, self.generation
+
+        def flushed(problem: StorageError | None, at_ms: int) -> Effects:
+            if problem is not None:
+                # rel-P9: what the disk refused cannot be believed afterwards. The node stops.
+                raise problem
+            if self.is_stopped:
+                return []
+            if generation == self.generation:
+                self.log.synced(end_offset)
+            return self.on_synced(at_ms) + self.poke(at_ms)
+
+        return [Flush(files=self.log.unsynced(), then=flushed)]
+
+    def cut_log(self, offset: int) -> None:
+        """Truncate the log; syncs that are under way no longer count for it."""
+        assert offset >= self.committed, "what is committed is never cut"
+        self.generation += 1
+        self.log.truncate_to(offset)
+
+    def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
+        """The log begins anew at the end of a snapshot that was installed; the listener loads it (Q37)."""
+        self.generation += 1
+        self.high_watermark = self.committed = snapshot_id.offset
+        return self.listener.on_snapshot(snapshot_id, now_ms)
+
+    def commit(self, offset: int, now_ms: int) -> Effects:
+        """Everything below `offset` is committed; tell the listener what it has not heard yet."""
+        self.high_watermark = max(offset, self.high_watermark or 0)
+        if offset <= self.committed:
+            return []
+        self.committed = offset
+        self.log.advance_high_watermark(offset)
+        return self.listener.on_committed(offset, now_ms)
+
+    # ------------------------------------------------------------------------------------ conversation
+
+    def ask(
+        self,
+        peer: Peer,
+        request: Any,
+        go_on: GoOn,
+        *,
+        version_min: int = 0,
+        on_unsupported: Callable[[int], Effects] | None = None,
+    ) -> Effects:
+        """Ask `peer`; what the answer says of the quorum is believed first, then `go_on(said, now_ms)`.
+
+        A peer that did not answer, or whose answer led nowhere, is left alone for a while.
+        """
+
+        def then(response: Any, now_ms: int) -> Effects:
+            if self.is_stopped:
+                return []
+            if on_unsupported is not None and _is_unsupported(response):
+                return on_unsupported(now_ms) + self.poke(now_ms)
+            said = self._read(response)
+            effects: Effects = []
+            if isinstance(said, Said):
+                before = self.known
+                effects, goes_on = self._heed(said, now_ms)
+                if goes_on:
+                    outcome = go_on(said, now_ms)
+                    if isinstance(outcome, list):
+                        self._warned.pop(peer.node_id, None)
+                        return effects + outcome + self.poke(now_ms)
+                    effects += self._warn(peer, outcome)
+                    self.calls.rest(peer.node_id, now_ms)
+                    return effects + self.poke(now_ms)
+                if self.known == before:
+                    # It taught us nothing: asking again at once would only ask the same.
+                    self.calls.rest(peer.node_id, now_ms)
+            else:
+                self.calls.rest(peer.node_id, now_ms)
+                effects = self._warn(peer, said)
+            return effects + self.poke(now_ms)
+
+        return [self.calls.ask(peer, request, then, version_min=version_min)]
+
+    def _read(self, response: Any) -> Said | KafkaError | None:
+        """None: no answer came, which says nothing."""
+        if isinstance(response, Unanswered):
+            return None
+        if response.error_code != Code.NONE:
+            return _refused_as(response.error_code)
+        said = read_response(response, self.voters)
+        return said or KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "it answered for another log")
+
+    def _heed(self, said: Said, now_ms: int) -> tuple[Effects, bool]:
+        """Q21: what is common to all answers; the flag says whether the answer's own news count."""
+        error, known, _ = said
+        if known.epoch < self.epoch or error == Code.UNKNOWN_LEADER_EPOCH:
+            return [], False
+        stale = error in (Code.FENCED_LEADER_EPOCH, Code.NOT_LEADER_OR_FOLLOWER)
+        if known.epoch > self.epoch or stale:
+            return self.adopt(known, now_ms), False
+        before = self.known
+        effects = self.adopt(known, now_ms)
+        if self.known != before and error != Code.NONE:
+            return effects, False
+        if error in (Code.BROKER_NOT_AVAILABLE, Code.INVALID_VOTER_KEY, Code.INVALID_REQUEST):
+            return effects, False
+        return effects, True
+
+    def _warn(self, peer: Peer, problem: KafkaError | None) -> Effects:
+        """Say it once, until that peer answers well again."""
+        if problem is None or self._warned.get(peer.node_id) == problem:
+            return []
+        self._warned[peer.node_id] = problem
+        where = f"{peer.host}:{peer.port}"
+        return [Warn(line=f"metadata quorum: node {peer.node_id} at {where} is no use: {problem}")]
+
+    def set_timer(self, name: str, at_ms: int, then: Callable[[int], Effects]) -> Effects:
+        """Call `then(now_ms)` at that moment, then go on with what is due."""
+
+        def fired(now_ms: int) -> Effects:
+            return [] if self.is_stopped else then(now_ms) + self.poke(now_ms)
+
+        return self.timers.set(name, at_ms, fired)
+
+
+def refusal(said: Said) -> KafkaError | None:
+    """The error of an answer, as the reason why it led nowhere."""
+    if said.error in (Code.NONE, Code.BROKER_NOT_AVAILABLE):
+        return None
+    return _refused_as(said.error)
+
+
+def _refused_as(number: int) -> KafkaError:
+    code = Code(number) if number in _CODES else Code.UNKNOWN_SERVER_ERROR
+    return KafkaError(code, "it refused", code=number)
+
+
+def _by_epoch(place: OffsetAndEpoch) -> tuple[int, int]:
+    """Epoch first, then offset (Q3)."""
+    return place.epoch, place.offset
+
+
+def _is_unsupported(response: Any) -> bool:
+    if isinstance(response, Unanswered):
+        return response.is_unsupported
+    return bool(getattr(response, "error_code", 0) == Code.UNSUPPORTED_VERSION)
+
+
+def _nothing(now_ms: int) -> Effects:
+    return []
+
+
+def _nothing_entered(before: Role, now_ms: int) -> Effects:
+    return []

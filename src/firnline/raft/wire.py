@@ -1,0 +1,413 @@
+"""What the quorum says on the wire and how it reads what it hears: all six requests. PURE.
+
+One topic and one partition, always (Q1). Messages carry the fields of every version; the writer leaves out
+those a version lacks. Source: KIP-595, KIP-630, KIP-853, KIP-996, KIP-1166; spec 1.5.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from firnline.base.effects import Peer
+from firnline.base.errors import Code
+from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, OffsetAndEpoch, Uuid
+from firnline.base.slices import FileRecords
+from firnline.protocol.messages import (
+    k01_fetch,
+    k52_vote,
+    k53_begin_quorum_epoch,
+    k54_end_quorum_epoch,
+    k59_fetch_snapshot,
+)
+from firnline.protocol.messages.k01_fetch import FetchRequest, FetchResponse
+from firnline.protocol.messages.k52_vote import VoteRequest, VoteResponse
+from firnline.protocol.messages.k53_begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+)
+from firnline.protocol.messages.k54_end_quorum_epoch import (
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+)
+from firnline.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+)
+from firnline.protocol.messages.k59_fetch_snapshot import (
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+)
+from firnline.raft.election_state import NOBODY
+from firnline.raft.settings import FETCH_WAIT_MAX_MS
+from firnline.raft.snapshot_serve import Chunk
+from firnline.raft.voters import VoterSet
+
+__all__ = [
+    "BeginQuorumEpochRequest",
+    "BeginQuorumEpochResponse",
+    "DescribeQuorumRequest",
+    "DescribeQuorumResponse",
+    "EndQuorumEpochRequest",
+    "EndQuorumEpochResponse",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchSnapshotRequest",
+    "FetchSnapshotResponse",
+    "VoteRequest",
+    "VoteResponse",
+]
+
+PARTITION = 0
+_NO_CHUNK = Chunk(OffsetAndEpoch(0, 0), 0, 0, b"")
+
+# What each request is answered with when it is refused as a whole.
+RESPONSES: dict[type, Any] = {
+    FetchRequest: FetchResponse,
+    VoteRequest: VoteResponse,
+    BeginQuorumEpochRequest: BeginQuorumEpochResponse,
+    EndQuorumEpochRequest: EndQuorumEpochResponse,
+    DescribeQuorumRequest: DescribeQuorumResponse,
+    FetchSnapshotRequest: FetchSnapshotResponse,
+}
+
+
+class Known(NamedTuple):
+    """What every answer tells of the quorum: the epoch, who leads it (-1 nobody), where it listens."""
+
+    epoch: int
+    leader_id: int = NOBODY
+    leader: Peer | None = None
+
+
+class Said(NamedTuple):
+    """An answer of the quorum as it was read; `part` is what it says of the one partition."""
+
+    error: int
+    known: Known
+    part: Any
+
+
+# ------------------------------------------------------------------------------------------- requests
+
+
+def vote_request(
+    cluster_id: str,
+    *,
+    epoch: int,
+    candidate_id: int,
+    directory_id: Uuid,
+    voter_id: int,
+    last: OffsetAndEpoch,
+    is_pre_vote: bool,
+) -> VoteRequest:
+    """Ask one voter for its voice; `last` is where the candidate's log ends."""
+    partition = k52_vote.VotePartition(
+        partition_index=PARTITION,
+        replica_epoch=epoch,
+        replica_id=candidate_id,
+        replica_directory_id=directory_id,
+        voter_directory_id=ZERO_UUID,
+        last_offset_epoch=last.epoch,
+        last_offset=last.offset,
+        pre_vote=is_pre_vote,
+    )
+    topic = k52_vote.VoteTopic(topic_name=METADATA_TOPIC, partitions=[partition])
+    return VoteRequest(cluster_id=cluster_id, voter_id=voter_id, topics=[topic])
+
+
+def begin_request(
+    cluster_id: str, *, epoch: int, leader_id: int, voter_id: int, listener: str, leader: Peer
+) -> BeginQuorumEpochRequest:
+    """Make the leader of `epoch` known to one voter."""
+    partition = k53_begin_quorum_epoch.BeginQuorumEpochPartition(
+        partition_index=PARTITION,
+        voter_directory_id=ZERO_UUID,
+        leader_id=leader_id,
+        leader_epoch=epoch,
+    )
+    return BeginQuorumEpochRequest(
+        cluster_id=cluster_id,
+        voter_id=voter_id,
+        topics=[
+            k53_begin_quorum_epoch.BeginQuorumEpochTopic(
+                topic_name=METADATA_TOPIC, partitions=[partition]
+            )
+        ],
+        leader_endpoints=[
+            k53_begin_quorum_epoch.LeaderEndpoint(name=listener, host=leader.host, port=leader.port)
+        ],
+    )
+
+
+def end_request(
+    cluster_id: str, *, epoch: int, leader_id: int, successors: Sequence[tuple[int, Uuid]]
+) -> EndQuorumEpochRequest:
+    """Tell that the leader of `epoch` steps down; `successors` are ids and directories, best first."""
+    partition = k54_end_quorum_epoch.EndQuorumEpochPartition(
+        partition_index=PARTITION,
+        leader_id=leader_id,
+        leader_epoch=epoch,
+        preferred_successors=[node_id for node_id, _ in successors],
+        preferred_candidates=[
+            k54_end_quorum_epoch.PreferredCandidate(
+                candidate_id=node_id, candidate_directory_id=directory_id
+            )
+            for node_id, directory_id in successors
+        ],
+    )
+    topic = k54_end_quorum_epoch.EndQuorumEpochTopic(
+        topic_name=METADATA_TOPIC, partitions=[partition]
+    )
+    return EndQuorumEpochRequest(cluster_id=cluster_id, topics=[topic])
+
+
+def fetch_request(
+    cluster_id: str,
+    *,
+    epoch: int,
+    replica_id: int,
+    directory_id: Uuid,
+    end: OffsetAndEpoch,
+    high_watermark: int | None,
+    max_bytes: int,
+) -> FetchRequest:
+    """Ask for what follows `end`, the end of this node's log."""
+    partition = k01_fetch.FetchPartition(
+        partition=PARTITION,
+        current_leader_epoch=epoch,
+        fetch_offset=end.offset,
+        last_fetched_epoch=end.epoch,
+        replica_directory_id=directory_id,
+        high_watermark=-1 if high_watermark is None else high_watermark,
+    )
+    topic = k01_fetch.FetchTopic(
+        topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition]
+    )
+    return FetchRequest(
+        cluster_id=cluster_id,
+        replica_id=replica_id,
+        replica_state=k01_fetch.ReplicaState(replica_id=replica_id),
+        max_wait_ms=FETCH_WAIT_MAX_MS,
+        max_bytes=max_bytes,
+        topics=[topic],
+    )
+
+
+def fetch_snapshot_request(
+    cluster_id: str,
+    *,
+    epoch: int,
+    replica_id: int,
+    directory_id: Uuid,
+    snapshot_id: OffsetAndEpoch,
+    position: int,
+    max_bytes: int,
+) -> FetchSnapshotRequest:
+    """Ask for the snapshot's bytes from `position` on."""
+    partition = k59_fetch_snapshot.FetchSnapshotPartition(
+        partition=PARTITION,
+        current_leader_epoch=epoch,
+        snapshot_id=k59_fetch_snapshot.SnapshotId(
+            end_offset=snapshot_id.offset, epoch=snapshot_id.epoch
+        ),
+        position=position,
+        replica_directory_id=directory_id,
+    )
+    topic = k59_fetch_snapshot.FetchSnapshotTopic(name=METADATA_TOPIC, partitions=[partition])
+    return FetchSnapshotRequest(
+        cluster_id=cluster_id, replica_id=replica_id, max_bytes=max_bytes, topics=[topic]
+    )
+
+
+# ---------------------------------------------------------------------------------- reading requests
+
+
+def only_partition(request: Any) -> Any | None:
+    """Return the one partition of a request of the quorum's; None unless it names that and no other."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        return None
+    topic = request.topics[0]
+    partition = topic.partitions[0]
+    by_name = type(request) in (FetchRequest, FetchSnapshotRequest)
+    index = partition.partition if by_name else partition.partition_index
+    return partition if index == PARTITION and _is_metadata(topic) else None
+
+
+def _is_metadata(topic: Any) -> bool:
+    """By id where there is one (Fetch from version 13), by name otherwise."""
+    topic_id = getattr(topic, "topic_id", ZERO_UUID)
+    if topic_id != ZERO_UUID:
+        return bool(topic_id == METADATA_TOPIC_ID)
+    name = getattr(topic, "topic_name", None) or getattr(topic, "topic", None)
+    return (name or getattr(topic, "name", None)) == METADATA_TOPIC
+
+
+def leader_of(request: Any, leader_id: int, voters: VoterSet, listener: str) -> Peer | None:
+    """Where the leader that Begin- or EndQuorumEpoch names listens; older versions leave it to the voters."""
+    endpoints = request.leader_endpoints
+    for endpoint in endpoints:
+        if endpoint.name == listener:
+            return Peer(leader_id, endpoint.host, endpoint.port)
+    if endpoints and leader_id not in voters:
+        return Peer(leader_id, endpoints[0].host, endpoints[0].port)
+    return voters.peer(leader_id)
+
+
+def fetcher_id(request: FetchRequest) -> int:
+    """Node id of the replica that fetches; -1 for a consumer."""
+    return max(request.replica_id, request.replica_state.replica_id)
+
+
+# ------------------------------------------------------------------------------------------ responses
+
+
+def vote_response(error: Code, known: Known, *, is_granted: bool = False) -> VoteResponse:
+    """Answer a Vote."""
+    partition = k52_vote.VotePartitionResult(
+        partition_index=PARTITION,
+        error_code=error,
+        leader_id=known.leader_id,
+        leader_epoch=known.epoch,
+        vote_granted=is_granted,
+    )
+    topic = k52_vote.VoteTopicResult(topic_name=METADATA_TOPIC, partitions=[partition])
+    return VoteResponse(topics=[topic], node_endpoints=_endpoints(k52_vote.NodeEndpoint, known))
+
+
+def begin_response(error: Code, known: Known) -> BeginQuorumEpochResponse:
+    """Answer a BeginQuorumEpoch."""
+    m = k53_begin_quorum_epoch
+    partition = m.BeginQuorumEpochPartitionResult(
+        partition_index=PARTITION,
+        error_code=error,
+        leader_id=known.leader_id,
+        leader_epoch=known.epoch,
+    )
+    topic = m.BeginQuorumEpochTopicResult(topic_name=METADATA_TOPIC, partitions=[partition])
+    return BeginQuorumEpochResponse(
+        topics=[topic], node_endpoints=_endpoints(m.NodeEndpoint, known)
+    )
+
+
+def end_response(error: Code, known: Known) -> EndQuorumEpochResponse:
+    """Answer an EndQuorumEpoch."""
+    m = k54_end_quorum_epoch
+    partition = m.EndQuorumEpochPartitionResult(
+        partition_index=PARTITION,
+        error_code=error,
+        leader_id=known.leader_id,
+        leader_epoch=known.epoch,
+    )
+    topic = m.EndQuorumEpochTopicResult(topic_name=METADATA_TOPIC, partitions=[partition])
+    return EndQuorumEpochResponse(topics=[topic], node_endpoints=_endpoints(m.NodeEndpoint, known))
+
+
+def fetch_response(
+    error: Code,
+    known: Known,
+    *,
+    log_start_offset: int,
+    high_watermark: int | None = None,
+    records: bytes = b"",
+    diverging: tuple[int, int] | None = None,
+    snapshot_id: OffsetAndEpoch | None = None,
+) -> FetchResponse:
+    """Answer a Fetch of the quorum's; `diverging` is epoch and end offset."""
+    partition = k01_fetch.FetchablePartitionResponse(
+        partition_index=PARTITION,
+        error_code=error,
+        high_watermark=-1 if high_watermark is None else high_watermark,
+        log_start_offset=log_start_offset,
+        current_leader=k01_fetch.LeaderIdAndEpoch(
+            leader_id=known.leader_id, leader_epoch=known.epoch
+        ),
+        records=records,
+    )
+    if diverging is not None:
+        epoch, end_offset = diverging
+        partition.diverging_epoch = k01_fetch.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    if snapshot_id is not None:
+        partition.snapshot_id = k01_fetch.SnapshotId(
+            end_offset=snapshot_id.offset, epoch=snapshot_id.epoch
+        )
+    topic = k01_fetch.FetchableTopicResponse(
+        topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition]
+    )
+    return FetchResponse(
+        responses=[topic], node_endpoints=_endpoints(k01_fetch.NodeEndpoint, known)
+    )
+
+
+def fetch_snapshot_response(
+    error: Code,
+    known: Known,
+    *,
+    chunk: Chunk | None = None,
+) -> FetchSnapshotResponse:
+    """Answer a FetchSnapshot."""
+    m = k59_fetch_snapshot
+    snapshot_id, size_bytes, position, data = chunk or _NO_CHUNK
+    partition = m.FetchSnapshotPartitionResult(
+        index=PARTITION,
+        error_code=error,
+        snapshot_id=m.SnapshotId(end_offset=snapshot_id.offset, epoch=snapshot_id.epoch),
+        current_leader=m.LeaderIdAndEpoch(leader_id=known.leader_id, leader_epoch=known.epoch),
+        size=size_bytes,
+        position=position,
+        unaligned_records=data,
+    )
+    topic = m.FetchSnapshotTopicResult(name=METADATA_TOPIC, partitions=[partition])
+    return FetchSnapshotResponse(topics=[topic], node_endpoints=_endpoints(m.NodeEndpoint, known))
+
+
+def unknown_snapshot_partition(request: FetchSnapshotRequest, known: Known) -> Any:
+    """Answer a FetchSnapshot of another partition: it is named, and unknown here."""
+    m = k59_fetch_snapshot
+    topic = request.topics[0]
+    partition = m.FetchSnapshotPartitionResult(
+        index=topic.partitions[0].partition, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    return FetchSnapshotResponse(
+        topics=[m.FetchSnapshotTopicResult(name=topic.name, partitions=[partition])],
+        node_endpoints=_endpoints(m.NodeEndpoint, known),
+    )
+
+
+def _endpoints(kind: Any, known: Known) -> list[Any]:
+    if known.leader is None or known.leader_id < 0:
+        return []
+    return [kind(node_id=known.leader_id, host=known.leader.host, port=known.leader.port)]
+
+
+# ---------------------------------------------------------------------------------- reading responses
+
+
+def read_response(response: Any, voters: VoterSet) -> Said | None:
+    """Read the one partition of an answer; None when it is of another one, or malformed."""
+    topics: Any = response.responses if isinstance(response, FetchResponse) else response.topics
+    if len(topics) != 1 or len(topics[0].partitions) != 1 or not _is_metadata(topics[0]):
+        return None
+    part = topics[0].partitions[0]
+    index = part.index if isinstance(response, FetchSnapshotResponse) else part.partition_index
+    if index != PARTITION:
+        return None
+    told = getattr(part, "current_leader", part)
+    leader_id = max(told.leader_id, NOBODY)
+    leader = None
+    if leader_id != NOBODY:
+        leader = voters.peer(leader_id)
+        for endpoint in response.node_endpoints:
+            if endpoint.node_id == leader_id:
+                leader = Peer(leader_id, endpoint.host, endpoint.port)
+    return Said(part.error_code, Known(told.leader_epoch, leader_id, leader), part)
+
+
+def read_chunk(said: Said) -> Chunk:
+    """Read the piece of a snapshot in an answer to FetchSnapshot; half an id is none (Q36)."""
+    part = said.part
+    data = part.unaligned_records
+    return Chunk(
+        OffsetAndEpoch(part.snapshot_id.end_offset, part.snapshot_id.epoch),
+        part.size,
+        part.position,
+        data.read() if isinstance(data, FileRecords) else bytes(data or b""),
+    )

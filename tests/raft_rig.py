@@ -1,0 +1,538 @@
+"""A quorum in memory: replicas with their logs, a network that does as the test says, and one clock."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from firnline.base.effects import (
+    CancelTimer,
+    Effects,
+    Flush,
+    Peer,
+    Reply,
+    Send,
+    SetTimer,
+    Unanswered,
+    Warn,
+)
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import OffsetAndEpoch
+from firnline.raft.election_state import ElectionState
+from firnline.raft.fetch_rules import end_offset_for
+from firnline.raft.node import Proposed, RaftNode
+from firnline.raft.role import Role
+from firnline.raft.settings import QuorumSettings
+from firnline.raft.voters import Voter, VoterSet
+from firnline.records.batch import headers, set_offset_and_epoch
+from firnline.records.record import records
+from tests.quorum_rig import SnapshotBytes
+
+CLUSTER = "kYk0Nk0rTGmTpCgfF2cFlA"
+START_MS = 1_000_000
+
+
+def directory(node_id: int) -> bytes:
+    """The directory id of a node's disk."""
+    return (7_000 + node_id).to_bytes(16, "big")
+
+
+class Part:
+    """A snapshot on its way here."""
+
+    def __init__(self, log: "Disk", snapshot_id: OffsetAndEpoch) -> None:
+        self.snapshot_id = snapshot_id
+        self.data = bytearray()
+        self.is_discarded = False
+        self._log = log
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def append(self, data: bytes) -> KafkaError | None:
+        self.data += data
+        return None
+
+    def problem(self) -> KafkaError | None:
+        if self.data.endswith(b"!"):
+            return None
+        return KafkaError(Code.CORRUPT_MESSAGE, "no footer")
+
+    def files(self) -> Sequence[Any]:
+        return ()
+
+    def discard(self) -> None:
+        self.is_discarded = True
+
+
+class Disk:
+    """Log, snapshots and vote of one node. `lose_power` forgets what was not synced."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.start_offset = 0
+        self.synced_offset = 0
+        self.high_watermark = 0
+        self.saved: list[ElectionState] = []
+        self.snapshots: dict[OffsetAndEpoch, tuple[bytes, int]] = {}
+        self.parts: list[Part] = []
+
+    # ---- what the quorum sees
+
+    @property
+    def end_offset(self) -> int:
+        if self.batches:
+            return next(headers(self.batches[-1])).next_offset
+        return self.start_offset
+
+    @property
+    def last_epoch(self) -> int:
+        return self.end_offset_for(1 << 30).epoch
+
+    def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
+        epochs: list[tuple[int, int]] = []
+        for header in map(next, map(headers, self.batches)):
+            if not epochs or epochs[-1][0] != header.leader_epoch:
+                epochs.append((header.leader_epoch, header.base_offset))
+        return end_offset_for(
+            epoch,
+            epochs=epochs,
+            end_offset=self.end_offset,
+            newest_snapshot_id=self.newest_snapshot_id,
+            earliest_snapshot_id=self.earliest_snapshot_id,
+        )
+
+    def append(self, batch: bytearray, *, epoch: int, now_ms: int) -> int:
+        offset = self.end_offset
+        set_offset_and_epoch(batch, 0, offset, epoch)
+        self.batches.append(bytes(batch))
+        return offset
+
+    def append_fetched(self, data: bytes, *, now_ms: int) -> KafkaError | None:
+        if b"corrupt" in data:
+            return KafkaError(Code.CORRUPT_MESSAGE, "damaged")
+        for header in headers(data):
+            assert header.base_offset == self.end_offset, "an answer to another question"
+            self.batches.append(bytes(data[header.position : header.position + header.size_bytes]))
+        return None
+
+    def read(self, start_offset: int, *, max_bytes: int) -> bytes:
+        found, size = [], 0
+        for batch in self.batches:
+            if next(headers(batch)).last_offset >= start_offset:
+                size += len(batch)
+                if found and size > max_bytes:
+                    break
+                found.append(batch)
+        return b"".join(found)
+
+    def truncate_to(self, offset: int) -> None:
+        assert offset >= self.high_watermark, "what is committed was cut"
+        self.batches = [b for b in self.batches if next(headers(b)).next_offset <= offset]
+        assert self.end_offset == offset, "cut inside a batch"
+        self.synced_offset = min(self.synced_offset, offset)
+
+    def unsynced(self) -> Sequence[Any]:
+        return ()
+
+    def synced(self, end_offset: int) -> None:
+        assert end_offset <= self.end_offset, "more was synced than there is"
+        self.synced_offset = max(self.synced_offset, end_offset)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        assert self.high_watermark <= offset <= self.end_offset
+        self.high_watermark = offset
+
+    @property
+    def newest_snapshot_id(self) -> OffsetAndEpoch | None:
+        return max(self.snapshots, default=None, key=lambda one: (one.epoch, one.offset))
+
+    @property
+    def earliest_snapshot_id(self) -> OffsetAndEpoch | None:
+        return min(self.snapshots, default=None, key=lambda one: (one.epoch, one.offset))
+
+    def open_snapshot(self, snapshot_id: OffsetAndEpoch) -> SnapshotBytes | None:
+        found = self.snapshots.get(snapshot_id)
+        return None if found is None else SnapshotBytes(found[0])
+
+    def start_part(self, snapshot_id: OffsetAndEpoch) -> Part:
+        self.parts.append(Part(self, snapshot_id))
+        return self.parts[-1]
+
+    def install(self, part: Part, *, now_ms: int) -> Effects:
+        assert not part.is_discarded
+        offset = part.snapshot_id.offset
+        self.snapshots = {part.snapshot_id: (bytes(part.data), now_ms)}
+        self.batches = []
+        self.start_offset = self.synced_offset = self.high_watermark = offset
+        return []
+
+    def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:
+        assert new_start_offset in {one.offset for one in self.snapshots}
+        self.start_offset = new_start_offset
+        self.snapshots = {k: v for k, v in self.snapshots.items() if k.offset >= new_start_offset}
+        self.batches = [b for b in self.batches if next(headers(b)).next_offset > new_start_offset]
+        return []
+
+    def snapshot_sizes(self) -> Sequence[tuple[OffsetAndEpoch, int, int]]:
+        return sorted((one, len(data), at_ms) for one, (data, at_ms) in self.snapshots.items())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.batches))
+
+    # ---- the vote
+
+    def load(self) -> ElectionState | None:
+        return self.saved[-1] if self.saved else None
+
+    def save(self, state: ElectionState) -> None:
+        self.saved.append(state)
+
+    # ---- what a test does to it
+
+    def take_snapshot(
+        self, offset: int, *, data: bytes = b"snapshot!", at_ms: int = START_MS
+    ) -> None:
+        """Complete, of what lies below `offset`, which ends a batch."""
+        (epoch,) = [
+            h.leader_epoch for h in map(next, map(headers, self.batches)) if h.next_offset == offset
+        ]
+        self.snapshots[OffsetAndEpoch(offset, epoch)] = (data, at_ms)
+
+    def lose_power(self) -> None:
+        self.batches = [
+            b for b in self.batches if next(headers(b)).next_offset <= self.synced_offset
+        ]
+        self.parts = []
+        self.high_watermark = self.start_offset
+
+    def values(self) -> list[tuple[int, int, bytes]]:
+        """Offset, epoch and value of every record; control records have the value b'control'."""
+        found = []
+        for batch in self.batches:
+            (header,) = headers(batch)
+            for row in records(batch, header):
+                value = b"control" if header.is_control else bytes(row.value or b"")
+                found.append((row.offset, header.leader_epoch, value))
+        return found
+
+
+class SeededRng:
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+    def uuid(self) -> bytes:
+        return self._random.randbytes(16)
+
+
+class Listener:
+    """Writes down what it hears, in words."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
+        self.heard.append(f"snapshot {snapshot_id.offset}-{snapshot_id.epoch}")
+        return []
+
+    def on_committed(self, end_offset: int, now_ms: int) -> Effects:
+        self.heard.append(f"committed {end_offset}")
+        return []
+
+    def on_leader(self, epoch: int, now_ms: int) -> Effects:
+        self.heard.append(f"leads {epoch}")
+        return []
+
+    def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
+        self.heard.append(f"leader {leader_id} of {epoch}")
+        return []
+
+
+@dataclass
+class Flight:
+    """A message under way: a request to `target`, or its answer back."""
+
+    sender: "Member"
+    send: Send
+    request: Any
+    response: Any = None
+    is_answer: bool = False
+    target_id: int = field(default=0)
+
+    @property
+    def name(self) -> str:
+        return type(self.response if self.is_answer else self.request).__name__
+
+
+class Member:
+    """One replica with its disk. A restart keeps the disk."""
+
+    def __init__(self, net: "Net", node_id: int, directory_id: bytes, **options: Any) -> None:
+        self.net, self.node_id, self.disk = net, node_id, Disk()
+        self.directory_id = directory_id
+        self.options = options
+        self.rng = options.pop("rng", None) or SeededRng(net.seed * 1000 + node_id)
+        self.timers: dict[Any, SetTimer] = {}
+        self.flushes: list[Flush] = []
+        self.warnings: list[str] = []
+        self.holds_flushes = False
+        self.is_up = False
+        self.life = 0
+        self.listener = Listener()
+        self.node: RaftNode = None  # type: ignore[assignment]
+
+    def start(self) -> "Member":
+        """Begin a life on the disk that is there."""
+        self.life += 1
+        self.is_up = True
+        self.timers, self.flushes = {}, []
+        self.listener = Listener()
+        self.disk.high_watermark = self.disk.start_offset
+        self.node = RaftNode(
+            node_id=self.node_id,
+            cluster_id=CLUSTER,
+            directory_id=self.directory_id,
+            voters=self.net.voters,
+            log=self.disk,
+            elections=self.disk,
+            listener=self.listener,
+            rng=self.rng,
+            settings=self.net.settings,
+            **self.options,
+        )
+        self.run(self.node.start(self.net.now_ms))
+        return self
+
+    def crash(self, *, power: bool = True) -> None:
+        """Stop at once; without power what was not synced is gone."""
+        self.is_up = False
+        self.life += 1
+        self.timers, self.flushes = {}, []
+        if power:
+            self.disk.lose_power()
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.net.send(self, effect)
+            elif isinstance(effect, Reply):
+                flight = effect.context
+                flight.response, flight.is_answer = effect.message, True
+                self.net.flights.append(flight)
+            elif isinstance(effect, Flush):
+                self.flushes.append(effect)
+            elif isinstance(effect, SetTimer):
+                self.timers[effect.key] = effect
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
+            else:
+                assert isinstance(effect, Warn)
+                self.warnings.append(effect.line)
+
+    def sync(self, problem: StorageError | None = None) -> None:
+        """Report the flushes that wait."""
+        while self.flushes:
+            self.run(self.flushes.pop(0).then(problem, self.net.now_ms))
+
+    def ask(self, request: Any, version: int | None = None) -> list[Any]:
+        """Hand over a request as a stranger; the list gets the answer, now or later."""
+        answers: list[Any] = []
+        version = type(request).valid.last if version is None else version
+        request, _ = type(request).read(request.write(version), version)
+
+        def answer(response: Any) -> Any:
+            answers.append(type(response).read(response.write(version), version)[0])
+            return Warn(line="answered")
+
+        self.run(self.node.on_request(request, answer, self.net.now_ms))
+        return answers
+
+    def fire(self, name: str) -> None:
+        """Let a timer of the quorum come due; the clock follows."""
+        timer = self.timers.pop(("raft", name))
+        self.net.now_ms = max(self.net.now_ms, timer.at_ms)
+        self.run(timer.then(self.net.now_ms))
+
+    def propose(self, *values: bytes) -> Proposed:
+        outcome = self.node.propose(values, epoch=self.node.epoch, now_ms=self.net.now_ms)
+        assert not isinstance(outcome, KafkaError), outcome
+        self.run(outcome[1])
+        return outcome[0]
+
+    @property
+    def stands(self) -> tuple[Role, int, int]:
+        return self.node.role, self.node.epoch, self.node.leader_id
+
+
+class Net:
+    """Voters, observers, and what is under way between them. Nothing is lost unless a test says so."""
+
+    def __init__(
+        self,
+        voter_ids: Sequence[int] = (1, 2, 3),
+        observer_ids: Sequence[int] = (),
+        *,
+        settings: QuorumSettings | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.seed = seed
+        self.settings = settings or QuorumSettings()
+        self.voters = VoterSet([Voter(n, f"host-{n}", 9000 + n) for n in voter_ids])
+        self.now_ms = START_MS
+        self.flights: list[Flight] = []
+        self.cuts: set[tuple[int, int]] = set()  # (from, to) that lose everything
+        self.versions: dict[int, int] = {}  # API key -> newest that all speak
+        self.members = {n: Member(self, n, directory(n)) for n in (*voter_ids, *observer_ids)}
+
+    def __getitem__(self, node_id: int) -> Member:
+        return self.members[node_id]
+
+    def start(self) -> "Net":
+        for member in self.members.values():
+            member.start()
+        return self
+
+    def cut(self, *node_ids: int) -> None:
+        """Part these from all others."""
+        rest = [n for n in self.members if n not in node_ids]
+        for one in node_ids:
+            self.cuts |= {(one, other) for other in rest} | {(other, one) for other in rest}
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    # ---- messages
+
+    def send(self, sender: Member, send: Send) -> None:
+        target_id = send.peer.node_id
+        if target_id < 0:
+            (target_id,) = [v.node_id for v in self.voters.voters if v.port == send.peer.port] or [
+                target_id
+            ]
+        self.flights.append(Flight(sender, send, send.request, target_id=target_id))
+
+    def deliver(self, flight: Flight) -> None:
+        """Bring one message to its end; what leaves is what its version can say."""
+        self.flights.remove(flight)
+        sender, target = flight.sender, self.members.get(flight.target_id)
+        if flight.is_answer:
+            if (flight.target_id, sender.node_id) in self.cuts:
+                self._fail(flight, "cut off")
+            else:
+                self._answer(flight, flight.response)
+            return
+        kind = type(flight.request)
+        version = min(kind.valid.last, self.versions.get(kind.key, 99), flight.send.version_max)
+        if version < flight.send.version_min:
+            self._answer(flight, Unanswered(why="too old", is_unsupported=True))
+        elif target is None or not target.is_up or (sender.node_id, target.node_id) in self.cuts:
+            self._fail(flight, "not connected")
+        else:
+            request, _ = kind.read(flight.request.write(version), version)
+            life = target.life
+
+            def answer(response: Any) -> Reply:
+                copy, _ = type(response).read(response.write(version), version)
+                assert life == target.life, "an answer from an earlier life"
+                return Reply(context=flight, message=copy)
+
+            target.run(target.node.on_request(request, answer, self.now_ms))
+
+    def _answer(self, flight: Flight, response: Any) -> None:
+        if flight.sender.is_up:
+            flight.sender.run(flight.send.then(response, self.now_ms))
+
+    def _fail(self, flight: Flight, why: str) -> None:
+        self._answer(flight, Unanswered(why=why))
+
+    def lose(self, flight: Flight) -> None:
+        """The message is gone; its sender hears nothing but that."""
+        self.flights.remove(flight)
+        self._fail(flight, "lost")
+
+    def find(self, name: str, sender: int | None = None, target: int | None = None) -> Flight:
+        """The one flight of that message."""
+        (found,) = [
+            f
+            for f in self.flights
+            if f.name == name
+            and sender in (None, f.sender.node_id)
+            and target in (None, f.target_id)
+        ]
+        return found
+
+    def pass_on(self, name: str, sender: int | None = None, target: int | None = None) -> None:
+        self.deliver(self.find(name, sender, target))
+
+    # ---- time
+
+    def settle(self, limit: int = 5_000) -> None:
+        """Deliver and sync until nothing moves at this moment."""
+        for _ in range(limit):
+            for member in self.members.values():
+                if member.is_up and not member.holds_flushes:
+                    member.sync()
+            if not self.flights:
+                return
+            self.deliver(self.flights[0])
+        raise AssertionError(f"it never settles: {[f.name for f in self.flights]}")
+
+    def run_for(self, ms: int, until: Callable[[], bool] | None = None) -> None:
+        """Let time pass, everything happening at its moment."""
+        end_ms = self.now_ms + ms
+        while True:
+            self.settle()
+            if until is not None and until():
+                return
+            due = [
+                (timer.at_ms, member.node_id, str(key), member, key)
+                for member in self.members.values()
+                if member.is_up
+                for key, timer in member.timers.items()
+            ]
+            if not due or min(due)[0] > end_ms:
+                self.now_ms = end_ms
+                assert until is None, "it did not come to that"
+                return
+            at_ms, _, _, member, key = min(due, key=lambda one: one[:3])
+            self.now_ms = max(self.now_ms, at_ms)
+            timer = member.timers.pop(key)
+            member.run(timer.then(self.now_ms))
+
+    # ---- what came of it
+
+    @property
+    def leaders(self) -> list[Member]:
+        return [m for m in self.members.values() if m.is_up and m.node.role is Role.LEADER]
+
+    def elect(self, node_id: int | None = None) -> Member:
+        """Run until one leads and says so; `node_id` is helped to win by timing out first."""
+        if node_id is not None:
+            member = self.members[node_id]
+            self.settle()
+            name = "election" if ("raft", "election") in member.timers else "fetch"
+            member.fire(name)
+            self.settle()
+            self.run_for(500)
+        self.run_for(20_000, until=lambda: bool(self.leaders and self.agree()))
+        (leader,) = self.leaders
+        assert node_id in (None, leader.node_id)
+        return leader
+
+    def agree(self) -> bool:
+        """Do all that are up follow one leader?"""
+        up = [m.node for m in self.members.values() if m.is_up]
+        return len({(n.leader_id, n.epoch) for n in up}) == 1 and up[0].leader_id >= 0
+
+    def elsewhere(self, member: Member) -> list[Member]:
+        return [m for m in self.members.values() if m is not member]
+
+
+def peers(net: Net) -> list[Peer]:
+    """The voters as bootstrap servers: somewhere to ask, whoever that is."""
+    return [Peer(-2 - i, v.host, v.port) for i, v in enumerate(net.voters.voters)]

@@ -1,0 +1,106 @@
+"""Random lives of a cluster: a snapshot of any moment, and the log up to it, are the same state."""
+
+import random
+
+import pytest
+
+from firnline.base.ids import OffsetAndEpoch
+from firnline.metadata.image import ClusterImage
+from firnline.metadata.loader import Loader, SnapshotLoader, difference
+from firnline.metadata.snapshot_file import Snapshot
+from firnline.metadata.snapshot_records import image_records
+from firnline.records.build import NewRecord, build_batch
+from tests.metadata_stories import LEVELS, Life
+from tests.quorum_rig import SnapshotBytes, snapshot_bytes
+
+SEEDS = range(8)
+
+
+def logged(life: Life, epoch: int = 5) -> list[bytes]:
+    """The batches of a life as they are in a log."""
+    batches, offset = [], 0
+    for values in life.encoded():
+        rows = [NewRecord(None, value, 1) for value in values]
+        batches.append(bytes(build_batch(rows, base_offset=offset, leader_epoch=epoch)))
+        offset += len(rows)
+    return batches
+
+
+def through_a_snapshot(image: ClusterImage) -> ClusterImage:
+    """The image that another node loads from a snapshot of this one."""
+    content = Snapshot(0, list(image_records(image)), 0)
+    data = snapshot_bytes(content, image.epoch, metadata_version=image.metadata_version)
+    loader = SnapshotLoader(OffsetAndEpoch(image.offset + 1, image.epoch), SnapshotBytes(data))
+    for _ in loader.steps():
+        pass
+    return loader.image()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_snapshot_and_the_log_up_to_it_are_the_same_state(level: int) -> None:
+    """rel-Q9, and Q32: at every place where a snapshot may be taken."""
+    places = 0
+    for seed in SEEDS:
+        batches = logged(Life(seed, level).write(80))
+        loader = Loader()
+        for batch in batches:
+            loader.apply(batch)
+            image = loader.image()
+            if loader.is_batch_end:
+                again = through_a_snapshot(image)
+                assert again == image, (level, seed, image.offset)
+                places += 1
+    assert places > 50
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_log_after_a_snapshot_goes_on_where_it_ended(seed: int) -> None:
+    """Nothing twice, nothing left out, also where a transaction was open or began within a batch."""
+    batches = logged(Life(seed).write(120))
+    whole = Loader()
+    whole.apply(b"".join(batches))
+    part = Loader()
+    for number, batch in enumerate(batches):
+        part.apply(batch)
+        rest = Loader(through_a_snapshot(part.image()))
+        rest.apply(b"".join(b for b in batches if _last_offset(b) >= rest.next_offset))
+        assert rest.image() == whole.image(), (seed, number)
+
+
+def _last_offset(batch: bytes) -> int:
+    return int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_however_the_log_is_cut_into_reads_the_image_is_the_same(seed: int) -> None:
+    batches = logged(Life(seed).write(120))
+    whole, pieces = Loader(), Loader()
+    whole.apply(b"".join(batches))
+    dice = random.Random(seed)
+    shown = pieces.image()
+    while batches:
+        count = dice.randint(1, 5)
+        pieces.apply(b"".join(batches[:count]))
+        del batches[:count]
+        for delta in pieces.take_deltas():
+            assert delta.before is shown
+            told = difference(delta.before, delta.after)
+            assert sorted(delta.brokers) == sorted({*delta.brokers, *told.brokers})
+            assert {t.after.topic_id for t in told.topics} <= {
+                t.after.topic_id for t in delta.topics
+            }
+            assert {t.topic_id for t in told.deleted_topics} == {
+                t.topic_id for t in delta.deleted_topics
+            }
+            shown = delta.after
+    assert shown == whole.image()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_nodes_with_one_state_write_one_snapshot(seed: int) -> None:
+    """Whichever way they came by it, byte for byte."""
+    loader = Loader()
+    loader.apply(b"".join(logged(Life(seed).write(120))))
+    image = loader.image()
+    again = through_a_snapshot(image)
+    assert list(image_records(again)) == list(image_records(image))
