@@ -49,7 +49,7 @@ def _piece(at: str, seed: int, until_s: float) -> dict[str, Any]:
         "form": FORM,
         "seeds": [seed, seed],
         "hours": 0.0,
-        "wall_s": 0.0,
+        "cpu_s": 0.0,
         "faults": 0,
         "committed": 0,
         "violations": [],
@@ -58,7 +58,7 @@ def _piece(at: str, seed: int, until_s: float) -> dict[str, Any]:
         outcome = run(each)
         row["seeds"][1] = each
         row["hours"] = round(row["hours"] + outcome.simulated_s / 3600, 6)
-        row["wall_s"] = round(row["wall_s"] + outcome.wall_s, 3)
+        row["cpu_s"] = round(row["cpu_s"] + outcome.cpu_s, 3)
         row["faults"] += len(outcome.faults)
         row["committed"] += outcome.committed
         if outcome.violations:
@@ -74,10 +74,10 @@ def totals(rows: list[dict[str, Any]]) -> list[str]:
     seconds = max(_hours(rows) * 3600, 0.001)
     faults = sum(row["faults"] for row in rows) * 10 / seconds
     committed = sum(row["committed"] for row in rows) / seconds
-    speed = seconds / max(sum(row["wall_s"] for row in rows), 0.001)
+    speed = seconds / max(sum(row["cpu_s"] for row in rows), 0.001)
     counts = faults >= FAULTS_PER_10_S and committed >= COMMITTED_PER_S
     return [
-        f"{seconds / 3600:.2f} simulated hours at {speed:.1f} times real time",
+        f"{seconds / 3600:.2f} simulated hours at {speed:.1f} times real time a core",
         f"{faults:.2f} faults in 10 s, {committed:.1f} committed records a second:"
         f" the hours {'count' if counts else 'do not count'}",
     ]

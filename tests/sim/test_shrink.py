@@ -34,6 +34,7 @@ def outcome(mask: frozenset[int], invariant: str | None, seconds: int = 60) -> O
         digest="",
         simulated_s=1.0,
         wall_s=1.0,
+        cpu_s=1.0,
         events=0,
         faults=faults,
         beyond_budget=[],

@@ -26,7 +26,7 @@ def test_a_run_goes_on_after_the_last_seed_of_the_commit(
             "form": soaking.FORM,
             "seeds": [seed, seed + 9],
             "hours": 0.5,
-            "wall_s": 90.0,
+            "cpu_s": 90.0,
             "faults": 400,
             "committed": 50_000,
             "violations": ["rel-Q4 violated"] if seed == 11 else [],
@@ -44,8 +44,8 @@ def test_a_run_goes_on_after_the_last_seed_of_the_commit(
 
 
 def test_hours_without_enough_faults_or_records_do_not_count() -> None:
-    row = {"hours": 1.0, "wall_s": 360.0, "faults": 360, "committed": 72_000}
+    row = {"hours": 1.0, "cpu_s": 360.0, "faults": 360, "committed": 72_000}
     assert soaking.totals([row])[1].endswith("the hours count")
     assert soaking.totals([{**row, "faults": 359}])[1].endswith("do not count")
     assert soaking.totals([{**row, "committed": 71_999}])[1].endswith("do not count")
-    assert soaking.totals([row])[0] == "1.00 simulated hours at 10.0 times real time"
+    assert soaking.totals([row])[0] == "1.00 simulated hours at 10.0 times real time a core"

@@ -1,12 +1,16 @@
 """What of a metadata log any power cut would leave: as the platter has it, not as the node says. SIM."""
 
 import json
+import struct
 from typing import Any
 
 from firnline.log import names
 from firnline.metadata.snapshot_file import parse_snapshot_name
-from firnline.records.batch import HEADER_BYTES, parse_header
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from firnline.sim.disk import CrashableFs, Inode
+
+# Of a batch's header: base offset, length, last offset delta.
+_PLACE = struct.Struct(">qi11xi").unpack_from
 
 
 class DurableLog:
@@ -63,14 +67,14 @@ class DurableLog:
 
     def _follow(self, inode: Inode) -> None:
         size, data = inode.surviving_bytes, inode.durable
-        position = self._position
+        position, end = self._position, self._offset
         while position + HEADER_BYTES <= size:
-            header = parse_header(data, position)
-            if header.magic != 2 or position + header.size_bytes > size:
+            base_offset, length, last_delta = _PLACE(data, position)
+            after = position + LOG_OVERHEAD_BYTES + length
+            if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or after > size:
                 break
-            position += header.size_bytes
-            self._offset = max(self._offset, header.next_offset)
-        self._position = position
+            position, end = after, max(end, base_offset + last_delta + 1)
+        self._position, self._offset = position, end
 
 
 def durable_election(fs: CrashableFs, path: str) -> dict[str, Any] | None:

@@ -30,12 +30,13 @@ def node_config(options: Options, node_id: int) -> BrokerConfig:
     """The settings of one node, as an operator would write them."""
     voters = ",".join(f"{each}@{HOST_PREFIX}{each}:{PORT}" for each in options.voter_ids)
     host = f"{HOST_PREFIX}{node_id}"
+    votes = node_id in options.voter_ids
     settings = {
-        "process.roles": "broker,controller",
+        "process.roles": "controller" if votes else "broker",
         "node.id": node_id,
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{host}:9092,CONTROLLER://{host}:{PORT}",
+        "listeners": f"CONTROLLER://{host}:{PORT}" if votes else f"PLAINTEXT://{host}:9092",
         "log.dirs": DATA,
         "controller.quorum.election.timeout.ms": options.election_timeout_ms,
         "controller.quorum.fetch.timeout.ms": options.fetch_timeout_ms,

@@ -23,6 +23,7 @@ def facts(outcome: Outcome) -> dict[str, Any]:
         "digest": outcome.digest,
         "simulated_s": round(outcome.simulated_s, 3),
         "wall_s": round(outcome.wall_s, 3),
+        "cpu_s": round(outcome.cpu_s, 3),
         "events": outcome.events,
         "voters": outcome.options.voters,
         "observers": outcome.options.observers,

@@ -6,7 +6,7 @@ commits (rel-Q19) and all nodes are equal. Source: reliability (c), 'Two phases'
 
 import traceback
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Reply, Send
@@ -41,6 +41,7 @@ class Outcome(NamedTuple):
     digest: str
     simulated_s: float
     wall_s: float
+    cpu_s: float
     events: int
     faults: list[Injected]
     beyond_budget: list[Injected]
@@ -223,7 +224,7 @@ def run(
     world = World(seed, keep_story=keep_story)
     cluster = Cluster(options, world, mode=mode)
     world.columns = lambda: tuple(map(state_of, cluster.hosts.values()))
-    began = perf_counter()
+    began, worked = perf_counter(), process_time()
     end_us = options.chaos_s * SECOND
     if plan is None:
         plan = draw_plan(seed, options, begin_us=_CALM_US, end_us=end_us)
@@ -240,6 +241,7 @@ def run(
         digest=world.digest(),
         simulated_s=world.now_us / SECOND,
         wall_s=perf_counter() - began,
+        cpu_s=process_time() - worked,
         events=world.events,
         faults=cluster.faults.injected,
         beyond_budget=cluster.faults.beyond_budget,
