@@ -22,7 +22,7 @@ from firnline.metadata.features import (
     refuse_unsupported_levels,
 )
 from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
-from firnline.metadata.loader import Loader, SnapshotLoader, difference
+from firnline.metadata.loader import Loader, SnapshotLoader, difference, difference_steps
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.schema import Message
 from firnline.raft.node import RaftNode
@@ -112,7 +112,7 @@ class MetadataQuorum:
         # Reading the log, while this node may not write.
         self._loader = Loader()
         self._work: Generator[None, None, None] | None = None
-        self._snapshot: SnapshotLoader | None = None
+        self._replacement: ClusterDelta | None = None  # of a snapshot that is loaded
         self._committed_offset = 0  # exclusive
         # The epoch this node was told to lead, and the one it may write in; None for neither.
         self._claimed_epoch: int | None = None
@@ -182,7 +182,7 @@ class MetadataQuorum:
         return effects + self._dethrone(now_ms)
 
     def close(self) -> None:
-        """Forget everything in flight. The log is closed by who opened it."""
+        """Forget everything in flight; who waits is not answered. The log is closed by who opened it."""
         self.raft.stop()
         self.is_active = False
         self._claimed_epoch = self._reign = None
@@ -229,16 +229,20 @@ class MetadataQuorum:
         file = self._log.open_snapshot(snapshot_id)
         if file is None:
             raise StorageError("a snapshot of the metadata is gone", snapshot=snapshot_id)
-        self._snapshot = SnapshotLoader(snapshot_id, file)
-        self._work = self._snapshot.steps()
+        self._work = self._snapshot_steps(SnapshotLoader(snapshot_id, file))
         self._committed_offset = max(self._committed_offset, snapshot_id.offset)
 
+    def _snapshot_steps(self, snapshot: SnapshotLoader) -> Generator[None, None, None]:
+        yield from snapshot.steps()
+        image = snapshot.image()
+        self._replacement = yield from difference_steps(self.image, image)
+        self._loader = Loader(image)
+
     def _abandon_work(self) -> None:
-        """Drop a step that is half done: the loader goes back to the image it has published."""
-        if self._work is None:
-            return
-        self._work.close()
-        self._work = self._snapshot = None
+        """Drop what is half done: the loader goes back to the image that was published."""
+        if self._work is not None:
+            self._work.close()
+        self._work = self._replacement = None
         self._loader = Loader(self.image)
 
     def _load_at_once(self) -> None:
@@ -276,16 +280,15 @@ class MetadataQuorum:
         for _ in self._work:
             return
         self._work = None
-        if self._snapshot is not None:
-            self._loader = Loader(self._snapshot.image())
-            self._snapshot = None
 
     def _publish_applied(self, now_ms: int) -> Effects:
         """Publish where the loader is, as one difference after a snapshot."""
         deltas = self._loader.take_deltas()
-        after = self._loader.image()
-        if self.image is EMPTY_IMAGE or (deltas[0].before if deltas else after) is not self.image:
-            deltas = [difference(self.image, after)] if after is not self.image else []
+        if self._replacement is not None:
+            deltas.insert(0, self._replacement)
+            self._replacement = None
+        if self.image is EMPTY_IMAGE and len(deltas) > 1:
+            deltas = [difference(EMPTY_IMAGE, deltas[-1].after)]
         effects: Effects = []
         for delta in deltas:
             effects += self._publish(delta, now_ms)
