@@ -7,6 +7,7 @@ looked into. What is durable is looked up on the simulated platter. Source: reli
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.messages.k01_fetch import FetchRequest
 from firnline.protocol.messages.k52_vote import VoteRequest, VoteResponse
@@ -50,6 +51,7 @@ class _Seen:
         "image",
         "image_count",
         "name_changes",
+        "newest_snapshot_id",
         "role",
         "start_offset",
         "synced_offset",
@@ -65,6 +67,7 @@ class _Seen:
         self.synced_offset = -1
         self.verified_offset = start_offset
         self.name_changes = -1
+        self.newest_snapshot_id: OffsetAndEpoch | None = None
         self.image: ClusterImage | None = None
         self.image_count = 0
 
@@ -123,9 +126,12 @@ class Checkers:
         if raft.high_watermark is not None and raft.high_watermark != seen.high_watermark:
             self._on_high_watermark(process, machine, seen)
         name_changes = process.host.fs.name_changes(LOG)
-        if name_changes != seen.name_changes or start_offset != seen.start_offset:
+        newest = log.newest_snapshot_id
+        if (name_changes, start_offset) != (seen.name_changes, seen.start_offset) or (
+            newest != seen.newest_snapshot_id
+        ):
             self.snapshots.look(process, start_offset)
-            seen.name_changes = name_changes
+            seen.name_changes, seen.newest_snapshot_id = name_changes, newest
         if log.synced_offset != seen.synced_offset:
             seen.synced_offset = log.synced_offset
             self._on_synced(process, log)

@@ -63,6 +63,7 @@ class Options(NamedTuple):
     retention_bytes: int
     retention_ms: int
     start_offset_lag_ms: int
+    cleaning_interval_ms: int
     # The workload.
     operations_per_s: int
     topics_max: int
@@ -113,6 +114,7 @@ def draw_options(seed: int) -> Options:
         retention_bytes=chance.spread(8_000, 300_000),
         retention_ms=chance.pick((5_000, 604_800_000)),
         start_offset_lag_ms=chance.pick((0, 0, 5_000, 60_000)),
+        cleaning_interval_ms=chance.pick((500, 2_000, 10_000)),
         operations_per_s=chance.between(14, 24),
         topics_max=chance.between(10, 60),
     )

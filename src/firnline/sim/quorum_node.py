@@ -10,7 +10,7 @@ from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Bug
 from firnline.base.ports import Fs, Rng
 from firnline.broker.controller_node import ControllerNode
-from firnline.broker.quorum_ground import Ground, open_quorum
+from firnline.broker.quorum_ground import Ground, open_quorum, quorum_settings
 from firnline.broker.wiring import build_controller
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
@@ -64,17 +64,27 @@ class QuorumNode:
             format_storage(
                 fs, config, cluster_id=CLUSTER_ID, rng=rng, now_ms=now_ms, ignore_formatted=True
             )
+        settings = quorum_settings(config)._replace(
+            cleaning_interval_ms=options.cleaning_interval_ms,
+            start_offset_lag_time_max_ms=options.start_offset_lag_ms,
+        )
         self.on_stopped: Callable[[], None] = _nothing
         self._node: ControllerNode | None = None
         self._ground: Ground | None = None
         if node_id in options.voter_ids:
-            node = self._node = build_controller(config, fs, rng, now_ms=now_ms)
+            node = self._node = build_controller(config, fs, rng, now_ms=now_ms, settings=settings)
             node.on_stopped = self._stopped
             self.quorum: MetadataQuorum = node.quorum
             self.controller: Controller = node.controller
         else:
             ground = self._ground = open_quorum(
-                config, fs, rng, cluster_id=CLUSTER_ID, shared=None, now_ms=now_ms
+                config,
+                fs,
+                rng,
+                cluster_id=CLUSTER_ID,
+                shared=None,
+                now_ms=now_ms,
+                settings=settings,
             )
             self.quorum = ground.quorum
             self.controller = Controller(config=config, rng=rng, metadata=self.quorum)

@@ -27,6 +27,7 @@ class SnapshotChecks:
         self._truth = truth
         self._complain = complain
         self._known: dict[int, dict[OffsetAndEpoch, Inode]] = {}
+        self._counted: dict[int, list[OffsetAndEpoch]] = {}
         # What a leader was seen to have, while a follower fetches it piece by piece.
         self._served: dict[int, dict[OffsetAndEpoch, dict[bytes, None]]] = {}
         self.checked = 0
@@ -34,6 +35,7 @@ class SnapshotChecks:
     def ended(self, process: Process) -> None:
         """The process is gone; names may be different after a power cut."""
         self._known.pop(process.node_id, None)
+        self._counted.pop(process.node_id, None)
         self._served.pop(process.node_id, None)
 
     def look(self, process: Process, start_offset: int) -> None:
@@ -46,20 +48,26 @@ class SnapshotChecks:
             if (snapshot_id := parse_snapshot_name(name)) is not None and snapshot_id.offset
         }
         known = self._known.get(node_id, {})
-        for snapshot_id in known:
-            if snapshot_id not in found and snapshot_id.offset >= start_offset:
-                text = f"deleted the snapshot at {snapshot_id.offset}; the log begins at {start_offset}"
-                self._complain("rel-Q15", text, node_id)
         for snapshot_id, inode in found.items():
             if known.get(snapshot_id) is not inode:
                 self._check_new(process, snapshot_id, inode)
         self._known[node_id] = found
-        ends = sorted(snapshot_id.offset for snapshot_id in found)
+        # One that has its name, and whose name is not synced yet, does not count.
+        counted = [row[0] for row in process.machine.log.snapshot_sizes()]
+        for snapshot_id in self._counted.get(node_id, ()):
+            if snapshot_id not in counted and snapshot_id.offset >= start_offset:
+                text = f"deleted the snapshot at {snapshot_id.offset}; the log begins at {start_offset}"
+                self._complain("rel-Q15", text, node_id)
+        self._counted[node_id] = counted
+        ends = [snapshot_id.offset for snapshot_id in counted if snapshot_id in found]
+        if len(ends) < len(counted):
+            text = f"counts on snapshots at {counted}; files are there for {ends}"
+            self._complain("rel-Q15", text, node_id)
         if start_offset > 0 and start_offset not in ends:
             text = f"the log begins at {start_offset}; snapshots are at {ends}"
             self._complain("rel-Q8", text, node_id)
-        if ends and ends[0] < start_offset:
-            text = f"a snapshot at {ends[0]}, before the log's begin at {start_offset}"
+        if ends and min(ends) < start_offset:
+            text = f"a snapshot at {min(ends)}, before the log's begin at {start_offset}"
             self._complain("rel-Q8", text, node_id)
 
     def _check_new(self, process: Process, snapshot_id: OffsetAndEpoch, inode: Inode) -> None:
