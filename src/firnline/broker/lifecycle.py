@@ -134,7 +134,7 @@ class Lifecycle:
                 f"this broker could not register within {waited_ms} ms"
                 f" (initial.broker.registration.timeout.ms): {problem}"
             )
-        effects: Effects = self._say(problem)
+        effects = self._say(problem)
         at_ms = now_ms + self._pause_ms(problem, self._config.broker_session_timeout_ms)
         return [*effects, SetTimer(key=_REGISTER, at_ms=at_ms, then=self.register)]
 
@@ -220,6 +220,8 @@ class Lifecycle:
         if problem.code in (self._said, Code.NOT_CONTROLLER):
             return []
         self._said = problem.code
+        if problem.code is Code.NETWORK_EXCEPTION:
+            return [Warn(line=f"the active controller does not answer: {problem.why}")]
         return [Warn(line=f"the controller does not count this broker in: {problem}")]
 
     # ----------------------------------------------------------------------------------- leaving

@@ -19,6 +19,7 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.snapshotter import snapshot_settings
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet, parse_voters
 
@@ -83,6 +84,7 @@ def open_quorum(
         rng=rng,
         idle_interval_ms=config.metadata_max_idle_interval_ms,
         settings=settings or quorum_settings(config),
+        snapshotting=snapshot_settings(config),
         bootstrap=_bootstrap(config),
     )
 

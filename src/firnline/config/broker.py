@@ -164,7 +164,10 @@ def _quorum_problems(config: BrokerConfig) -> Iterator[str]:
     voters = config.controller_quorum_voters
     node_ids = [text.partition("@")[0].strip() for text in voters]
     is_controller = "controller" in config.process_roles
-    if not voters and config.controller_quorum_bootstrap_servers:
+    # The file that Kafka ships names one server, the node itself: a quorum of its own is meant.
+    servers = config.controller_quorum_bootstrap_servers
+    is_alone = len(servers) <= 1 and len(set(config.process_roles)) == 2
+    if not voters and servers and not is_alone:
         yield (
             "controller.quorum.bootstrap.servers without controller.quorum.voters asks for dynamic voters"
             " (kraft.version 1), which this release does not run: name the voters in"

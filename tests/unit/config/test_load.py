@@ -118,7 +118,7 @@ def test_a_password_is_not_shown_in_an_error() -> None:
         ({"process.roles": "broker,king"}, "one of broker, controller"),
         ({"process.roles": ""}, "process.roles must name"),
         ({"process.roles": "broker,broker"}, "twice"),
-        ({"process.roles": "broker"}, "more than one node is not there yet"),
+        ({"process.roles": "controller"}, "controller.quorum.voters must name the voters"),
         ({"listeners": "PLAINTEXT:9092"}, "not of the form"),
         ({"listeners": "PLAINTEXT://h:70000"}, "above 65535"),
         ({"listeners": "CONTROLLER://:9093"}, "none is for clients"),
@@ -145,6 +145,59 @@ def test_rules_between_keys(stated: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError) as problem:
         load({**NODE, **stated})
     assert says in str(problem.value)
+
+
+VOTERS = "1@a:1,2@b:2,3@c:3"
+BROKER = {"process.roles": "broker", "node.id": "4", "listeners": "PLAINTEXT://:9092"}
+CONTROLLER = {"process.roles": "controller", "listeners": "CONTROLLER://:9093"}
+
+
+@pytest.mark.parametrize(
+    ("stated", "says"),
+    [
+        ({"node.id": "4"}, "controller.quorum.voters lacks node.id 4"),
+        ({**CONTROLLER, "node.id": "4"}, "controller.quorum.voters lacks node.id 4"),
+        ({**BROKER, "node.id": "2"}, "no controller by process.roles"),
+        ({**BROKER, "listeners": NODE["listeners"]}, "this node has none"),
+        ({**CONTROLLER, "listeners": NODE["listeners"]}, "nobody else is served"),
+        ({"listeners": "PLAINTEXT://:9092"}, "where the other voters are to find this one"),
+    ],
+)
+def test_roles_and_voters_must_agree(stated: dict[str, str], says: str) -> None:
+    """A voter that is no controller would be counted and never answer; Kafka refuses the same."""
+    with pytest.raises(ConfigError) as problem:
+        load({**NODE, "controller.quorum.voters": VOTERS, **stated})
+    assert says in str(problem.value)
+
+
+def test_voters_that_come_and_go_are_refused_with_what_to_state_instead() -> None:
+    """Kafka's own file names one server, the combined node itself; that is a quorum of one here."""
+    for more in (
+        {"servers": "a:1,b:2"},
+        {"servers": "a:1", **BROKER},
+        {"servers": "a:1", **CONTROLLER},
+    ):
+        stated = {**NODE, **more, "controller.quorum.bootstrap.servers": more["servers"]}
+        del stated["servers"]
+        with pytest.raises(ConfigError) as problem:
+            load(stated)
+        assert "controller.quorum.bootstrap.servers" in str(problem.value)
+        assert "id@host:port" in str(problem.value)
+
+
+@pytest.mark.parametrize("role", [BROKER, CONTROLLER])
+def test_a_node_may_have_one_role(role: dict[str, str]) -> None:
+    config = load({**NODE, "controller.quorum.voters": VOTERS, **role})
+    assert config.has_other_controllers
+    assert bool(config.client_listeners) == (role is BROKER)
+    assert bool(config.controller_listeners) == (role is CONTROLLER)
+
+
+def test_the_first_name_of_the_controllers_listeners_is_the_quorums_own() -> None:
+    listeners = "PLAINTEXT://:1,C1://:2,C2://:3"
+    stated = {"controller.listener.names": "C2,C1", "listeners": listeners}
+    found = load({**NODE, **stated}).controller_listeners
+    assert [each.listener for each in found] == ["C2", "C1"]
 
 
 def test_log_dir_stands_in_for_log_dirs() -> None:
