@@ -41,27 +41,32 @@ class CuttingFs(CrashableFs):
     """Raises PowerCut instead of the operation number `cut_at`, of all that change the disk."""
 
     cut_at: int | None = None
-    count = 0
+    done: list[tuple[str, str]]
 
     def check(self, operation: Any, path: str) -> None:
         super().check(operation, path)
         if operation not in ("read", "open"):
-            self._step()
+            self._step(operation, path)
 
     def open(self, path: str, *, create: bool = False) -> CrashableFile:
         if create and not self.exists(path):
-            self._step()
+            self._step("create", path)
         return super().open(path, create=create)
 
     def remove(self, path: str) -> None:
         if self.exists(path):
-            self._step()
+            self._step("remove", path)
         super().remove(path)
 
-    def _step(self) -> None:
+    @property
+    def count(self) -> int:
+        return len(self.__dict__.setdefault("done", []))
+
+    def _step(self, operation: str, path: str) -> None:
+        """Write down what is done to the disk, or cut the power before it."""
         if self.count == self.cut_at:
             raise PowerCut
-        self.count += 1
+        self.done.append((operation, path.rpartition("/")[2]))
 
 
 def a_disk(kind: type[CrashableFs] = CrashableFs) -> Any:
@@ -178,7 +183,7 @@ def check(log: MetaLog, fs: CrashableFs) -> None:
         assert batches[-1][1] == log.last_epoch
 
 
-def perform(effects: Sequence[Any], fs: CrashableFs) -> None:
+def perform(effects: Sequence[Any]) -> None:
     """Let the delete delay pass: run the timers of `effects` and what they submit."""
     for timer in effects:
         for submit in timer.then(timer.at_ms):

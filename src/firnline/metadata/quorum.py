@@ -24,7 +24,7 @@ from firnline.metadata.features import (
 from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference, difference_steps
 from firnline.metadata.result import ControllerResult
-from firnline.metadata.snapshotter import Snapshotter, SnapshotLog, SnapshotSettings
+from firnline.metadata.snapshotter import SnapshotLog, SnapshotSettings, Snapshotter
 from firnline.protocol.schema import Message
 from firnline.raft.node import RaftNode
 from firnline.raft.ports import ElectionStore, ReplicatedLog

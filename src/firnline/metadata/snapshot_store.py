@@ -37,8 +37,6 @@ class PartFile:
         self._fs = fs
         self._check = SnapshotCheck()
         self._file = fs.open(path, create=True)
-        if self._file.size():
-            self._file.truncate(0)
 
     @property
     def size_bytes(self) -> int:

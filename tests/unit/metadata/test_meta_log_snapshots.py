@@ -211,6 +211,20 @@ def test_an_installed_snapshot_takes_the_place_of_the_log() -> None:
     assert again.end_offset_for(5) == OffsetAndEpoch(21, 5)
 
 
+def test_a_download_has_its_name_durably_before_anything_of_the_log_goes() -> None:
+    """Also where a file system does not keep the order of name changes: X13."""
+    fs = a_disk(CuttingFs)
+    log = a_log(fs)
+    begun = fs.count
+    install(log, AHEAD)
+    done = fs.done[begun:]
+    part = f"{snapshot_name(AHEAD).removesuffix('.checkpoint')}-1.checkpoint.part"
+    named = done.index(("rename", part))
+    assert done.index(("sync", part)) < named
+    first_gone = next(n for n, (what, name) in enumerate(done) if what == "remove")
+    assert named < done.index(("sync_dir", "__cluster_metadata-0"), named) < first_gone
+
+
 def test_who_reads_a_snapshot_reads_on_while_it_is_replaced(tmp_path: object) -> None:
     """Q41, on a disk of the simulator and on a real one."""
     config = broker_config(internal_metadata_log_segment_bytes="400", log_dirs=str(tmp_path))
@@ -227,7 +241,7 @@ def test_who_reads_a_snapshot_reads_on_while_it_is_replaced(tmp_path: object) ->
         first = reader.read(0, 50)
         effects = log.retire_snapshots(8, now_ms=NOW)
         assert log.open_snapshot(AT_4) is None
-        perform(effects, fs)
+        perform(effects)
         assert first + reader.read(50, reader.size_bytes) == snapshot_bytes(AT_4)
         reader.close()
         assert not [n for n in fs.list_dir(log.log.path) if n.endswith(".deleted")]
@@ -274,6 +288,19 @@ def test_the_log_start_does_not_go_back_over_a_restart(keep: str) -> None:
         assert again.start_offset == end
         assert [row[0] for row in found(again)] == list(range(end, 10))
         check(again, fs)
+
+
+def test_a_log_that_begins_in_the_middle_of_nowhere_starts_at_the_next_snapshot() -> None:
+    """Q42: its segments begin before the snapshot, and nothing tells where it started; as Kafka leaves it."""
+    fs = a_disk()
+    log = a_log(fs)
+    freeze(log, AT_8)
+    log.retire_snapshots(8, now_ms=NOW)
+    assert log.log.first_base_offset == 6
+    fs.remove(f"{DIR}/leader-epoch-checkpoint")
+    again = opened(fs)
+    assert again.start_offset == 8
+    check(again, fs)
 
 
 def test_both_widths_of_the_epoch_are_one_snapshot() -> None:
