@@ -19,6 +19,7 @@ COMMANDS = {
     "topic": ("firnline.cli.topic", "Create, list, describe, alter and delete topics."),
     "group": ("firnline.cli.group", "List, describe and delete consumer groups."),
     "tier": ("firnline.cli.tier", "What is in the remote tier, and what still waits."),
+    "sim": ("firnline.cli.sim", "Run the metadata quorum in a simulated world, by seed."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),
 }
 
