@@ -558,9 +558,7 @@ def test_what_a_standby_counts() -> None:
         r.PartitionRecord(partition_id=0, topic_id=b"t" * 16, replicas=[1, 2], leader=2),
     )
     node.settle()
-    node.replicate(
-        r.PartitionChangeRecord(partition_id=0, topic_id=b"t" * 16, leader=-1), epoch=3
-    )
+    node.replicate(r.PartitionChangeRecord(partition_id=0, topic_id=b"t" * 16, leader=-1), epoch=3)
     assert node.quorum.counters().last_committed_offset == 39
     node.commit()
     node.depose(4, leader_id=-1)
