@@ -90,6 +90,10 @@ class MemoryLog:
         self.batches.append(bytes(batch))
         return offset
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.batches))
+
     def unsynced(self) -> Sequence[Any]:
         return ()
 

@@ -82,8 +82,12 @@ def key(
     dynamic: bool = False,
     required: bool = False,
     internal: bool = False,
+    name: str | None = None,
 ) -> Any:
-    """Declare a key as the default of a dataclass field; see `Key` for what the parts mean."""
+    """Declare a key as the default of a dataclass field; see `Key` for what the parts mean.
+
+    `name` is for a key that has a '_' of its own.
+    """
     facts = {
         "type": type_,
         "valid": valid,
@@ -95,7 +99,7 @@ def key(
         "is_dynamic": dynamic,
         "is_required": required,
         "is_internal": internal,
-    }
+    } | ({} if name is None else {"name": name})
     return field(default=default, metadata={"key": facts})
 
 
@@ -104,10 +108,9 @@ def declared_keys(section: type, scope: Scope) -> Mapping[str, Key]:
     """Return the keys declared as fields of a config class, by Kafka's name, in alphabetical order."""
     found = [
         Key(
-            name=item.name.replace("_", "."),
             default=cast(Value, item.default),
             scope=scope,
-            **item.metadata["key"],
+            **{"name": item.name.replace("_", "."), **item.metadata["key"]},
         )
         for item in fields(section)
         if "key" in item.metadata

@@ -142,7 +142,6 @@ class QuorumKeys:
         valid="[1,...]",
         importance="HIGH",
         source="KIP-630 Configuration",
-        kind="inert",
     )
     metadata_log_max_snapshot_interval_ms: int = key(
         "LONG",
@@ -151,7 +150,6 @@ class QuorumKeys:
         valid="[0,...]",
         importance="HIGH",
         source="KIP-876",
-        kind="inert",
     )
     metadata_log_segment_bytes: int = key(
         "INT",
@@ -189,6 +187,26 @@ class QuorumKeys:
         "Age above which old metadata segments and snapshots go.",
         importance="HIGH",
         source="KIP-630",
+    )
+    metadata_snapshot_min_changed_records_ratio: float = key(
+        "DOUBLE",
+        0.0,
+        "Share of the last snapshot's records that must have changed before new bytes make another due;"
+        " 0: bytes alone do. Kafka has no such key.",
+        valid="[0,...]",
+        importance="LOW",
+        source="KIP-630 When to Snapshot",
+        name="metadata.snapshot.min.changed_records.ratio",
+    )
+    metadata_start_offset_lag_time_max_ms: int = key(
+        "LONG",
+        0,
+        "Longest wait of the leader for live replicas before its log begins at a newer snapshot;"
+        " 0: each node cleans up on its own, by metadata.max.retention. Kafka has no such key.",
+        valid="[0,...]",
+        importance="LOW",
+        source="KIP-630 When to Increase the LogStartOffset",
+        kind="inert",
     )
     node_id: int = key(
         "INT",

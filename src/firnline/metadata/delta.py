@@ -4,8 +4,8 @@
 touches, so a batch of 10,000 partitions costs no 10,000 images. Source: KIP-631; spec Q14.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from immutables import Map
 
@@ -29,6 +29,19 @@ from firnline.protocol.schema import Message
 _LEADER_UNCHANGED = -2
 _RECOVERY_UNCHANGED = -1
 _NO_DIRECTORY: Uuid = bytes(16)
+# A step is some milliseconds of work.
+TOPICS_PER_STEP = 500
+Found = TypeVar("Found")
+
+
+def whole(steps: Generator[None, None, Found]) -> Found:
+    """Take all steps at once; return what they lead to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
 
 
 class TopicDelta(NamedTuple):
@@ -80,6 +93,7 @@ class Replay:
         self._topics: Any = before.topics_by_id.mutate()
         self._partitions: dict[Uuid, Any] = {}  # topics being changed -> their partitions, mutable
         self._touched: dict[Uuid, dict[int, None]] = {}
+        self._same: dict[Any, Any] = {}  # what is equal -> the one that is kept
         self._deleted: dict[Uuid, TopicImage] = {}
         self._touched_brokers: dict[int, None] = {}
         self._touched_configs: dict[ConfigResource, None] = {}
@@ -92,10 +106,19 @@ class Replay:
 
     def finish(self, *, offset: int, epoch: int) -> ClusterDelta:
         """Return the difference; `offset` and `epoch` are those of the last record applied."""
+        return whole(self.finish_steps(offset=offset, epoch=epoch))
+
+    def finish_steps(self, *, offset: int, epoch: int) -> Generator[None, None, ClusterDelta]:
+        """Return the difference; yields after some topics at a time. Nothing is applied meanwhile."""
+        topics: list[TopicDelta] = []
         for topic_id, partitions in self._partitions.items():
             topic = self._topics[topic_id]._replace(partitions=partitions.finish())
             self._topics[topic_id] = topic
             self._names[topic.name] = topic
+            before = self._before.topics_by_id.get(topic_id)
+            topics.append(TopicDelta(before, topic, tuple(sorted(self._touched[topic_id]))))
+            if len(topics) % TOPICS_PER_STEP == 0:
+                yield
         after = ClusterImage(
             offset=offset,
             epoch=epoch,
@@ -108,18 +131,10 @@ class Replay:
             next_producer_id=self._next_producer_id,
             kept=self._kept.finish(),
         )
-        topics = tuple(
-            TopicDelta(
-                self._before.topics_by_id.get(topic_id),
-                after.topics_by_id[topic_id],
-                tuple(sorted(touched)),
-            )
-            for topic_id, touched in self._touched.items()
-        )
         return ClusterDelta(
             before=self._before,
             after=after,
-            topics=topics,
+            topics=tuple(topics),
             deleted_topics=tuple(self._deleted.values()),
             brokers=tuple(self._touched_brokers),
             configs=tuple(self._touched_configs),
@@ -148,22 +163,35 @@ class Replay:
         return found
 
     def _partition(self, record: r.PartitionRecord) -> None:
+        # A million of these make an image: equal tuples and ids are kept once, as far as they are
+        # applied together, and the image is made by position.
+        topic_id, number = record.topic_id, record.partition_id
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            partitions = self._open(topic_id)
+        same = self._same.setdefault
         replicas = tuple(record.replicas)
-        partitions = self._open(record.topic_id)
-        partitions[record.partition_id] = PartitionImage(
-            replicas=replicas,
-            directories=tuple(record.directories) or (_NO_DIRECTORY,) * len(replicas),
-            isr=tuple(record.isr),
-            leader=record.leader,
-            leader_epoch=record.leader_epoch,
-            partition_epoch=record.partition_epoch,
-            removing_replicas=tuple(record.removing_replicas),
-            adding_replicas=tuple(record.adding_replicas),
-            leader_recovery_state=record.leader_recovery_state,
-            elr=tuple(record.eligible_leader_replicas or ()),
-            last_known_elr=tuple(record.last_known_elr or ()),
+        replicas = same(replicas, replicas)
+        isr = tuple(record.isr)
+        directories = tuple([same(d, d) for d in record.directories])
+        if not directories:
+            directories = (_NO_DIRECTORY,) * len(replicas)
+        partitions[number] = PartitionImage._make(
+            (
+                replicas,
+                same(directories, directories),
+                same(isr, isr),
+                record.leader,
+                record.leader_epoch,
+                record.partition_epoch,
+                tuple(record.removing_replicas),
+                tuple(record.adding_replicas),
+                record.leader_recovery_state,
+                tuple(record.eligible_leader_replicas or ()),
+                tuple(record.last_known_elr or ()),
+            )
         )
-        self._touched[record.topic_id][record.partition_id] = None
+        self._touched[topic_id][number] = None
 
     def _partition_change(self, record: r.PartitionChangeRecord) -> None:
         partitions = self._open(record.topic_id)

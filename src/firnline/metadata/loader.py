@@ -11,7 +11,8 @@ from typing import Any
 from firnline.base.errors import ConfigError, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
-from firnline.metadata.delta import ClusterDelta, Replay, TopicDelta
+from firnline.metadata.batch_records import batch_records
+from firnline.metadata.delta import TOPICS_PER_STEP, ClusterDelta, Replay, TopicDelta, whole
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from firnline.protocol.schema import Message
 from firnline.raft.ports import SnapshotFile
@@ -55,6 +56,7 @@ class Loader:
         self._last = (image.offset, image.epoch)
         self.is_in_transaction = False
         self.is_batch_end = True  # of the image: False only before a transaction within a batch
+        self._weight = 0  # records since the last step
         self.last_timestamp_ms = 0
         self.bytes_seen = 0
 
@@ -83,7 +85,7 @@ class Loader:
         """
         for header in headers(data):
             if end_offset is not None and header.base_offset >= end_offset:
-                return
+                break
             if not header.base_offset <= self.next_offset <= header.last_offset:
                 raise StorageError(
                     "the metadata log has a gap", at=header.base_offset, expected=self.next_offset
@@ -106,6 +108,8 @@ class Loader:
             self._last = (header.last_offset, header.leader_epoch)
             self.last_timestamp_ms = header.max_timestamp
             self.bytes_seen += header.size_bytes
+        if not self.is_in_transaction:
+            yield from self._settle_steps()
 
     def image(self) -> ClusterImage:
         """The image up to the last batch; inside a transaction, up to its begin."""
@@ -121,19 +125,22 @@ class Loader:
 
     def _batch_steps(self, data: bytes, header: BatchHeader) -> Iterator[None]:
         first_offset = self.next_offset
-        for count, row in enumerate(records(data, header), 1):
-            if row.offset < first_offset:
-                continue  # the image was taken before a transaction in the middle of this batch
-            record = r.decode(row.value or b"")
-            if isinstance(record, r.BeginTransactionRecord):
-                self._begin(row.offset, header)
-            elif isinstance(record, r.EndTransactionRecord | r.AbortTransactionRecord):
-                self._end(record)
-            else:
-                if self._replay is None:
-                    self._replay = Replay(self._settled)
-                self._replay.apply(record)
-            if count % RECORDS_PER_STEP == 0:
+        for some in batch_records(data, header, at_most=RECORDS_PER_STEP):
+            for offset, record in some:
+                if offset < first_offset:
+                    continue  # the image was taken before a transaction in the middle of this batch
+                kind = type(record)
+                if kind is r.BeginTransactionRecord:
+                    self._begin(offset, header)
+                elif kind is r.EndTransactionRecord or kind is r.AbortTransactionRecord:
+                    self._end(is_aborted=kind is r.AbortTransactionRecord)
+                else:
+                    if self._replay is None:
+                        self._replay = Replay(self._settled)
+                    self._replay.apply(record)
+            self._weight += len(some)
+            if self._weight >= RECORDS_PER_STEP:
+                self._weight = 0
                 yield
 
     def _begin(self, offset: int, header: BatchHeader) -> None:
@@ -145,21 +152,24 @@ class Loader:
         self.is_batch_end = offset == header.base_offset
         self.is_in_transaction = True
 
-    def _end(self, record: r.EndTransactionRecord | r.AbortTransactionRecord) -> None:
+    def _end(self, *, is_aborted: bool) -> None:
         if not self.is_in_transaction:
             raise ProtocolError("a metadata transaction ends that did not begin")
         self.is_in_transaction = False
         self.is_batch_end = True
-        if isinstance(record, r.AbortTransactionRecord):
+        if is_aborted:
             self._replay = None
 
     def _settle(self) -> None:
+        whole(self._settle_steps())
+
+    def _settle_steps(self) -> Generator[None, None, None]:
         offset, epoch = self._last
         if self._replay is None:
             if offset == self._settled.offset:
                 return
             self._replay = Replay(self._settled)
-        delta = self._replay.finish(offset=offset, epoch=epoch)
+        delta = yield from self._replay.finish_steps(offset=offset, epoch=epoch)
         self._replay = None
         self._settled = delta.after
         self._deltas.append(delta)
@@ -185,6 +195,8 @@ class SnapshotLoader:
         self._file = file
         self._replay = Replay(EMPTY_IMAGE)
         self._has_header = self._has_footer = False
+        self._image: ClusterImage | None = None
+        self._weight = 0
 
     def steps(self) -> Generator[None, None, None]:
         """Load; yields after each step. The file is closed at the end, and when the iterator is.
@@ -198,6 +210,9 @@ class SnapshotLoader:
                 yield from self._batch_steps(data, header)
             if not self._has_footer:
                 raise StorageError("no footer: the file ends early")
+            end_offset, epoch = self.snapshot_id
+            delta = yield from self._replay.finish_steps(offset=end_offset - 1, epoch=epoch)
+            self._image = delta.after
         except (KafkaError, ProtocolError, StorageError) as problem:
             raise StorageError(
                 "a snapshot of the metadata is damaged",
@@ -211,9 +226,8 @@ class SnapshotLoader:
 
     def image(self) -> ClusterImage:
         """The image, once the steps are done; its offset is that of the last record contained."""
-        assert self._has_footer
-        end_offset, epoch = self.snapshot_id
-        return self._replay.finish(offset=end_offset - 1, epoch=epoch).after
+        assert self._image is not None
+        return self._image
 
     def _batch_steps(self, data: bytes, header: BatchHeader) -> Iterator[None]:
         if not crc_is_right(data, header):
@@ -225,11 +239,14 @@ class SnapshotLoader:
             return
         if not self._has_header:
             raise StorageError("records before the header")
-        for count, row in enumerate(records(data, header), 1):
-            self._replay.apply(r.decode(row.value or b""))
-            if count % RECORDS_PER_STEP == 0:
+        apply = self._replay.apply
+        for some in batch_records(data, header, at_most=RECORDS_PER_STEP):
+            for _, record in some:
+                apply(record)
+            self._weight += len(some)
+            if self._weight >= RECORDS_PER_STEP:
+                self._weight = 0
                 yield
-        yield
 
     def _look_at_controls(self, data: bytes, header: BatchHeader) -> None:
         for row in records(data, header):
@@ -269,13 +286,22 @@ def _batches(file: SnapshotFile) -> Iterator[tuple[bytes, BatchHeader]]:
 
 def difference(before: ClusterImage, after: ClusterImage) -> ClusterDelta:
     """Return what differs between two images; looks at every topic, so it is for loading only."""
+    return whole(difference_steps(before, after))
+
+
+def difference_steps(
+    before: ClusterImage, after: ClusterImage
+) -> Generator[None, None, ClusterDelta]:
+    """Return what differs between two images; yields after some topics at a time."""
     topics = []
-    for topic_id in sorted(after.topics_by_id):
+    for count, topic_id in enumerate(sorted(after.topics_by_id), 1):
         topic, old = after.topics_by_id[topic_id], before.topics_by_id.get(topic_id)
         if topic is not old:
             changed = _changed_partitions(old, topic)
             if old is None or changed:
                 topics.append(TopicDelta(old, topic, changed))
+        if count % TOPICS_PER_STEP == 0:
+            yield
     deleted = [
         before.topics_by_id[topic_id]
         for topic_id in sorted(before.topics_by_id)
@@ -293,7 +319,9 @@ def difference(before: ClusterImage, after: ClusterImage) -> ClusterDelta:
 
 
 def _changed_partitions(old: TopicImage | None, new: TopicImage) -> tuple[int, ...]:
-    before = old.partitions if old is not None else {}
+    if old is None:
+        return tuple(sorted(new.partitions))
+    before = old.partitions
     return tuple(n for n in sorted(new.partitions) if before.get(n) != new.partitions[n])
 
 

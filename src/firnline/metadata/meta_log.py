@@ -293,9 +293,19 @@ class MetaLog:
         return self._snapshots.give_name(part)
 
     def register(self, part: SnapshotPart) -> None:
-        """A snapshot of our own has its name, durably: serve it, and clean up to it, from now on."""
-        assert isinstance(part, PartFile)
-        self._snapshots.register(part)
+        """A snapshot of our own has its name, durably: serve it, and clean up to it, from now on.
+
+        One that the log outran meanwhile, by a newer one of a leader's, is removed.
+        """
+        if part.snapshot_id.offset < self.start_offset:
+            self.withdraw(part)
+        else:
+            self._snapshots.register(part.snapshot_id)
+
+    def withdraw(self, part: SnapshotPart) -> None:
+        """Remove a part that was given its name, unless a snapshot of that name counts already."""
+        if part.snapshot_id not in self._snapshots.ids():
+            self._snapshots.forget(part.snapshot_id)
 
     def install(self, part: SnapshotPart, *, now_ms: int) -> Effects:
         """Put a complete and synced part of a leader's in the place of the log (Q37).
@@ -306,7 +316,7 @@ class MetaLog:
         assert isinstance(part, PartFile)
         self._snapshots.give_name(part).sync()
         self._log.truncate_fully(part.snapshot_id.offset, now_ms=now_ms)
-        self._snapshots.register(part)
+        self._snapshots.register(part.snapshot_id)
         return self._snapshots.retire_before(self.start_offset, now_ms=now_ms)
 
     def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:

@@ -22,8 +22,9 @@ from firnline.metadata.features import (
     refuse_unsupported_levels,
 )
 from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
-from firnline.metadata.loader import Loader, SnapshotLoader, difference
+from firnline.metadata.loader import Loader, SnapshotLoader, difference, difference_steps
 from firnline.metadata.result import ControllerResult
+from firnline.metadata.snapshotter import SnapshotLog, SnapshotSettings, Snapshotter
 from firnline.protocol.schema import Message
 from firnline.raft.node import RaftNode
 from firnline.raft.ports import ElectionStore, ReplicatedLog
@@ -33,6 +34,7 @@ from firnline.raft.voters import VoterSet
 
 RECORDS_PER_BATCH_MAX = 10_000
 DEFAULT_SETTINGS = QuorumSettings()
+DEFAULT_SNAPSHOTTING = SnapshotSettings()
 _READ_BYTES = 256 * 1024
 _IDLE_TIMER = ("metadata", "idle")
 _LOAD_TIMER = ("metadata", "load")
@@ -43,8 +45,8 @@ Then = Callable[[Any, int], Effects]
 Told = Callable[[int], Effects]
 
 
-class MetadataLog(ReplicatedLog, Protocol):
-    """What the facade needs beyond what the quorum needs."""
+class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
+    """What the facade needs: the quorum's log, a place for snapshots of its own, and the first records."""
 
     def bootstrap_records(self) -> Sequence[Message]:
         """What `storage format` left for the first leader."""
@@ -58,6 +60,8 @@ class _Pending(NamedTuple):
     delta: ClusterDelta | None
     then: Then | None
     response: Any
+    size_bytes: int = 0
+    timestamp_ms: int = 0
 
 
 class MetadataQuorum:
@@ -85,6 +89,7 @@ class MetadataQuorum:
         rng: Rng,
         idle_interval_ms: int,
         settings: QuorumSettings = DEFAULT_SETTINGS,
+        snapshotting: SnapshotSettings = DEFAULT_SNAPSHOTTING,
         bootstrap: Sequence[Peer] = (),
     ) -> None:
         self.image = EMPTY_IMAGE
@@ -107,12 +112,13 @@ class MetadataQuorum:
             settings=settings,
             bootstrap=bootstrap,
         )
+        self.snapshotter = Snapshotter(log, snapshotting)
         self._idle_interval_ms = idle_interval_ms
         self._pending: deque[_Pending] = deque()
         # Reading the log, while this node may not write.
         self._loader = Loader()
         self._work: Generator[None, None, None] | None = None
-        self._snapshot: SnapshotLoader | None = None
+        self._replacement: ClusterDelta | None = None  # of a snapshot that is loaded
         self._committed_offset = 0  # exclusive
         # The epoch this node was told to lead, and the one it may write in; None for neither.
         self._claimed_epoch: int | None = None
@@ -182,11 +188,12 @@ class MetadataQuorum:
         return effects + self._dethrone(now_ms)
 
     def close(self) -> None:
-        """Forget everything in flight. The log is closed by who opened it."""
+        """Forget everything in flight; who waits is not answered. The log is closed by who opened it."""
         self.raft.stop()
         self.is_active = False
         self._claimed_epoch = self._reign = None
         self._pending.clear()
+        self.snapshotter.stop()
         self._abandon_work()
 
     # ------------------------------------------------------------------------- from the quorum
@@ -208,6 +215,13 @@ class MetadataQuorum:
             pending = self._pending.popleft()
             if pending.delta is not None:
                 effects += self._publish(pending.delta, now_ms)
+                effects += self.snapshotter.on_applied(
+                    pending.delta,
+                    bytes_applied=pending.size_bytes,
+                    last_timestamp_ms=pending.timestamp_ms,
+                    is_batch_end=True,
+                    now_ms=now_ms,
+                )
             if pending.then is not None:
                 effects += pending.then(pending.response, now_ms)
         return effects
@@ -229,16 +243,20 @@ class MetadataQuorum:
         file = self._log.open_snapshot(snapshot_id)
         if file is None:
             raise StorageError("a snapshot of the metadata is gone", snapshot=snapshot_id)
-        self._snapshot = SnapshotLoader(snapshot_id, file)
-        self._work = self._snapshot.steps()
+        self._work = self._snapshot_steps(SnapshotLoader(snapshot_id, file))
         self._committed_offset = max(self._committed_offset, snapshot_id.offset)
 
+    def _snapshot_steps(self, snapshot: SnapshotLoader) -> Generator[None, None, None]:
+        yield from snapshot.steps()
+        image = snapshot.image()
+        self._replacement = yield from difference_steps(self.image, image)
+        self._loader = Loader(image)
+
     def _abandon_work(self) -> None:
-        """Drop a step that is half done: the loader goes back to the image it has published."""
-        if self._work is None:
-            return
-        self._work.close()
-        self._work = self._snapshot = None
+        """Drop what is half done: the loader goes back to the image that was published."""
+        if self._work is not None:
+            self._work.close()
+        self._work = self._replacement = None
         self._loader = Loader(self.image)
 
     def _load_at_once(self) -> None:
@@ -276,19 +294,27 @@ class MetadataQuorum:
         for _ in self._work:
             return
         self._work = None
-        if self._snapshot is not None:
-            self._loader = Loader(self._snapshot.image())
-            self._snapshot = None
 
     def _publish_applied(self, now_ms: int) -> Effects:
         """Publish where the loader is, as one difference after a snapshot."""
-        deltas = self._loader.take_deltas()
-        after = self._loader.image()
-        if self.image is EMPTY_IMAGE or (deltas[0].before if deltas else after) is not self.image:
-            deltas = [difference(self.image, after)] if after is not self.image else []
-        effects: Effects = []
+        loader, effects = self._loader, list[Any]()
+        deltas = loader.take_deltas()
+        if self._replacement is not None:
+            deltas.insert(0, self._replacement)
+            effects += self.snapshotter.on_loaded(self._replacement.after, now_ms=now_ms)
+            self._replacement = None
+        if self.image is EMPTY_IMAGE and len(deltas) > 1:
+            deltas = [difference(EMPTY_IMAGE, deltas[-1].after)]
         for delta in deltas:
             effects += self._publish(delta, now_ms)
+            effects += self.snapshotter.on_applied(
+                delta,
+                bytes_applied=loader.bytes_seen,
+                last_timestamp_ms=loader.last_timestamp_ms,
+                is_batch_end=loader.is_batch_end and delta is deltas[-1],
+                now_ms=now_ms,
+            )
+            loader.bytes_seen = 0
         self.newest = self.image
         return effects
 
@@ -374,14 +400,18 @@ class MetadataQuorum:
         replay = Replay(self.newest)
         for record in records:
             replay.apply(record)
+        size_before = self._log.size_bytes
         outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms)
         if isinstance(outcome, KafkaError):
             return outcome
         place, effects = outcome
+        size_bytes = self._log.size_bytes - size_before
         delta = replay.finish(offset=place.last_offset, epoch=self._reign)
         self.newest = delta.after
         self._wrote_since_tick = True
-        self._pending.append(_Pending(place.last_offset + 1, delta, then, response))
+        self._pending.append(
+            _Pending(place.last_offset + 1, delta, then, response, size_bytes, now_ms)
+        )
         return effects
 
     def _publish(self, delta: ClusterDelta, now_ms: int) -> Effects:

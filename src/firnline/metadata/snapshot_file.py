@@ -12,6 +12,7 @@ from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.limits import SNAPSHOT_BATCH_BYTES_MAX
 from firnline.base.ports import Fs
+from firnline.base.units import KIB
 from firnline.metadata import records as metadata_records
 from firnline.metadata.features import record_version
 from firnline.protocol.schema import Message
@@ -41,6 +42,7 @@ SUFFIX = ".checkpoint"
 PART = ".part"
 _NAME = re.compile(r"(\d{20})-(\d{10}|\d{20})\.checkpoint")
 _RECORDS_PER_BATCH = 1000
+_BYTES_PER_BATCH = 256 * KIB
 _KNOWN_CONTROLS = frozenset(ControlType)
 
 
@@ -72,17 +74,40 @@ def snapshot_batches(
     now_ms: int,
 ) -> Iterator[bytearray]:
     """Yield the batches of a snapshot, header first, footer last."""
+    steps = snapshot_steps(
+        ((message,) for message in content),
+        epoch=epoch,
+        metadata_version=metadata_version,
+        last_contained_ms=last_contained_ms,
+        now_ms=now_ms,
+    )
+    return (batch for batch in steps if batch is not None)
+
+
+def snapshot_steps(
+    steps: Iterable[Sequence[Message]],
+    *,
+    epoch: int,
+    metadata_version: int,
+    last_contained_ms: int,
+    now_ms: int,
+) -> Iterator[bytearray | None]:
+    """`snapshot_batches` for content in steps: yields after each, a batch or None where none is full."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=last_contained_ms)
     yield _control_batch(ControlType.SNAPSHOT_HEADER, header, 0, epoch, now_ms)
-    offset = 1
+    offset, size_bytes = 1, 0
     rows: list[NewRecord] = []
-    for message in content:
-        version = record_version(message, metadata_version)
-        rows.append(NewRecord(None, metadata_records.encode(message, version), now_ms))
-        if len(rows) == _RECORDS_PER_BATCH:
-            yield build_batch(rows, base_offset=offset, leader_epoch=epoch)
-            offset += len(rows)
-            rows = []
+    for step in steps:
+        for message in step:
+            value = metadata_records.encode(message, record_version(message, metadata_version))
+            size_bytes += len(value)
+            rows.append(NewRecord(None, value, now_ms))
+        if len(rows) < _RECORDS_PER_BATCH and size_bytes < _BYTES_PER_BATCH:
+            yield None
+            continue
+        yield build_batch(rows, base_offset=offset, leader_epoch=epoch)
+        offset += len(rows)
+        rows, size_bytes = [], 0
     if rows:
         yield build_batch(rows, base_offset=offset, leader_epoch=epoch)
         offset += len(rows)

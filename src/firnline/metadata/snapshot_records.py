@@ -4,7 +4,10 @@ The order is stable, so two nodes with the same image write the same records: fe
 what follows may depend on them, then nodes, topics by name, configurations, ids, and what is only kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import Any, TypeVar
 
 from firnline.metadata import records as r
 from firnline.metadata.features import DIRECTORIES_SINCE
@@ -19,19 +22,51 @@ from firnline.metadata.image import (
 )
 from firnline.protocol.schema import Message
 
+K = TypeVar("K")
+
+RECORDS_PER_STEP = 200
+_KEYS_PER_RUN = 2000
+
 
 def image_records(image: ClusterImage) -> Iterator[Message]:
     """Yield the records that make `image` out of nothing."""
+    for step in image_steps(image):
+        yield from step
+
+
+def image_steps(image: ClusterImage) -> Iterator[list[Message]]:
+    """Yield them in lists that take about a millisecond each to make, some empty (Q53).
+
+    That goes for putting them into order too: a million names are not sorted in one step.
+    """
+    step: list[Message] = []
+    for record in _records(image):
+        if record is not None:
+            step.append(record)
+        if record is None or len(step) >= RECORDS_PER_STEP:
+            yield step
+            step = []
+    yield step
+
+
+def _records(image: ClusterImage) -> Iterator[Message | None]:
+    """The records in order; None where enough was done that is not a record."""
     for name in sorted(image.features, key=lambda name: (name != METADATA_VERSION, name)):
         yield r.FeatureLevelRecord(name=name, feature_level=image.features[name])
     for broker_id in sorted(image.brokers):
         yield register_broker_record(image.brokers[broker_id])
     for controller_id in sorted(image.controllers):
         yield register_controller_record(image.controllers[controller_id])
-    for topic_name in sorted(image.topics_by_name):
+    for topic_name in _in_order(image.topics_by_name):
+        if topic_name is None:
+            yield None
+            continue
         topic = image.topics_by_name[topic_name]
         yield from _topic_records(topic, image.metadata_version, has_elr=image.has_elr)
-    for resource in sorted(image.configs):
+    for resource in _in_order(image.configs):
+        if resource is None:
+            yield None
+            continue
         settings = image.configs[resource]
         for key in sorted(settings):
             yield r.ConfigRecord(
@@ -45,8 +80,18 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
         yield r.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
-    for kept_key in sorted(image.kept, key=lambda key: (key[0], repr(key[1]))):
-        yield image.kept[kept_key]
+    for kept_key in _in_order(image.kept, order=lambda key: (key[0], repr(key[1]))):
+        yield None if kept_key is None else image.kept[kept_key]
+
+
+def _in_order(keys: Iterable[K], order: Callable[[K], Any] | None = None) -> Iterator[K | None]:
+    """Yield `keys` sorted, and None after each run that was: runs are sorted apart, then merged."""
+    waiting = iter(keys)
+    runs = []
+    while run := list(islice(waiting, _KEYS_PER_RUN)):
+        runs.append(sorted(run, key=order))  # type: ignore[type-var, arg-type]
+        yield None
+    yield from merge(*runs, key=order)  # type: ignore[arg-type]
 
 
 def register_broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
@@ -123,9 +168,16 @@ def partition_record(
     )
 
 
-def _topic_records(topic: TopicImage, metadata_version: int, *, has_elr: bool) -> Iterator[Message]:
+def _topic_records(
+    topic: TopicImage, metadata_version: int, *, has_elr: bool
+) -> Iterator[Message | None]:
     yield r.TopicRecord(name=topic.name, topic_id=topic.topic_id)
-    for number in sorted(topic.partitions):
+    is_large = len(topic.partitions) > _KEYS_PER_RUN
+    for number in _in_order(topic.partitions):
+        if number is None:
+            if is_large:
+                yield None
+            continue
         partition = topic.partitions[number]
         if not has_elr and (partition.elr or partition.last_known_elr):
             partition = partition._replace(elr=(), last_known_elr=())

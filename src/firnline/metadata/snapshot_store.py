@@ -37,8 +37,6 @@ class PartFile:
         self._fs = fs
         self._check = SnapshotCheck()
         self._file = fs.open(path, create=True)
-        if self._file.size():
-            self._file.truncate(0)
 
     @property
     def size_bytes(self) -> int:
@@ -163,12 +161,15 @@ class SnapshotStore:
         self._fs.rename(part.path, self._path(snapshot_name(part.snapshot_id)))
         return DirSync(self._fs, self._directory)
 
-    def register(self, part: PartFile) -> None:
+    def register(self, snapshot_id: OffsetAndEpoch) -> None:
         """The snapshot is there, file and name: it counts from now on."""
-        snapshot_id = part.snapshot_id
-        name = snapshot_name(snapshot_id)
-        self._names[snapshot_id] = name
+        self._names[snapshot_id] = snapshot_name(snapshot_id)
         self._facts.pop(snapshot_id, None)
+
+    def forget(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Remove a snapshot that has its name and never counted."""
+        assert snapshot_id not in self._names
+        self._fs.remove(self._path(snapshot_name(snapshot_id)))
 
     # -- removing ----------------------------------------------------------------------------------
 

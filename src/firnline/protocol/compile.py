@@ -277,6 +277,14 @@ def _read_bytes(src: _Source, target: str, kind: str, nullable: bool, flexible: 
         src.indent -= 1
 
 
+# Arrays of up to so many numbers have an unpacker that is made beforehand.
+_FEW = 9
+
+
+def _unpackers(letter: str) -> tuple[Callable[..., Any], ...]:
+    return tuple(struct.Struct(">" + letter * count).unpack_from for count in range(_FEW))
+
+
 def _read_array(
     src: _Source, target: str, element: Any, nullable: bool, version: int, flexible: bool
 ) -> None:
@@ -290,7 +298,9 @@ def _read_array(
     src.add(f"if {n} > 1 or {n} < 0: count_of({n}, {least}, e - p, k)")
     if isinstance(element, str) and element in FIXED:
         letter, size = FIXED[element]
-        src.add(f"{target} = unpack('>' + '{letter}' * {n}, b, p)")
+        few = src.bind("few", _unpackers(letter))
+        src.add(f"if {n} < {_FEW}: {target} = {few}[{n}](b, p)")
+        src.add(f"else: {target} = unpack('>' + '{letter}' * {n}, b, p)")
         src.add(f"p += {size} * {n}")
     else:
         items, item = src.local("items"), src.local("item")

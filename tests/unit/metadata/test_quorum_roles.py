@@ -58,6 +58,17 @@ class ScriptedRaft:
         return Proposed(base, self.log.end_offset - 1), []
 
 
+class Heard:
+    """A snapshotter that writes down where it was told that the image is, and if a snapshot may be there."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, bool]] = []
+
+    def on_applied(self, delta: ClusterDelta, *, is_batch_end: bool, **facts: Any) -> Effects:
+        self.heard.append((delta.after.offset, is_batch_end))
+        return []
+
+
 class Node:
     """One of three voters, with what it published and said of itself."""
 
@@ -223,14 +234,15 @@ def test_a_transaction_in_the_middle_of_a_batch_is_no_place_for_a_snapshot() -> 
     """X14: the image is that of a record within a batch, where no log can begin."""
     node = Node()
     node.replicate(*BOOTSTRAP)
+    node.commit()
+    told = node.quorum.snapshotter = Heard()  # type: ignore[assignment]
     node.replicate(setting("before"), r.BeginTransactionRecord(), setting("1"))
     node.commit()
     assert (node.value(), node.quorum.image.offset) == ("before", 1)
-    assert not node.quorum._loader.is_batch_end
     node.replicate(r.EndTransactionRecord())
     node.commit()
     assert (node.value(), node.quorum.image.offset) == ("1", 4)
-    assert node.quorum._loader.is_batch_end
+    assert told.heard == [(1, False), (4, True)]
 
 
 # ------------------------------------------------------------------------------------ slices

@@ -1,0 +1,149 @@
+"""A quorum of one on a disk takes snapshots while it leads, and starts from them."""
+
+from typing import Any
+
+from firnline.base.effects import Submit
+from firnline.base.ids import OffsetAndEpoch
+from firnline.metadata import records as r
+from firnline.metadata.format import format_storage
+from firnline.metadata.loader import Loader
+from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.result import ControllerResult
+from firnline.metadata.snapshotter import SnapshotSettings
+from firnline.sim.disk import CrashableFs
+from tests.quorum_rig import VOTERS, CountingRng, Loop, broker_config
+
+CONFIG = broker_config()
+DIR = "/data/__cluster_metadata-0"
+SNAPSHOT = ("metadata", "snapshot")
+
+
+class Running:
+    """One life of the node. Syncs are done at once; snapshots go on when the test says so."""
+
+    def __init__(self, fs: CrashableFs, snapshotting: SnapshotSettings) -> None:
+        self.loop, self.answers = Loop(), list[Any]()
+        self.log = open_meta_log(fs, CONFIG, now_ms=self.loop.now_ms)
+        self.quorum = MetadataQuorum(
+            node_id=1,
+            cluster_id="c",
+            directory_id=bytes(16),
+            voters=VOTERS,
+            log=self.log,
+            elections=QuorumStateFile(fs, DIR, VOTERS.node_ids),
+            rng=CountingRng(),
+            idle_interval_ms=0,
+            snapshotting=snapshotting,
+        )
+        self.loop.run(self.quorum.start(self.loop.now_ms))
+        self.sync()
+
+    def sync(self) -> None:
+        while self.loop.flushes:
+            flush = self.loop.flushes.pop(0)
+            for file in flush.files:
+                file.sync()
+            self.loop.run(flush.then(None, self.loop.now_ms))
+
+    def set(self, topic: int, value: str = "1") -> None:
+        record = r.ConfigRecord(
+            resource_type=2, resource_name=f"t{topic}", name="x", value=value * 100
+        )
+
+        def then(answer: Any, now_ms: int) -> list[Any]:
+            self.answers.append(answer)
+            return []
+
+        self.loop.run(self.quorum.write(ControllerResult([record], topic), then, self.loop.now_ms))
+        self.sync()
+
+    def snapshot_turn(self) -> bool:
+        """Let a snapshot that is on its way go one step; False when there is none."""
+        if SNAPSHOT in self.loop.timers:
+            self.loop.fire(SNAPSHOT)
+            return True
+        for effect in [x for x in self.loop.others if isinstance(x, Submit)]:
+            self.loop.others.remove(effect)
+            self.loop.run(effect.then(effect.work(), self.loop.now_ms))
+            return True
+        return False
+
+    def restarted(self, fs: CrashableFs) -> "Running":
+        self.quorum.close()
+        self.log.close()
+        return Running(fs, SnapshotSettings())
+
+
+def a_disk() -> CrashableFs:
+    fs = CrashableFs()
+    format_storage(fs, CONFIG, cluster_id="c", rng=CountingRng(), now_ms=1)
+    return fs
+
+
+def test_a_leader_takes_a_snapshot_while_it_leads_and_goes_on_deciding() -> None:
+    """Q53: nobody waits, nobody resigns; a voter alone does it too."""
+    running = Running(a_disk(), SnapshotSettings(max_new_record_bytes=2_000))
+    topic = 0
+    while not running.quorum.snapshotter.is_emitting:
+        running.set(topic := topic + 1)
+    assert running.log.size_bytes > 2_000
+    taken_at = running.quorum.image
+    while running.snapshot_turn():
+        running.set(topic := topic + 1)
+    assert running.answers == list(range(1, topic + 1)), "each answered, in order"
+    assert running.quorum.is_active
+    expected = OffsetAndEpoch(taken_at.offset + 1, taken_at.epoch)
+    assert running.log.newest_snapshot_id == expected
+    assert running.quorum.snapshotter.counters.generated == 1
+
+
+def test_the_next_start_loads_the_snapshot_and_what_follows_it() -> None:
+    """rel-Q9: and it is what the whole log says."""
+    fs = a_disk()
+    running = Running(fs, SnapshotSettings(max_new_record_bytes=1_000))
+    for topic in range(40):
+        running.set(topic)
+        while running.snapshot_turn():
+            pass
+    assert len(running.log.snapshot_sizes()) > 2
+    again = running.restarted(fs)
+    whole = Loader()
+    while whole.next_offset < again.log.end_offset:
+        whole.apply(again.log.read(whole.next_offset, max_bytes=1 << 20))
+    assert again.quorum.image == whole.image()
+    assert len(again.quorum.image.configs) == 40
+
+
+def test_an_hour_is_reason_enough_for_a_snapshot() -> None:
+    """Q30: bytes or time, whichever comes first."""
+    running = Running(a_disk(), SnapshotSettings(max_interval_ms=3_600_000))
+    running.loop.now_ms += 3_599_000
+    running.set(1)
+    assert not running.quorum.snapshotter.is_emitting
+    running.loop.now_ms += 2_000
+    running.set(2)
+    assert running.quorum.snapshotter.is_emitting
+
+
+def test_a_node_that_stops_leaves_no_half_of_a_snapshot() -> None:
+    fs = a_disk()
+    running = Running(fs, SnapshotSettings(max_new_record_bytes=1_000))
+    topic = 0
+    while not running.quorum.snapshotter.is_emitting:
+        running.set(topic := topic + 1)
+    assert any(".part" in name for name in fs.list_dir(DIR))
+    running.quorum.close()
+    assert not any(".checkpoint" in name for name in fs.list_dir(DIR))
+
+
+def test_what_the_log_had_since_its_last_snapshot_counts_after_a_restart_too() -> None:
+    """Otherwise a node that restarts often would never take one."""
+    fs = a_disk()
+    running = Running(fs, SnapshotSettings())
+    for topic in range(20):
+        running.set(topic)
+    running.quorum.close()
+    running.log.close()
+    again = Running(fs, SnapshotSettings(max_new_record_bytes=3_000))
+    assert again.quorum.snapshotter.is_emitting or again.log.newest_snapshot_id is not None
