@@ -20,6 +20,7 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.snapshotter import snapshot_settings
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet, parse_voters
 
@@ -80,6 +81,7 @@ def open_quorum(
         rng=rng,
         idle_interval_ms=config.metadata_max_idle_interval_ms,
         settings=quorum_settings(config),
+        snapshotting=snapshot_settings(config),
         bootstrap=_bootstrap(config),
     )
 
@@ -113,6 +115,7 @@ def quorum_settings(config: BrokerConfig) -> QuorumSettings:
         fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
         retention_max_bytes=config.metadata_max_retention_bytes,
         retention_max_ms=config.metadata_max_retention_ms,
+        start_offset_lag_time_max_ms=config.metadata_start_offset_lag_time_max_ms,
         listener_name=config.controller_listener_names[0],
     )
 
