@@ -119,6 +119,7 @@ def quorum_settings(config: BrokerConfig) -> QuorumSettings:
         fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
         retention_max_bytes=config.metadata_max_retention_bytes,
         retention_max_ms=config.metadata_max_retention_ms,
+        start_offset_lag_time_max_ms=config.metadata_start_offset_lag_time_max_ms,
         listener_name=config.controller_listener_names[0],
     )
 
