@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Unanswered
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import METADATA_TOPIC_ID, OffsetAndEpoch
 from firnline.raft import wire
