@@ -1,7 +1,8 @@
 """What Apache Kafka 4.3.1 answers to each request of `quorum_cases`, asked on 2026-11-21. PURE.
 
-Two differences of ours, both meant: a FetchSnapshot that cannot be served gets its code (Kafka means it too,
-but fails to encode the answer and tells UNKNOWN_SERVER_ERROR), and what ends a Kafka process is refused.
+Three differences of ours, all meant: a FetchSnapshot that cannot be served gets its code (Kafka means it too,
+but fails to encode the answer and tells UNKNOWN_SERVER_ERROR); what ends a Kafka process is refused; Fetch 12,
+the first of KIP-595, is served still.
 Not asked: BeginQuorumEpoch or EndQuorumEpoch of a second leader in one epoch, which ends a process of either
 kind (Q21).
 """
@@ -43,7 +44,10 @@ FETCHES = (
     Case("at the end", LEADER, 18, fetch, _OK),
     Case("at the end, v17", LEADER, 17, fetch, _OK),
     Case("high watermark known", LEADER, 18, lambda w: fetch(w, p_high_watermark=w.end_offset), _OK),
-    Case("by name, v12", LEADER, 12, fetch, "INVALID_REQUEST"),
+    Case(
+        "by name, v12", LEADER, 12, fetch, "INVALID_REQUEST",
+        "NONE NONE leader:leader@now hw:end empty",
+    ),
     Case("another cluster", LEADER, 18, lambda w: fetch(w, cluster_id="x"), "INCONSISTENT_CLUSTER_ID"),
     Case("no cluster", LEADER, 18, lambda w: fetch(w, cluster_id=None), _OK),
     Case("another topic", LEADER, 18, lambda w: fetch(w, t_topic_id=OTHER_ID), "INVALID_REQUEST"),
@@ -204,7 +208,10 @@ SNAPSHOTS = (
     ),
     # Ends a Kafka process.
     Case("no partition", LEADER, 1, lambda w: snapshot(w, rows=0), "", "INVALID_REQUEST"),
-    Case("negative bytes", LEADER, 1, lambda w: snapshot(w, max_bytes=-1), "", _snapshot_error("INVALID_REQUEST")),
+    Case(
+        "negative bytes", LEADER, 1, lambda w: snapshot(w, max_bytes=-1), "",
+        _snapshot_error("INVALID_REQUEST"),
+    ),
 )  # fmt: skip
 
 _REFUSED = "NONE NONE leader:leader@now refused at:leader"

@@ -50,8 +50,8 @@ class Rounds:
         members = [*((kind, CONTROLLER) for kind in kinds), (KAFKA, BROKER)]
         self.kinds = set(kinds)
         self.cluster = Cluster(directory, members, QUICK)
-        # The one alone of its kind misses a leader last, so that both kinds lead in turn: whoever does so first
-        # is refused a pre-vote by those who still follow, and grants it to the one after.
+        # The one alone of its kind misses a leader last, so that both kinds lead in turn: whoever does
+        # so first is refused a pre-vote by those who still follow, and grants it to the one after.
         for node in self.cluster.controllers:
             if kinds.count(node.kind) == 1:
                 node.settings["controller.quorum.fetch.timeout.ms"] = 2000
