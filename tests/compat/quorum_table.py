@@ -1,8 +1,8 @@
 """What Apache Kafka 4.3.1 answers to each request of `quorum_cases`, asked on 2026-11-21. PURE.
 
-Three differences are meant: a FetchSnapshot that cannot be served gets its code (Kafka means it too,
-but fails to encode the answer and tells UNKNOWN_SERVER_ERROR); what ends a Kafka process is refused; Fetch 12,
-the first of KIP-595, is served still.
+Three differences are meant: a FetchSnapshot that cannot be served gets its code (Kafka means it too, but
+fails to encode the answer and tells UNKNOWN_SERVER_ERROR); what ends a Kafka process is refused; and
+Fetch 12, the first of KIP-595, is served still.
 Not asked: BeginQuorumEpoch or EndQuorumEpoch of a second leader in one epoch, which ends a process of either
 kind (Q21).
 """
