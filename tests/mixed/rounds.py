@@ -1,9 +1,9 @@
 """Rounds of a quorum of both kinds: each kind leads and loses its lead, each is wiped and comes back. WORLD.
 
-A round has two halves, one under a leader of each kind: a topic is made, others are changed; a follower, of
-the other kind where there is one, loses its disk and comes back by FetchSnapshot from the leader; the leader is
-ended, by kill -9 and by SIGTERM in turn, and comes back behind the next one, under which a topic is made too.
-Only one voter is away at a time, and none while a wiped one catches up: it might vote twice.
+A round has two halves, one under a leader of each kind: a topic is made, others are changed; a follower,
+of the other kind where there is one, loses its disk and comes back by FetchSnapshot from the leader; the
+leader is ended, by kill -9 and by SIGTERM in turn, and comes back behind the next one, under which a topic
+is made too. Only one voter is away at a time, and none while a wiped one catches up: it might vote twice.
 """
 
 import contextlib
