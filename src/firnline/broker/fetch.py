@@ -160,7 +160,6 @@ class Fetching:
         self,
         partition: Partition,
         fetch_offset: int,
-        *,
         max_bytes: int,
         min_bytes: int,
         leader_epoch: int,

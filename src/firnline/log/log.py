@@ -35,14 +35,17 @@ from firnline.log.segments import ClosedSegment, Segments, note_producer
 from firnline.log.sync_ledger import DirSync, SyncLedger
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader, set_log_append_time, set_offset_and_epoch
+from firnline.records.usual import usual_batch
 from firnline.records.validate import (
     BatchLimits,
     as_create_time,
     check_batches,
-    check_client_batch,
+    check_shape,
+    judge,
 )
 
 _STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
+_new_tuple = tuple.__new__  # half the price of the class's own constructor
 Origin = Literal["client", "coordinator"]
 
 
@@ -182,8 +185,11 @@ class Log:
         leader_epoch: int,
         now_ms: int,
         origin: Origin = "client",
+        fields: tuple[int, ...] | None = None,
     ) -> Appended | KafkaError:
         """Append what a producer sent, one batch, or what a coordinator of ours built, whole batches.
+
+        `fields` are what `usual_batch` said of `data`, where it was asked already.
 
         `data` is writable and is stamped in place: base offset, leader epoch, under LogAppendTime the time. A
         repeat of one of the producer's last five batches is answered with the offsets of the first copy and
@@ -192,14 +198,19 @@ class Log:
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        header = check_client_batch(data, self._limits, now_ms)
-        if isinstance(header, KafkaError):
-            return header
-        _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = header
+        if fields is None and (fields := usual_batch(data)) is None:
+            found = check_shape(data, self._limits)
+            if isinstance(found, KafkaError):
+                return found
+            fields = found
+        if problem := judge(fields, data, self._limits, now_ms):
+            return problem
+        _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields
         size = length + 12
         if size != len(data):
             data = memoryview(data)[:size]
         if producer_id >= 0:
+            header = _new_tuple(BatchHeader, fields)
             verdict = self.producers.check(header, is_client=True)
             if verdict is not None:
                 return self._repeat(verdict) if isinstance(verdict, BatchMark) else verdict
@@ -211,9 +222,9 @@ class Log:
         _STAMP.pack_into(data, 0, base_offset, length, leader_epoch)
         if self._is_log_append_time:
             max_time = now_ms
-            set_log_append_time(data, header, now_ms)
+            set_log_append_time(data, _new_tuple(BatchHeader, fields), now_ms)
         elif attributes & 8:
-            as_create_time(data, header)
+            as_create_time(data, _new_tuple(BatchHeader, fields))
         if leader_epoch != self._latest_epoch:
             self._assign_epoch(leader_epoch, base_offset)
         last_offset = base_offset + delta

@@ -156,9 +156,11 @@ class Partition:
         acks: int,
         now_ms: int,
         origin: Literal["client", "coordinator"] = "client",
+        fields: tuple[int, ...] | None = None,
     ) -> Appended | KafkaError:
         """Append as leader; the caller then asks `grown` for the readers to answer (rel-R15).
 
+        `fields` are what `usual_batch` said of `data`, where it was asked already.
         A file that cannot be written takes the partition offline: KAFKA_STORAGE_ERROR from then on. A
         full disk refuses this append alone: the log is as before, and readers go on (reliability d 85).
         """
@@ -170,7 +172,11 @@ class Partition:
             return _TOO_FEW_BEFORE
         try:
             outcome = log.append_as_leader(
-                data, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
+                data,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                fields=fields,
             )
         except StorageError as problem:
             if problem.facts.get("error") != "ENOSPC":

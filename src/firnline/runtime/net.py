@@ -16,17 +16,17 @@ from firnline.base.errors import Bug, ProtocolError, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
-from firnline.base.units import KIB, MIB
-from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter, read_size
+from firnline.base.units import MIB
+from firnline.protocol.frame import BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
 from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
+from firnline.runtime.turn import Answer
 
 if TYPE_CHECKING:
     from firnline.runtime.loop import Runtime
 
 log = logging.getLogger("firnline.net")
 
-_RECEIVE_BYTES = 256 * KIB
 _SENDFILE_STEP_BYTES = MIB
 # A connection that has not sent one whole request by then is closed (reliability d 8).
 FIRST_REQUEST_MS = 30_000
@@ -36,6 +36,7 @@ class Connection:
     """One client. States: reading, busy with a request, or sending its answer."""
 
     __slots__ = (
+        "_at_once",
         "_backlog",
         "_busy",
         "_fd",
@@ -49,6 +50,7 @@ class Connection:
         "_server",
         "_shared",
         "_sock",
+        "_stream",
         "closed",
         "last_active_ms",
         "listener",
@@ -62,9 +64,11 @@ class Connection:
         self._loop = server.loop
         self._runtime = server.runtime
         self._sock = sock
+        self._at_once = server.runtime.dispatcher.at_once
         self._receive_into = sock.recv_into
         self._send_bytes = sock.send
-        self._shared = server.shared
+        self._shared = server.loop.shared
+        self._stream = (self._on_received, self._on_unsent)
         self._fd = sock.fileno()
         self._frames = FrameSplitter(server.buffers, frame_bytes_max=server.frame_bytes_max)
         self._backlog = b""  # bytes that came behind the request in progress
@@ -79,8 +83,50 @@ class Connection:
         self.principal = "User:ANONYMOUS"
 
         self._loop.watch(self._fd, READABLE, self._on_ready)
+        self._loop.streams[self._fd] = self._stream
 
     # ---- receiving
+
+    def _on_received(self, size: int) -> Answer | None:
+        """Take `size` bytes in the shared buffer, with which a frame begins; 0: the peer has gone."""
+        runtime = self._runtime
+        now_ms = self.last_active_ms = runtime.now_ms()
+        try:
+            answer = self._at_once(self, self._shared, size, now_ms)
+            kind = type(answer)
+            if kind is bytes or kind is tuple:  # a usual request, answered
+                self.requests += 1
+                return answer  # type: ignore[return-value]
+            if kind is list:
+                self._busy = True
+                self.requests += 1
+                runtime.execute(answer)  # type: ignore[arg-type]
+            elif size:
+                self._on_bytes(self._shared[:size])
+            else:
+                self.close()
+        except ProtocolError as problem:
+            self._server.on_bad_peer(self, problem)
+        except Exception as problem:  # noqa: BLE001 - told below
+            self._failed(problem)
+        self._settle()
+        return None
+
+    def _on_unsent(self, answer: Answer, sent: int) -> None:
+        """Send what is left of an answer after `sent` bytes of it."""
+        self._busy = True
+        parts: list[Part] = [answer] if isinstance(answer, bytes) else list(answer)
+        if sent:
+            parts = [memoryview(b"".join(map(_read, parts)))[sent:]]
+        self.answer(parts)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Have the loop receive for us whenever a request may begin, and only then."""
+        if self._busy or self._backlog or self._frames.buffer is not None or not self._reading:
+            self._loop.streams.pop(self._fd, None)
+        elif not self.closed:
+            self._loop.streams[self._fd] = self._stream
 
     def _on_ready(self, events: int) -> None:
         if not events & READABLE:
@@ -95,25 +141,21 @@ class Connection:
             self._stop_reading()
             return
         try:
-            if self._frames.buffer is None:
-                shared = self._shared
-                size = self._receive_into(shared)
-                if size > SIZE_BYTES and size == read_size(shared)[0] + SIZE_BYTES:
-                    self._on_frame(shared[SIZE_BYTES:size])  # the usual case: one whole frame
-                elif size:
-                    self._on_bytes(shared[:size])
-            else:
-                size = self._receive_into(self._frames.target())
-                if size:
-                    self._on_frame_part(size)
+            target = self._shared if self._frames.buffer is None else self._frames.target()
+            size = self._receive_into(target)
             if not size:
                 self.close()
+            elif self._frames.buffer is None:
+                self._on_bytes(target[:size])
+            else:
+                self._on_frame_part(size)
         except (BlockingIOError, InterruptedError):
             pass
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except OSError:
             self.close()
+        self._settle()
 
     def _on_frame_part(self, size: int) -> None:
         frame = self._frames.received(size)
@@ -143,10 +185,15 @@ class Connection:
             runtime.execute(runtime.dispatcher.on_frame(self, frame, now_ms))
         except ProtocolError:
             raise
-        except (Bug, StorageError) as problem:
-            runtime.fail(problem)
-        except Exception:  # one strange request must not stop the node for everybody
-            log.exception("a request failed inside; its connection is closed")
+        except Exception as problem:  # noqa: BLE001 - told below
+            self._failed(problem)
+
+    def _failed(self, problem: Exception) -> None:
+        """One strange request must not stop the node for everybody; a broken node must not go on."""
+        if isinstance(problem, (Bug, StorageError)):
+            self._runtime.fail(problem)
+        else:
+            log.error("a request failed inside; its connection is closed", exc_info=problem)
             self.close()
 
     def _stop_reading(self) -> None:
@@ -172,6 +219,8 @@ class Connection:
         self._busy = False
         if self._backlog or not self._reading:
             self._loop.call_soon(self._resume)
+        else:
+            self._settle()
 
     def _send_now(self, parts: list[Part]) -> bool:
         """Send a frame; what the socket does not take is kept. True when nothing is left."""
@@ -196,6 +245,8 @@ class Connection:
                 self._busy = False
                 if self._backlog or not self._reading:
                     self._loop.call_soon(self._resume)
+                else:
+                    self._settle()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except OSError:
@@ -214,6 +265,7 @@ class Connection:
                 self._loop.rewatch(self._fd, READABLE)
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
+        self._settle()
 
     def _send(self) -> bool:
         """Send what the socket takes; True when nothing is left. OSError when the peer is gone."""
@@ -282,7 +334,11 @@ def _small(parts: list[Part]) -> bytes | None:
         size += part.size_bytes if isinstance(part, FileSlice) else len(part)
     if size > JOIN_BYTES_MAX:
         return None
-    return b"".join([p.read() if isinstance(p, FileSlice) else p for p in parts])
+    return b"".join(map(_read, parts))
+
+
+def _read(part: Part) -> Buffer:
+    return part.read() if isinstance(part, FileSlice) else part
 
 
 class Server:
@@ -303,7 +359,6 @@ class Server:
         self.loop = loop
         self.listener = listener
         self.frame_bytes_max = frame_bytes_max
-        self.shared = memoryview(bytearray(_RECEIVE_BYTES))
         self.buffers = BufferPool()
         self.bad_peers = 0
         self._idle_ms = idle_ms

@@ -92,7 +92,13 @@ class ListLog:
         return self.high_watermark if stable is None else min(stable, self.high_watermark)
 
     def append_as_leader(
-        self, data: Any, *, leader_epoch: int, now_ms: int, origin: str = "client"
+        self,
+        data: Any,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: str = "client",
+        fields: tuple[int, ...] | None = None,
     ) -> Appended | KafkaError:
         if self.fail_next:
             raise StorageError("cannot append", error=self.fail_error)
