@@ -16,11 +16,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define API_VERSIONS 18
 #define READY_MAX 64
 #define JOIN_BYTES_MAX (64 * 1024)  /* base/limits.py: larger answers are not copied */
 #define TOPIC_CHARS_MAX 249
 #define OWN_CRC_BYTES_MAX 2048
 
+static PyObject *fileno_name;
 static PyObject *crc32c;  /* of the package of that name: long runs are faster there */
 
 /* ---- CRC-32C ---------------------------------------------------------------------------------- */
@@ -192,7 +194,7 @@ static PyObject *produce_request(struct reader *r, int32_t version, int32_t corr
 }
 
 /* (key and version, correlation id, topic, partition, offset, bytes of the partition, bytes of the answer,
- *  least bytes, leader epoch, epoch of the last record) */
+ *  least bytes, leader epoch) */
 static PyObject *fetch_request(struct reader *r, int32_t version, int32_t correlation_id) {
     int flexible = version >= 12;
     if (version < 15) expect(r, int32(r) == -1);  /* a consumer */
@@ -206,7 +208,7 @@ static PyObject *fetch_request(struct reader *r, int32_t version, int32_t correl
     int32_t index = int32(r);
     int32_t epoch = version >= 9 ? int32(r) : -1;
     int64_t offset = int64(r);
-    int32_t last_epoch = version >= 12 ? int32(r) : -1;
+    if (version >= 12) expect(r, int32(r) == -1);  /* the epoch of the last record: followers state it */
     int64(r);  /* the log start of a follower */
     int32_t partition_bytes = int32(r);
     no_tags(r, flexible);
@@ -219,12 +221,25 @@ static PyObject *fetch_request(struct reader *r, int32_t version, int32_t correl
     }
     no_tags(r, flexible);
     if (r->failed || r->at != r->end) Py_RETURN_NONE;
-    return Py_BuildValue("iiNiLiiiii", 1 << 16 | version, correlation_id, topic_object(topic), index,
-                         (long long)offset, partition_bytes, max_bytes, min_bytes, epoch, last_epoch);
+    return Py_BuildValue("iiNiLiiii", 1 << 16 | version, correlation_id, topic_object(topic), index,
+                         (long long)offset, partition_bytes, max_bytes, min_bytes, epoch);
 }
 
-/* usual_request(data, size): the first `size` bytes of `data` are one frame, and a Produce of one batch or a
- * Fetch of one partition. */
+/* (key and version, correlation id, name and version of the client's software) */
+static PyObject *api_versions_request(struct reader *r, int32_t version, int32_t correlation_id) {
+    int32_t name_size = length(r, 1, 2);
+    const uint8_t *name = r->failed ? NULL : take(r, name_size);
+    int32_t version_size = length(r, 1, 2);
+    const uint8_t *software_version = r->failed ? NULL : take(r, version_size);
+    no_tags(r, 1);
+    if (r->failed || r->at != r->end || !is_ascii(name, name_size) || !is_ascii(software_version, version_size))
+        Py_RETURN_NONE;
+    return Py_BuildValue("iis#s#", API_VERSIONS << 16 | version, correlation_id, name, (Py_ssize_t)name_size,
+                         software_version, (Py_ssize_t)version_size);
+}
+
+/* usual_request(data, size): what the first `size` bytes of `data` ask, if they are one frame of a Produce of
+ * one batch, a Fetch of one partition, or ApiVersions. */
 static PyObject *usual_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
     if (count != 2) return PyErr_Format(PyExc_TypeError, "usual_request(data, size)");
@@ -239,13 +254,15 @@ static PyObject *usual_request(PyObject *module, PyObject *const *args, Py_ssize
         int key = be16(base + 4), version = be16(base + 6), client_size = be16(base + 12);
         int32_t correlation_id = (int32_t)be32(base + 8);
         int is_produce = key == 0 && version >= 3 && version <= 13;
-        if (is_produce || (key == 1 && version >= 7 && version <= 18)) {
+        int is_api_versions = key == API_VERSIONS && (version == 3 || version == 4);
+        if (is_produce || is_api_versions || (key == 1 && version >= 7 && version <= 18)) {
             if (client_size != -1) {
                 const uint8_t *client = take(&r, client_size);
                 if (client) expect(&r, is_ascii(client, client_size));
             }
-            no_tags(&r, version >= (is_produce ? 9 : 12));
+            no_tags(&r, version >= (is_api_versions ? 3 : is_produce ? 9 : 12));
             found = is_produce ? produce_request(&r, version, correlation_id, args[0], base)
+                  : is_api_versions ? api_versions_request(&r, version, correlation_id)
                                : fetch_request(&r, version, correlation_id);
             PyBuffer_Release(&view);
             return found;
@@ -272,7 +289,7 @@ static Py_ssize_t gather(PyObject *answer, uint8_t *room, Py_ssize_t room_size) 
     if (size < 0 || size > room_size || front_size > room_size || after_size > room_size
         || front_size + size + after_size > room_size)
         return 0;
-    PyObject *number = PyObject_CallMethod(PyTuple_GET_ITEM(slice, 0), "fileno", NULL);
+    PyObject *number = PyObject_CallMethodNoArgs(PyTuple_GET_ITEM(slice, 0), fileno_name);
     if (!number) return -1;
     long fd = PyLong_AsLong(number);
     Py_DECREF(number);
@@ -393,5 +410,6 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *package = PyImport_ImportModule("crc32c");
     crc32c = package ? PyObject_GetAttrString(package, "crc32c") : NULL;
     Py_XDECREF(package);
-    return crc32c ? PyModule_Create(&definition) : NULL;
+    fileno_name = PyUnicode_InternFromString("fileno");
+    return crc32c && fileno_name ? PyModule_Create(&definition) : NULL;
 }

@@ -1,4 +1,4 @@
-"""Whether bytes are one usual request, whole: a Produce of one batch, or a Fetch of one partition. PURE.
+"""Whether bytes are one usual request: Produce of one batch, Fetch of one partition, or ApiVersions. PURE.
 
 The twin of `usual_request` in _native.c. None for everything else, be it allowed, refused or garbage: the
 way for all cases knows what to say. Usual is what clients send at their steady state, with all text ASCII
@@ -13,6 +13,7 @@ from typing import Any
 from firnline.base.ids import Uuid
 from firnline.base.limits import TOPIC_NAME_CHARS_MAX
 from firnline.base.native import native
+from firnline.protocol.session import API_VERSIONS_KEY
 from firnline.records.usual import usual_batch_python
 
 Fields = tuple[Any, ...]
@@ -85,8 +86,9 @@ def usual_request_python(data: memoryview, size: int) -> Fields | None:
 
     Produce  (key and version, correlation id, topic, partition, acks, view of the records, `usual_batch`)
     Fetch    (key and version, correlation id, topic, partition, offset, bytes of the partition, of the
-             answer, least bytes, leader epoch, epoch of the last record), by a consumer without a session
-             that reads what is not committed, too
+             answer, least bytes, leader epoch), by a consumer without a session that reads what is not
+             committed, too
+    ApiVersions  (key and version, correlation id, name and version of the client's software)
     topic    its name, or from version 13 its id
     """
     if size < _START.size or size > len(data):
@@ -99,6 +101,9 @@ def usual_request_python(data: memoryview, size: int) -> Fields | None:
         if key == 0 and 3 <= version <= 13:
             _skip_header(reader, client_bytes, version >= 9)
             return _produce(reader, version, correlation_id)
+        if key == API_VERSIONS_KEY and 3 <= version <= 4:
+            _skip_header(reader, client_bytes, True)
+            return _api_versions(reader, version, correlation_id)
         if key == 1 and 7 <= version <= 18:
             _skip_header(reader, client_bytes, version >= 12)
             return _fetch(reader, version, correlation_id)
@@ -147,7 +152,8 @@ def _fetch(reader: _Reader, version: int, correlation_id: int) -> Fields:
     index = reader.number(_int32)
     epoch = reader.number(_int32) if version >= 9 else -1
     offset = reader.number(_int64)
-    last_epoch = reader.number(_int32) if version >= 12 else -1
+    if version >= 12:
+        expect(reader.number(_int32) == -1)  # the epoch of the last record, which followers state
     reader.number(_int64)  # the log start of a follower
     partition_bytes = reader.number(_int32)
     reader.no_tags(flexible)
@@ -157,8 +163,16 @@ def _fetch(reader: _Reader, version: int, correlation_id: int) -> Fields:
         reader.text(reader.length(flexible, _int16))  # the rack
     reader.no_tags(flexible)
     expect(reader.at == reader.end)
-    limits = (partition_bytes, max_bytes, min_bytes, epoch, last_epoch)
+    limits = (partition_bytes, max_bytes, min_bytes, epoch)
     return (1 << 16 | version, correlation_id, topic, index, offset, *limits)
+
+
+def _api_versions(reader: _Reader, version: int, correlation_id: int) -> Fields:
+    name = reader.text(reader.length(True, _int16))
+    software_version = reader.text(reader.length(True, _int16))
+    reader.no_tags(True)
+    expect(reader.at == reader.end)
+    return (API_VERSIONS_KEY << 16 | version, correlation_id, name, software_version)
 
 
 usual_request: Callable[[memoryview, int], Fields | None] = (

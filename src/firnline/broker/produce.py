@@ -42,19 +42,18 @@ class Producing:
         fields: tuple[int, ...],
         acks: int,
         now_ms: int,
-    ) -> Outcome | None:
-        """Append a client's usual batch to the one partition of its request, for little.
+    ) -> tuple[int, int, int, int] | KafkaError | None:
+        """Append a client's usual batch to the one partition of its request, as `Partition.append_at_once`.
 
-        `fields` are what `usual_batch` said of it. None: nothing was done, and `produce` is to be asked,
-        which knows all cases. After a failure ask `told_of_failure`, too.
+        None: nothing was done, and `produce` is to be asked, which knows all cases. After a failure ask
+        `told_of_failure`, too.
         """
         if (
-            not partition.answers_at_once(acks)
+            fields[_ATTRIBUTES] & TRANSACTIONAL_MASK
             or partition.topic_partition.topic in INTERNAL_TOPICS
-            or fields[_ATTRIBUTES] & TRANSACTIONAL_MASK
         ):
             return None
-        return partition.append(batch, acks=acks, now_ms=now_ms, fields=fields)
+        return partition.append_at_once(batch, fields, acks, now_ms)
 
     def told_of_failure(self, partition: Partition, now_ms: int) -> Effects:
         """What follows where an append took the partition offline: nothing where it did not."""

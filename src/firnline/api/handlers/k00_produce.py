@@ -88,19 +88,13 @@ def at_once(
     ):
         return None
     outcome = node.producing.append_at_once(found, records, fields, acks, now_ms)
-    if type(outcome) is Appended:
+    if type(outcome) is tuple:
         pack, size, before, after = _placed(version, topic, index)
-        return pack(
-            size,
-            correlation_id,
-            before,
-            outcome.base_offset,
-            outcome.log_append_time_ms,
-            outcome.log_start_offset,
-            after,
-        )
+        first, _, time_ms, start = outcome
+        return pack(size, correlation_id, before, first, time_ms, start, after)
     if outcome is None:
         return None
+    assert isinstance(outcome, KafkaError)
     context = RequestContext(connection, 0, version, correlation_id, None, now_ms)
     named = {"topic_id" if version >= _TOPIC_ID_VERSION else "name": topic}
     data = TopicProduceData(partition_data=[PartitionProduceData(index=index)], **named)

@@ -15,7 +15,7 @@ from firnline.api.usual import Fields
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
-from firnline.base.slices import EMPTY_RECORDS, FileRecords
+from firnline.base.slices import EMPTY_RECORDS
 from firnline.broker.fetch import FetchAnswer, FetchAsk
 from firnline.broker.fetch_session import Wanted
 from firnline.protocol.messages.k01_fetch import (
@@ -95,21 +95,20 @@ def at_once(
     node: "BrokerNode", connection: Any, asked: Fields, now_ms: int
 ) -> tuple[Part, ...] | None:
     """Answer the usual request where there is what is wanted, with the parts of a frame; else None."""
-    key_and_version, correlation_id, topic, index, offset, part_bytes, max_bytes, *rest = asked
+    (
+        key_and_version, correlation_id, topic, index, offset, part_bytes, max_bytes, min_bytes, epoch,
+    ) = asked  # fmt: skip
     version = key_and_version & 0xFFFF
     hosted = node.hosted
     found = (hosted.by_name if version < _TOPIC_ID_VERSION else hosted.by_id).get((topic, index))
     if found is None:
         return None
-    outcome = node.fetching.read_at_once(
-        found, offset, part_bytes if part_bytes < max_bytes else max_bytes, *rest
-    )
+    limit = part_bytes if part_bytes < max_bytes else max_bytes
+    outcome = node.fetching.read_at_once(found, offset, limit, min_bytes, epoch)
     if outcome is None:
         return None
-    records, high_watermark, stable, start, _ = outcome
-    if type(records) is not FileRecords:
-        return None
-    size = records.size_bytes
+    records, high_watermark, stable, start = outcome
+    size = records[2]
     pack, fixed_bytes, before, between, after = _around_records(version, topic, index)
     if version >= _FLEXIBLE_VERSION:
         length = uvarint(size + 1)
@@ -117,7 +116,7 @@ def at_once(
     else:
         length = _pack_length(size)
     front = pack(fixed_bytes + size, correlation_id, before, high_watermark, stable, start, between)
-    return (front + length, *records.slices, after)
+    return front + length, records, after
 
 
 @lru_cache(maxsize=4096)
