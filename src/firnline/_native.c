@@ -18,6 +18,7 @@
 
 #define API_VERSIONS 18
 #define READY_MAX 64
+#define TOGETHER_MAX 16
 #define JOIN_BYTES_MAX (64 * 1024)  /* base/limits.py: larger answers are not copied */
 #define TOPIC_CHARS_MAX 249
 #define OWN_CRC_BYTES_MAX 2048
@@ -326,9 +327,37 @@ static int send_answer(int fd, PyObject *answer, PyObject *on_unsent, uint8_t *r
     return done ? 0 : -1;
 }
 
-/* Receive and answer on one stream; -1 with an exception. */
-static int serve(int fd, PyObject *stream, Py_buffer *shared) {
-    ssize_t got = recv(fd, shared->buf, (size_t)shared->len, MSG_DONTWAIT);
+/* An answer that is sent together with those after it: the peers then wake up once, not once for each. */
+struct due { int fd; PyObject *stream, *answer; };
+struct turn { PyObject *callbacks, *streams; Py_buffer shared; struct due due[TOGETHER_MAX]; int due_count; };
+
+/* Send what is due; -1 with an exception. A stream that was closed meanwhile is passed over. */
+static int send_due(struct turn *t) {
+    int done = 0;
+    for (int i = 0; i < t->due_count; i++) {
+        struct due *due = &t->due[i];
+        PyObject *key = done < 0 ? NULL : PyLong_FromLong(due->fd);
+        if (key && PyDict_GetItemWithError(t->streams, key) == due->stream)
+            done = send_answer(due->fd, due->answer, PyTuple_GET_ITEM(due->stream, 1), t->shared.buf, t->shared.len);
+        if (PyErr_Occurred()) done = -1;
+        Py_XDECREF(key);
+        Py_DECREF(due->stream);
+        Py_DECREF(due->answer);
+    }
+    t->due_count = 0;
+    return done;
+}
+
+static void drop_due(struct turn *t) {
+    while (t->due_count) {
+        Py_DECREF(t->due[--t->due_count].stream);
+        Py_DECREF(t->due[t->due_count].answer);
+    }
+}
+
+/* Receive from one stream and have it handled; -1 with an exception. */
+static int serve(struct turn *t, int fd, PyObject *stream) {
+    ssize_t got = recv(fd, t->shared.buf, (size_t)t->shared.len, MSG_DONTWAIT);
     if (got < 0) {
         if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
         got = 0;  /* the peer is gone, one way or the other */
@@ -337,23 +366,25 @@ static int serve(int fd, PyObject *stream, Py_buffer *shared) {
     PyObject *answer = size ? PyObject_CallOneArg(PyTuple_GET_ITEM(stream, 0), size) : NULL;
     Py_XDECREF(size);
     if (!answer) return -1;
-    int done = answer == Py_None
-        ? 0 : send_answer(fd, answer, PyTuple_GET_ITEM(stream, 1), shared->buf, shared->len);
-    Py_DECREF(answer);
-    return done;
+    if (answer == Py_None) {
+        Py_DECREF(answer);
+        return 0;
+    }
+    t->due[t->due_count++] = (struct due){fd, Py_NewRef(stream), answer};
+    return t->due_count == TOGETHER_MAX ? send_due(t) : 0;
 }
 
 /* Serve one ready descriptor; -1 with an exception. */
-static int serve_ready(int fd, uint32_t events, PyObject *callbacks, PyObject *streams, Py_buffer *shared) {
+static int serve_ready(struct turn *t, int fd, uint32_t events) {
     PyObject *key = PyLong_FromLong(fd), *found = NULL;
     if (!key) return -1;
     int done = -1;
-    if (events & EPOLLIN && (found = PyDict_GetItemWithError(streams, key))) {
+    if (events & EPOLLIN && (found = PyDict_GetItemWithError(t->streams, key))) {
         Py_INCREF(found);
-        if (PyTuple_Check(found) && PyTuple_GET_SIZE(found) == 2) done = serve(fd, found, shared);
+        if (PyTuple_Check(found) && PyTuple_GET_SIZE(found) == 2) done = serve(t, fd, found);
         else PyErr_SetString(PyExc_TypeError, "a stream is (on_received, on_unsent)");
         Py_DECREF(found);
-    } else if (!PyErr_Occurred() && (found = PyDict_GetItemWithError(callbacks, key))) {
+    } else if (!PyErr_Occurred() && (found = PyDict_GetItemWithError(t->callbacks, key))) {
         Py_INCREF(found);
         PyObject *number = PyLong_FromUnsignedLong(events);
         PyObject *result = number ? PyObject_CallOneArg(found, number) : NULL;
@@ -375,8 +406,8 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
         return PyErr_Format(PyExc_TypeError, "turn(poller, wait_s, callbacks, streams, shared)");
     int epoll_fd = PyObject_AsFileDescriptor(args[0]);
     double wait_ms = PyFloat_AsDouble(args[1]) * 1000;
-    Py_buffer shared;
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[4], &shared, PyBUF_WRITABLE)) return NULL;
+    struct turn t = {.callbacks = args[2], .streams = args[3]};
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[4], &t.shared, PyBUF_WRITABLE)) return NULL;
     struct epoll_event ready[READY_MAX];
     int found, wait = wait_ms > 60000 ? 60000 : wait_ms > 0 ? (int)ceil(wait_ms) : 0;
     Py_BEGIN_ALLOW_THREADS
@@ -388,8 +419,10 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
         is_bad = errno != EINTR || PyErr_CheckSignals();
     }
     for (int i = 0; i < found && !is_bad; i++)
-        is_bad = serve_ready(ready[i].data.fd, ready[i].events, args[2], args[3], &shared) < 0;
-    PyBuffer_Release(&shared);
+        is_bad = serve_ready(&t, ready[i].data.fd, ready[i].events) < 0;
+    if (is_bad) drop_due(&t);
+    else is_bad = send_due(&t) < 0;
+    PyBuffer_Release(&t.shared);
     if (is_bad) return NULL;
     Py_RETURN_NONE;
 }
