@@ -12,12 +12,13 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from firnline.base.effects import Effects
 from firnline.base.errors import Bug, ProtocolError, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
-from firnline.protocol.frame import BufferPool, FrameSplitter
+from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
 from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer
@@ -89,18 +90,15 @@ class Connection:
 
     def _on_received(self, size: int) -> Answer | None:
         """Take `size` bytes in the shared buffer, with which a frame begins; 0: the peer has gone."""
-        runtime = self._runtime
-        now_ms = self.last_active_ms = runtime.now_ms()
+        now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
             answer = self._at_once(self, self._shared, size, now_ms)
             kind = type(answer)
-            if kind is bytes or kind is tuple:  # a usual request, answered
+            if kind is bytes or kind is tuple:  # one usual request, answered
                 self.requests += 1
                 return answer  # type: ignore[return-value]
-            if kind is list:
-                self._busy = True
-                self.requests += 1
-                runtime.execute(answer)  # type: ignore[arg-type]
+            if answer is not None:
+                self._do(answer)
             elif size:
                 self._on_bytes(self._shared[:size])
             else:
@@ -123,9 +121,11 @@ class Connection:
 
     def _settle(self) -> None:
         """Have the loop receive for us whenever a request may begin, and only then."""
+        if self.closed:
+            return
         if self._busy or self._backlog or self._frames.buffer is not None or not self._reading:
             self._loop.streams.pop(self._fd, None)
-        elif not self.closed:
+        else:
             self._loop.streams[self._fd] = self._stream
 
     def _on_ready(self, events: int) -> None:
@@ -160,7 +160,7 @@ class Connection:
     def _on_frame_part(self, size: int) -> None:
         frame = self._frames.received(size)
         if frame is not None:
-            self._on_frame(frame)
+            self._on_frame(frame, len(frame))
             frame.release()
             self._frames.release()
 
@@ -170,23 +170,36 @@ class Connection:
             if self._busy:
                 self._backlog = bytes(data)
                 return
-            frame, data = self._frames.split(data)
-            if frame is None:
+            end = self._frames.whole(data)
+            if not end:
                 self._frames.keep(data)
                 return
-            self._on_frame(frame)
+            self._on_frame(data, end)
+            data = data[end:]
 
-    def _on_frame(self, frame: memoryview) -> None:
-        runtime = self._runtime
-        self._busy = True
-        self.requests += 1
-        now_ms = self.last_active_ms = runtime.now_ms()
+    def _on_frame(self, data: memoryview, end: int) -> None:
+        """Handle the frame in `data[:end]`, its size included."""
+        now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
-            runtime.execute(runtime.dispatcher.on_frame(self, frame, now_ms))
+            answer = self._at_once(self, data, end, now_ms)
+            if answer is None:
+                self._busy = True
+                frame = data[SIZE_BYTES:end]
+                answer = self._runtime.dispatcher.on_frame(self, frame, now_ms)
+            self._do(answer)
         except ProtocolError:
             raise
         except Exception as problem:  # noqa: BLE001 - told below
             self._failed(problem)
+
+    def _do(self, answer: Answer | Effects) -> None:
+        """Send an answer, or carry out what a request asks for instead."""
+        self._busy = True
+        self.requests += 1
+        if isinstance(answer, list):
+            self._runtime.execute(answer)
+        else:
+            self.answer([answer] if isinstance(answer, bytes) else list(answer))
 
     def _failed(self, problem: Exception) -> None:
         """One strange request must not stop the node for everybody; a broken node must not go on."""
