@@ -130,8 +130,66 @@ static PyObject *topic_object(struct topic t) {
 #define RECORD_BYTES_MIN 7
 static const int64_t RATIO_MAX[8] = {1, 1100, 32, 256, 32768, 1, 1, 1};  /* records/validate.py */
 
+/* A zigzag varint of at most `bytes_max` bytes; bits above its width are dropped, as Kafka does. */
+static int64_t varint(struct reader *r, int bytes_max) {
+    uint64_t value = 0;
+    for (int i = 0; i < bytes_max; i++) {
+        const uint8_t *at = take(r, 1);
+        if (!at) return 0;
+        value |= (uint64_t)(*at & 0x7F) << 7 * i;
+        if (*at & 0x80) continue;
+        if (bytes_max == 5) value = (uint32_t)value;
+        return (int64_t)(value >> 1 ^ (0 - (value & 1)));
+    }
+    r->failed = 1;
+    return 0;
+}
+static int32_t varint32(struct reader *r) { return (int32_t)varint(r, 5); }
+/* Bytes behind their length; a negative one is null. */
+static void skip_bytes(struct reader *r) {
+    int32_t size = varint32(r);
+    if (size > 0) take(r, size);
+}
+
+/* Whether `size` bytes are `count` records, each as long as it says, and no more. */
+static int is_body(const uint8_t *at, Py_ssize_t size, int32_t count) {
+    struct reader all = {at, at + size, 0};
+    for (int32_t i = 0; i < count; i++) {
+        int32_t length = varint32(&all);
+        const uint8_t *start = take(&all, length);
+        if (all.failed) return 0;
+        struct reader r = {start, start + length, 0};
+        take(&r, 1);  /* attributes: unused */
+        varint(&r, 10);  /* timestamp and offset: Kafka does not compare them either */
+        varint32(&r);
+        skip_bytes(&r);
+        skip_bytes(&r);
+        int32_t headers = varint32(&r);
+        expect(&r, headers >= 0);
+        for (; headers > 0 && !r.failed; headers--) {
+            int32_t name = varint32(&r);
+            take(&r, name);
+            skip_bytes(&r);
+        }
+        if (r.failed || r.at != r.end) return 0;
+    }
+    return all.at == all.end;
+}
+
+/* right_body(data, count) */
+static PyObject *right_body(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "right_body(data, count)");
+    long records = PyLong_AsLong(args[1]);
+    Py_buffer view;
+    if ((records == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    int is_right = records >= 0 && records <= INT32_MAX && is_body(view.buf, view.len, (int32_t)records);
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(is_right);
+}
+
 /* The fields of records.batch.BatchHeader if owner[start:end], the bytes at `at`, is one whole v2 batch in
- * the shape that producers send, with the right CRC. None if not, NULL with an exception. */
+ * the shape that producers send, with the right CRC, and, if not compressed, a right body. None if not, NULL with an exception. */
 static PyObject *batch_header(PyObject *owner, Py_ssize_t start, Py_ssize_t end, const uint8_t *at) {
     Py_ssize_t size = end - start;
     if (size < HEADER_BYTES) Py_RETURN_NONE;
@@ -146,6 +204,7 @@ static PyObject *batch_header(PyObject *owner, Py_ssize_t start, Py_ssize_t end,
     int is_right = has_crc(owner, start + CRC_START, end, at + CRC_START, be32(at + 17));
     if (is_right < 0) return NULL;
     if (!is_right) Py_RETURN_NONE;
+    if (!(attributes & 7) && !is_body(at + HEADER_BYTES, size - HEADER_BYTES, count)) Py_RETURN_NONE;
     int64_t fields[14] = {
         0, batch_length, (int32_t)be32(at + 12), 2, be32(at + 17), attributes, delta, be64(at + 27),
         be64(at + 35), be64(at + 43), be16(at + 51), (int32_t)be32(at + 53), count, 0,
@@ -430,6 +489,7 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* ---- the module ------------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
+    {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
     {"usual_batch", usual_batch, METH_O, "See records/usual.py."},
     {"usual_request", (PyCFunction)(void (*)(void))usual_request, METH_FASTCALL, "See api/usual.py."},

@@ -4,6 +4,7 @@ from typing import Any
 
 from firnline.base.ports import Buffer
 
+def right_body(data: Buffer, count: int, /) -> bool: ...
 def turn(
     poller: select.epoll,
     wait_s: float,

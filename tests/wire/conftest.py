@@ -6,6 +6,7 @@ expect of ourselves, and where we differ on purpose the test says so.
 
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
@@ -15,6 +16,7 @@ from firnline.testing.plugin import Broker
 from tests.peers import kafka
 from tests.wire.line import FRAME_LIMIT_BYTES, METADATA, MIB, Line, Target, framed, header
 
+HAS_NATIVE = find_spec("firnline._native") is not None
 RSS_SLACK_BYTES = 20 * MIB
 SETTINGS = {"socket.request.max.bytes": FRAME_LIMIT_BYTES, "connections.max.idle.ms": 600_000}
 
@@ -39,7 +41,9 @@ def target(
         patch.setenv("FIRNLINE_NATIVE", "0" if request.param == "python alone" else "1")
         broker.start()
     try:
-        yield Target("firnline", broker.bootstrap, broker.pid, base / "data.log")
+        made = Target("firnline", broker.bootstrap, broker.pid, base / "data.log")
+        made.looks_into_bodies = request.param == "firnline" and HAS_NATIVE
+        yield made
         assert broker.stop() == 0
     finally:
         if broker.process is not None:

@@ -81,7 +81,7 @@ def expect(is_true: bool) -> None:
         raise _Unusual
 
 
-def usual_request_python(data: memoryview, size: int) -> Fields | None:
+def usual_request_python(data: memoryview, size: int, *, walks: bool = False) -> Fields | None:
     """Return what is asked if the first `size` bytes of `data` are one whole frame of that kind; else None.
 
     Produce  (key and version, correlation id, topic, partition, acks, view of the records, `usual_batch`)
@@ -90,6 +90,7 @@ def usual_request_python(data: memoryview, size: int) -> Fields | None:
              committed, too
     ApiVersions  (key and version, correlation id, name and version of the client's software)
     topic    its name, or from version 13 its id
+    walks    as in `usual_batch_python`
     """
     if size < _START.size or size > len(data):
         return None
@@ -100,7 +101,7 @@ def usual_request_python(data: memoryview, size: int) -> Fields | None:
     try:
         if key == 0 and 3 <= version <= 13:
             _skip_header(reader, client_bytes, version >= 9)
-            return _produce(reader, version, correlation_id)
+            return _produce(reader, version, correlation_id, walks=walks)
         if key == API_VERSIONS_KEY and 3 <= version <= 4:
             _skip_header(reader, client_bytes, True)
             return _api_versions(reader, version, correlation_id)
@@ -118,7 +119,7 @@ def _skip_header(reader: _Reader, client_bytes: int, is_flexible: bool) -> None:
     reader.no_tags(is_flexible)
 
 
-def _produce(reader: _Reader, version: int, correlation_id: int) -> Fields | None:
+def _produce(reader: _Reader, version: int, correlation_id: int, *, walks: bool) -> Fields | None:
     flexible = version >= 9
     expect(reader.length(flexible, _int16) == -1)  # no transactional id
     acks = reader.number(_int16)
@@ -133,7 +134,7 @@ def _produce(reader: _Reader, version: int, correlation_id: int) -> Fields | Non
         reader.no_tags(flexible)
     expect(reader.at == reader.end)
     records = reader.data[start : start + size]
-    header = usual_batch_python(records)
+    header = usual_batch_python(records, walks=walks)
     if header is None:
         return None
     return (version, correlation_id, topic, index, acks, records, header)

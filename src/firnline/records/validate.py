@@ -1,7 +1,8 @@
 """What a leader checks of a batch before it appends it: the header and the CRC. PURE.
 
-Records are looked into for compacted topics only (a record without a key is refused); elsewhere the body is
-opaque, and corrupt compressed data under a right CRC reaches consumers as it came. Codes are those that Kafka
+Records are looked into for compacted topics (one without a key is refused) and, by compiled code alone, where
+they are not compressed (records/usual); elsewhere the body is opaque, and what is corrupt in it under a right
+CRC reaches consumers as it came. Codes are those that Kafka
 4.3.1 answers to the same bytes (reliability d 31-44, spec C13), but where that is UNKNOWN_SERVER_ERROR (an
 unknown codec, a length of 2^31-1); and a wrong max timestamp, which it recomputes, is judged as stated.
 """
@@ -29,7 +30,7 @@ from firnline.records.batch import (
 )
 from firnline.records.compression import ZSTD
 from firnline.records.record import all_have_keys
-from firnline.records.usual import has_room, usual_batch
+from firnline.records.usual import has_room, right_body, usual_batch
 
 _LEGACY_LENGTH_MIN = 14  # the shortest length any message format can have
 _MAGIC_BYTES = 17  # up to and with the magic byte
@@ -84,6 +85,10 @@ def check_shape(data: Buffer, limits: BatchLimits) -> tuple[int, ...] | KafkaErr
             count=count,
             last_offset_delta=delta,
         )
+    if right_body is not None and not header.codec:
+        with memoryview(data) as view, view[HEADER_BYTES:size] as body:
+            if not right_body(body, count):
+                return KafkaError(Code.INVALID_RECORD, "the records are not what the batch says")
     return header
 
 

@@ -23,8 +23,9 @@ from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.schema import Message
 from firnline.records.batch import parse_header
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.usual import usual_batch_python
+from firnline.records.usual import right_body_python, usual_batch_python
 from tests.unit.native.compiled import native, needs_native
+from tests.unit.records.bodies import BODIES
 
 TOPIC_ID = bytes(range(16))
 VERSIONS = [(0, v) for v in range(3, 14)] + [(1, v) for v in range(4, 19)]
@@ -78,7 +79,7 @@ def writable(data: bytes) -> memoryview:
 
 def asked_both(data: memoryview, size: int) -> Any:
     """What both say of a request; records as bytes, so that they can be compared."""
-    said = [native.usual_request(data, size), usual_request_python(data, size)]
+    said = [native.usual_request(data, size), usual_request_python(data, size, walks=True)]
     plain = [
         x and tuple(bytes(part) if isinstance(part, memoryview) else part for part in x)
         for x in said
@@ -89,7 +90,7 @@ def asked_both(data: memoryview, size: int) -> Any:
 
 def batch_both(data: bytes) -> Any:
     said = native.usual_batch(data)
-    assert said == usual_batch_python(data)
+    assert said == usual_batch_python(data, walks=True)
     return said
 
 
@@ -216,6 +217,55 @@ def test_damaged_batches_are_judged_alike(changes: list[tuple[int, int]], value_
 
 
 @needs
+@settings(max_examples=500, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=9),
+            st.none() | st.binary(max_size=70),
+            st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3),
+    cut=st.integers(0, 3),
+    more=st.integers(-1, 2),
+)
+def test_bodies_are_judged_alike(
+    rows: list[Any], changes: list[tuple[int, int]], cut: int, more: int
+) -> None:
+    """Records as they should be, and with a few bytes changed, which may be lengths and counts."""
+    made = build_batch([NewRecord(k, v, 1000, tuple(headers)) for k, v, headers in rows])
+    body = made[61:]
+    assert right_body_python(body, len(rows))
+    for at, value in changes:
+        body[at % len(body)] = value
+    body = body[: len(body) - cut]
+    said = native.right_body(bytes(body), len(rows) + more)
+    assert said == right_body_python(body, len(rows) + more)
+    batch_both(with_crc(bytes(made[:61] + body)))
+    asked = frame(produce(with_crc(bytes(made[:61] + body))), 9)
+    asked_both(writable(asked), len(asked))
+
+
+@needs
+@pytest.mark.parametrize("what", BODIES)
+def test_bodies_that_kafka_takes_are_taken_and_no_others(what: str) -> None:
+    body, count, is_right = BODIES[what]
+    assert native.right_body(body, count) == is_right
+    assert right_body_python(body, count) == is_right
+
+
+@needs
+@settings(max_examples=300, deadline=None)
+@given(data=st.binary(max_size=60), count=st.integers(-2, 6))
+def test_any_bytes_are_the_same_body_to_both(data: bytes, count: int) -> None:
+    said = native.right_body(data, count)
+    assert said == right_body_python(data, count)
+
+
+@needs
 @pytest.mark.parametrize("size", [*range(70), 2026, 2068, 2069, 2070, 5000, 100_000])
 def test_the_crc_of_every_length_is_known(size: int) -> None:
     data = batch(size)
@@ -266,6 +316,13 @@ def test_nothing_is_read_beyond_the_end() -> None:
             native.usual_request(guarded.at_the_end(bytes(data)), cut)
     for size in (0, 11, 12, 60, 61, 62, len(batch())):
         native.usual_batch(guarded.at_the_end(batch()[:size]))
+    body = batch(5)[61:] * 3
+    for cut in range(len(body) + 1):
+        for byte in (None, *range(cut)):
+            data = bytearray(body[:cut])
+            if byte is not None:
+                data[byte] = dice.choice((0x80, 0xFE, 0xFF, 0x7E))
+            native.right_body(guarded.at_the_end(bytes(data)), 3)
 
 
 @needs
@@ -276,6 +333,8 @@ def test_nothing_is_read_beyond_the_end() -> None:
         lambda: native.usual_request("text", 4),
         lambda: native.usual_request(writable(b"x" * 20), "4"),
         lambda: native.usual_batch(5),
+        lambda: native.right_body(b"x"),
+        lambda: native.right_body(b"x", "1"),
         lambda: native.turn(1, 2),
         lambda: native.turn("x", 0.0, {}, {}, writable(b"xx")),
         lambda: native.turn(0, 0.0, {}, [], writable(b"xx")),
