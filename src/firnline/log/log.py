@@ -11,11 +11,11 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from firnline.base.effects import Appended, Effects, SetTimer, Submit
+from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
-from firnline.base.slices import FileRecords
+from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import INT32_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
@@ -35,15 +35,32 @@ from firnline.log.segments import ClosedSegment, Segments, note_producer
 from firnline.log.sync_ledger import DirSync, SyncLedger
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader, set_log_append_time, set_offset_and_epoch
+from firnline.records.usual import usual_batch
 from firnline.records.validate import (
     BatchLimits,
     as_create_time,
     check_batches,
-    check_client_batch,
+    check_shape,
+    judge,
 )
 
 _STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
+_new_tuple = tuple.__new__  # half the price of the class's own constructor
 Origin = Literal["client", "coordinator"]
+Fields = tuple[int, ...]  # of a BatchHeader
+# Where a batch went: first and last offset, inclusive, the time the log gave it, or -1, and the log start.
+Placed = tuple[int, int, int, int]
+
+
+def appended(placed: Placed) -> Appended:
+    """Name what stands where in `placed`."""
+    base_offset, last_offset, time_ms, start_offset = placed
+    return Appended(
+        base_offset=base_offset,
+        last_offset=last_offset,
+        log_append_time_ms=time_ms,
+        log_start_offset=start_offset,
+    )
 
 
 class Log:
@@ -192,15 +209,24 @@ class Log:
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        header = check_client_batch(data, self._limits, now_ms)
-        if isinstance(header, KafkaError):
-            return header
-        _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = header
+        fields = usual_batch(data) or check_shape(data, self._limits)
+        if isinstance(fields, KafkaError):
+            return fields
+        placed = self.append_batch(data, fields, leader_epoch, now_ms)
+        return placed if isinstance(placed, KafkaError) else appended(placed)
+
+    def append_batch(
+        self, data: bytearray | memoryview, fields: Fields, leader_epoch: int, now_ms: int
+    ) -> Placed | KafkaError:
+        """As `append_as_leader`, a producer's batch whose shape and CRC are right: `fields` of its header."""
+        if problem := judge(fields, data, self._limits, now_ms):
+            return problem
+        _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields
         size = length + 12
         if size != len(data):
             data = memoryview(data)[:size]
         if producer_id >= 0:
-            verdict = self.producers.check(header, is_client=True)
+            verdict = self.producers.check(_new_tuple(BatchHeader, fields), is_client=True)
             if verdict is not None:
                 return self._repeat(verdict) if isinstance(verdict, BatchMark) else verdict
         if size > self._segment_bytes:
@@ -211,9 +237,9 @@ class Log:
         _STAMP.pack_into(data, 0, base_offset, length, leader_epoch)
         if self._is_log_append_time:
             max_time = now_ms
-            set_log_append_time(data, header, now_ms)
+            set_log_append_time(data, _new_tuple(BatchHeader, fields), now_ms)
         elif attributes & 8:
-            as_create_time(data, header)
+            as_create_time(data, _new_tuple(BatchHeader, fields))
         if leader_epoch != self._latest_epoch:
             self._assign_epoch(leader_epoch, base_offset)
         last_offset = base_offset + delta
@@ -228,21 +254,12 @@ class Log:
         segment.note(segment.append(data), size, last_offset, max_time)
         self.log_end_offset = self.producers.end_offset = last_offset + 1
         if producer_id >= 0:
-            self.producers.note_batch(header, base_offset, max_time)
-        return Appended(
-            base_offset=base_offset,
-            last_offset=last_offset,
-            log_append_time_ms=max_time if self._is_log_append_time else -1,
-            log_start_offset=self.log_start_offset,
-        )
+            self.producers.note_batch(_new_tuple(BatchHeader, fields), base_offset, max_time)
+        time_ms = max_time if self._is_log_append_time else -1
+        return base_offset, last_offset, time_ms, self.log_start_offset
 
-    def _repeat(self, mark: BatchMark) -> Appended:
-        return Appended(
-            base_offset=mark.first_offset,
-            last_offset=mark.last_offset,
-            log_append_time_ms=mark.timestamp_ms,
-            log_start_offset=self.log_start_offset,
-        )
+    def _repeat(self, mark: BatchMark) -> Placed:
+        return mark.first_offset, mark.last_offset, mark.timestamp_ms, self.log_start_offset
 
     def _append_own(
         self, data: bytearray | memoryview, leader_epoch: int, now_ms: int
@@ -267,12 +284,8 @@ class Log:
             stamped.append(header)
             offset = header.next_offset
         self._write(data, stamped, now_ms)
-        return Appended(
-            base_offset=first_offset,
-            last_offset=offset - 1,
-            log_append_time_ms=now_ms if self._is_log_append_time else -1,
-            log_start_offset=self.log_start_offset,
-        )
+        time_ms = now_ms if self._is_log_append_time else -1
+        return appended((first_offset, offset - 1, time_ms, self.log_start_offset))
 
     def _judge_own(self, data: Buffer, header: BatchHeader) -> KafkaError | None:
         if header.size_bytes > self._segment_bytes:
@@ -310,12 +323,8 @@ class Log:
                 )
             expected = header.next_offset
         self._write(data, found, now_ms)
-        return Appended(
-            base_offset=found[0].base_offset,
-            last_offset=found[-1].last_offset,
-            log_append_time_ms=-1,
-            log_start_offset=self.log_start_offset,
-        )
+        first, last = found[0].base_offset, found[-1].last_offset
+        return appended((first, last, -1, self.log_start_offset))
 
     def _write(self, data: Buffer, found: list[BatchHeader], now_ms: int) -> None:
         """Write judged and stamped batches: one call for as many as go into one segment."""
@@ -394,6 +403,12 @@ class Log:
             upto_offset=upto_offset,
             min_one_batch=min_one_batch,
         )
+
+    def slice_at_once(
+        self, start_offset: int, max_bytes: int, upto_offset: int
+    ) -> FileSlice | None:
+        """As `read`, where both ends are known from appends and reads before; None: ask `read`."""
+        return self._segments.active.known_slice(start_offset, max_bytes, upto_offset)
 
     def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
         """Return whole batches up to the log end as bytes, for coordinators and loaders."""
@@ -503,7 +518,9 @@ class Log:
                 self.roll(now_ms)
             elif not decision.segments:
                 break
-        return self._removal(gone, now_ms)
+        return retention.removal(
+            self._fs, gone, self.path, delay_ms=self._config.file_delete_delay_ms, now_ms=now_ms
+        )
 
     def _view(self) -> retention.LogView:
         return retention.LogView(
@@ -529,30 +546,6 @@ class Log:
         if not self.is_tiered or self._config.remote_log_copy_disable:
             self.advance_log_start(max(first, self.log_start_offset))
         return [path + names.DELETED for path in paths]
-
-    def _removal(self, paths: list[str], now_ms: int) -> Effects:
-        if not paths:
-            return []
-        fs = self._fs
-
-        def remove() -> None:
-            for path in paths:
-                fs.remove(path)
-
-        submit = Submit(
-            name=f"remove segments of {self.topic_partition}",
-            pool="disk",
-            work=remove,
-            # What could not be removed now is found and removed at the next start (rel-P11).
-            then=lambda result, now: [],
-        )
-        return [
-            SetTimer(
-                key=("remove-segments", self.path, paths[0]),
-                at_ms=now_ms + self._config.file_delete_delay_ms,
-                then=lambda now: [submit],
-            )
-        ]
 
     # -- truncation --------------------------------------------------------------------------------
 

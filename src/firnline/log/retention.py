@@ -10,11 +10,13 @@ tick later than remote: strictly greater (T12).
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.ids import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
 )
+from firnline.base.ports import Fs
 from firnline.config.topic import TopicConfig
 
 _FROM_TOTAL = -2
@@ -128,3 +130,23 @@ def _oldest(
             break
         count += 1
     return Decision(count, reason) if count else Decision()
+
+
+def removal(fs: Fs, paths: list[str], directory: str, *, delay_ms: int, now_ms: int) -> Effects:
+    """Return the effects that remove files of the log in `directory`, `delay_ms` from now."""
+    if not paths:
+        return []
+
+    def remove() -> None:
+        for path in paths:
+            fs.remove(path)
+
+    submit = Submit(
+        name=f"remove segments of {directory}",
+        pool="disk",
+        work=remove,
+        # What could not be removed now is found and removed at the next start (rel-P11).
+        then=lambda result, now: [],
+    )
+    key = ("remove-segments", directory, paths[0])
+    return [SetTimer(key=key, at_ms=now_ms + delay_ms, then=lambda now: [submit])]

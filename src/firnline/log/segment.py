@@ -231,6 +231,20 @@ class Segment:
         """Return the bytes from `position` to `end` without reading them."""
         return _new_tuple(FileSlice, (self.file or self._opened(), position, end - position))
 
+    def known_slice(self, offset: int, max_bytes: int, upto_offset: int) -> FileSlice | None:
+        """Return whole batches from the one that holds `offset` up to `upto_offset` or `max_bytes`.
+
+        None where it takes a look into index or file to find them, or none is so small.
+        """
+        position, end = self._hints.get(offset), self._hints.get(upto_offset)
+        if position is None or end is None or self.file is None:
+            return None
+        if end - position > max_bytes:
+            end = self._whole_ends.get(position + max_bytes, -1)
+        return (
+            _new_tuple(FileSlice, (self.file, position, end - position)) if end > position else None
+        )
+
     def locate(self, offset: int) -> int:
         """Return where the first batch begins whose last offset is at or after `offset`; else the size."""
         position = self._hints.get(offset, -1)
