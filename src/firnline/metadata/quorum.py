@@ -70,7 +70,9 @@ class MetadataCounters(NamedTuple):
     """What this node did and where it is, for metrics. Offsets inclusive, -1 for none; times in ms."""
 
     is_active: bool
-    new_active_controllers: int  # how often this node heard of another active controller, or became it
+    new_active_controllers: (
+        int  # how often this node heard of another active controller, or became it
+    )
     snapshots_loaded: int
     last_applied_offset: int
     last_committed_offset: int
