@@ -338,7 +338,12 @@ class MetadataQuorum:
     def _step(self, end_offset: int) -> None:
         """Do one slice of what is to be applied. StorageError for damage, with the place and the remedy."""
         if self._work is None:
-            data = self._log.read(self._loader.next_offset, max_bytes=_READ_BYTES)
+            at = self._loader.next_offset
+            data = self._log.read(at, max_bytes=_READ_BYTES)
+            if not data:
+                raise StorageError(
+                    "committed metadata is not in the log", path=self._log.path, offset=at
+                )
             self._work = self._loader.steps(data, end_offset=end_offset)
         try:
             for _ in self._work:
