@@ -530,7 +530,7 @@ def test_a_damaged_snapshot_stops_the_node_and_says_which_and_what_helps() -> No
 
     log = Damaged()
     log.snapshot = (40, 3, Snapshot(0, [*BOOTSTRAP, setting("1")], 0))
-    with pytest.raises(StorageError, match=r"40-3.*CRC.*restore"):
+    with pytest.raises(StorageError, match=r"40-0000000003\.checkpoint.*CRC.*restore"):
         Node(log).settle()
 
 
