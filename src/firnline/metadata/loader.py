@@ -105,6 +105,7 @@ class Loader:
                     "the metadata log holds what this release cannot act on",
                     offset=header.base_offset,
                     problem=problem,
+                    remedy=_RESTORE,
                 ) from None
             self._last = (header.last_offset, header.leader_epoch)
             self.last_timestamp_ms = header.max_timestamp
@@ -217,7 +218,7 @@ class SnapshotLoader:
         except (KafkaError, ProtocolError, StorageError) as problem:
             raise StorageError(
                 "a snapshot of the metadata is damaged",
-                file=snapshot_name(self.snapshot_id),
+                snapshot=snapshot_name(self.snapshot_id),
                 record=position,
                 problem=problem,
                 remedy=_RESTORE,
