@@ -169,10 +169,10 @@ class Checkers:
         if start_offset < seen.start_offset:
             text = f"the log start went back from {seen.start_offset} to {start_offset}"
             self.complain("rel-Q14", text, node_id)
-        was_installed = start_offset == end_offset and start_offset > seen.end_offset
-        if was_installed and raft.role is Role.LEADER:
+        if start_offset > seen.end_offset and raft.role is Role.LEADER:
             self.complain("rel-Q13", f"a leader loaded the snapshot at {start_offset}", node_id)
-        elif self._options.start_offset_lag_ms > 0 and not was_installed:
+        elif self._options.start_offset_lag_ms > 0 and start_offset < end_offset:
+            # A log that begins and ends there is a snapshot of the leader's, just installed.
             self._check_lag(process, seen, start_offset)
         seen.verified_offset = max(seen.verified_offset, start_offset)
 
