@@ -2,7 +2,15 @@
 
 from tests.mutants.patch import Mutant
 
-_UNIT = "tests/unit"
+_ELECTING = "tests/unit/raft/test_elections.py::"
+_LEADING = "tests/unit/raft/test_leading.py::"
+_PLACES = "tests/unit/raft/test_fetch_rules.py::"
+_TRANSFER = "tests/unit/raft/test_snapshot_transfer.py::"
+_SERVING = "tests/unit/raft/test_snapshot_serve.py::"
+_RULES = "tests/unit/raft/test_snapshot_rules.py::"
+_DISK = "tests/unit/metadata/test_meta_log_snapshots.py::"
+_EMITTING = "tests/unit/metadata/test_snapshotter.py::"
+_FACADE = "tests/unit/metadata/test_quorum_roles.py::"
 # A cluster in which everything happens often.
 _BUSY = {
     "voters": 3,
@@ -42,7 +50,7 @@ MUTANTS = (
         "raft.election:Election._may_grant",
         "return self._is_same_candidate(partition)",
         "return is_up_to_date",
-        seeds=(1, 2, 3, 4),
+        seeds=(3, 1, 2, 4),
         seconds=30,
         options=_ELECTIONS,
         invariants=("rel-Q2", "rel-P2"),
@@ -97,6 +105,43 @@ MUTANTS = (
         # Links on which followers fall behind each other.
         options={**_ELECTIONS, "jitter_us": 80_000, "operations_per_s": 60},
         invariants=("rel-Q12", "rel-Q4"),
+    ),
+    Mutant(
+        "X4: whoever asked the wrong node has raised the epoch",
+        "raft.election:Election.on_vote",
+        "if epoch > standing.epoch:",
+        "if epoch > standing.epoch and self._is_meant("
+        "request.voter_id, partition.voter_directory_id):",
+        tests=(_ELECTING + "test_a_vote_meant_for_another_disk_has_raised_the_epoch_all_the_same",),
+    ),
+    Mutant(
+        "X5: a candidate nobody knows gets a vote like any other",
+        "raft.election:Election._may_grant",
+        "return is_up_to_date and standing.leader_id == NOBODY",
+        "return is_up_to_date and standing.leader_id == NOBODY"
+        " and partition.replica_id in standing.voters",
+        tests=(_ELECTING + "test_a_candidate_nobody_knows_is_answered_like_any_other",),
+    ),
+    Mutant(
+        "X6: a newer epoch does not wind the election timer up again",
+        "raft.election:Election.begin_unattached",
+        "if was_waiting and",
+        "if False and",
+        tests=(_ELECTING + "test_a_stream_of_higher_epochs_does_not_postpone_the_own_election",),
+    ),
+    Mutant(
+        "X7: a leader that no majority fetches from resigns",
+        "raft.leader:Leader._watch_contacts",
+        "return self._standing.set_timer",
+        "return [] and self._standing.set_timer",
+        tests=(_LEADING + "test_a_leader_that_nobody_fetches_from_resigns",),
+    ),
+    Mutant(
+        "X7: fetching a snapshot is a sign of life",
+        "raft.leader:Leader.on_fetch_snapshot",
+        "self._contact(",
+        "(lambda *_: [])(",
+        tests=(_LEADING + "test_a_majority_that_fetches_keeps_its_leader",),
     ),
     # ------------------------------------------------------------------------- high watermark
     Mutant(
@@ -187,7 +232,7 @@ MUTANTS = (
         "raft.fetch_rules:truncation_point",
         "offset < high_watermark",
         "False",
-        tests=(f"{_UNIT}/raft/test_fetch_rules.py",),
+        tests=(_PLACES + "test_a_follower_never_cuts_below_its_high_watermark",),
     ),
     Mutant(
         "rel-Q13: what clients see is committed",
@@ -215,42 +260,44 @@ MUTANTS = (
         "raft.snapshot_transfer:SnapshotTransfer.take",
         "self.problem = part.problem()",
         "pass",
-        tests=(f"{_UNIT}/raft/test_snapshot_transfer.py",),
+        tests=(_TRANSFER + "test_a_file_without_its_footer_is_not_installed",),
     ),
     Mutant(
         "rel-Q11: after a snapshot the epoch is the snapshot's",
         "raft.fetch_rules:last_epoch",
         "return newest_snapshot_id.epoch",
         "return 0",
-        tests=(f"{_UNIT}/raft/test_fetch_rules.py",),
+        tests=(
+            _PLACES + "test_the_last_epoch_is_the_snapshots_only_where_the_log_is_empty_at_its_end",
+        ),
     ),
     Mutant(
         "X9: the log start is a place only with the epoch of its snapshot",
         "raft.fetch_rules:_is_before",
         "offset < start_offset or at_start or",
         "offset < start_offset or",
-        tests=(f"{_UNIT}/raft/test_fetch_rules.py",),
+        tests=(_PLACES + "test_the_log_start_is_a_place_only_with_the_epoch_of_its_snapshot",),
     ),
     Mutant(
         "X10: offset 0 is not read from segments where a snapshot exists",
         "raft.fetch_rules:judge_fetch",
         "return SnapshotNeeded(newest)\n        if",
         "pass\n        if",
-        tests=(f"{_UNIT}/raft/test_fetch_rules.py",),
+        tests=(_PLACES + "test_offset_0_is_never_served_from_segments_once_a_snapshot_exists",),
     ),
     Mutant(
         "X11: the end of a snapshot is no position in it",
         "raft.snapshot_serve:serve_chunk",
         "0 <= position < size_bytes",
         "0 <= position <= size_bytes",
-        tests=(f"{_UNIT}/raft/test_snapshot_serve.py",),
+        tests=(_SERVING + "test_a_position_outside_of_the_file_is_refused_its_end_too",),
     ),
     Mutant(
         "X12: a download that cleaning cut off is begun anew",
         "raft.follower:Follower._on_chunk",
         "        transfer.drop()\n",
         "",
-        seeds=(1, 2, 3, 4),
+        seeds=(2, 1, 3, 4),
         seconds=30,
         options={**_SNAPSHOTS, "fetch_snapshot_max_bytes": 64, "fault_kinds": ("wipe", "kill")},
         invariants=("rel-Q19",),
@@ -260,21 +307,21 @@ MUTANTS = (
         "metadata.meta_log:MetaLog._catch_up_with_snapshot",
         "self._log.truncate_fully(newest.offset)",
         "pass",
-        tests=(f"{_UNIT}/metadata/test_meta_log_snapshots.py",),
+        tests=(_DISK + "test_a_snapshot_of_a_newer_epoch_wins_over_a_longer_log_that_diverged",),
     ),
     Mutant(
         "X14: a snapshot is of the end of a batch",
         "metadata.snapshotter:Snapshotter.on_applied",
         "not is_batch_end",
         "False",
-        tests=(f"{_UNIT}/metadata/test_snapshotter.py",),
+        tests=(_EMITTING + "test_a_snapshot_waits_for_the_end_of_a_batch",),
     ),
     Mutant(
         "X15: the last snapshot stays",
         "raft.snapshot_rules:_by_retention",
         "len(stored) < 2",
         "len(stored) < 1",
-        tests=(f"{_UNIT}/raft/test_snapshot_rules.py",),
+        tests=(_RULES + "test_the_last_snapshot_stays_however_large_or_old_it_is",),
     ),
     Mutant(
         "rel-Q15: the snapshot at the log start is not deleted",
@@ -295,5 +342,98 @@ MUTANTS = (
         seconds=15,
         options=_SNAPSHOTS,
         invariants=("rel-Q9",),
+    ),
+    Mutant(
+        "X13: a log whose beginning is lost is not started",
+        "metadata.meta_log:open_meta_log",
+        "_refuse_lost_prefix(fs, path)",
+        "pass",
+        tests=(
+            _DISK + "test_a_beginning_that_no_snapshot_holds_is_refused_before_anything_is_touched",
+        ),
+    ),
+    Mutant(
+        "X14: within a transaction no place is the end of a batch",
+        "metadata.loader:Loader._begin",
+        "self.is_batch_end = offset == header.base_offset",
+        "self.is_batch_end = True",
+        tests=(_FACADE + "test_a_transaction_in_the_middle_of_a_batch_is_no_place_for_a_snapshot",),
+    ),
+    Mutant(
+        "rel-Q9: a snapshot has every field",
+        "metadata.snapshot_records:register_broker_record",
+        "cordoned_log_dirs=broker.cordoned_log_dirs",
+        "cordoned_log_dirs=()",
+        tests=(
+            "tests/unit/metadata/test_lives.py::test_a_snapshot_and_the_log_up_to_it_are_the_same_state",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ the facade
+    Mutant(
+        "rel-Q13: half a batch is never seen",
+        "metadata.quorum:MetadataQuorum._follow",
+        "if self._work is None:\n            effects += self._publish_applied(now_ms)\n        if",
+        "effects += self._publish_applied(now_ms)\n        if",
+        tests=(_FACADE + "test_half_a_batch_is_never_seen_however_long_it_is",),
+    ),
+    Mutant(
+        "rel-Q13: a follower shows what is committed",
+        "metadata.quorum:MetadataQuorum._step",
+        "end_offset=end_offset",
+        "end_offset=None",
+        tests=(_FACADE + "test_a_follower_shows_what_is_committed_and_nothing_more",),
+    ),
+    Mutant(
+        "rel-Q13: the active controller loads no snapshot",
+        "metadata.quorum:MetadataQuorum.on_snapshot",
+        "assert self._reign is None",
+        "assert True",
+        tests=(_FACADE + "test_the_active_controller_never_loads_a_snapshot",),
+    ),
+    Mutant(
+        "X16: a controller decides once it has applied its log",
+        "metadata.quorum:MetadataQuorum._follow",
+        "return [*effects, timer]",
+        "effects.append(timer)",
+        tests=(_FACADE + "test_a_new_leader_decides_only_once_it_has_applied_its_log",),
+    ),
+    Mutant(
+        "Q39: a deposed controller goes back to what is committed",
+        "metadata.quorum:MetadataQuorum._dethrone",
+        "self.newest = self.image",
+        "pass",
+        tests=(
+            _FACADE + "test_a_deposed_leader_answers_what_is_in_doubt_and_shows_what_is_committed",
+        ),
+    ),
+    Mutant(
+        "rel-Q18: records of the metadata log are not deleted by hand",
+        "replica.delete_records:protected_topic",
+        "topic == METADATA_TOPIC",
+        "False",
+        tests=(
+            "tests/unit/broker/test_list_offsets.py::"
+            "test_the_metadata_log_is_shortened_by_snapshots_alone",
+        ),
+    ),
+    Mutant(
+        "rel-Q18: settings of the metadata log are not changed",
+        "controller.configs:_topic_problem",
+        "name == METADATA_TOPIC",
+        "False",
+        tests=(
+            "tests/unit/api/test_admin_handlers.py::"
+            "test_the_metadata_log_shows_its_policy_and_takes_no_change",
+        ),
+    ),
+    Mutant(
+        "I7: a new controller counts every broker as heard from at its beginning",
+        "controller.brokers:Brokers.activate",
+        "dict.fromkeys(sorted(image.brokers), now_ms)",
+        "dict.fromkeys(sorted(image.brokers), 0)",
+        tests=(
+            "tests/golden/test_controller_scripts.py::"
+            "test_the_controller_decides_as_recorded[failover]",
+        ),
     ),
 )
