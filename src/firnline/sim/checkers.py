@@ -171,15 +171,15 @@ class Checkers:
             self.complain("rel-Q14", text, node_id)
         if start_offset > seen.end_offset and raft.role is Role.LEADER:
             self.complain("rel-Q13", f"a leader loaded the snapshot at {start_offset}", node_id)
-        elif self._options.start_offset_lag_ms > 0 and start_offset < end_offset:
-            # A log that begins and ends there is a snapshot of the leader's, just installed.
-            self._check_lag(process, seen, start_offset)
+        elif self._options.start_offset_lag_ms > 0:
+            self._check_lag(process, seen, start_offset, end_offset)
         seen.verified_offset = max(seen.verified_offset, start_offset)
 
-    def _check_lag(self, process: Process, seen: _Seen, start_offset: int) -> None:
+    def _check_lag(self, process: Process, seen: _Seen, start_offset: int, end_offset: int) -> None:
         """rel-Q14, last clause (Q51): the slowest live replica is waited for, no longer than the bound."""
         if process.machine.raft.role is not Role.LEADER:
-            if start_offset > self._start_of_leaders:
+            # A log that begins and ends there is a snapshot of the leader's, just installed.
+            if start_offset > self._start_of_leaders and start_offset < end_offset:
                 text = (
                     f"the log starts at {start_offset}, no leader's beyond {self._start_of_leaders}"
                 )
