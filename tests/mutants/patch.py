@@ -5,7 +5,10 @@ Nothing that ships can do this: a mutant exists only in the process that a test 
 
 import inspect
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from types import FunctionType
 from typing import Any, NamedTuple
 
 
@@ -29,19 +32,46 @@ class Mutant(NamedTuple):
     options: dict[str, Any] = {}
 
 
-def apply(mutant: Mutant) -> None:
-    """Replace the function in the module that is loaded. AssertionError when its source has changed."""
+@contextmanager
+def without(mutant: Mutant) -> Iterator[None]:
+    """Live without the guard for a while."""
+    function = find(mutant)
+    before = function.__code__
+    apply(mutant)
+    try:
+        yield
+    finally:
+        function.__code__ = before
+
+
+def find(mutant: Mutant) -> FunctionType:
+    """The function that holds the guard."""
     module_name, _, path = mutant.target.partition(":")
-    module = import_module(f"firnline.{module_name}")
+    owner: Any = import_module(f"firnline.{module_name}")
     *owners, name = path.split(".")
-    owner: Any = module
     for each in owners:
         owner = getattr(owner, each)
     found = inspect.getattr_static(owner, name)
     function = found.fget if isinstance(found, property) else found
+    assert isinstance(function, FunctionType), f"{mutant.target} is no function"
+    return function
+
+
+def apply(mutant: Mutant) -> None:
+    """Replace the function's code where it is loaded. AssertionError when its source has changed."""
+    function = find(mutant)
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(mutant.find) == 1, f"{mutant.name}: {mutant.target} has changed"
     changed = source.replace(mutant.find, mutant.replace)
     made: dict[str, Any] = {}
-    exec(compile(changed, inspect.getsourcefile(function) or name, "exec"), vars(module), made)  # noqa: S102
-    setattr(owner, name, made[name])
+    where = inspect.getsourcefile(function) or mutant.target
+    exec(compile(_undecorated(changed), where, "exec"), function.__globals__, made)  # noqa: S102
+    # The code and not the name: others may have imported the function itself.
+    function.__code__ = made[function.__name__].__code__
+
+
+def _undecorated(source: str) -> str:
+    lines = source.splitlines(keepends=True)
+    while lines[0].startswith("@"):
+        lines.pop(0)
+    return "".join(lines)

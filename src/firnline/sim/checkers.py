@@ -54,14 +54,17 @@ class _Seen:
         "newest_snapshot_id",
         "role",
         "start_offset",
+        "reached",
         "synced_offset",
+        "told",
         "verified_offset",
     )
 
     def __init__(self, start_offset: int, end_offset: int) -> None:
         self.role: Role | None = None
         self.epoch = -1
-        self.high_watermark = -1
+        self.high_watermark = -1  # the largest ...
+        self.told: int | None = None  # ... and the last one; None while it is not known
         self.start_offset = start_offset
         self.end_offset = end_offset
         self.synced_offset = -1
@@ -70,6 +73,8 @@ class _Seen:
         self.newest_snapshot_id: OffsetAndEpoch | None = None
         self.image: ClusterImage | None = None
         self.image_count = 0
+        # While it leads: how far each replica has fetched, by what came, and by what was answered.
+        self.reached: dict[int, int] = {}
 
 
 class Checkers:
@@ -90,6 +95,7 @@ class Checkers:
         self._on_violation = on_violation
         self._leaders: dict[int, tuple[int, int]] = {}  # epoch -> node, number of the process
         self._votes: dict[tuple[int, int, int], int] = {}  # node, disk, epoch -> candidate
+        self._start_of_leaders = 0
         self._published = 0  # the largest high watermark of any leader ...
         self._published_epoch = 0  # ... and in which epoch that was
         self._seen: dict[int, _Seen] = {}
@@ -118,13 +124,15 @@ class Checkers:
         if end_offset < seen.end_offset:
             self._on_truncated(node_id, seen, raft, end_offset)
         if start_offset != seen.start_offset:
-            self._on_started_anew(node_id, seen, raft, start_offset, end_offset)
+            self._on_started_anew(process, seen, start_offset, end_offset)
         if raft.epoch < seen.epoch:
             self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {raft.epoch}", node_id)
         if raft.role is Role.LEADER and (seen.role is not Role.LEADER or raft.epoch != seen.epoch):
             self._on_leader(process, machine)
-        if raft.high_watermark is not None and raft.high_watermark != seen.high_watermark:
-            self._on_high_watermark(process, machine, seen)
+        if raft.high_watermark != seen.told:
+            seen.told = raft.high_watermark
+            if raft.high_watermark is not None:
+                self._on_high_watermark(process, machine, seen)
         name_changes = process.host.fs.name_changes(LOG)
         newest = log.newest_snapshot_id
         if (name_changes, start_offset) != (seen.name_changes, seen.start_offset) or (
@@ -155,27 +163,55 @@ class Checkers:
         seen.verified_offset = min(seen.verified_offset, end_offset)
 
     def _on_started_anew(
-        self, node_id: int, seen: _Seen, raft: Any, start_offset: int, end_offset: int
+        self, process: Process, seen: _Seen, start_offset: int, end_offset: int
     ) -> None:
+        node_id, raft = process.node_id, process.machine.raft
         if start_offset < seen.start_offset:
             text = f"the log start went back from {seen.start_offset} to {start_offset}"
             self.complain("rel-Q14", text, node_id)
-        was_installed = start_offset == end_offset and start_offset > seen.end_offset
-        if was_installed and raft.role is Role.LEADER:
+        if start_offset > seen.end_offset and raft.role is Role.LEADER:
             self.complain("rel-Q13", f"a leader loaded the snapshot at {start_offset}", node_id)
+        elif self._options.start_offset_lag_ms > 0:
+            self._check_lag(process, seen, start_offset, end_offset)
         seen.verified_offset = max(seen.verified_offset, start_offset)
+
+    def _check_lag(self, process: Process, seen: _Seen, start_offset: int, end_offset: int) -> None:
+        """rel-Q14, last clause (Q51): the slowest live replica is waited for, no longer than the bound."""
+        if process.machine.raft.role is not Role.LEADER:
+            # A log that begins and ends there is a snapshot of the leader's, just installed.
+            if start_offset > self._start_of_leaders and start_offset < end_offset:
+                text = (
+                    f"the log starts at {start_offset}, no leader's beyond {self._start_of_leaders}"
+                )
+                self.complain("rel-Q14", text, process.node_id)
+            return
+        self._start_of_leaders = max(self._start_of_leaders, start_offset)
+        behind = [node_id for node_id, at in seen.reached.items() if at < start_offset]
+        ages = [
+            process.now_ms() - last_contained_ms
+            for snapshot_id, _, last_contained_ms in process.machine.log.snapshot_sizes()
+            if snapshot_id.offset == start_offset
+        ]
+        if behind and ages and ages[0] <= self._options.start_offset_lag_ms:
+            text = f"the log starts at {start_offset}, {ages[0]} ms old; {behind} are not there yet"
+            self.complain("rel-Q14", text, process.node_id)
 
     def _on_leader(self, process: Process, machine: Any) -> None:
         """rel-Q1: one leader per epoch. rel-Q4: it has whatever was committed."""
         node_id, epoch, log = process.node_id, machine.raft.epoch, machine.log
         claim = (node_id, process.number)
         first = self._leaders.setdefault(epoch, claim)
+        self._seen[node_id].reached = {}
+        self._start_of_leaders = max(self._start_of_leaders, log.start_offset)
         if first != claim:
             what = "another node" if first[0] != node_id else "itself before a restart"
             self.complain("rel-Q1", f"leads epoch {epoch}, which {what} ({first[0]}) led", node_id)
         if epoch == max(self._leaders):
             self._check_completeness(node_id, log)
         self._check_saved(process, epoch, node_id, "leads")
+        if machine.raft.high_watermark is not None and len(self._options.voter_ids) > 1:
+            text = f"begins to lead with a high watermark, {machine.raft.high_watermark}"
+            self.complain("rel-Q5", text, node_id)
 
     def _check_completeness(self, node_id: int, log: Any) -> None:
         truth = self.truth
@@ -203,7 +239,7 @@ class Checkers:
             return
         is_new = high_watermark > self.truth.end_offset
         self._verify(node_id, log, seen, high_watermark)
-        if raft.role is Role.LEADER and high_watermark > seen.high_watermark:
+        if raft.role is Role.LEADER:
             self._on_published(node_id, raft, high_watermark, is_new)
         seen.high_watermark = high_watermark
 
@@ -288,6 +324,14 @@ class Checkers:
         if look is not None:
             look(self, process, request)
 
+    def received(self, process: Process, from_id: int, request: Message) -> None:
+        """Look at a request as it is handled: a place that is valid counts for its sender from now on."""
+        each = first_partition(request) if type(request) is FetchRequest else None
+        seen = self._seen.get(process.node_id)
+        if each is not None and seen is not None and seen.role is Role.LEADER:
+            known = seen.reached.get(from_id, 0)
+            seen.reached[from_id] = max(known, each.fetch_offset)
+
     def answered(self, process: Process, to_id: int, request: Message, response: Message) -> None:
         """Look at an answer as it leaves."""
         if type(response) is VoteResponse:
@@ -303,7 +347,15 @@ class Checkers:
 
     def _on_vote_answered(self, process: Process, request: Any, response: Any) -> None:
         asked, answer = first_partition(request), first_partition(response)
-        if asked is None or answer is None or not answer.vote_granted:
+        if asked is None or answer is None:
+            return
+        saved = durable_election(process.host.fs, LOG)
+        if answer.leader_epoch > 0 and (
+            saved is None or saved["leaderEpoch"] < answer.leader_epoch
+        ):
+            text = f"says it is in epoch {answer.leader_epoch}; its disk knows {saved}"
+            self.complain("rel-P2", text, process.node_id)
+        if not answer.vote_granted:
             return
         log = process.machine.log
         own = max(

@@ -18,6 +18,9 @@ from firnline.sim.world import MS, SECOND, Chance, World
 # How long a wipe waits for a moment when it is within the budget; no other fault begins meanwhile.
 _WIPE_PATIENCE_US = 8 * SECOND
 _WIPE_LOOK_US = 50 * MS
+_OPERATIONS: tuple[Operation, ...] = (
+    *("append", "sync", "rename", "sync_dir", "truncate", "read", "open"),
+)
 
 
 class Fault(NamedTuple):
@@ -118,11 +121,7 @@ class Faults:
 
     def _node(self, chance: Chance) -> Host:
         """Any node; every other time the leader, where faults hurt."""
-        leaders = [
-            host
-            for host in self._hosts.values()
-            if host.process is not None and host.process.is_ready and _leads(host)
-        ]
+        leaders = [host for host in self._hosts.values() if _leads(host)]
         if leaders and chance.below(2):
             return chance.pick(leaders)
         return chance.pick(list(self._hosts.values()))
@@ -295,8 +294,7 @@ class Faults:
     def _bad_disk(self, fault: Fault, chance: Chance) -> None:
         """The device refuses once: the node stops, and comes back as after a power cut."""
         host = self._node(chance)
-        operations: tuple[Operation, ...] = ("append", "sync", "rename", "sync_dir", "truncate")
-        operation = chance.pick(operations)
+        operation = chance.pick(_OPERATIONS)
         error = "ENOSPC" if operation == "append" and chance.below(2) else "EIO"
         self._note(fault, f"a {operation} of {host.node_id} fails with {error}")
         host.fs.fail(operation, "/data", error, skip=chance.below(4))
@@ -375,22 +373,23 @@ class Faults:
         self._keep_down(host, down_us)
 
     def _wipe_beyond_budget(self, fault: Fault, chance: Chance) -> None:
-        """A majority of the voters loses its disks at once: nobody is to call that safe."""
+        """A majority of the voters, the leader among them, loses its disks; the others come back late."""
         voters = [self._hosts[node_id] for node_id in self._options.voter_ids]
-        count = len(voters) // 2 + 1
-        first = chance.below(len(voters))
-        lost = [voters[(first + step) % len(voters)] for step in range(count)]
+        voters.sort(key=lambda host: not _leads(host))
+        lost = voters[: len(voters) // 2 + 1]
         names = ", ".join(str(host.node_id) for host in lost)
         self._note(fault, f"the disks of {names} are replaced, a majority: beyond the budget")
         self.beyond_budget.append(self.injected[-1])
         for host in lost:
             self._replace(host, chance.spread(1 * MS, 100 * MS))
+        for host in voters[len(lost) :]:
+            host.kill()
+            self._keep_down(host, 10 * self._options.election_timeout_ms * MS)
 
 
 def _leads(host: Host) -> bool:
-    assert host.process is not None
-    machine = host.process.machine
-    return bool(machine.quorum.is_leader)
+    process = host.process
+    return process is not None and process.is_ready and process.machine.quorum.is_leader
 
 
 _BEGIN: dict[str, Callable[[Faults, Fault, Chance], None]] = {

@@ -30,6 +30,8 @@ class Watcher(Protocol):
 
     def sent(self, process: Process, to_id: int, request: Message) -> None: ...
 
+    def received(self, process: Process, from_id: int, request: Message) -> None: ...
+
     def answered(
         self, process: Process, to_id: int, request: Message, response: Message
     ) -> None: ...
@@ -337,6 +339,7 @@ class Network:
         assert server is not None
         connection.is_serving = True
         asked, request = connection.inbox.popleft()
+        self._watcher.received(server, connection.client.node_id, request)
         exchange = _Exchange(connection, asked, request)
 
         def answer(response: Any) -> Effect:
