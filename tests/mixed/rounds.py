@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -36,6 +36,7 @@ from tests.peers.quorum import View, await_caught_up, await_leader
 
 PATIENCE_S = 60.0
 _DONE_BEFORE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.INVALID_PARTITIONS)
+_SAFE = {"enable.idempotence": True, "message.timeout.ms": 60_000, **SILENT}
 _TURNS_MAX = 12  # leaders ended before the other kind must have led
 
 
@@ -74,6 +75,12 @@ class Rounds:
         for node in self.cluster.controllers:
             if kinds.count(node.kind) == 1:
                 node.settings["controller.quorum.fetch.timeout.ms"] = 2000
+        (broker,) = self.cluster.brokers
+        self._broker_id = broker.node_id
+        # Two directories: the broker says which one took a replica (AssignReplicasToDirs).
+        broker.settings["log.dirs"] = f"{broker.data},{broker.data.with_name('more')}"
+        # A producer that asks for a deleted topic would have it made again.
+        broker.settings["auto.create.topics.enable"] = "false"
         self.report = Report()
         self.topics: list[str] = []
         self.deleted: list[str] = []
@@ -84,10 +91,13 @@ class Rounds:
         """Run that many rounds, then compare every node with every other."""
         with self.cluster:
             self._admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, **SILENT})
+            self._producer = Producer({"bootstrap.servers": self.cluster.bootstrap, **_SAFE})
             view = await_caught_up(self.cluster, within_s=PATIENCE_S)
-            for _ in range(rounds):
+            for number in range(rounds):
                 for kind in sorted(self.kinds):
                     view = self._until_leads(kind, view)
+                    if number == 0:
+                        self.restart_broker()
                     self.make_topic()
                     self.change_things(self.cluster[view.leader].kind)
                     self.wipe_a_follower(view)
@@ -107,7 +117,7 @@ class Rounds:
         raise AssertionError(f"no {kind} led in {_TURNS_MAX} elections")
 
     def make_topic(self) -> None:
-        """Create a topic through the broker; try again until it is acknowledged."""
+        """Create a topic through the broker and write to it; try again until that is acknowledged."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             name = f"made-{len(self.topics)}-{self._rng.randrange(1 << 30):x}"
@@ -121,6 +131,16 @@ class Rounds:
                 time.sleep(0.1)
         self.topics.append(name)
         self.report.acked += 1
+        self._producer.produce(name, b"record")
+        if self._producer.flush(PATIENCE_S):
+            self.report.violations.append(f"no record was taken by {name}")
+
+    def restart_broker(self) -> None:
+        """Stop the broker in order and start it again: it leaves, registers anew, and is let in."""
+        (broker,) = self.cluster.brokers
+        broker.stop()
+        broker.start()
+        await_caught_up(self.cluster, within_s=PATIENCE_S)
 
     def change_things(self, leads: str) -> None:
         """Settings, partitions, a deletion; of a leader of Kafka's also a record that we only keep."""
@@ -209,6 +229,16 @@ class Rounds:
         lost = [name for name in self.topics if name not in image.topics_by_name]
         if lost:
             self.report.violations.append(f"{len(lost)} acknowledged topics lost, first {lost[0]}")
+        # The broker tells in its own time: the newest topics may wait for it.
+        homeless = [
+            name
+            for name in self.topics[:-2]
+            if name not in lost
+            for partition in image.topics_by_name[name].partitions.values()
+            if not set(partition.directories) <= set(image.brokers[self._broker_id].log_dirs)
+        ]
+        if homeless:
+            self.report.violations.append(f"{homeless[0]} is in no directory of the broker's")
 
 
 def came_by_snapshot(node: Node) -> bool:
