@@ -67,7 +67,10 @@ TOOLS = {
     "verifiable-consumer": f"{_PACKAGE}.VerifiableConsumer",
     "verifiable-producer": f"{_PACKAGE}.VerifiableProducer",
 }
-_SERVER = "kafka.Kafka"
+SERVER = "kafka.Kafka"
+_LONG = ("-XX:+UseSerialGC",)
+# A JVM that lives for seconds should not compile anything twice.
+_SHORT = (*_LONG, "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 _START_SECONDS = 120
 _STOP_SECONDS = 60
 _LOGGING = """\
@@ -159,13 +162,16 @@ def schemas() -> Path:
     return target
 
 
-def command(main: str, *args: str, heap: str = "512m") -> list[str]:
-    """Return the command line that runs a main class, or a .java file, with Kafka's classes."""
+def command(main: str, *args: str, heap: str = "512m", is_short: bool = False) -> list[str]:
+    """Return the command line that runs a main class, or a .java file, with Kafka's classes.
+
+    `is_short`  it lives for seconds: start fast rather than run fast. Not for measurements.
+    """
     logging = cache() / "log4j2.properties"
     if not logging.exists():
         logging.write_text(_LOGGING)
     options = os.environ.get("KAFKA_OPTS", "").split()
-    flags = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-Djava.awt.headless=true", *options]
+    flags = [f"-Xmx{heap}", *(_SHORT if is_short else _LONG), "-Djava.awt.headless=true", *options]
     flags += [f"-Dlog4j2.configurationFile={logging}", "-cp", f"{jars()}/*"]
     return ["java", *flags, main, *args]
 
@@ -177,7 +183,7 @@ def tool(name: str, *args: str, stdin: str = "", timeout_seconds: float = 120) -
     """
     arguments = ("--files", *args) if name == "dump" else args
     done = subprocess.run(
-        command(TOOLS[name], *arguments),
+        command(TOOLS[name], *arguments, is_short=not name.endswith("-perf")),
         input=stdin,
         capture_output=True,
         text=True,
@@ -257,7 +263,7 @@ def start(
         node = base / f"node-{index + 1}"
         with (node / "kafka.log").open("ab") as log:
             process = subprocess.Popen(
-                command(_SERVER, str(node / "server.properties"), heap=heap),
+                command(SERVER, str(node / "server.properties"), heap=heap),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -373,7 +379,7 @@ def _free_ports() -> tuple[int, int]:
 def _await_answers(cluster: Cluster) -> None:
     deadline = time.monotonic() + _START_SECONDS
     for index, (port, _) in enumerate(cluster.ports):
-        while not _answers(port):
+        while not answers(port):
             gone, _ = os.waitpid(cluster.pids[index], os.WNOHANG)
             if gone or time.monotonic() > deadline:
                 log = cluster.directory / f"node-{index + 1}" / "kafka.log"
@@ -381,7 +387,7 @@ def _await_answers(cluster: Cluster) -> None:
             time.sleep(0.05)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     """True when an ApiVersions request of version 0 is answered."""
     request = b"\0\x12\0\0" + b"\0\0\0\x07" + b"\0\x04peer"
     try:

@@ -39,8 +39,9 @@ _numbers = itertools.count(1000)
 class Line:
     """One connection, byte by byte."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, ANSWER_S)
+    def __init__(self, address: tuple[str, int], timeout_s: float = ANSWER_S) -> None:
+        self.timeout_s = timeout_s
+        self.socket = socket.create_connection(address, timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:
@@ -59,9 +60,9 @@ class Line:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data)
 
-    def frame(self, timeout_s: float = ANSWER_S) -> bytes | None:
+    def frame(self, timeout_s: float | None = None) -> bytes | None:
         """Return the next frame without its length; None when the peer closed. TimeoutError."""
-        self.socket.settimeout(timeout_s)
+        self.socket.settimeout(self.timeout_s if timeout_s is None else timeout_s)
         try:
             size = self._exactly(4)
             return None if size is None else self._exactly(struct.unpack(">i", size)[0])

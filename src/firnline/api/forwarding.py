@@ -40,13 +40,15 @@ def forward(
     refusal: Refusal,
     now_ms: int,
     *,
+    here: Callable[[int], Effects],
     finish: Callable[[Any], Message] | None = None,
 ) -> Effects:
     """Have the active controller decide; answer what it says, or `refusal(error)` when nobody did in time.
 
-    finish  makes the client's answer of the controller's, where they are not the same
+    here(now_ms)  handles the request on this node, should it be the active one by then
+    finish        makes the client's answer of the controller's, where they are not the same
     """
-    return _Forwarded(node, context, request, refusal, finish, now_ms).attempt(now_ms)
+    return _Forwarded(node, context, request, refusal, here, finish, now_ms).attempt(now_ms)
 
 
 class _Forwarded:
@@ -58,6 +60,7 @@ class _Forwarded:
         context: RequestContext,
         request: Message,
         refusal: Refusal,
+        here: Callable[[int], Effects],
         finish: Callable[[Any], Message] | None,
         now_ms: int,
     ) -> None:
@@ -65,6 +68,7 @@ class _Forwarded:
         self._context = context
         self._request = request
         self._refusal = refusal
+        self._here = here
         self._finish = finish
         timeout_ms = getattr(request, "timeout_ms", _TIMEOUT_MS)
         self._until_ms = now_ms + max(_RETRY_MS, min(timeout_ms, _TIMEOUT_MS))
@@ -82,13 +86,15 @@ class _Forwarded:
 
     def attempt(self, now_ms: int) -> Effects:
         """Ask whoever is the active controller now."""
+        if not self._node.forwards:
+            return self._here(now_ms)
         if now_ms >= self._until_ms:
             why = "no active controller answered in time"
             refused = self._refusal(KafkaError(Code.REQUEST_TIMED_OUT, why))
             return [self._context.reply(refused)]
         leader = self._node.quorum.raft.leader_peer()
         if leader is None or leader.node_id == self._node.node_id:
-            return self._later(now_ms)  # nobody, or we are about to be
+            return self._later(now_ms)  # nobody yet, or us in a moment
         send = Send(
             peer=leader,
             request=self._envelope,

@@ -15,6 +15,7 @@ from firnline.broker.controller_port import (
     ControllerPort,
     LocalController,
     NearestController,
+    refusal_to_join,
 )
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
@@ -57,6 +58,7 @@ class ControllerNode:
         registration: ControllerImage,
         is_sole: bool,
         remote: ControllerPort | None,
+        stranger_problem: Callable[[], KafkaError | None],
         first_effects: Effects,
         close_files: Callable[[], None],
     ) -> None:
@@ -71,6 +73,7 @@ class ControllerNode:
         self.on_active: Callable[[int], Effects] = _nothing
         self.on_running: Callable[[int], None] | None = None
         self.on_stopped: Callable[[int], None] | None = None
+        self._stranger_problem = stranger_problem
         self._first_effects = first_effects
         self._close_files = close_files
         self._is_registered = False
@@ -186,6 +189,9 @@ class ControllerNode:
         """Once the committed image has this very registration there is nothing left to do."""
         if self._is_registered:
             return []
+        problem = self._stranger_problem()
+        if problem is not None:
+            raise refusal_to_join("controller", problem)
         if self.image.controllers.get(self.node_id) == self.registration:
             self._is_registered = True
             return []

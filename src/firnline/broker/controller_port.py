@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, ConfigError, KafkaError
 from firnline.controller.brokers import Heartbeat, Registration
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
@@ -19,6 +19,21 @@ from firnline.metadata.quorum import MetadataQuorum
 Then = Callable[[Any, int], Effects]
 
 NOBODY_ACTIVE = KafkaError(Code.NOT_CONTROLLER, "this is not the active controller")
+
+
+_REMEDIES = {
+    Code.INCONSISTENT_CLUSTER_ID: "cluster.id in its meta.properties is not that of the nodes in"
+    " controller.quorum.voters: name the right voters, or format its directories with their cluster id",
+    Code.INVALID_REGISTRATION: "another broker has a directory.id of its meta.properties: log.dirs was"
+    " copied; format directories of its own for this node",
+}
+
+
+def refusal_to_join(who: str, problem: KafkaError) -> ConfigError:
+    """Say why this node cannot be part of the cluster, and what to do about it."""
+    why = f"this {who} cannot join the cluster: {problem}"
+    remedy = _REMEDIES.get(problem.code)
+    return ConfigError(f"{why}; {remedy}" if remedy else why)
 
 
 class ControllerPort(Protocol):

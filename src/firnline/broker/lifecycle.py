@@ -11,9 +11,10 @@ from enum import Enum
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, ConfigError, KafkaError
-from firnline.broker.controller_port import ControllerPort
+from firnline.broker.controller_port import ControllerPort, refusal_to_join
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
+from firnline.metadata.image import ClusterImage
 
 _REGISTER = ("broker", "registration")
 _BEAT = ("broker", "heartbeat")
@@ -33,12 +34,6 @@ _WORTH_A_RETRY = (
     Code.DUPLICATE_BROKER_REGISTRATION,
     Code.UNSUPPORTED_VERSION,
 )
-_REMEDIES = {
-    Code.INCONSISTENT_CLUSTER_ID: "its directories were formatted for another cluster than that of"
-    " controller.quorum.voters: state the right voters, or format with that cluster's id",
-    Code.INVALID_REGISTRATION: "another broker has one of the directory ids in meta.properties: log.dirs"
-    " was copied; format directories of its own for this node",
-}
 
 
 class Stage(Enum):
@@ -55,7 +50,8 @@ class Stage(Enum):
 class Lifecycle:
     """One incarnation of this broker.
 
-    applied_offset()             the last metadata offset that was applied here
+    image()                      what was applied of the metadata here
+    stranger_problem()           why the voters take this node for none of theirs, if they do
     on_registered(then, now_ms)  our registration is in the committed image: act on metadata from here on,
                                  and run `then(now_ms)` when that is done
     on_running(now_ms)           the controller counts us in: clients may be served
@@ -66,7 +62,8 @@ class Lifecycle:
         self,
         *,
         port: ControllerPort,
-        applied_offset: Callable[[], int],
+        image: Callable[[], ClusterImage],
+        stranger_problem: Callable[[], KafkaError | None],
         registration: Registration,
         config: BrokerConfig,
         on_registered: Callable[[Callable[[int], Effects], int], Effects],
@@ -76,7 +73,8 @@ class Lifecycle:
         self.stage = Stage.STARTING
         self.broker_epoch = NO_BROKER_EPOCH
         self._port = port
-        self._applied_offset = applied_offset
+        self._image = image
+        self._stranger_problem = stranger_problem
         self._registration = registration
         self._config = config
         self._on_registered = on_registered
@@ -88,6 +86,7 @@ class Lifecycle:
         self._is_beating = False
         # What the image gives us is open.
         self._is_ready = False
+        self._is_unfenced = False
         self._heard_ms = 0
         self._said: Code | None = None
 
@@ -124,10 +123,9 @@ class Lifecycle:
         return [CancelTimer(key=_REGISTER), *self.on_metadata(now_ms), *self._beat(now_ms)]
 
     def _register_again(self, problem: KafkaError, now_ms: int) -> Effects:
+        problem = self._stranger_problem() or problem
         if not (problem.is_retriable or problem.code in _WORTH_A_RETRY):
-            remedy = _REMEDIES.get(problem.code)
-            why = f"this broker cannot join the cluster: {problem}"
-            raise ConfigError(f"{why}; {remedy}" if remedy else why)
+            raise refusal_to_join("broker", problem)
         waited_ms = now_ms - self._started_ms
         if waited_ms >= self._config.initial_broker_registration_timeout_ms:
             raise ConfigError(
@@ -140,10 +138,10 @@ class Lifecycle:
 
     def on_metadata(self, now_ms: int) -> Effects:
         """The image moved on: once it has our registration, act on all of it (rel-R4)."""
-        if self.stage is not Stage.REGISTERED or self._applied_offset() < self.broker_epoch:
-            return []
-        self.stage = Stage.FENCED
-        return self._on_registered(self._taken, now_ms)
+        if self.stage is Stage.REGISTERED and self._image().offset >= self.broker_epoch:
+            self.stage = Stage.FENCED
+            return self._on_registered(self._taken, now_ms)
+        return self._serve_once_known(now_ms) if self._is_unfenced else []
 
     def _taken(self, now_ms: int) -> Effects:
         """What the image gives us is open: ask to be counted in."""
@@ -163,7 +161,7 @@ class Lifecycle:
         beat = Heartbeat(
             self._registration.broker_id,
             self.broker_epoch,
-            metadata_offset=self._applied_offset(),
+            metadata_offset=self._image().offset,
             want_fence=not is_ready and not is_leaving,
             want_shut_down=is_leaving,
         )
@@ -192,9 +190,17 @@ class Lifecycle:
         if self.stage is Stage.FENCED and self._is_ready:
             if outcome.is_fenced:
                 return [self._timer(now_ms + min(_SOON_MS, interval_ms))]
-            self.stage = Stage.RUNNING
-            return [timer, *self._on_running(now_ms)]
+            self._is_unfenced = True
+            return [timer, *self._serve_once_known(now_ms)]
         return [timer]
+
+    def _serve_once_known(self, now_ms: int) -> Effects:
+        """Counted in by the controller; clients come once the image here says so, for they are told by it."""
+        broker = self._image().brokers.get(self._registration.broker_id)
+        if self.stage is not Stage.FENCED or broker is None or broker.fenced:
+            return []
+        self.stage = Stage.RUNNING
+        return self._on_running(now_ms)
 
     def _not_heard(self, problem: KafkaError, now_ms: int) -> Effects:
         """The controller is away, or does not know us: it will be, or will, or the operator must act."""

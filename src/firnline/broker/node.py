@@ -258,6 +258,8 @@ class BrokerNode:
             # It is acted on as a whole after the registration (rel-R4).
             return self.lifecycle.on_metadata(now_ms)
         effects = self.parts.hosting.apply(delta, image, now_ms)
+        if delta.brokers:
+            effects += self.lifecycle.on_metadata(now_ms)
         if delta.deleted_topics:
             names = [topic.name for topic in delta.deleted_topics]
             effects += self.groups.on_topics_deleted(names, now_ms)

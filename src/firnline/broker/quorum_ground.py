@@ -5,10 +5,11 @@ spec 1.4, Q5, Q11.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import Effects, Peer
-from firnline.base.errors import ConfigError
+from firnline.base.errors import Code, ConfigError, KafkaError
 from firnline.base.ports import Fs, Rng
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.controller_port import ControllerPort
@@ -19,6 +20,7 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.snapshotter import snapshot_settings
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet, parse_voters
 
@@ -79,6 +81,7 @@ def open_quorum(
         rng=rng,
         idle_interval_ms=config.metadata_max_idle_interval_ms,
         settings=quorum_settings(config),
+        snapshotting=snapshot_settings(config),
         bootstrap=_bootstrap(config),
     )
 
@@ -88,6 +91,16 @@ def open_quorum(
             own.close()
 
     return Ground(quorum, voters, effects, close_files)
+
+
+def stranger_problem(quorum: MetadataQuorum) -> KafkaError | None:
+    """Say so when every other voter takes this node for one of another cluster."""
+    raft = quorum.raft
+    others = [node_id for node_id in raft.voters.node_ids if node_id != raft.node_id]
+    refused = [raft.refusals[node_id].code for node_id in others if node_id in raft.refusals]
+    if not others or refused != [Code.INCONSISTENT_CLUSTER_ID] * len(others):
+        return None
+    return KafkaError(Code.INCONSISTENT_CLUSTER_ID, "the voters are of another cluster")
 
 
 def quorum_settings(config: BrokerConfig) -> QuorumSettings:
@@ -102,6 +115,7 @@ def quorum_settings(config: BrokerConfig) -> QuorumSettings:
         fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
         retention_max_bytes=config.metadata_max_retention_bytes,
         retention_max_ms=config.metadata_max_retention_ms,
+        start_offset_lag_time_max_ms=config.metadata_start_offset_lag_time_max_ms,
         listener_name=config.controller_listener_names[0],
     )
 
@@ -148,6 +162,7 @@ def make_controller(
         registration=ControllerImage(config.node_id, rng.uuid(), tuple(told), SUPPORTED),
         is_sole=ground.voters.is_sole(config.node_id),
         remote=None if remote is None else remote(cluster_id, quorum.raft.leader_peer),
+        stranger_problem=partial(stranger_problem, quorum),
         first_effects=ground.effects,
         close_files=ground.close_files,
     )

@@ -33,6 +33,7 @@ from firnline.broker.quorum_ground import (
     Remote,
     make_controller,
     open_quorum,
+    stranger_problem,
 )
 from firnline.broker.storage import Storage, read_cluster_id
 from firnline.config.broker import BrokerConfig
@@ -174,7 +175,8 @@ def _lifecycle(
 ) -> Lifecycle:
     return Lifecycle(
         port=port,
-        applied_offset=lambda: quorum.image.offset,
+        image=lambda: quorum.image,
+        stranger_problem=partial(stranger_problem, quorum),
         registration=registration,
         config=config,
         on_registered=lambda then, now_ms: late[0].take_image(then, now_ms),

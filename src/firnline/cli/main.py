@@ -18,6 +18,7 @@ COMMANDS = {
     "storage": ("firnline.cli.storage", "Prepare the directories of a node."),
     "topic": ("firnline.cli.topic", "Create, list, describe, alter and delete topics."),
     "group": ("firnline.cli.group", "List, describe and delete consumer groups."),
+    "quorum": ("firnline.cli.quorum", "Who leads the metadata quorum, and who is how far."),
     "tier": ("firnline.cli.tier", "What is in the remote tier, and what still waits."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),
 }

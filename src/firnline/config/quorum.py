@@ -206,7 +206,6 @@ class QuorumKeys:
         valid="[0,...]",
         importance="LOW",
         source="KIP-630 When to Increase the LogStartOffset",
-        kind="inert",
     )
     node_id: int = key(
         "INT",

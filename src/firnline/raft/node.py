@@ -4,7 +4,7 @@ This module puts the parts together: `standing` (role, epoch, vote), `election`,
 sole voter elects itself at start, with no timer and no network (Q16). Source: KIP-595, KIP-630, KIP-996.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Effect, Effects, Peer
@@ -155,6 +155,11 @@ class RaftNode:
     def leader_peer(self) -> Peer | None:
         """Where the leader listens, when that is known."""
         return None if self.leader_id == NOBODY else self._standing.leader
+
+    @property
+    def refusals(self) -> Mapping[int, KafkaError]:
+        """What other nodes refused, by node id, as long as they did not answer well since."""
+        return self._standing.refusals
 
     def counters(self) -> QuorumCounters:
         """What there is to count, now."""

@@ -4,7 +4,7 @@ Every change goes through the table of `role.py`, is saved before anything of it
 the questions of the earlier role, and is told to the listener. Source: KIP-595; spec 1.3, Q10, Q15, Q21.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from firnline.base.effects import Effects, Flush, Peer, Unanswered, Warn
@@ -414,6 +414,11 @@ class Standing:
         if error in (Code.BROKER_NOT_AVAILABLE, Code.INVALID_VOTER_KEY, Code.INVALID_REQUEST):
             return effects, False
         return effects, True
+
+    @property
+    def refusals(self) -> Mapping[int, KafkaError]:
+        """What peers refused, by node id, as long as they did not answer well since."""
+        return self._warned
 
     def _warn(self, peer: Peer, problem: KafkaError | None) -> Effects:
         """Say it once, until that peer answers well again."""

@@ -1,6 +1,7 @@
 """CreateTopics: make topics. PURE. Source: KIP-4, KIP-525, KIP-599; reliability d 46-50."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
@@ -38,7 +39,8 @@ def handle(
         return CreateTopicsResponse(topics=results)
 
     if node.forwards:
-        return forward(node, context, request, response, now_ms)
+        again = partial(handle, node, context, request)
+        return forward(node, context, request, response, now_ms, here=again)
 
     def then(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
         return [context.reply(response(outcome))]

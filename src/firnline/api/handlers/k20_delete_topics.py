@@ -1,6 +1,7 @@
 """DeleteTopics: by name, or from version 6 by name or id. PURE. Source: KIP-4, KIP-516."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
@@ -39,7 +40,8 @@ def handle(
         return DeleteTopicsResponse(responses=refused + results)
 
     if node.forwards:
-        return forward(node, context, request, response, now_ms)
+        again = partial(handle, node, context, request)
+        return forward(node, context, request, response, now_ms, here=again)
 
     def then(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
         return [context.reply(response(outcome))]

@@ -1,6 +1,7 @@
 """CreatePartitions: more partitions for topics. PURE. Source: KIP-195."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
@@ -33,7 +34,8 @@ def handle(
         return CreatePartitionsResponse(results=results)
 
     if node.forwards:
-        return forward(node, context, request, response, now_ms)
+        again = partial(handle, node, context, request)
+        return forward(node, context, request, response, now_ms, here=again)
 
     def then(outcome: Sequence[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
         return [context.reply(response(outcome))]

@@ -46,8 +46,10 @@ def handle(
         return IncrementalAlterConfigsResponse(responses=responses)
 
     if node.forwards and taken:
-        request.resources = taken
-        return forward(node, context, request, response, now_ms, finish=partial(_merged, rows))
+        rest = IncrementalAlterConfigsRequest(resources=taken, validate_only=request.validate_only)
+        again = partial(handle, node, context, request)
+        merged = partial(_merged, rows)
+        return forward(node, context, rest, response, now_ms, here=again, finish=merged)
 
     def then(outcome: Answers | KafkaError, at_ms: int) -> Effects:
         return [context.reply(response(outcome))]

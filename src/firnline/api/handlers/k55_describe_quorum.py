@@ -3,6 +3,7 @@
 Source: KIP-595, KIP-836, KIP-853.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
@@ -25,5 +26,6 @@ def handle(
         return DescribeQuorumResponse(error_code=problem.code, error_message=problem.why)
 
     if node.forwards:
-        return forward(node, context, request, refusal, now_ms)
+        again = partial(handle, node, context, request)
+        return forward(node, context, request, refusal, now_ms, here=again)
     return node.quorum.raft.on_request(request, context.reply, now_ms)

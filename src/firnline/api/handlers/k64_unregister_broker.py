@@ -1,5 +1,6 @@
 """UnregisterBroker: forget a broker that will not come back. PURE. Source: KIP-631."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
@@ -19,7 +20,8 @@ def handle(
     node: "AnyNode", context: RequestContext, request: UnregisterBrokerRequest, now_ms: int
 ) -> Effects:
     if node.forwards:
-        return forward(node, context, request, _refusal, now_ms)
+        again = partial(handle, node, context, request)
+        return forward(node, context, request, _refusal, now_ms, here=again)
 
     def then(outcome: KafkaError | None, at_ms: int) -> Effects:
         response = UnregisterBrokerResponse(error_message=None)

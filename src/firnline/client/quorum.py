@@ -1,0 +1,136 @@
+"""The metadata quorum as its leader describes it, asked by way of a broker or of a controller. WORLD.
+
+A broker passes the question on. A controller that does not lead says so, and who does; then that one is
+asked. Of several addresses the first that answers will do. Source: KIP-595, KIP-836, KIP-919.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import METADATA_TOPIC, ZERO_UUID, uuid_text
+from firnline.client.connection import Connection, Unreachable, parse_address
+from firnline.client.wire import refuse
+from firnline.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumTopic,
+)
+from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+
+_BROKERS, _CONTROLLERS = 1, 2
+_RETRY_S = 0.2
+_ANSWER_S = 5.0
+# While these last, an election is under way, or its news is.
+_LATER = (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
+
+
+class ReplicaRow(NamedTuple):
+    """One member of the quorum. Times are milliseconds since 1970 on the leader's clock, -1 for never."""
+
+    node_id: int
+    role: str
+    log_end_offset: int
+    lag: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+    address: str
+    directory_id: str
+
+
+class QuorumState(NamedTuple):
+    """The quorum at one moment, the leader's."""
+
+    cluster_id: str
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    now_ms: int
+    replicas: list[ReplicaRow]
+
+
+def describe_quorum(bootstrap: str, *, is_controller: bool, timeout_s: float = 10.0) -> QuorumState:
+    """Ask for the state of the quorum; addresses by comma, of brokers or of controllers.
+
+    While nobody leads it is asked again until `timeout_s` is over. Raises Unreachable when no address
+    answers, KafkaError for a refusal.
+    """
+    addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
+    until_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return _ask_any(addresses, is_controller=is_controller)
+        except KafkaError as problem:
+            if problem.code not in _LATER or time.monotonic() >= until_s:
+                raise
+        time.sleep(_RETRY_S)
+
+
+def _ask_any(addresses: Sequence[tuple[str, int]], *, is_controller: bool) -> QuorumState:
+    problem: Unreachable | None = None
+    for host, port in addresses:
+        try:
+            with Connection(host, port, timeout_s=_ANSWER_S) as first:
+                return _ask(first, is_controller=is_controller)
+        except Unreachable as silent:
+            problem = silent
+    raise problem or Unreachable("no address is given")
+
+
+def _ask(first: Connection, *, is_controller: bool) -> QuorumState:
+    kind = _CONTROLLERS if is_controller else _BROKERS
+    cluster = first.ask(DescribeClusterRequest(endpoint_type=kind))
+    refuse(cluster.error_code, cluster.error_message, "the cluster")
+    if not is_controller:
+        return _state(first, cluster.cluster_id)
+    for each in cluster.brokers:
+        if each.broker_id == cluster.controller_id:
+            with Connection(each.host, each.port, timeout_s=_ANSWER_S) as leader:
+                return _state(leader, cluster.cluster_id)
+    raise KafkaError(Code.NOT_CONTROLLER, "no active controller is known")
+
+
+def _state(asked: Connection, cluster_id: str) -> QuorumState:
+    partition = DescribeQuorumPartition(partition_index=0)
+    topic = DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])
+    answer = asked.ask(DescribeQuorumRequest(topics=[topic]), timeout_s=35.0)
+    refuse(answer.error_code, answer.error_message, "the metadata quorum")
+    ((part,),) = ([*each.partitions] for each in answer.topics)
+    refuse(part.error_code, part.error_message, "the metadata quorum")
+    addresses = {
+        node.node_id: f"{listener.host}:{listener.port}"
+        for node in answer.nodes
+        for listener in node.listeners[:1]
+    }
+    voters = [
+        (row, "leader" if row.replica_id == part.leader_id else "follower")
+        for row in sorted(part.current_voters, key=lambda row: row.replica_id)
+    ]
+    observers = sorted(part.observers, key=lambda row: row.replica_id)
+    everybody = voters + [(row, "observer") for row in observers]
+    leader = next((row for row, role in everybody if role == "leader"), None)
+    end_offset = part.high_watermark if leader is None else leader.log_end_offset
+    return QuorumState(
+        cluster_id=cluster_id,
+        leader_id=part.leader_id,
+        epoch=part.leader_epoch,
+        high_watermark=part.high_watermark,
+        now_ms=-1 if leader is None else leader.last_caught_up_timestamp,
+        replicas=[_row(row, role, end_offset, addresses) for row, role in everybody],
+    )
+
+
+def _row(row: Any, role: str, end_offset: int, addresses: dict[int, str]) -> ReplicaRow:
+    return ReplicaRow(
+        node_id=row.replica_id,
+        role=role,
+        log_end_offset=row.log_end_offset,
+        lag=max(0, end_offset - row.log_end_offset),
+        last_fetch_ms=row.last_fetch_timestamp,
+        last_caught_up_ms=row.last_caught_up_timestamp,
+        address=addresses.get(row.replica_id, ""),
+        directory_id=(
+            "" if row.replica_directory_id == ZERO_UUID else uuid_text(row.replica_directory_id)
+        ),
+    )

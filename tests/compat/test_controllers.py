@@ -1,0 +1,224 @@
+"""Controllers and a broker as processes of their own: leaders killed, a disk lost, tools that ask them.
+
+With FIRNLINE_PEERS=1 Kafka's own tool describes our quorum, and our broker meets a cluster of Kafka's.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firnline.base.ids import uuid_text
+from firnline.client.admin import Admin
+from firnline.runtime.rng import SystemRng
+from tests.peers import kafka
+from tests.peers.nodes import (
+    BROKER,
+    CONTROLLER,
+    FIRNLINE,
+    QUICK,
+    Cluster,
+    Node,
+    eventually,
+)
+from tests.peers.quorum import await_caught_up, await_leader
+
+VOTERS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three controllers and a broker, on loopback; a snapshot after every thousand bytes."""
+    members = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BROKER)]
+    made = Cluster(tmp_path_factory.mktemp("controllers"), members, QUICK)
+    with made:
+        await_leader(made)
+        yield made
+
+
+def create(cluster: Cluster, name: str) -> None:
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topic(name, partitions=1, replication_factor=1, configs={})
+
+
+def firnline(*words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "firnline", *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+
+def status(cluster: Cluster) -> Any:
+    done = firnline("quorum", "status", "--bootstrap-server", cluster.bootstrap, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def snapshots(node: Node) -> set[str]:
+    return {path.name for path in node.metadata.glob("*.checkpoint")}
+
+
+def test_topics_are_made_under_each_leader_and_the_next_one(cluster: Cluster) -> None:
+    """Each leader is killed -9 in its turn; the broker goes on to the next, and clients only wait."""
+    epoch, led = 0, []
+    for turn in range(3):
+        view = await_leader(cluster, after_epoch=epoch)
+        epoch = view.epoch
+        led.append(view.leader)
+        create(cluster, f"under-{turn}")
+        cluster[view.leader].kill()
+        killed_s = time.monotonic()
+        create(cluster, f"after-{turn}")
+        print(
+            f"leader {view.leader} killed, a topic made {time.monotonic() - killed_s:.2f} s later"
+        )
+        cluster[view.leader].start()
+        await_caught_up(cluster)
+    assert len(dict.fromkeys(led)) > 1
+    with Admin(cluster.bootstrap) as admin:
+        names = [row.name for row in admin.topics()]
+    for turn in range(3):
+        assert {f"under-{turn}", f"after-{turn}"} <= set(names)
+
+
+def test_a_wiped_controller_comes_back_over_a_snapshot(cluster: Cluster) -> None:
+    """What the others had before their snapshots is in no log any more that it could have read."""
+    for number in range(25):
+        create(cluster, f"many-{number}")
+    view = await_leader(cluster)
+    eventually("a snapshot of the leader", lambda: snapshots(cluster[view.leader]))
+    wiped = next(n for n in VOTERS if n != view.leader)
+    cluster[wiped].kill()
+    before = {row["node_id"]: row for row in status(cluster)["replicas"]}
+    cluster[wiped].wipe()
+    cluster[wiped].start()
+    await_caught_up(cluster)
+    eventually("a snapshot that was fetched", lambda: snapshots(cluster[wiped]))
+    after = {row["node_id"]: row for row in status(cluster)["replicas"]}
+    assert after[wiped]["log_end_offset"] > before[wiped]["log_end_offset"]
+    # The first thing its log has is what follows the snapshot.
+    logs = sorted(cluster[wiped].metadata.glob("*.log"))
+    first = min(int(path.stem) for path in logs)
+    assert first > 0
+    assert first in {int(name.split("-")[0]) for name in snapshots(cluster[wiped])}
+
+
+def test_the_status_of_the_quorum_is_told_by_brokers_and_controllers(cluster: Cluster) -> None:
+    await_caught_up(cluster)
+    controllers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.controllers)
+    said = firnline("quorum", "status", "--bootstrap-controller", controllers)
+    assert said.returncode == 0, said.stderr
+    assert "high watermark" in said.stdout
+    by_broker = status(cluster)
+    assert by_broker["voters"] == list(VOTERS)
+    assert by_broker["observers"] == [4]
+    wrong = firnline("quorum", "status", "--bootstrap-server", controllers)
+    assert wrong.returncode == 1
+    assert "an address of a controller" in wrong.stderr
+
+
+@pytest.mark.peer
+def test_kafkas_own_tool_describes_our_quorum(cluster: Cluster) -> None:
+    await_caught_up(cluster)
+    leader = await_leader(cluster).leader
+    controllers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.controllers)
+    said = kafka.tool(
+        "metadata-quorum", "--bootstrap-controller", controllers, "describe", "--status"
+    )
+    facts = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
+    assert facts["LeaderId"].strip() == str(leader)
+    assert facts["ClusterId"].strip() == cluster.cluster_id
+    assert json.loads(facts["CurrentObservers"])[0]["id"] == 4
+    rows = kafka.tool(
+        "metadata-quorum", "--bootstrap-server", cluster.bootstrap, "describe", "--replication"
+    )
+    table = [line.split() for line in rows.splitlines()[1:] if line.strip()]
+    assert sorted((int(row[0]), row[-1]) for row in table) == [
+        *((n, "Leader" if n == leader else "Follower") for n in VOTERS), (4, "Observer")
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------- starts refused
+
+
+def run_node(base: Path, settings: Mapping[str, object], cluster_id: str) -> tuple[int, str]:
+    """Format a node and run it until it gives up; return its exit code and what it said."""
+    base.mkdir(parents=True, exist_ok=True)
+    path = base / "server.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    made = firnline("storage", "format", "-t", cluster_id, "-c", str(path), "-g")
+    assert made.returncode == 0, made.stderr
+    done = firnline("server", "-c", str(path))
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+    return done.returncode, done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("role", [BROKER, CONTROLLER])
+def test_a_node_of_another_cluster_does_not_join(
+    cluster: Cluster, tmp_path: Path, role: str
+) -> None:
+    """A controller among voters, or a broker, whose directories say another cluster.id."""
+    if role == CONTROLLER:
+        cluster[3].kill()
+        settings = cluster.settings_of(cluster[3]) | {"log.dirs": tmp_path / "data"}
+    else:
+        settings = cluster.settings_of(cluster[4])
+        settings |= {"node.id": 5, "log.dirs": tmp_path / "data"}
+        settings |= dict.fromkeys(("listeners", "advertised.listeners"), "PLAINTEXT://127.0.0.1:0")
+    code, said = run_node(tmp_path, settings, uuid_text(SystemRng().uuid()))
+    if role == CONTROLLER:
+        cluster[3].start()
+    assert code == 1
+    assert "INCONSISTENT_CLUSTER_ID" in said
+    assert "meta.properties" in said
+    assert "controller.quorum.voters" in said
+
+
+def test_a_directory_of_another_node_is_refused_by_name(cluster: Cluster) -> None:
+    """Method: start node 5's settings on the disk of node 4, which is down."""
+    cluster[4].stop()
+    settings = cluster.settings_of(cluster[4]) | {"node.id": 5}
+    path = cluster.directory / "other.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    done = firnline("server", "-c", str(path))
+    cluster[4].start()
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    for part in (str(cluster[4].data), "key=node.id", "found=4", "expected=5", "remedy="):
+        assert part in said
+
+
+@pytest.mark.peer
+def test_a_cluster_with_features_we_lack_is_refused_with_the_command_that_helps(
+    tmp_path: Path,
+) -> None:
+    """Apache Kafka's default: group, share, streams, transaction and ELR above 0 (I33)."""
+    with kafka.start(tmp_path / "kafka") as theirs:
+        settings = {
+            "process.roles": "broker",
+            "node.id": 9,
+            "controller.quorum.voters": f"1@127.0.0.1:{theirs.ports[0][1]}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": tmp_path / "ours" / "data",
+        }
+        code, said = run_node(tmp_path / "ours", settings, theirs.cluster_id)
+    assert code == 1
+    assert "kafka-features.sh --bootstrap-server HOST:PORT downgrade" in said
+    assert "--feature transaction.version=0" in said
+
+
+def test_all_stop_in_order_and_say_so(cluster: Cluster) -> None:
+    """The last test of the file: every process ends with 0 when it is asked to."""
+    processes = [cluster[n].process for n in (4, *VOTERS)]
+    for process in processes:
+        assert process is not None
+        process.terminate()
+        process.wait(30)
+    assert [process.returncode for process in processes if process is not None] == [0] * 4
+    for node in cluster.nodes.values():
+        assert "Traceback" not in node.log_text()
+        node.process = None

@@ -1,0 +1,116 @@
+"""A controller asked by hand, rightly and wrongly: ours answers as Apache Kafka's does."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.compat.quorum_cases import Case, World, told
+from tests.compat.quorum_table import TABLE
+from tests.peers.nodes import CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluster, Node, eventually
+from tests.peers.quorum import await_caught_up, await_leader
+from tests.wire.line import Line
+
+# Nobody misses a leader meanwhile, and nothing is written; after each record there is a snapshot.
+STILL = {
+    **QUICK,
+    "controller.quorum.fetch.timeout.ms": 30_000,
+    "metadata.max.idle.interval.ms": 0,
+    "metadata.log.max.record.bytes.between.snapshots": 1,
+}
+
+
+class Asked:
+    """Three controllers of one kind, in a second epoch at least, with a snapshot."""
+
+    def __init__(self, cluster: Cluster, kind: str) -> None:
+        self.cluster, self.kind = cluster, kind
+
+    def settle(self) -> None:
+        """Have epochs, registrations and a snapshot behind us: stop the first leader."""
+        first = await_caught_up(self.cluster)
+        nodes = self.cluster.nodes.values()
+        eventually("snapshots", lambda: all(list(n.metadata.glob("*-*.checkpoint")) for n in nodes))
+        self.cluster[first.leader].stop()
+        await_leader(self.cluster, after_epoch=first.epoch)
+        self.cluster[first.leader].start()
+        eventually("registrations and a snapshot of all of them", self._is_still)
+
+    def _is_still(self) -> bool:
+        before = self.world()
+        time.sleep(0.5)
+        return self.world() == before and before.snapshot[0] == before.end_offset
+
+    def world(self) -> World:
+        """What is true now."""
+        view = await_caught_up(self.cluster)
+        node = self.cluster[view.leader]
+        names = [p.stem.split("-") for p in node.metadata.glob("*.checkpoint")]
+        found = max(((int(epoch), int(offset)) for offset, epoch in names), default=(0, 0))
+        newest = node.metadata / f"{found[1]:020d}-{found[0]:010d}.checkpoint"
+        follower, other = (n for n in self.cluster.nodes if n != view.leader)
+        return World(
+            self.cluster.cluster_id,
+            view.leader,
+            follower,
+            other,
+            view.epoch,
+            view.ends[view.leader],
+            (found[1], found[0]),
+            newest.stat().st_size if newest.exists() else 0,
+            _second_epoch(node),
+        )
+
+    def answer(self, case: Case) -> str:
+        """Ask and say what was told, or that the connection was closed."""
+        world = self.world()
+        node: Node = self.cluster[getattr(world, case.to)]
+        with Line(node.address) as line:
+            answer = line.ask(case.ask(world), case.version)
+        return told(answer, world)
+
+
+def _second_epoch(node: Node) -> int:
+    """Where the epoch after the first begins: the second line of leader-epoch-checkpoint's entries."""
+    rows = (node.metadata / "leader-epoch-checkpoint").read_text().split("\n")[2:]
+    return int(rows[1].split()[1])
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(KAFKA, marks=pytest.mark.peer), FIRNLINE], ids=str
+)
+def asked(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Asked]:
+    """A quorum of one kind, used by all tests of this file."""
+    directory = tmp_path_factory.mktemp(request.param)
+    with Cluster(directory, [(request.param, CONTROLLER)] * 3, STILL) as cluster:
+        found = Asked(cluster, request.param)
+        found.settle()
+        yield found
+
+
+@pytest.mark.parametrize("part", TABLE)
+def test_every_question_gets_the_answer_that_kafka_gives(asked: Asked, part: str) -> None:
+    """One test a part of the table, so that all wrong answers are seen at once."""
+    wrong = []
+    for case in TABLE[part]:
+        wanted = case.kafka
+        if asked.kind == FIRNLINE and case.ours is not None:
+            wanted = case.ours
+        if not wanted:
+            continue  # it ends a Kafka process
+        try:
+            found = asked.answer(case)
+        except (AssertionError, OSError) as problem:
+            found = str(problem)
+        if found != wanted:
+            wrong.append(f"{case.name} (to the {case.to}, v{case.version})\n  {found}\n  {wanted}")
+    assert not wrong, "told and wanted:\n" + "\n".join(wrong)
+
+
+def test_all_that_was_asked_ended_nobody(asked: Asked) -> None:
+    assert [node for node in asked.cluster.nodes.values() if not node.is_running] == []
+    logs = [node.log_text() for node in asked.cluster.nodes.values()]
+    if asked.kind == FIRNLINE:
+        assert not [text for text in logs if "Traceback" in text]

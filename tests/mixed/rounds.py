@@ -1,0 +1,153 @@
+"""Rounds of a quorum of both kinds: each kind leads and loses its lead, each is wiped and comes back. WORLD.
+
+A round has two halves, one under a leader of each kind: a topic is made; a follower, of the other kind where
+there is one, loses its disk and comes back by FetchSnapshot from the leader; the leader is ended, by kill -9
+and by SIGTERM in turn, and comes back behind the next one, under which a topic is made too. Only one
+voter is away at a time, and none while a wiped one catches up: with static voters it might vote twice.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.chaos.workload import SILENT
+from tests.mixed.sameness import differences, read_disk
+from tests.peers.nodes import BROKER, CONTROLLER, KAFKA, QUICK, Cluster, Node, eventually
+from tests.peers.quorum import View, await_caught_up, await_leader
+
+PATIENCE_S = 60.0
+_TURNS_MAX = 12  # leaders ended before the other kind must have led
+
+
+@dataclass
+class Report:
+    """What the rounds came to. `violations` is what a test must find empty."""
+
+    faults: int = 0
+    acked: int = 0
+    violations: list[str] = field(default_factory=list)
+    led: Counter[str] = field(default_factory=Counter)
+    wiped: Counter[str] = field(default_factory=Counter)
+    end_offset: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.faults} faults, {self.acked} topics acknowledged, {self.end_offset} records;"
+            f" led {dict(self.led)}, wiped and back {dict(self.wiped)}"
+        )
+
+
+class Rounds:
+    """A cluster of three controllers and a broker of Kafka's, and what was done to it."""
+
+    def __init__(self, directory: Path, kinds: Sequence[str], seed: int) -> None:
+        members = [*((kind, CONTROLLER) for kind in kinds), (KAFKA, BROKER)]
+        self.kinds = set(kinds)
+        self.cluster = Cluster(directory, members, QUICK)
+        # Alone of its kind: it stands for election first, so that both kinds lead in turn.
+        for node in self.cluster.controllers:
+            if kinds.count(node.kind) == 1:
+                node.settings["controller.quorum.fetch.timeout.ms"] = 700
+            else:
+                node.settings["controller.quorum.fetch.timeout.ms"] = 2000
+        self.report = Report()
+        self.topics: list[str] = []
+        self._rng = random.Random(seed)
+        self._stops = 0
+
+    def run(self, rounds: int) -> Report:
+        """Run that many rounds, then compare every node with every other."""
+        with self.cluster:
+            self._admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, **SILENT})
+            view = await_caught_up(self.cluster, within_s=PATIENCE_S)
+            for _ in range(rounds):
+                for kind in sorted(self.kinds):
+                    view = self._until_leads(kind, view)
+                    self.make_topic()
+                    self.wipe_a_follower(view)
+                    view = self.end_leader(await_leader(self.cluster))
+                    self.make_topic()
+            view = await_caught_up(self.cluster, within_s=PATIENCE_S)
+            self._check_topics()
+            self.cluster.kill()
+        self._compare(view)
+        return self.report
+
+    def _until_leads(self, kind: str, view: View) -> View:
+        for _ in range(_TURNS_MAX):
+            if self.cluster[view.leader].kind == kind:
+                return view
+            view = self.end_leader(view)
+        raise AssertionError(f"no {kind} led in {_TURNS_MAX} elections")
+
+    def make_topic(self) -> None:
+        """Create a topic through the broker; try again until it is acknowledged."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            name = f"made-{len(self.topics)}-{self._rng.randrange(1 << 30):x}"
+            try:
+                made = self._admin.create_topics([NewTopic(name, 2, 1)], request_timeout=10)
+                made[name].result()
+                break
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        self.topics.append(name)
+        self.report.acked += 1
+
+    def wipe_a_follower(self, view: View) -> None:
+        """Take the disk of a follower; it must come back by a snapshot of the leader's."""
+        leader = self.cluster[view.leader]
+        followers = [n for n in self.cluster.controllers if n is not leader]
+        node = min(followers, key=lambda n: (n.kind == leader.kind, self._rng.random()))
+        eventually(f"a snapshot of {leader}", lambda: list(leader.metadata.glob("*.checkpoint")))
+        node.kill()
+        node.wipe()
+        node.start()
+        await_caught_up(self.cluster, within_s=PATIENCE_S)
+        if not came_by_snapshot(node):
+            self.report.violations.append(f"{node} was wiped and came back without a snapshot")
+        self.report.wiped[f"{node.kind} by {leader.kind}"] += 1
+        self.report.faults += 1
+
+    def end_leader(self, view: View) -> View:
+        """End the leader, wait for the next one, and bring the old one back behind it."""
+        old = self.cluster[view.leader]
+        self.report.led[old.kind] += 1
+        self.report.faults += 1
+        self._stops += 1
+        if self._stops % 2:
+            old.kill()
+        else:
+            old.stop()
+        await_leader(self.cluster, after_epoch=view.epoch, within_s=PATIENCE_S)
+        self.make_topic()
+        old.start()
+        return await_caught_up(self.cluster, within_s=PATIENCE_S)
+
+    def _check_topics(self) -> None:
+        there = self._admin.list_topics(timeout=PATIENCE_S).topics
+        lost = [name for name in self.topics if name not in there]
+        if lost:
+            self.report.violations.append(f"the broker knows {len(lost)} topics less: {lost[0]}")
+
+    def _compare(self, view: View) -> None:
+        disks = [read_disk(str(node), node.metadata) for node in self.cluster.nodes.values()]
+        self.report.end_offset = view.high_watermark
+        self.report.violations += differences(disks, view.high_watermark)
+        image = disks[0].image_at(view.high_watermark)
+        lost = [name for name in self.topics if name not in image.topics_by_name]
+        if lost:
+            self.report.violations.append(f"{len(lost)} acknowledged topics lost, first {lost[0]}")
+
+
+def came_by_snapshot(node: Node) -> bool:
+    """Does the log of a node begin behind a snapshot? A download leaves no segment from 0 on."""
+    return min(int(p.stem) for p in node.metadata.glob("*.log")) > 0

@@ -1,0 +1,324 @@
+"""A cluster of separate processes, each ours or Apache Kafka's, controller or broker. WORLD.
+
+    cluster = Cluster(directory, [(FIRNLINE, CONTROLLER), (KAFKA, CONTROLLER), (KAFKA, BROKER)])
+    with cluster: ...
+
+Voters are static (`controller.quorum.voters`), and the features that we do not act on are at level 0 (I33).
+Nodes are numbered from 1 in the order of the list. Each has a directory, a port and a log file of its own,
+and is started, stopped, killed and wiped alone. Everything listens on 127.0.0.1.
+"""
+
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.peers import kafka
+
+FIRNLINE, KAFKA = "firnline", "kafka"
+CONTROLLER, BROKER = "controller", "broker"
+COMBINED = "broker,controller"
+FEATURES_WE_LACK = ("eligible.leader.replicas", "group", "share", "streams", "transaction")
+AT_ZERO = [word for name in FEATURES_WE_LACK for word in ("--feature", f"{name}.version=0")]
+_HEAP = "256m"
+_START_S = 60.0
+_STOP_S = 30.0
+# Snapshots after a few records, leaders that are missed soon.
+QUICK: Mapping[str, object] = {
+    "controller.quorum.election.timeout.ms": 500,
+    "controller.quorum.fetch.timeout.ms": 1000,
+    "controller.quorum.election.backoff.max.ms": 500,
+    "controller.quorum.request.timeout.ms": 1000,
+    "metadata.log.max.record.bytes.between.snapshots": 1000,
+    "metadata.max.idle.interval.ms": 500,
+    "broker.heartbeat.interval.ms": 500,
+    "broker.session.timeout.ms": 9000,
+    "initial.broker.registration.timeout.ms": 60000,
+}
+
+
+def new_cluster_id() -> str:
+    """Return a cluster id that no tool takes for an option, as one that begins with a dash would be."""
+    return "f" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on, all different."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in held]
+
+
+class Node:
+    """One process of a cluster: what both kinds have in common."""
+
+    kind = ""
+
+    def __init__(self, cluster: "Cluster", node_id: int, role: str) -> None:
+        self.cluster, self.node_id, self.role = cluster, node_id, role
+        self.port = 0
+        self.settings: dict[str, object] = {}  # its own, before those of the cluster
+        self.environment = dict(os.environ)
+        self.process: subprocess.Popen[bytes] | None = None
+        self.base = cluster.directory / f"{self.kind}-{node_id}"
+        self.data = self.base / "data"  # may be put elsewhere before the first start
+        self.properties = self.base / "server.properties"
+        self._log = self.base / "server.log"
+
+    def __repr__(self) -> str:
+        return f"{self.kind} {self.role} {self.node_id}"
+
+    @property
+    def metadata(self) -> Path:
+        return self.data / "__cluster_metadata-0"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, f"{self} is not running"
+        return self.process.pid
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start the process, formatting its directory first where it is new; wait until it answers."""
+        assert not self.is_running, f"{self} is running"
+        self.format()
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self.environment,
+            )
+        if wait:
+            self.await_answer()
+
+    def format(self) -> None:
+        """Write the settings, and make the directory a node's where it is none yet."""
+        self.base.mkdir(parents=True, exist_ok=True)
+        settings = self.cluster.settings_of(self)
+        self.properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        if not (self.data / "meta.properties").exists():
+            self._format()
+
+    def await_answer(self) -> None:
+        """Return when ApiVersions is answered. RuntimeError with the end of the log when it never is."""
+        deadline = time.monotonic() + _START_S
+        while not kafka.answers(self.port):
+            if not self.is_running or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"{self} did not come up:\n{self.log_text()[-3000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Ask the process to stop, as SIGTERM does; end it when it does not."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process at once, kill -9."""
+        self._end(signal.SIGKILL)
+
+    def wipe(self) -> None:
+        """Take the disk of a node that is down away; the next start formats a new one."""
+        assert not self.is_running, f"{self} is running"
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def log_text(self) -> str:
+        """Return what the process printed so far."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def _end(self, number: int) -> None:
+        process, self.process = self.process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"{self} did not stop:\n{self.log_text()[-2000:]}") from None
+
+    def _format(self) -> None:
+        raise AssertionError("a kind of its own")
+
+    def _command(self) -> list[str]:
+        raise AssertionError("a kind of its own")
+
+
+class KafkaNode(Node):
+    """Apache Kafka, a JVM."""
+
+    kind = KAFKA
+
+    def _format(self) -> None:
+        """Use Kafka's tool for the first node; the others get the same files and an id of their own."""
+        made = self.cluster.directory / "formatted-by-kafka"
+        if not made.exists():
+            identity = self.cluster.cluster_id
+            line = ("format", "-t", identity, "-c", str(self.properties), *AT_ZERO)
+            kafka.tool("storage", *line)
+            shutil.copytree(self.data, made)
+            return
+        self.data.mkdir(parents=True)
+        shutil.copyfile(made / "bootstrap.checkpoint", self.data / "bootstrap.checkpoint")
+        rows = dict(
+            line.split("=", 1)
+            for line in (made / "meta.properties").read_text().splitlines()
+            if not line.startswith("#")
+        )
+        rows |= {"node.id": str(self.node_id), "directory.id": new_cluster_id()}
+        text = "".join(f"{key}={value}\n" for key, value in rows.items())
+        (self.data / "meta.properties").write_text(text)
+
+    def _command(self) -> list[str]:
+        return kafka.command(kafka.SERVER, str(self.properties), heap=_HEAP, is_short=True)
+
+
+class FirnlineNode(Node):
+    """Ours."""
+
+    kind = FIRNLINE
+
+    def _format(self) -> None:
+        self._firnline("storage", "format", "-t", self.cluster.cluster_id)
+
+    def _firnline(self, *words: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "firnline", *words, "-c", str(self.properties)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{words}: {done.stdout}{done.stderr}")
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "firnline", "server", "-c", str(self.properties)]
+
+
+_KINDS: dict[str, type[Node]] = {KAFKA: KafkaNode, FIRNLINE: FirnlineNode}
+
+
+class Cluster:
+    """The nodes of one cluster. As a context manager it starts them all, and stops what is left."""
+
+    def __init__(
+        self,
+        directory: Path,
+        members: Sequence[tuple[str, str]],
+        settings: Mapping[str, object] = QUICK,
+    ) -> None:
+        self.directory = directory
+        self.settings = dict(settings)
+        self.cluster_id = new_cluster_id()
+        # Beside each port stands a proxy's, which is what the others are told; the same without one.
+        self.nodes = {
+            number: _KINDS[kind](self, number, role)
+            for number, (kind, role) in enumerate(members, start=1)
+        }
+        for node, port in zip(self.nodes.values(), free_ports(len(self.nodes))):
+            node.port = port
+        self.told_ports = {number: node.port for number, node in self.nodes.items()}
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes.values():
+                node.start(wait=False)
+            for node in self.nodes.values():
+                node.await_answer()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill() if problem is not None else self.stop()
+
+    def __getitem__(self, node_id: int) -> Node:
+        return self.nodes[node_id]
+
+    @property
+    def controllers(self) -> list[Node]:
+        return [node for node in self.nodes.values() if CONTROLLER in node.role]
+
+    @property
+    def brokers(self) -> list[Node]:
+        return [node for node in self.nodes.values() if BROKER in node.role]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.brokers)
+
+    def stop(self) -> None:
+        """Stop all, brokers first: a broker tells the controllers that it goes."""
+        for node in [*self.brokers, *self.controllers]:
+            node.stop()
+
+    def kill(self) -> None:
+        """Kill -9 all that run."""
+        for node in self.nodes.values():
+            node.kill()
+
+    def settings_of(self, node: Node) -> dict[str, object]:
+        """Return the server.properties of a node; both kinds read the same."""
+        voters = (f"{n.node_id}@127.0.0.1:{self.told_ports[n.node_id]}" for n in self.controllers)
+        listener = "CONTROLLER" if node.role == CONTROLLER else "PLAINTEXT"
+        return {
+            "process.roles": node.role,
+            "node.id": node.node_id,
+            "controller.quorum.voters": ",".join(voters),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{listener}://127.0.0.1:{node.port}",
+            "advertised.listeners": f"{listener}://127.0.0.1:{self.told_ports[node.node_id]}",
+            "log.dirs": node.data,
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            **self.settings,
+            **node.settings,
+        }
+
+
+def eventually(what: str, look: Callable[[], object], *, within_s: float = 30.0) -> object:
+    """Return the first true answer of `look`; AssertionError when there is none in time.
+
+    OSError and KafkaError of `look` count as no answer.
+    """
+    deadline = time.monotonic() + within_s
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            last = look()
+        except OSError as problem:
+            last = problem
+        else:
+            if last:
+                return last
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {within_s:.0f} s; last seen: {last!r}")

@@ -1,0 +1,339 @@
+"""Several whole nodes on disks in memory, a network of wire bytes and one clock, in the test's hands."""
+
+import heapq
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
+
+from firnline.api.dispatch import Dispatcher, frame_bytes
+from firnline.api.remote_controller import RemoteController
+from firnline.base.effects import (
+    CancelTimer,
+    Effects,
+    Flush,
+    Reply,
+    Send,
+    SetTimer,
+    Submit,
+    Unanswered,
+    Warn,
+)
+from firnline.base.errors import KafkaError
+from firnline.broker.controller_node import ControllerNode
+from firnline.broker.node import BrokerNode
+from firnline.broker.wiring import build_controller, build_node
+from firnline.client.wire import choose_version, decode_answer, encode_request
+from firnline.config.load import load
+from firnline.log.directory import format_directory
+from firnline.metadata import records as r
+from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from firnline.protocol.schema import Message, Versions
+from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
+from firnline.sim.disk import CrashableFs
+from tests.unit.broker.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS, SeededRng
+
+LATENCY_MS = 1
+CLIENT_PORT, CONTROLLER_PORT = 9200, 9300
+Node = BrokerNode | ControllerNode
+
+
+class Line:
+    """One request's way back, as `runtime.net.Connection` is to the one who answers."""
+
+    principal = "User:ANONYMOUS"
+    peer_host = "127.0.0.1"
+    closed = False
+
+    def __init__(
+        self, listener: str, dispatcher: Dispatcher, then: Callable[[bytes], None]
+    ) -> None:
+        self.listener = listener
+        self.dispatcher = dispatcher
+        self._then = then
+
+    def answer(self, reply: Reply) -> None:
+        frame = frame_bytes(self.dispatcher.encode(reply))
+        self._then(frame[4:])
+
+
+class Member:
+    """One process: a node, its timers, and the disk that outlives it."""
+
+    def __init__(self, rig: "Rig", node_id: int, settings: dict[str, str]) -> None:
+        self.rig = rig
+        self.node_id = node_id
+        self.settings = settings
+        self.rng = SeededRng(node_id)
+        self.fs = CrashableFs(clock_ms=lambda: rig.now_ms)
+        self.warnings: list[str] = []
+        self.node: Node | None = None
+        self.is_running = self.is_stopped = False
+        self.life = 0
+        self.timers: dict[Any, int] = {}
+
+    @property
+    def broker(self) -> BrokerNode:
+        assert isinstance(self.node, BrokerNode)
+        return self.node
+
+    @property
+    def controller(self) -> ControllerNode:
+        """The controller of this node, alone or inside a combined one."""
+        found = self.node if isinstance(self.node, ControllerNode) else self.broker.controller_node
+        assert found is not None
+        return found
+
+    def format(self, cluster_id: str = CLUSTER_ID) -> None:
+        self.fs = CrashableFs(clock_ms=lambda: self.rig.now_ms)
+        format_directory(
+            self.fs, DATA, cluster_id=cluster_id, node_id=self.node_id,
+            directory_id=self.rng.uuid(),
+        )  # fmt: skip
+        levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)]
+        batches = snapshot_batches(
+            levels, epoch=0, metadata_version=METADATA_VERSION, last_contained_ms=0, now_ms=START_MS
+        )
+        write_snapshot(self.fs, DATA, BOOTSTRAP, batches)
+
+    def start(self) -> None:
+        config = load(self.settings)
+        self.life += 1
+        self.timers = {}
+        self.is_running = self.is_stopped = False
+        remote = partial(RemoteController, config)
+        make: Any = build_node if "broker" in config.process_roles else build_controller
+        node = self.node = make(config, self.fs, self.rng, now_ms=self.rig.now_ms, remote=remote)
+        node.on_running = lambda now_ms: setattr(self, "is_running", True)
+        node.on_stopped = lambda now_ms: setattr(self, "is_stopped", True)
+        self.dispatchers: dict[int, tuple[str, Dispatcher]] = {}
+        if isinstance(node, BrokerNode):
+            self.dispatchers[CLIENT_PORT + self.node_id] = ("PLAINTEXT", Dispatcher(node))
+        if "controller" in config.process_roles:
+            dispatcher = Dispatcher(self.controller, CONTROLLER_SERVED)
+            self.dispatchers[CONTROLLER_PORT + self.node_id] = ("CONTROLLER", dispatcher)
+        self.run(node.start(self.rig.now_ms))
+
+    def kill(self) -> None:
+        """Stop it as SIGKILL does: what was written to the page cache stays."""
+        self.life += 1
+        self.node = None
+        self.fs = self.fs.crash(self.rng, keep="all")
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            self._execute(effect)
+
+    def _execute(self, effect: Any) -> None:
+        kind, rig, life = type(effect), self.rig, self.life
+        if kind is SetTimer:
+            serial = rig.at(max(effect.at_ms, rig.now_ms), partial(self._fire, life, effect))
+            self.timers[effect.key] = serial
+        elif kind is CancelTimer:
+            self.timers.pop(effect.key, None)
+        elif kind is Flush:
+            for file in effect.files:
+                file.sync()
+            rig.at(rig.now_ms, partial(self._resume, life, effect.then, None))
+        elif kind is Submit:
+            rig.at(rig.now_ms, partial(self._work, life, effect))
+        elif kind is Send:
+            rig.send(self, effect)
+        elif kind is Reply:
+            effect.context.connection.answer(effect)
+        elif kind is Warn:
+            self.warnings.append(effect.line)
+        else:
+            assert self.node is not None
+            self.run(self.node.perform(effect, rig.now_ms))
+
+    def _fire(self, life: int, effect: SetTimer, serial: int) -> None:
+        if life == self.life and self.timers.get(effect.key) == serial:
+            del self.timers[effect.key]
+            self.run(effect.then(self.rig.now_ms))
+
+    def _work(self, life: int, effect: Submit, serial: int) -> None:
+        if life == self.life:
+            try:
+                result: Any = effect.work()
+            except Exception as problem:  # noqa: BLE001 - as the runtime's pools do
+                result = problem
+            self.run(effect.then(result, self.rig.now_ms))
+
+    def _resume(self, life: int, then: Any, result: Any, serial: int) -> None:
+        self.resume(life, then, result)
+
+    def resume(self, life: int, then: Any, result: Any) -> None:
+        """Hand over an answer, unless the process that asked is no more."""
+        if life == self.life:
+            self.run(then(result, self.rig.now_ms))
+
+
+class Rig:
+    """The world. `roles` by node id: "controller", "broker", or both by comma."""
+
+    def __init__(self, roles: dict[int, str], **settings: str) -> None:
+        self.now_ms = START_MS
+        self._events: list[tuple[int, int, Callable[[int], None]]] = []
+        self._serial = count()
+        self.cut: set[tuple[int, int]] = set()  # (from, to): requests that way are lost
+        self.sent: list[tuple[int, int, Message]] = []
+        voters = [n for n in sorted(roles) if "controller" in roles[n]]
+        common = {
+            "controller.quorum.voters": ",".join(
+                f"{n}@127.0.0.1:{CONTROLLER_PORT + n}" for n in voters
+            ),
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": DATA,
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "2",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+        self.members: dict[int, Member] = {}
+        for node_id, role in roles.items():
+            listeners = []
+            if "broker" in role:
+                listeners.append(f"PLAINTEXT://127.0.0.1:{CLIENT_PORT + node_id}")
+            if "controller" in role:
+                listeners.append(f"CONTROLLER://127.0.0.1:{CONTROLLER_PORT + node_id}")
+            stated = {
+                **common,
+                "process.roles": role,
+                "node.id": str(node_id),
+                "listeners": ",".join(listeners),
+            }
+            member = self.members[node_id] = Member(self, node_id, stated)
+            member.format()
+
+    def __getitem__(self, node_id: int) -> Member:
+        return self.members[node_id]
+
+    # ---- time
+
+    def at(self, at_ms: int, call: Callable[[int], None]) -> int:
+        serial = next(self._serial)
+        heapq.heappush(self._events, (at_ms, serial, call))
+        return serial
+
+    def step(self) -> None:
+        """Let the next thing happen."""
+        self.now_ms, serial, call = heapq.heappop(self._events)
+        call(serial)
+
+    def pass_time(self, duration_ms: int) -> None:
+        end_ms = self.now_ms + duration_ms
+        while self._events and self._events[0][0] <= end_ms:
+            self.step()
+        self.now_ms = end_ms
+
+    def until(self, is_so: Callable[[], Any], at_most_ms: int = 60_000) -> int:
+        """Let things happen until `is_so()`; return how long it took."""
+        begin_ms = self.now_ms
+        while not is_so():
+            assert self.now_ms - begin_ms <= at_most_ms, "it did not come to that"
+            self.step()
+        return self.now_ms - begin_ms
+
+    # ---- the network
+
+    def send(self, asker: Member, effect: Send) -> None:
+        life = asker.life
+
+        def lose(serial: int) -> None:
+            asker.resume(life, effect.then, Unanswered(why="nobody answers"))
+
+        target = next(
+            (m for m in self.members.values() if effect.peer.port in getattr(m, "dispatchers", {})),
+            None,
+        )
+        if target is None or target.node is None or (asker.node_id, target.node_id) in self.cut:
+            self.at(self.now_ms + LATENCY_MS, lose)
+            return
+        rows = CONTROLLER_SERVED if effect.peer.port >= CONTROLLER_PORT else SERVED
+        spoken = {row.key: Versions(row.advertised_min, row.advertised_max) for row in rows}
+        try:
+            version = choose_version(
+                effect.request,
+                spoken,
+                version_min=effect.version_min,
+                version_max=effect.version_max,
+            )
+        except KafkaError as problem:
+            refusal = Unanswered(why=str(problem), is_unsupported=True)
+            self.at(self.now_ms, lambda serial: asker.resume(life, effect.then, refusal))
+            return
+        self.sent.append((asker.node_id, target.node_id, effect.request))
+        is_answered = []
+
+        def answered(message: Any) -> None:
+            is_answered.append(True)
+            self.at(
+                self.now_ms + LATENCY_MS, lambda serial: asker.resume(life, effect.then, message)
+            )
+
+        def time_out(serial: int) -> None:
+            if not is_answered:
+                is_answered.append(True)
+                lose(serial)
+
+        self.at(self.now_ms + effect.timeout_ms, time_out)
+        self._deliver(target, effect.peer.port, effect.request, version, answered, is_answered)
+
+    def _deliver(
+        self,
+        target: Member,
+        port: int,
+        request: Message,
+        version: int,
+        answered: Callable[[Any], None],
+        is_answered: list[bool],
+    ) -> None:
+        number = next(self._serial)
+        frame = encode_request(request, version=version, correlation_id=number, client_id="rig")[4:]
+        life = target.life
+
+        def on_answer(body: bytes) -> None:
+            if not is_answered:
+                answered(decode_answer(request, version, body, correlation_id=number))
+
+        def arrive(serial: int) -> None:
+            if target.life != life or target.node is None:
+                return
+            listener, dispatcher = target.dispatchers[port]
+            line = Line(listener, dispatcher, on_answer)
+            view = memoryview(bytearray(frame))
+            target.run(dispatcher.on_frame(line, view, self.now_ms))
+
+        self.at(self.now_ms + LATENCY_MS, arrive)
+
+    def ask(self, node_id: int, request: Message, version: int, *, controller: bool = False) -> Any:
+        """Ask as a client; return the answer, which must come within a minute."""
+        answers: list[Any] = []
+        port = (CONTROLLER_PORT if controller else CLIENT_PORT) + node_id
+        self._deliver(self[node_id], port, request, version, answers.append, [])
+        self.until(lambda: answers)
+        return answers[0]
+
+    # ---- the quorum
+
+    def start(self) -> "Rig":
+        for member in self.members.values():
+            member.start()
+        self.until(lambda: self.active() is not None)
+        self.until(lambda: all(m.is_running for m in self.members.values()))
+        return self
+
+    def active(self) -> int | None:
+        """The active controller; None while there is none."""
+        found = [
+            n for n, m in self.members.items() if m.node is not None and m.node.quorum.is_active
+        ]
+        assert len(found) <= 1 or self.cut, found
+        return found[0] if found else None
+
+    def create_topic(self, node_id: int, name: str, **more: Any) -> Any:
+        """Have a broker create a topic; return its row of the answer."""
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+        return self.ask(node_id, request, 7, **more).topics[0]

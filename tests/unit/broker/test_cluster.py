@@ -1,0 +1,414 @@
+"""Nodes of one role or two together: joining, deciding elsewhere, and controllers that come and go."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Send, Unanswered
+from firnline.base.errors import Code, ConfigError
+from firnline.base.ids import OFFSETS_TOPIC
+from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE
+from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from firnline.protocol.messages.k58_envelope import EnvelopeRequest
+from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+from firnline.protocol.messages.k62_broker_registration import BrokerRegistrationRequest
+from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Rig
+from tests.unit.broker.harness import SeededRng
+
+THREE = {1: "controller", 2: "controller", 3: "controller"}
+SESSION_MS = 9_000
+OTHER_CLUSTER = "BBBBBBBBBBBBBBBBBBBBBg"
+
+
+def active(rig: Rig) -> int:
+    node_id = rig.active()
+    assert node_id is not None, "nobody is active"
+    return node_id
+
+
+def next_active(rig: Rig, gone: int) -> int:
+    """Let an election happen; return who is active now."""
+    rig.until(lambda: rig.active() not in (None, gone))
+    return active(rig)
+
+
+# --------------------------------------------------------------------------------------- joining
+
+
+def test_a_broker_joins_controllers_elsewhere_and_serves() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    assert rig.create_topic(4, "t").error_code == 0
+    rig.until(lambda: rig[4].broker.partitions)
+    assert rig[4].broker.partitions["t", 0].is_leader
+
+
+def test_a_client_is_not_taken_before_the_image_says_that_the_broker_is_there() -> None:
+    """Otherwise the first Metadata answer would have no brokers at all."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    assert not rig[4].broker.image.brokers[4].fenced
+    found = rig.ask(4, MetadataRequest(topics=[]), 12)
+    assert [(b.node_id, b.port) for b in found.brokers] == [(4, CLIENT_PORT + 4)]
+    assert found.controller_id == 4, "clients look for the controller among the brokers"
+
+
+def test_a_broker_without_a_controller_asks_until_there_is_one() -> None:
+    rig = Rig({**THREE, 4: "broker"})
+    rig[4].start()
+    rig.pass_time(20_000)
+    assert not rig[4].is_running
+    for node_id in THREE:
+        rig[node_id].start()
+    assert rig.until(lambda: rig[4].is_running) < 5_000
+
+
+def test_a_broker_gives_up_when_nobody_registers_it_in_time() -> None:
+    rig = Rig({**THREE, 4: "broker"})
+    rig[4].start()
+    rig.pass_time(59_000)
+    with pytest.raises(ConfigError, match=r"initial\.broker\.registration\.timeout\.ms"):
+        rig.pass_time(2_000)
+
+
+def test_a_broker_of_another_cluster_is_told_which_file_to_mend() -> None:
+    rig = Rig({**THREE, 4: "broker"})
+    rig[4].format(OTHER_CLUSTER)
+    for node_id in THREE:
+        rig[node_id].start()
+    rig[4].start()
+    with pytest.raises(ConfigError, match=r"another cluster.*controller\.quorum\.voters"):
+        rig.pass_time(10_000)
+
+
+def test_a_broker_killed_and_started_at_once_waits_for_its_own_session_to_end() -> None:
+    """I34: to a controller elsewhere the dead incarnation lives until its session is over."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    first = rig[4].broker.broker_epoch
+    rig[4].kill()
+    rig[4].start()
+    took_ms = rig.until(lambda: rig[4].is_running)
+    assert SESSION_MS - 2_000 < took_ms < SESSION_MS + 9_000
+    assert rig[4].broker.broker_epoch > first
+    assert any("DUPLICATE_BROKER_REGISTRATION" in line for line in rig[4].warnings)
+
+
+def test_two_brokers_with_one_directory_id_are_refused_with_the_remedy() -> None:
+    """Method: format both with the same chance; the incarnations differ all the same."""
+    rig = Rig({**THREE, 4: "broker", 5: "broker"})
+    for member in (rig[4], rig[5]):
+        member.rng = SeededRng(4)
+        member.format()
+        member.rng = SeededRng(70 + member.node_id)
+    for node_id in (*THREE, 4):
+        rig[node_id].start()
+    rig.until(lambda: rig[4].is_running)
+    rig[5].start()
+    with pytest.raises(ConfigError, match=r"log\.dirs was copied"):
+        rig.pass_time(5_000)
+
+
+# ------------------------------------------------------------------------------------- controllers
+
+
+def test_every_controller_writes_down_where_it_listens() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    rig.until(lambda: len(rig[4].broker.image.controllers) == 3)
+    found = rig.ask(2, DescribeClusterRequest(endpoint_type=2), 2, controller=True)
+    assert [(row.broker_id, row.port) for row in found.brokers] == [
+        (n, CONTROLLER_PORT + n) for n in THREE
+    ]
+    assert found.controller_id == rig.active()
+    before = rig[active(rig)].controller.quorum.next_offset
+    rig.pass_time(450)
+    assert rig[active(rig)].controller.quorum.next_offset - before <= 1, "it is written once"
+
+
+def test_a_restarted_controller_is_written_down_anew() -> None:
+    rig = Rig(THREE).start()
+    standby = next(n for n in THREE if n != active(rig))
+    rig.until(lambda: len(rig[standby].controller.image.controllers) == 3)
+    rig[standby].kill()
+    rig[standby].start()
+    wanted = rig[standby].controller.registration
+    rig.until(lambda: rig[standby].controller.image.controllers.get(standby) == wanted)
+    assert CONTROLLER_REGISTRATION_SINCE > 0
+
+
+def test_topics_are_made_under_each_controller_in_turn() -> None:
+    """The broker keeps its epoch, finds whoever decides, and clients hear of no election."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    epoch = rig[4].broker.broker_epoch
+    led: list[int] = []
+    for turn in range(4):
+        leader = active(rig)
+        led.append(leader)
+        assert rig.create_topic(4, f"before-{turn}").error_code == 0
+        rig[leader].kill()
+        assert rig.create_topic(4, f"during-{turn}").error_code == 0
+        assert next_active(rig, leader) != leader
+        rig[leader].start()
+        rig.pass_time(3_000)
+    assert len(dict.fromkeys(led)) > 1
+    names = rig[4].broker.image.topics_by_name
+    assert len(names) == 8
+    assert rig[4].broker.broker_epoch == epoch
+    assert not rig[4].broker.image.brokers[4].fenced
+
+
+def test_a_wiped_controller_catches_up_and_may_lead() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    rig.create_topic(4, "t")
+    standby = next(n for n in THREE if n != active(rig))
+    rig[standby].kill()
+    rig[standby].format()
+    rig[standby].start()
+    rig.until(lambda: "t" in rig[standby].controller.image.topics_by_name)
+    rig.pass_time(3_000)
+    for node_id in THREE:
+        if node_id != standby and rig[standby].controller.quorum.is_active is False:
+            rig[node_id].kill()
+            rig.pass_time(8_000)
+            rig[node_id].start()
+            rig.pass_time(3_000)
+    assert "t" in rig[active(rig)].controller.image.topics_by_name
+
+
+def test_a_controller_that_leaves_hands_over_before_its_files_are_closed() -> None:
+    rig = Rig(THREE).start()
+    leader = active(rig)
+    rig[leader].run(rig[leader].controller.shutdown(rig.now_ms))
+    rig.until(lambda: rig[leader].is_stopped, 6_000)
+    rig[leader].node = None
+    began_ms = rig.now_ms
+    next_active(rig, leader)
+    assert rig.now_ms - began_ms < 1_500, "nobody waited for a fetch timeout"
+
+
+def test_a_controller_alone_in_its_quorum_leads_without_a_network() -> None:
+    rig = Rig({1: "controller"})
+    rig[1].start()
+    assert rig.until(lambda: rig.active() == 1) == 0
+    assert rig.sent == []
+    rig[1].run(rig[1].controller.shutdown(rig.now_ms))
+    assert rig[1].is_stopped
+
+
+def test_three_combined_nodes_lose_the_active_one_and_go_on() -> None:
+    both = "broker,controller"
+    rig = Rig({1: both, 2: both, 3: both}).start()
+    leader = active(rig)
+    other = next(n for n in (1, 2, 3) if n != leader)
+    assert rig.create_topic(leader, "at-the-leader").error_code == 0
+    assert rig.create_topic(other, "elsewhere").error_code == 0
+    rig[leader].kill()
+    assert rig.create_topic(other, "after").error_code == 0
+    again = next_active(rig, leader)
+    rig.until(lambda: rig[again].broker.image.brokers[leader].fenced, 2 * SESSION_MS)
+    rig[leader].start()
+    rig.until(lambda: rig[leader].is_running)
+    assert not rig[again].broker.image.brokers[leader].fenced
+
+
+# ------------------------------------------------------------------------------------------ fencing
+
+
+def fenced(rig: Rig) -> list[int]:
+    brokers = rig[active(rig)].controller.image.brokers
+    return [n for n in sorted(brokers) if brokers[n].fenced]
+
+
+def test_a_broker_that_fell_silent_is_fenced_when_its_session_is_over_and_not_before() -> None:
+    rig = Rig({**THREE, 4: "broker", 5: "broker"}).start()
+    rig[4].kill()
+    rig.pass_time(SESSION_MS - 2_500)  # it was heard at most one heartbeat before
+    assert fenced(rig) == []
+    rig.until(lambda: fenced(rig) == [4], 5_500)
+    rig.pass_time(2 * SESSION_MS)
+    assert fenced(rig) == [4], "who beats stays"
+
+
+def test_brokers_that_fell_silent_are_fenced_one_by_one_the_longest_silent_first() -> None:
+    """I6: the elections of one are seen by the decision about the next."""
+    rig = Rig({**THREE, 4: "broker", 5: "broker", 6: "broker"}).start()
+    order: list[int] = []
+    controller = rig[active(rig)].controller
+
+    def watch(delta: Any, image: Any, now_ms: int) -> list[Any]:
+        order.extend(n for n in delta.brokers if image.brokers[n].fenced)
+        return []
+
+    controller.quorum.publishers.append(watch)
+    rig.cut.update({(5, n) for n in THREE})
+    rig.pass_time(300)
+    rig.cut.update({(4, n) for n in THREE})
+    rig.until(lambda: len(order) == 2, 3 * SESSION_MS)
+    assert sorted(order) == [4, 5]
+    contacts = controller.controller._brokers._contact_ms
+    assert order == sorted([4, 5], key=lambda n: contacts[n])
+
+
+def test_a_new_controller_gives_every_broker_a_whole_session() -> None:
+    """I7: what the last one had heard is not known; nobody is fenced for that."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    leader = active(rig)
+    rig[4].kill()
+    rig.pass_time(SESSION_MS - 3_000)
+    rig[leader].kill()
+    next_active(rig, leader)
+    rig.pass_time(SESSION_MS - 1_000)
+    assert fenced(rig) == []
+    rig.until(lambda: fenced(rig) == [4], 4_000)
+
+
+def test_a_controller_that_is_no_longer_active_fences_nobody() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    leader = active(rig)
+    rest = [n for n in THREE if n != leader]
+    rig.cut.update({(leader, n) for n in rest} | {(n, leader) for n in rest} | {(4, leader)})
+    rig.until(lambda: not rig[leader].controller.quorum.is_active, 10_000)
+    assert ("controller", "fencing") not in rig[leader].timers
+    rig.pass_time(3 * SESSION_MS)
+    assert not rig[leader].controller.image.brokers[4].fenced
+
+
+# -------------------------------------------------------------------------------------- forwarding
+
+
+def test_a_client_waits_for_the_next_controller_and_never_hears_of_it() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    rig[active(rig)].kill()
+    asked_ms = rig.now_ms
+    assert rig.create_topic(4, "t").error_code == 0
+    assert rig.now_ms - asked_ms > 500, "there was an election in between"
+
+
+def test_a_client_is_told_when_nobody_decides_in_its_time() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    for node_id in THREE:
+        rig[node_id].kill()
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    asked_ms = rig.now_ms
+    found = rig.ask(4, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+    assert found.topics[0].error_code == Code.REQUEST_TIMED_OUT
+    assert 5_000 <= rig.now_ms - asked_ms < 5_500
+
+
+def test_a_standby_controller_sends_its_clients_to_the_active_one() -> None:
+    """KIP-919: who asks a controller directly finds out; only brokers pass things on."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    standby = next(n for n in THREE if n != active(rig))
+    made = rig.create_topic(standby, "t", controller=True)
+    assert made.error_code == Code.NOT_CONTROLLER
+    made = rig.create_topic(active(rig), "t", controller=True)
+    assert made.error_code == 0
+
+
+def test_a_broker_that_believes_in_the_old_controller_asks_again_elsewhere() -> None:
+    """Method: the broker's fetches are cut off, so that it hears late of the new leader."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    leader = active(rig)
+    rest = [n for n in THREE if n != leader]
+    rig.cut.update({(leader, n) for n in rest} | {(n, leader) for n in rest})
+    rig.until(lambda: not rig[leader].controller.quorum.is_active, 10_000)
+    rig.until(lambda: any(rig[n].controller.quorum.is_active for n in rest), 10_000)
+    assert rig.create_topic(4, "t").error_code == 0
+    assert any(isinstance(request, EnvelopeRequest) for _, _, request in rig.sent)
+
+
+def test_what_clients_create_without_saying_so_goes_to_the_controller_too() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    wanted = [MetadataRequestTopic(name="auto")]
+    rig.ask(4, MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12)
+    rig.until(lambda: rig[4].broker.image.topic("auto") is not None)
+    rig.ask(4, FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    rig.until(lambda: rig[4].broker.image.topic(OFFSETS_TOPIC) is not None)
+
+
+def test_while_nobody_decides_a_topic_created_by_the_way_has_no_leader_yet() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    for node_id in THREE:
+        rig[node_id].kill()
+    wanted = [MetadataRequestTopic(name="auto")]
+    found = rig.ask(4, MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12)
+    assert found.topics[0].error_code == Code.LEADER_NOT_AVAILABLE
+
+
+def test_producers_of_two_brokers_never_get_one_id() -> None:
+    rig = Rig({**THREE, 4: "broker", 5: "broker"}).start()
+    ids = [
+        rig.ask(node_id, InitProducerIdRequest(transactional_id=None), 4).producer_id
+        for node_id in (4, 5, 4, 5)
+    ]
+    assert len(dict.fromkeys(ids)) == 4
+    assert min(ids) >= 0
+
+
+# ----------------------------------------------------------------------------------------- leaving
+
+
+def test_a_broker_leaves_when_the_controller_took_away_what_it_leads() -> None:
+    rig = Rig({**THREE, 4: "broker", 5: "broker"}).start()
+    rig.create_topic(4, "t")
+    rig.until(lambda: rig[4].broker.image.topic("t") is not None)
+    rig[4].run(rig[4].broker.shutdown(rig.now_ms))
+    assert rig.until(lambda: rig[4].is_stopped) < 2_000
+    assert rig[active(rig)].controller.image.brokers[4].in_controlled_shutdown or fenced(rig) == [4]
+    rig[4].node = None
+    rig[4].fs = rig[4].fs.crash(rig[4].rng, keep="none")
+    rig[4].start()
+    rig.until(lambda: rig[4].is_running)
+
+
+def test_a_broker_whose_controllers_are_gone_leaves_after_a_session() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    for node_id in THREE:
+        rig[node_id].kill()
+    rig[4].run(rig[4].broker.shutdown(rig.now_ms))
+    assert SESSION_MS <= rig.until(lambda: rig[4].is_stopped) < SESSION_MS + 6_000
+
+
+def test_a_broker_told_to_stop_before_it_is_registered_stops_at_once() -> None:
+    rig = Rig({**THREE, 4: "broker"})
+    rig[4].start()
+    rig.pass_time(500)
+    rig[4].run(rig[4].broker.shutdown(rig.now_ms))
+    assert rig[4].is_stopped
+    rig.pass_time(10_000)
+
+
+def test_an_operator_is_told_once_that_the_controller_is_silent() -> None:
+    rig = Rig({**THREE, 4: "broker"}).start()
+    rig.cut.update({(4, n) for n in THREE})
+    rig.pass_time(20_000)
+    assert len([line for line in rig[4].warnings if "does not answer" in line]) == 1
+    rig.cut.clear()
+    rig.until(lambda: not rig[4].broker.image.brokers[4].fenced and fenced(rig) == [])
+
+
+def test_a_lost_answer_to_the_registration_gives_no_second_epoch() -> None:
+    """I3: the same incarnation asks again, and gets what it had."""
+    rig = Rig({**THREE, 4: "broker"})
+    for node_id in THREE:
+        rig[node_id].start()
+    rig.until(lambda: rig.active() is not None)
+    dropped: list[int] = []
+    send = rig.send
+
+    def lossy(asker: Any, effect: Send) -> None:
+        if isinstance(effect.request, BrokerRegistrationRequest) and not dropped:
+            dropped.append(1)
+            send(asker, replace(effect, then=lambda answer, now_ms: []))
+            lost = Unanswered(why="the answer was lost")
+            rig.at(rig.now_ms + 50, lambda serial: asker.resume(asker.life, effect.then, lost))
+            return
+        send(asker, effect)
+
+    rig.send = lossy  # type: ignore[method-assign]
+    rig[4].start()
+    rig.until(lambda: rig[4].is_running)
+    registered = [r for _, to, r in rig.sent if isinstance(r, BrokerRegistrationRequest)]
+    assert len(registered) == 2
+    assert rig[4].broker.broker_epoch == rig[4].broker.image.brokers[4].epoch
