@@ -47,6 +47,16 @@ def test_a_violation_stays_known_until_the_commit_changes(tmp_path: Path) -> Non
     assert run(ledger, 3, [], [], at="mended") == []
 
 
+def test_a_run_that_does_not_come_to_its_end_is_a_violation(tmp_path: Path) -> None:
+    def stuck(directory: Path, cycles: int, seed: int) -> Report:
+        raise AssertionError("nobody leads")
+
+    wanted, later = {"kill": 1}, time.monotonic() + 60
+    ledger = tmp_path / "soak.jsonl"
+    found = soak(wanted, ledger=ledger, at="abc", until_s=later, forms={"kill": stuck})
+    assert found == ["it did not come to its end: nobody leads"]
+
+
 def test_a_line_that_was_cut_short_is_left_out_and_written_behind(tmp_path: Path) -> None:
     ledger = tmp_path / "soak.jsonl"
     ledger.write_text('{"commit": "abc", "form": "kill", "cyc')
