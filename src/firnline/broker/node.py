@@ -184,7 +184,11 @@ class BrokerNode:
         return self.lifecycle.leave(now_ms)
 
     def finish(self, now_ms: int) -> Effects:
-        """Nothing is led here any more: close, and say so."""
+        """Nothing is led here any more: put all on disk, close, and say so."""
+        self.parts.hosting.stop()
+        return self.storage.settle(self._close, now_ms)
+
+    def _close(self, now_ms: int) -> Effects:
         self.close()
         if self.on_stopped is not None:
             self.on_stopped(now_ms)

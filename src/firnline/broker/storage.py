@@ -6,9 +6,10 @@ older state ever replaces a newer one. A directory whose files failed is offline
 last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from itertools import chain
+from typing import Any, NamedTuple, NoReturn
 
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import ConfigError, StorageError
@@ -16,6 +17,7 @@ from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
 from firnline.broker.hosted import HostedPartitions
+from firnline.broker.opening import SLICE, sync_in_pool
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import read_partition_metadata
@@ -25,6 +27,8 @@ from firnline.replica.partition import Partition
 
 # How late a sync by flush.ms may be.
 _FLUSH_CHECK_MS = 1000
+# How many logs are looked at in one go: some ms of the loop.
+_LOOKS = 500
 
 
 def read_cluster_id(fs: Fs, directory: str) -> str:
@@ -34,6 +38,17 @@ def read_cluster_id(fs: Fs, directory: str) -> str:
     if not cluster_id:
         raise ConfigError(f"{directory} is not formatted: run `firnline storage format` first")
     return cluster_id
+
+
+_Place = tuple[LogDirectory, Log]
+
+
+class _Settling(NamedTuple):
+    """A log that is being synced for the last time; `report` tells it of the success."""
+
+    directory: LogDirectory
+    log: Log
+    report: Callable[[], None]
 
 
 class Storage:
@@ -313,6 +328,66 @@ class Storage:
         """Let go of the directories without a word: the start failed further on."""
         for directory in self.directories:
             directory.abandon()
+
+    def settle(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        """Write and sync, off the loop, what a stop leaves of every log; then run `then(now_ms)`.
+
+        Nothing is led here any more. A log that nobody touched since a clean stop costs a look.
+        """
+        logs = [
+            (directory, log)
+            for directory in self.directories
+            if directory.path not in self._offline
+            for log in directory.logs.values()
+        ]
+        return self._settle([], iter(logs), then, now_ms)
+
+    def _settle(
+        self,
+        again: list[_Place],
+        rest: Iterator[_Place],
+        then: Callable[[int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """One slice: the logs that are not done with yet, and some more."""
+        needs: list[tuple[_Settling, list[File]]] = []
+        for looks, (directory, log) in enumerate(chain(again, rest), 1):
+            report: Callable[[], None] = partial(log.flushed, log.log_end_offset)
+            try:
+                files = log.dirty_files()
+                if not files:
+                    files, report = log.closing_files(), log.closed
+            except StorageError as problem:
+                self._offline.setdefault(directory.path, problem)
+                continue
+            if files:
+                needs.append((_Settling(directory, log, report), files))
+            if looks >= _LOOKS or len(needs) >= SLICE:
+                break
+        else:
+            if not needs:
+                return then(now_ms)
+        if needs:
+            go_on = partial(self._settled, rest, then)
+            return sync_in_pool("close logs", needs, go_on)
+        timer = partial(self._settle, [], rest, then)
+        return [SetTimer(key=("storage", "settle"), at_ms=now_ms, then=timer)]
+
+    def _settled(
+        self,
+        rest: Iterator[_Place],
+        then: Callable[[int], Effects],
+        results: list[tuple[_Settling, StorageError | None]],
+        now_ms: int,
+    ) -> Effects:
+        again: list[_Place] = []
+        for (directory, log, report), problem in results:
+            if problem is None:
+                report()
+                again.append((directory, log))
+            else:
+                self._offline.setdefault(directory.path, problem)
+        return self._settle(again, rest, then, now_ms)
 
     def close(self, broker_epoch: int) -> None:
         """Sync and close every log, then leave the marker of a clean stop (rel-P7).

@@ -230,8 +230,7 @@ class LogDirectory:
             self._fs.make_dir(path)
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
-            directories = (DirSync(self._fs, path), DirSync(self._fs, self.path))
-            self._unsynced[topic_partition] = [file, *directories]
+            self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         log = open_log(
             self._fs,
             path,
@@ -265,8 +264,12 @@ class LogDirectory:
             return None
 
     def unsynced(self, log: Log) -> list[File]:
-        """Return, once, what has to be synced before a log is served: it was made in this run."""
-        return self._unsynced.pop(log.topic_partition, [])
+        """Return, once, what has to be synced before a log is served: it was made in this run.
+
+        Then tell the log that it was `flushed` up to its end.
+        """
+        files = self._unsynced.pop(log.topic_partition, [])
+        return [*log.dirty_files(), *files] if files else []
 
     def let_go(self, log: Log) -> None:
         """Serve a log no more; its files stay for the next start to look at."""
@@ -419,9 +422,9 @@ class LogDirectory:
         self._write(checkpoint.RECOVERY_POINTS, self._recovery_points)
 
     def _note_recovery_points(self) -> None:
-        self._recovery_points.update({tp: log.recovery_point for tp, log in self.logs.items()})
+        self._recovery_points.update({tp: log.recovery_start for tp, log in self.logs.items()})
         if self._guest is not None:
-            self._recovery_points[_METADATA] = self._guest.recovery_point
+            self._recovery_points[_METADATA] = self._guest.recovery_start
 
     def write_log_starts(self) -> None:
         """Write down where logs begin; after DeleteRecords too, so that they do not come back."""

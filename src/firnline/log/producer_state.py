@@ -400,18 +400,25 @@ def write_snapshot(fs: Fs, directory: str, offset: int, entries: Iterable[Snapsh
 
 def snapshot_offsets(fs: Fs, directory: str) -> list[int]:
     """Return the offsets of all snapshots in the directory, ascending."""
-    found = (names.parse_segment_file(name) for name in fs.list_dir(directory))
-    return sorted(pair[0] for pair in found if pair and pair[1] == names.SNAPSHOT)
+    return offsets_of_snapshots(fs.list_dir(directory))
+
+
+def offsets_of_snapshots(found: Iterable[str]) -> list[int]:
+    """Return the offsets of the snapshots among the names of files, ascending."""
+    parsed = (names.parse_segment_file(name) for name in found)
+    return sorted(pair[0] for pair in parsed if pair and pair[1] == names.SNAPSHOT)
 
 
 def read_latest_snapshot(
-    fs: Fs, directory: str, *, upto_offset: int
+    fs: Fs, directory: str, *, upto_offset: int, found: Iterable[str] | None = None
 ) -> tuple[int, list[SnapshotEntry]] | None:
     """Return (offset, entries) of the newest good snapshot at or below `upto_offset`.
 
-    A damaged one is removed, and the one before it is tried: what it held is in the log.
+    A damaged one is removed, and the one before it is tried: what it held is in the log. `found` is the
+    list of the directory, where the caller has it.
     """
-    for offset in reversed(snapshot_offsets(fs, directory)):
+    listed = fs.list_dir(directory) if found is None else found
+    for offset in reversed(offsets_of_snapshots(listed)):
         if offset > upto_offset:
             continue
         path = snapshot_path(directory, offset)

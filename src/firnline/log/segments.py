@@ -7,7 +7,8 @@ without looking into the file: a segment remembers the ends that reads stopped a
 from bisect import bisect_right
 from typing import NamedTuple
 
-from firnline.base.ports import Buffer
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.ports import Buffer, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
 from firnline.log.retention import SegmentAge
@@ -58,6 +59,11 @@ class Segments:
     def closed(self) -> list[tuple[Segment, int]]:
         """Return (segment, end offset) of all but the active one; the end is the next one's base."""
         return list(zip(self._segments, self._bases[1:]))
+
+    def snapshots_after(self, closed: list[Segment], directory: str) -> list[str]:
+        """Return where the producer snapshots at the ends of these closed segments are, if they are."""
+        ends = [end for segment, end in self.closed() if segment in closed]
+        return [snapshot_path(directory, end) for end in ends]
 
     def describe_closed(self, directory: str) -> list[ClosedSegment]:
         """Return what others may know of the closed segments, oldest first."""
@@ -239,6 +245,24 @@ def note_producer(
     if not is_indexed:
         segment.txn_index.add(producers.aborted(done))
     return True
+
+
+def removal(fs: Fs, log_path: str, paths: list[str], *, at_ms: int) -> Effects:
+    """Return the effect that removes the files of condemned segments at `at_ms`."""
+
+    def remove() -> None:
+        for path in paths:
+            fs.remove(path)
+
+    submit = Submit(
+        name=f"remove segments of {log_path}",
+        pool="disk",
+        work=remove,
+        # What could not be removed now is found and removed at the next start (rel-P11).
+        then=lambda result, now: [],
+    )
+    key = ("remove-segments", log_path, paths[0])
+    return [SetTimer(key=key, at_ms=at_ms, then=lambda now: [submit])]
 
 
 def _first_record(

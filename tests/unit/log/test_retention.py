@@ -168,6 +168,7 @@ def filled(rules: TopicConfig, fs: CrashableFs | None = None, **more: bool) -> L
     for number in range(60):
         append(log, batch("x" * 40, time_ms=NOW + number))
     log.advance_high_watermark(60)
+    log.sync_now()
     return log
 
 
