@@ -83,7 +83,7 @@ class Segments:
     def ages(self, log_end_offset: int) -> list[SegmentAge]:
         """Return the segments as retention sees them, oldest first."""
         return [
-            SegmentAge(segment.base_offset, end, segment.size_bytes, segment.largest_time_ms())
+            SegmentAge(segment.base_offset, end, segment.size_bytes, segment.largest_time_ms)
             for segment, end in zip(self._segments, [*self._bases[1:], log_end_offset])
         ]
 

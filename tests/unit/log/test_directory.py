@@ -209,7 +209,7 @@ def test_deleted_records_stay_deleted_after_a_crash(fs: CrashableFs) -> None:
     flush(log)
     log.advance_high_watermark(30)
     log.advance_log_start(13)
-    directory.write_log_starts()
+    directory.checkpoint()
     assert text(fs, "log-start-offset-checkpoint") == "0\n1\na 0 13\n"
     again = started(fs.crash(SeededRng(), keep="none"))
     log = again.open(A, ID, small(), NOW)
