@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from firnline.cli.main import cli
 from firnline.coordinator import records as group_records
-from firnline.log.offset_index import write_words
 from firnline.log.producer_state import SnapshotEntry, encode_snapshot
+from firnline.log.sparse_index import write_words
 from firnline.metadata import records as metadata_records
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered import metadata_records as tier_records
