@@ -1,7 +1,7 @@
 """The long form of kills, power cuts and quorums of both kinds, in pieces that add up. WORLD.
 
     python -m tests.chaos.soak [--kills 1000] [--cuts 1000] [--controller-kills 200] [--controller-cuts 300]
-                               [--mixed 100] [--minutes 60]
+                               [--mixed 100] [--minutes 60] [--piece 25]
 
 Each piece is a run of its own with a seed of its own, and one line in docs/soak.jsonl: commit, form, seed,
 cycles, faults, records acknowledged, violations. A run begins where the ledger says this commit stands, so it
@@ -81,7 +81,13 @@ def append(path: Path, row: dict[str, Any]) -> None:
 
 
 def soak(
-    wanted: dict[str, int], *, ledger: Path, at: str, until_s: float, forms: Any = None
+    wanted: dict[str, int],
+    *,
+    ledger: Path,
+    at: str,
+    until_s: float,
+    forms: Any = None,
+    piece: int = PIECE,
 ) -> list[str]:
     """Run pieces until `wanted` cycles of each form are in the ledger or time is up.
 
@@ -93,7 +99,7 @@ def soak(
             done = sum(row["cycles"] for row in rows)
             if done >= goal:
                 break
-            seed, cycles = len(rows) + 1, min(PIECES.get(form, PIECE), goal - done)
+            seed, cycles = len(rows) + 1, min(PIECES.get(form, piece), goal - done)
             with tempfile.TemporaryDirectory(prefix="firnline-soak-") as directory:
                 report = _run((forms or FORMS)[form], Path(directory), cycles, seed)
             row = {
@@ -129,6 +135,7 @@ def main() -> int:
     parser.add_argument("--controller-cuts", type=int, default=300)
     parser.add_argument("--mixed", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--piece", type=int, default=PIECE, help="faults of one chain")
     options = parser.parse_args()
     # Leave through `finally`: no mount and no broker stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -150,7 +157,11 @@ def main() -> int:
         wanted = {form: goal for form, goal in wanted.items() if form not in PIECES}
     try:
         found = soak(
-            wanted, ledger=LEDGER, at=commit(), until_s=time.monotonic() + options.minutes * 60
+            wanted,
+            ledger=LEDGER,
+            at=commit(),
+            until_s=time.monotonic() + options.minutes * 60,
+            piece=options.piece,
         )
     except CannotMount as problem:
         print(problem)

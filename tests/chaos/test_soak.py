@@ -64,6 +64,21 @@ def test_a_line_that_was_cut_short_is_left_out_and_written_behind(tmp_path: Path
     assert [row["cycles"] for row in read_ledger(ledger, "abc")] == [3]
 
 
+def test_a_longer_chain_is_one_piece(tmp_path: Path) -> None:
+    """Each cut is one after a recovery, so a hundred in a row ask more than four times 25."""
+    calls: Calls = []
+    later = time.monotonic() + 60
+    soak(
+        {"kill": 100},
+        ledger=tmp_path / "l",
+        at="abc",
+        until_s=later,
+        forms=forms(calls, []),
+        piece=100,
+    )
+    assert calls == [(100, 1)]
+
+
 def test_no_piece_is_begun_when_time_is_up(tmp_path: Path) -> None:
     calls: Calls = []
     soak({"kill": 3}, ledger=tmp_path / "l", at="abc", until_s=0.0, forms=forms(calls, []))

@@ -26,10 +26,9 @@ from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.node import RaftNode
 from firnline.runtime.clock import FOLLOW_S, SteadyClock
-from firnline.sim.clocks import MachineClock
 from firnline.sim.disk import CrashableFs, Keep
 from firnline.sim.options import Options
-from firnline.sim.world import Chance, Event, World
+from firnline.sim.world import Chance, Event, MachineClock, World
 
 # A loop that is told to go on at once still takes its turn after what came in meanwhile.
 _TURN_US = 20

@@ -90,7 +90,10 @@ class Cluster:
         return QuorumNode(host.fs, self.options, host.node_id, host.rng, now_ms)
 
     def stepped(self, process: Process) -> None:
+        fs = process.host.fs
+        fs.is_examined = True
         self.checkers.stepped(process)
+        fs.is_examined = False
 
     def failed(self, process: Process, problem: BaseException) -> None:
         """A disk that was made to fail may stop a node; nothing else may."""

@@ -1,8 +1,7 @@
 """The heap runs in order, chance is split by name, and a machine's clocks do what bad clocks do."""
 
 from firnline.runtime.clock import FOLLOW_S, SteadyClock
-from firnline.sim.clocks import MachineClock
-from firnline.sim.world import SECOND, Chance, World
+from firnline.sim.world import SECOND, Chance, MachineClock, World
 
 
 def test_events_of_one_moment_happen_in_the_order_they_were_planned() -> None:
