@@ -18,6 +18,8 @@ from firnline.base.effects import (
 )
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.protocol.messages import k55_describe_quorum
+from firnline.raft import wire
 from firnline.raft.election_state import ElectionState
 from firnline.raft.fetch_rules import end_offset_for
 from firnline.raft.node import Proposed, RaftNode
@@ -25,6 +27,7 @@ from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet
 from firnline.records.batch import headers, set_offset_and_epoch
+from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from tests.quorum_rig import SnapshotBytes
 
@@ -206,7 +209,12 @@ class Disk:
             b for b in self.batches if next(headers(b)).next_offset <= self.synced_offset
         ]
         self.parts = []
-        self.high_watermark = self.start_offset
+        newest = self.newest_snapshot_id
+        if newest is not None and newest.offset > self.end_offset:
+            # The repair of Q44: a snapshot is complete, and outlives a log that was not synced.
+            self.batches = []
+            self.start_offset = self.synced_offset = newest.offset
+            self.snapshots = {newest: self.snapshots[newest]}
 
     def values(self) -> list[tuple[int, int, bytes]]:
         """Offset, epoch and value of every record; control records have the value b'control'."""
@@ -253,7 +261,7 @@ class Listener:
         return []
 
 
-@dataclass
+@dataclass(eq=False)
 class Flight:
     """A message under way: a request to `target`, or its answer back."""
 
@@ -315,15 +323,14 @@ class Member:
         self.timers, self.flushes = {}, []
         if power:
             self.disk.lose_power()
+        self.net.hang_up(self)
 
     def run(self, effects: Effects) -> None:
         for effect in effects:
             if isinstance(effect, Send):
                 self.net.send(self, effect)
             elif isinstance(effect, Reply):
-                flight = effect.context
-                flight.response, flight.is_answer = effect.message, True
-                self.net.flights.append(flight)
+                self.net.answer(effect.context, effect.message)
             elif isinstance(effect, Flush):
                 self.flushes.append(effect)
             elif isinstance(effect, SetTimer):
@@ -385,6 +392,7 @@ class Net:
         self.voters = VoterSet([Voter(n, f"host-{n}", 9000 + n) for n in voter_ids])
         self.now_ms = START_MS
         self.flights: list[Flight] = []
+        self.open: list[Flight] = []  # requests that wait at their target for an answer
         self.cuts: set[tuple[int, int]] = set()  # (from, to) that lose everything
         self.versions: dict[int, int] = {}  # API key -> newest that all speak
         self.members = {n: Member(self, n, directory(n)) for n in (*voter_ids, *observer_ids)}
@@ -441,7 +449,23 @@ class Net:
                 assert life == target.life, "an answer from an earlier life"
                 return Reply(context=flight, message=copy)
 
+            self.open.append(flight)
             target.run(target.node.on_request(request, answer, self.now_ms))
+
+    def answer(self, flight: Flight, message: Any) -> None:
+        """Send an answer back, where anybody still waits for it."""
+        if flight in self.open:
+            self.open.remove(flight)
+            flight.response, flight.is_answer = message, True
+            self.flights.append(flight)
+
+    def hang_up(self, gone: Member) -> None:
+        """A node is gone: its connections break."""
+        broken = [f for f in self.flights + self.open if gone in (f.sender, self[f.target_id])]
+        self.flights = [f for f in self.flights if f not in broken]
+        self.open = [f for f in self.open if f not in broken]
+        for flight in broken:
+            self._fail(flight, "connection lost")
 
     def _answer(self, flight: Flight, response: Any) -> None:
         if flight.sender.is_up:
@@ -536,3 +560,120 @@ class Net:
 def peers(net: Net) -> list[Peer]:
     """The voters as bootstrap servers: somewhere to ask, whoever that is."""
     return [Peer(-2 - i, v.host, v.port) for i, v in enumerate(net.voters.voters)]
+
+
+# ---- requests of strangers, as the wire has them
+
+
+def vote(
+    epoch: int,
+    candidate_id: int = 2,
+    *,
+    last: tuple[int, int] = (0, 0),
+    voter_id: int = 1,
+    voter_directory_id: bytes = bytes(16),
+    directory_id: bytes | None = None,
+    is_pre_vote: bool = False,
+    cluster_id: str | None = CLUSTER,
+) -> Any:
+    """A Vote; `last` is offset and epoch."""
+    request = wire.vote_request(
+        cluster_id or "",
+        epoch=epoch,
+        candidate_id=candidate_id,
+        directory_id=directory(candidate_id) if directory_id is None else directory_id,
+        voter_id=voter_id,
+        last=OffsetAndEpoch(*last),
+        is_pre_vote=is_pre_vote,
+    )
+    request.cluster_id = cluster_id
+    request.topics[0].partitions[0].voter_directory_id = voter_directory_id
+    return request
+
+
+def begin(
+    epoch: int, leader_id: int = 2, *, voter_id: int = 1, voter_directory_id: bytes = bytes(16)
+) -> Any:
+    """A BeginQuorumEpoch."""
+    request = wire.begin_request(
+        CLUSTER,
+        epoch=epoch,
+        leader_id=leader_id,
+        voter_id=voter_id,
+        listener="CONTROLLER",
+        leader=Peer(leader_id, f"host-{leader_id}", 9000 + leader_id),
+    )
+    request.topics[0].partitions[0].voter_directory_id = voter_directory_id
+    return request
+
+
+def end(epoch: int, leader_id: int = 2, successors: Sequence[tuple[int, bytes]] = ()) -> Any:
+    """An EndQuorumEpoch."""
+    return wire.end_request(CLUSTER, epoch=epoch, leader_id=leader_id, successors=successors)
+
+
+def fetch(
+    epoch: int,
+    replica_id: int,
+    at: tuple[int, int],
+    *,
+    high_watermark: int | None = 1 << 60,
+    max_wait_ms: int = 500,
+    directory_id: bytes | None = None,
+) -> Any:
+    """A Fetch; `at` is offset and epoch of the log's end."""
+    request = wire.fetch_request(
+        CLUSTER,
+        epoch=epoch,
+        replica_id=replica_id,
+        directory_id=directory(replica_id) if directory_id is None else directory_id,
+        end=OffsetAndEpoch(*at),
+        high_watermark=high_watermark,
+        max_bytes=1 << 20,
+    )
+    request.max_wait_ms = max_wait_ms
+    return request
+
+
+def fetch_snapshot(
+    epoch: int, replica_id: int, snapshot_id: tuple[int, int], position: int, size: int = 4
+) -> Any:
+    """A FetchSnapshot."""
+    return wire.fetch_snapshot_request(
+        CLUSTER,
+        epoch=epoch,
+        replica_id=replica_id,
+        directory_id=directory(replica_id),
+        snapshot_id=OffsetAndEpoch(*snapshot_id),
+        position=position,
+        max_bytes=size,
+    )
+
+
+def describe() -> Any:
+    """A DescribeQuorum."""
+    m = k55_describe_quorum
+    partition = m.DescribeQuorumPartition(partition_index=0)
+    topic = m.DescribeQuorumTopic(topic_name="__cluster_metadata", partitions=[partition])
+    return m.DescribeQuorumRequest(topics=[topic])
+
+
+def part(response: Any) -> Any:
+    """The one partition of an answer."""
+    topics = getattr(response, "responses", None) or response.topics
+    return topics[0].partitions[0]
+
+
+def alone(node_id: int = 1, **options: Any) -> tuple[Net, Member]:
+    """One replica of three that nobody else answers, started."""
+    net = Net(**options)
+    member = net[node_id]
+    member.start()
+    return net, member
+
+
+def one_record(base_offset: int, epoch: int, value: bytes) -> bytes:
+    """A batch of one record, as a log holds it."""
+    return bytes(
+        build_batch([NewRecord(None, value, 5)], base_offset=base_offset, leader_epoch=epoch)
+    )

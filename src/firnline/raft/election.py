@@ -322,11 +322,12 @@ class Election:
         return standing.adopt(Known(partition.leader_epoch, leader_id, leader), now_ms)
 
     def _patience_ms(self, partition: Any) -> int:
-        """Strictly growing with the place among the successors; the most for those not named."""
+        """Strictly growing with the place among the successors; the most for those not named. A leader that
+        restarted names nobody: then nobody waits."""
         standing = self._standing
         order = [(c.candidate_id, c.candidate_directory_id) for c in partition.preferred_candidates]
         order = order or [(node_id, ZERO_UUID) for node_id in partition.preferred_successors]
-        most_ms = standing.settings.election_backoff_max_ms
+        most_ms = standing.settings.election_backoff_max_ms if order else 0
         for place, (node_id, directory_id) in enumerate(order):
             if node_id == standing.node_id and directory_id in (ZERO_UUID, standing.directory_id):
                 if place == 0:

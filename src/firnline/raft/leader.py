@@ -67,7 +67,6 @@ class _Parked(NamedTuple):
     partition: Any
     max_bytes: int
     deadline_ms: int
-    meanwhile: Any  # the answer if nothing comes
     answer: Answer
 
 
@@ -84,9 +83,7 @@ class Leader:
         self._began_ms = 0
         self.epoch_start_offset = 0
         self.appended_records = 0
-        self._unsynced: list[
-            tuple[int, int]
-        ] = []  # end offset and time of appends not yet committed
+        self._uncommitted: list[tuple[int, int]] = []  # end offset and time of each append
         self.commit_ms = CommitTimes()
 
     # ------------------------------------------------------------------------------ begin and end
@@ -100,7 +97,7 @@ class Leader:
         }
         self._observers, self._contacts, self._parked = {}, set(), []
         self._has_announced = False
-        self._unsynced = []
+        self._uncommitted = []
         self._began_ms = now_ms
         self.epoch_start_offset = standing.log.end_offset
         effects = self._append(self._leader_change(now_ms), now_ms)
@@ -112,7 +109,7 @@ class Leader:
     def end(self, now_ms: int) -> Effects:
         """Leave: whoever waits for news hears that it has to ask another node (Q27)."""
         parked, self._parked = self._parked, []
-        self._unsynced = []
+        self._uncommitted = []
         effects = self._standing.timers.cancel("parked")
         refusal = self._refusal(Code.NOT_LEADER_OR_FOLLOWER)
         return effects + [waiter.answer(refusal) for waiter in parked]
@@ -150,7 +147,7 @@ class Leader:
         log = self._standing.log
         base_offset = log.append(batch, epoch=self._standing.epoch, now_ms=now_ms)
         self.appended_records += log.end_offset - base_offset
-        self._unsynced.append((log.end_offset, now_ms))
+        self._uncommitted.append((log.end_offset, now_ms))
         # Followers may have it before this disk has: it is not committed by that (Q25).
         return self._wake(now_ms) + self._standing.flush()
 
@@ -175,8 +172,8 @@ class Leader:
         offset = sorted(ends, reverse=True)[len(ends) // 2]
         if offset <= self.epoch_start_offset or offset <= (standing.high_watermark or 0):
             return []
-        while self._unsynced and self._unsynced[0][0] <= offset:
-            self.commit_ms.add(now_ms - self._unsynced.pop(0)[1])
+        while self._uncommitted and self._uncommitted[0][0] <= offset:
+            self.commit_ms.add(now_ms - self._uncommitted.pop(0)[1])
         epoch = standing.epoch
         effects = standing.commit(offset, now_ms)
         if standing.role is not Role.LEADER or standing.epoch != epoch:
@@ -260,7 +257,7 @@ class Leader:
         if has_news or request.max_wait_ms == 0:
             return [*effects, answer(response)]
         deadline_ms = now_ms + request.max_wait_ms
-        self._parked.append(_Parked(partition, request.max_bytes, deadline_ms, response, answer))
+        self._parked.append(_Parked(partition, request.max_bytes, deadline_ms, answer))
         return effects + self._watch_parked()
 
     def _note_fetch(self, node_id: int, partition: Any, now_ms: int) -> Effects:
@@ -316,12 +313,13 @@ class Leader:
         if not ready:
             return []
         self._parked = waiting
-        effects: Effects = []
-        for waiter in ready:
-            offset = waiter.partition.fetch_offset
-            verdict = judge_fetch(self._standing.log, offset, waiter.partition.last_fetched_epoch)
-            effects.append(waiter.answer(self._found(verdict, offset, waiter.max_bytes)))
-        return effects + self._watch_parked()
+        return [self._answer_now(waiter) for waiter in ready] + self._watch_parked()
+
+    def _answer_now(self, waiter: _Parked) -> Effect:
+        partition = waiter.partition
+        offset = partition.fetch_offset
+        verdict = judge_fetch(self._standing.log, offset, partition.last_fetched_epoch)
+        return waiter.answer(self._found(verdict, offset, waiter.max_bytes))
 
     def _watch_parked(self) -> Effects:
         timers = self._standing.timers
@@ -335,7 +333,7 @@ class Leader:
     def _expire_parked(self, now_ms: int) -> Effects:
         late = [waiter for waiter in self._parked if waiter.deadline_ms <= now_ms]
         self._parked = [waiter for waiter in self._parked if waiter.deadline_ms > now_ms]
-        return [waiter.answer(waiter.meanwhile) for waiter in late] + self._watch_parked()
+        return [self._answer_now(waiter) for waiter in late] + self._watch_parked()
 
     # ----------------------------------------------------------------------------------- snapshots
 
@@ -398,6 +396,11 @@ class Leader:
             for voter in standing.voters.voters
         ]
         return [answer(_described(result, nodes))]
+
+    @property
+    def observers(self) -> int:
+        """How many observers fetched of late."""
+        return len(self._observers)
 
     def live_observers(self, now_ms: int) -> list[Replica]:
         """The observers that fetched lately; the others are forgotten."""

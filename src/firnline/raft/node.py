@@ -45,6 +45,8 @@ class QuorumCounters(NamedTuple):
     elections: int
     election_ms_sum: int
     election_ms_max: int
+    voters: int
+    observers: int
 
 
 class RaftNode:
@@ -179,6 +181,8 @@ class RaftNode:
             elections=self._elections,
             election_ms_sum=self._election_ms_sum,
             election_ms_max=self._election_ms_max,
+            voters=len(standing.voters.voters),
+            observers=self._leader.observers if standing.role is Role.LEADER else 0,
         )
 
     # ------------------------------------------------------------------------------- what may be asked
