@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import OffsetAndEpoch, uuid_from_text
+from firnline.cli.dump_metadata import HIDDEN
+from firnline.cli.main import cli
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, Registration
 from firnline.controller.configs import Alteration, AlterOp
@@ -19,19 +22,29 @@ from firnline.log.directory import read_meta_properties
 from firnline.metadata import records as r
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.format import cluster_id_of, format_storage
-from firnline.metadata.image import ConfigResource, ControllerImage, Endpoint
+from firnline.metadata.image import ConfigResource, ControllerImage, Endpoint, ResourceType
+from firnline.metadata.loader import Loader
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
-from firnline.metadata.snapshot_file import snapshot_batches, snapshot_name, write_snapshot
+from firnline.metadata.snapshot_file import (
+    Snapshot,
+    snapshot_batches,
+    snapshot_name,
+    write_snapshot,
+)
 from firnline.metadata.snapshot_records import image_records
+from firnline.protocol.schema import Struct
 from firnline.raft.voters import parse_voters
+from firnline.records.build import NewRecord, build_batch
 from firnline.runtime.disk import RealFs
 from firnline.runtime.rng import SystemRng
+from tests.metadata_stories import Life
 from tests.peers import kafka
-from tests.quorum_rig import CountingRng, Loop, broker_config, keep_in
+from tests.quorum_rig import CountingRng, Loop, broker_config, keep_in, snapshot_bytes
 
 pytestmark = pytest.mark.peer
+KINDS = {re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).upper(): kind for kind in r.TYPES.values()}
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAg"
 NOT_OURS = ("eligible.leader.replicas", "group", "share", "streams", "transaction")
 AT_ZERO = [word for name in NOT_OURS for word in ("--feature", f"{name}.version=0")]
@@ -141,6 +154,68 @@ def dumped(path: Path) -> list[dict[str, Any]]:
     for complaint in ("isvalid: false", "Error", "error", "Could not", "corrupt", "Exception"):
         assert complaint not in text, text
     return [json.loads(found) for found in re.findall(r"payload: (\{.*\})", text)]
+
+
+def assert_dumped_alike(path: Path) -> int:
+    """Our dump of a file has the records that Kafka's dump tool finds, field by field; return how many."""
+    theirs = dumped(path)
+    outcome = CliRunner().invoke(cli, ["dump", str(path), "--format", "json"])
+    assert outcome.exit_code == 0, outcome.output
+    rows = [json.loads(line) for line in outcome.stdout.splitlines()]
+    ours = [row for row in rows if "type" in row]
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        kind = KINDS[other["type"]]
+        assert (mine["type"], mine["version"]) == (kind.__name__, other["version"])
+        expected = as_ours(other["data"], kind)
+        if kind is r.ConfigRecord and expected["resource_type"] == ResourceType.BROKER:
+            expected["value"] = mine["value"]["value"]  # what may be a secret is hidden
+        assert mine["value"] == expected
+    return len(ours)
+
+
+def as_ours(data: dict[str, Any], kind: type[Struct]) -> dict[str, Any]:
+    """Kafka's JSON of a record under our names, with our spelling of bytes, and without secrets."""
+    fields: dict[str, Any] = {}
+    for name, field in kind.fields.items():
+        spelled = field.kafka_name or "".join(part.capitalize() for part in name.split("_"))
+        spelled = spelled[0].lower() + spelled[1:]
+        if spelled not in data:
+            continue
+        item, inner = data[spelled], field.kind
+        if isinstance(inner, list) and isinstance(inner[0], type) and item is not None:
+            fields[name] = [as_ours(each, inner[0]) for each in item]
+        elif inner == "bytes":
+            fields[name] = HIDDEN  # credentials are the only bytes there are
+        else:
+            fields[name] = item
+    assert len(fields) == len(data), (fields, data)
+    return fields
+
+
+def test_our_dump_shows_what_kafkas_shows_of_every_record_type(tmp_path: Path) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    kinds = set()
+    for seed, level in ((1, 30), (2, 30), (3, 17), (4, 8)):
+        life = Life(seed, level).write(250)
+        loader, offset, batches = Loader(), 0, []
+        for values in life.encoded():
+            rows = [NewRecord(None, value, 1_700_000_000_000) for value in values]
+            batches.append(bytes(build_batch(rows, base_offset=offset, leader_epoch=5)))
+            offset += len(rows)
+        loader.apply(b"".join(batches))
+        log = directory / f"{0:020d}.log"
+        log.write_bytes(b"".join(batches))
+        assert assert_dumped_alike(log) == offset
+        kinds |= {type(record) for batch in life.batches for record in batch}
+        image = loader.image()
+        content = Snapshot(1_700_000_000_000, list(image_records(image)), 0)
+        data = snapshot_bytes(content, 5, metadata_version=level)
+        snapshot = directory / snapshot_name(OffsetAndEpoch(image.offset + 1, 5))
+        snapshot.write_bytes(data)
+        assert assert_dumped_alike(snapshot) == len(content.records)
+    assert kinds == set(r.TYPES.values())
 
 
 def types_of(rows: list[dict[str, Any]]) -> list[str]:
@@ -282,6 +357,9 @@ def test_a_cluster_moves_to_kafka_and_back(tmp_path: Path) -> None:
         kafka.tool("configs", *at, "--topic", "moved", *change)
     snapshots = sorted((tmp_path / "node-1/data/__cluster_metadata-0").glob("*.checkpoint"))
     assert snapshots, "Kafka wrote no snapshot; the test lost its point"
+    for written in (*snapshots[-2:], snapshots[0].parent / f"{0:020d}.log"):
+        if written.exists():
+            assert assert_dumped_alike(written) > 0
 
     ours = Ours(config)
     image = ours.quorum.image

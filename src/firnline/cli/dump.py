@@ -72,6 +72,8 @@ def _shown(name: str, value: Any) -> str:
         return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}={_shown(k, v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_shown("", item) for item in value) + "]"
     return repr(value) if isinstance(value, str) and name in ("key", "value") else str(value)
 
 
@@ -86,8 +88,10 @@ def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
             yield from reader(path)
         except (FirnlineError, ValueError) as problem:
             yield {"damage": str(problem)}
-    elif path.suffix in (names.LOG, CHECKPOINT):
+    elif path.suffix == names.LOG:
         yield from _log(path, with_records=with_records)
+    elif path.suffix == CHECKPOINT:
+        yield from _snapshot(path, with_records=with_records)
     elif path.name.endswith(_TEXT_ENDS) or path.name in _TEXTS:
         yield from ({"line": line} for line in path.read_text("utf-8", "replace").splitlines())
     else:
@@ -131,6 +135,21 @@ def _log(path: Path, *, with_records: bool) -> Iterator[Fact]:
             yield {"damage": f"{size - end} bytes after the last whole batch", "position": end}
 
 
+def _snapshot(path: Path, *, with_records: bool) -> Iterator[Fact]:
+    """A snapshot of the metadata: a log that ends with a footer. Its offsets count from 0 (spec Q7)."""
+    from firnline.metadata.snapshot_file import parse_snapshot_name
+
+    snapshot_id = parse_snapshot_name(path.name)
+    if snapshot_id is not None:
+        yield {"snapshot": path.name, "end_offset": snapshot_id.offset, "epoch": snapshot_id.epoch}
+    last: Fact = {}
+    for last in _log(path, with_records=True):
+        if with_records or "record" not in last or "damage" in last:
+            yield last
+    if "damage" not in last and last.get("control") != "SNAPSHOT_FOOTER":
+        yield {"damage": "no footer: the snapshot is not whole"}
+
+
 def _batch(header: BatchHeader) -> dict[str, Any]:
     return {
         "batch": f"{header.base_offset}-{header.last_offset}",
@@ -151,6 +170,8 @@ def _batch(header: BatchHeader) -> dict[str, Any]:
 
 def _record(header: BatchHeader, row: Record, decode: Decode) -> Fact:
     fact: dict[str, Any] = {"record": row.offset, "timestamp_ms": row.timestamp_ms}
+    if decode is _metadata_record:
+        fact["epoch"] = header.leader_epoch
     if header.is_control:
         kind = control.decode_key(row.key)
         return fact | {"control": _control_name(kind), "value": _control_value(kind, row)}
@@ -170,7 +191,9 @@ def _control_name(kind: int) -> str:
 def _control_value(kind: int, row: Record) -> Any:
     if kind not in {member.value for member in control.ControlType}:
         return _text(row.value)
-    return _plain(control.decode_value(kind, row.value))
+    from firnline.cli.dump_metadata import shown
+
+    return shown(control.decode_value(kind, row.value), 0)
 
 
 def _decoder(path: Path) -> Decode:
@@ -189,9 +212,9 @@ def _plain_record(row: Record) -> Fact:
 
 
 def _metadata_record(row: Record) -> Fact:
-    from firnline.metadata.records import decode
+    from firnline.cli.dump_metadata import metadata_fact
 
-    return _named(decode(row.value or b""))
+    return metadata_fact(row.value or b"")
 
 
 def _tier_record(row: Record) -> Fact:

@@ -118,7 +118,8 @@ def _topic_problem(image: ClusterImage, name: str) -> KafkaError | None:
     if not name:
         return KafkaError(Code.INVALID_REQUEST, "there are no settings for all topics")
     if name == METADATA_TOPIC:
-        return KafkaError(Code.INVALID_REQUEST, f"the settings of {name} cannot be altered")
+        # Its cleanup policy is snapshot, for ever (Q52, rel-Q18).
+        return KafkaError(Code.INVALID_CONFIG, f"the settings of {name} cannot be altered")
     problem = name_problem(name)
     if problem is not None:
         return problem

@@ -15,6 +15,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.metadata import records as r
+from firnline.metadata.census import Census, Latencies
 from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.features import (
     TRANSACTIONS_SINCE,
@@ -26,6 +27,7 @@ from firnline.metadata.loader import Loader, SnapshotLoader, difference, differe
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshotter import SnapshotLog, SnapshotSettings, Snapshotter
 from firnline.protocol.schema import Message
+from firnline.raft.election_state import NOBODY
 from firnline.raft.node import RaftNode
 from firnline.raft.ports import ElectionStore, ReplicatedLog
 from firnline.raft.role import Role
@@ -48,6 +50,11 @@ Told = Callable[[int], Effects]
 class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
     """What the facade needs: the quorum's log, a place for snapshots of its own, and the first records."""
 
+    @property
+    def path(self) -> str:
+        """The directory of the log and its snapshots, for whoever has to mend it."""
+        ...
+
     def bootstrap_records(self) -> Sequence[Message]:
         """What `storage format` left for the first leader."""
         ...
@@ -62,6 +69,19 @@ class _Pending(NamedTuple):
     response: Any
     size_bytes: int = 0
     timestamp_ms: int = 0
+
+
+class MetadataCounters(NamedTuple):
+    """What this node did and where it is, for metrics. Offsets inclusive, -1 for none; times in ms."""
+
+    is_active: bool
+    new_active_controllers: (
+        int  # how often this node heard of another active controller, or became it
+    )
+    snapshots_loaded: int
+    last_applied_offset: int
+    last_committed_offset: int
+    last_applied_timestamp_ms: int
 
 
 class MetadataQuorum:
@@ -119,11 +139,19 @@ class MetadataQuorum:
         self._loader = Loader()
         self._work: Generator[None, None, None] | None = None
         self._replacement: ClusterDelta | None = None  # of a snapshot that is loaded
+        self._census_of_snapshot = Census()
         self._committed_offset = 0  # exclusive
         # The epoch this node was told to lead, and the one it may write in; None for neither.
         self._claimed_epoch: int | None = None
         self._reign: int | None = None
         self._wrote_since_tick = False
+        # For metrics alone.
+        self.census = Census()
+        self.load_latencies = Latencies()
+        self._load_began_ms = 0
+        self._snapshots_loaded = 0
+        self._new_active_controllers = 0
+        self._last_timestamp_ms = 0
 
     @property
     def epoch(self) -> int:
@@ -149,6 +177,17 @@ class MetadataQuorum:
         """Offset that the next record written gets."""
         return self._log.end_offset
 
+    def counters(self) -> MetadataCounters:
+        """What there is to count, now."""
+        return MetadataCounters(
+            is_active=self.is_active,
+            new_active_controllers=self._new_active_controllers,
+            snapshots_loaded=self._snapshots_loaded,
+            last_applied_offset=self.newest.offset,
+            last_committed_offset=self._committed_offset - 1,
+            last_applied_timestamp_ms=self._last_timestamp_ms,
+        )
+
     def start(self, now_ms: int) -> Effects:
         """Load what the disk has of committed metadata, and take part in the quorum.
 
@@ -157,10 +196,11 @@ class MetadataQuorum:
         """
         snapshot_id = self._log.newest_snapshot_id
         if snapshot_id is not None:
-            self._begin_snapshot(snapshot_id)
+            self._begin_snapshot(snapshot_id, now_ms)
         elif self._log.start_offset > 0:
             raise StorageError(
                 "the metadata log starts after 0 and no snapshot holds what was before (Q43)",
+                path=self._log.path,
                 start_offset=self._log.start_offset,
             )
         elif self._log.end_offset == 0:
@@ -201,7 +241,7 @@ class MetadataQuorum:
     def on_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot: it replaces the image (Q39)."""
         assert self._reign is None, "the active controller never loads a snapshot"
-        self._begin_snapshot(snapshot_id)
+        self._begin_snapshot(snapshot_id, now_ms)
         return self._follow(now_ms)
 
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
@@ -214,6 +254,8 @@ class MetadataQuorum:
         while self._pending and self._pending[0].end_offset <= end_offset:
             pending = self._pending.popleft()
             if pending.delta is not None:
+                self._last_timestamp_ms = pending.timestamp_ms
+                self.census.apply(pending.delta)
                 effects += self._publish(pending.delta, now_ms)
                 effects += self.snapshotter.on_applied(
                     pending.delta,
@@ -229,28 +271,35 @@ class MetadataQuorum:
     def on_leader(self, epoch: int, now_ms: int) -> Effects:
         """This node leads: it may decide once it has applied what is committed (X16)."""
         effects = self._dethrone(now_ms)
+        self._new_active_controllers += 1
         self._claimed_epoch = epoch
         return effects + self._follow(now_ms)
 
     def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
         """Another node leads, or nobody: what was pending is in doubt."""
+        self._new_active_controllers += leader_id != NOBODY
         return self._dethrone(now_ms)
 
     # ------------------------------------------------------------------------- following
 
-    def _begin_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+    def _begin_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
         self._abandon_work()
+        self._load_began_ms = now_ms
         file = self._log.open_snapshot(snapshot_id)
         if file is None:
-            raise StorageError("a snapshot of the metadata is gone", snapshot=snapshot_id)
+            raise StorageError(
+                "a snapshot of the metadata is gone", path=self._log.path, snapshot=snapshot_id
+            )
         self._work = self._snapshot_steps(SnapshotLoader(snapshot_id, file))
         self._committed_offset = max(self._committed_offset, snapshot_id.offset)
 
     def _snapshot_steps(self, snapshot: SnapshotLoader) -> Generator[None, None, None]:
         yield from snapshot.steps()
         image = snapshot.image()
+        self._census_of_snapshot = yield from self.census.recount(image)
         self._replacement = yield from difference_steps(self.image, image)
         self._loader = Loader(image)
+        self._loader.last_timestamp_ms = snapshot.last_contained_ms
 
     def _abandon_work(self) -> None:
         """Drop what is half done: the loader goes back to the image that was published."""
@@ -287,12 +336,20 @@ class MetadataQuorum:
         return self._work is not None or self._loader.next_offset < self._committed_offset
 
     def _step(self, end_offset: int) -> None:
-        """Do one slice of what is to be applied."""
+        """Do one slice of what is to be applied. StorageError for damage, with the place and the remedy."""
         if self._work is None:
-            data = self._log.read(self._loader.next_offset, max_bytes=_READ_BYTES)
+            at = self._loader.next_offset
+            data = self._log.read(at, max_bytes=_READ_BYTES)
+            if not data:
+                raise StorageError(
+                    "committed metadata is not in the log", path=self._log.path, offset=at
+                )
             self._work = self._loader.steps(data, end_offset=end_offset)
-        for _ in self._work:
-            return
+        try:
+            for _ in self._work:
+                return
+        except StorageError as problem:
+            raise StorageError(problem.why, path=self._log.path, **problem.facts) from None
         self._work = None
 
     def _publish_applied(self, now_ms: int) -> Effects:
@@ -302,10 +359,15 @@ class MetadataQuorum:
         if self._replacement is not None:
             deltas.insert(0, self._replacement)
             effects += self.snapshotter.on_loaded(self._replacement.after, now_ms=now_ms)
-            self._replacement = None
+            self.load_latencies.add(now_ms - self._load_began_ms)
+            self._snapshots_loaded += 1
         if self.image is EMPTY_IMAGE and len(deltas) > 1:
             deltas = [difference(EMPTY_IMAGE, deltas[-1].after)]
         for delta in deltas:
+            if delta is self._replacement:
+                self.census = self._census_of_snapshot
+            else:
+                self.census.apply(delta)
             effects += self._publish(delta, now_ms)
             effects += self.snapshotter.on_applied(
                 delta,
@@ -315,6 +377,8 @@ class MetadataQuorum:
                 now_ms=now_ms,
             )
             loader.bytes_seen = 0
+        self._replacement = None
+        self._last_timestamp_ms = loader.last_timestamp_ms
         self.newest = self.image
         return effects
 

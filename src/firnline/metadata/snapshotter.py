@@ -17,6 +17,7 @@ from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File
 from firnline.base.units import HOUR_MS, MIB
 from firnline.config.broker import BrokerConfig
+from firnline.metadata.census import Latencies
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import NO_PRODUCER_IDS, ClusterImage
 from firnline.metadata.snapshot_file import snapshot_steps
@@ -90,6 +91,7 @@ class Snapshotter:
 
     def __init__(self, log: SnapshotLog, settings: SnapshotSettings) -> None:
         self.counters = SnapshotCounters()
+        self.latencies = Latencies()
         self._log = log
         self._settings = settings
         self._emission: _Emission | None = None
@@ -253,6 +255,7 @@ class Snapshotter:
         self._record_count = self._emitted_count
         self._changed_before.clear()
         counters = self.counters
+        self.latencies.add(now_ms - began_at_ms)
         self.counters = counters._replace(
             generated=counters.generated + 1,
             latest_size_bytes=part.size_bytes,

@@ -2,7 +2,7 @@
 
 The answer is the low watermark: the least log start over live replicas, which with one replica is
 ours, at once. Local segments below it go with the next retention run, remote ones with the tier's.
-Source: KIP-107, spec T44.
+Source: KIP-107, KIP-630; spec T44, Q52.
 """
 
 from firnline.base.errors import Code, KafkaError
@@ -11,11 +11,13 @@ from firnline.replica.partition import Partition
 
 TO_HIGH_WATERMARK = -1
 # A client that empties the tier's metadata would lose the tier: refused too, unlike Kafka 4.3.1 (T44).
-_PROTECTED = INTERNAL_TOPICS | {METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC}
+_PROTECTED = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 
 
 def protected_topic(topic: str) -> KafkaError | None:
     """Refuse topics whose records only their owner may delete."""
+    if topic == METADATA_TOPIC:
+        return _SNAPSHOTS
     return _INTERNAL if topic in _PROTECTED else None
 
 
@@ -39,6 +41,8 @@ def delete_records(partition: Partition, before_offset: int) -> int | KafkaError
     return log.log_start_offset
 
 
+# Its cleanup policy is snapshot: only a snapshot that holds what they say lets records go (Q52, rel-Q18).
+_SNAPSHOTS = KafkaError(Code.POLICY_VIOLATION, f"records of {METADATA_TOPIC} go by snapshots alone")
 _INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "records of internal topics stay")
 _POLICY = KafkaError(Code.POLICY_VIOLATION, "the topic's cleanup policy does not delete")
 _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "no such offset below the high watermark")

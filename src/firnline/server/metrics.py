@@ -1,8 +1,8 @@
 """What a node counts, as Prometheus text on one port of 127.0.0.1. WORLD.
 
-Nothing is counted for it but three integers per API: the rest is looked up when somebody asks, on the loop,
-because nothing else may look. Text is made of it in the thread of the one who asks. The names are those the
-JMX exporter gives to Kafka's beans, so that dashboards for Kafka find them.
+Little is counted for it, three integers per API and a few of the quorum: the rest is looked up when
+somebody asks, on the loop, because nothing else may look. Text is made of it in the thread of the one who
+asks. The names are those the JMX exporter gives to Kafka's beans, so that dashboards for Kafka find them.
 """
 
 import threading
@@ -15,8 +15,11 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from firnline.api.dispatch import RequestCount
 from firnline.base.errors import ConfigError
+from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.runtime.loop import Runtime
+from firnline.server import quorum_metrics
+from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
 
 _HOST = "127.0.0.1"
 _ANSWER_S = 5.0
@@ -53,17 +56,16 @@ class Snapshot(NamedTuple):
     partition_count: int
     leader_count: int
     offline_count: int
-    is_controller: bool
-    topic_count: int
     partitions: list[PartitionSizes]
     tier: list[TierLag]
+    quorum: QuorumFacts
 
 
 def look(runtime: Runtime) -> Snapshot:
     """Take a snapshot, on the loop."""
-    node: BrokerNode = runtime.node
-    hosted = list(node.hosted)
-    tier = node.tier
+    node: BrokerNode | ControllerNode = runtime.node
+    hosted = list(node.hosted) if isinstance(node, BrokerNode) else []
+    tier = node.tier if isinstance(node, BrokerNode) else None
     is_few = len(hosted) <= PARTITION_SERIES_MAX
     return Snapshot(
         requests=runtime.dispatcher.counters(),
@@ -71,8 +73,6 @@ def look(runtime: Runtime) -> Snapshot:
         partition_count=len(hosted),
         leader_count=sum(partition.is_leader for partition in hosted),
         offline_count=sum(partition.is_offline for partition in hosted),
-        is_controller=node.quorum.is_leader,
-        topic_count=len(node.image.topics_by_name),
         partitions=[
             PartitionSizes(
                 *partition.topic_partition,
@@ -93,6 +93,7 @@ def look(runtime: Runtime) -> Snapshot:
             )
             for row in (() if tier is None else tier.status())
         ],
+        quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
     )
 
 
@@ -108,12 +109,6 @@ def families(found: Snapshot) -> Iterator[Metric]:
             found.offline_count,
             "Partitions whose files failed.",
         ),
-        (
-            "kafka_controller_kafkacontroller_activecontrollercount",
-            int(found.is_controller),
-            "1 where the controller is.",
-        ),
-        ("kafka_controller_kafkacontroller_globaltopiccount", found.topic_count, "Topics."),
     ):
         yield GaugeMetricFamily(name, words, value)
     yield from _partitions(found.partitions)
@@ -178,6 +173,7 @@ class Exporter(Collector):
     def __init__(self, port: int) -> None:
         self._runtime: Runtime | None = None
         self._lock = threading.Lock()
+        self._quorum = QuorumFamilies()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         ProcessCollector(registry=registry)
@@ -205,6 +201,7 @@ class Exporter(Collector):
                 return
             found: Snapshot = runtime.ask(lambda: look(runtime), _ANSWER_S)
         yield from families(found)
+        yield from self._quorum.families(found.quorum)
 
     def close(self) -> None:
         """Give the port back. Nobody asks the loop any more when this returns."""

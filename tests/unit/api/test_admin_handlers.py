@@ -352,12 +352,14 @@ def test_what_is_set_for_all_brokers_is_shown_alone() -> None:
 
 
 def test_the_metadata_log_shows_its_policy_and_takes_no_change() -> None:
-    """Q52."""
+    """Q52, rel-Q18: also where the key is one that any other topic has."""
     node = Node()
     (entry,) = described(node, TOPIC, "__cluster_metadata").configs
     assert (entry.name, entry.value, entry.read_only) == ("cleanup.policy", "snapshot", True)
-    refused = alter(node, TOPIC, "__cluster_metadata", cleanup_policy="delete")
-    assert refused.error_code == Code.INVALID_REQUEST
+    for change in ({"cleanup_policy": "delete"}, {"retention_ms": "1"}):
+        refused = alter(node, TOPIC, "__cluster_metadata", **change)
+        assert refused.error_code == Code.INVALID_CONFIG
+    assert not node.image.topic_config_overrides("__cluster_metadata")
 
 
 @pytest.mark.parametrize(

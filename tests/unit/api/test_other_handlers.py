@@ -83,6 +83,7 @@ def test_a_partition_named_twice_is_refused_twice_and_no_other() -> None:
 def test_records_are_deleted_and_the_low_watermark_told(version: int) -> None:
     p = filled()
     asked = [("t", 4), ("__consumer_offsets", 1), ("elsewhere", 0), ("no", 0)]
+    asked.append(("__cluster_metadata", 1))
     request = DeleteRecordsRequest(
         topics=[
             DeleteRecordsTopic(
@@ -98,6 +99,7 @@ def test_records_are_deleted_and_the_low_watermark_told(version: int) -> None:
         (Code.INVALID_TOPIC_EXCEPTION, -1),
         (Code.NOT_LEADER_OR_FOLLOWER, -1),
         (Code.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        (Code.POLICY_VIOLATION, -1),  # Q52, rel-Q18
     ]
     assert log_of(p).log_start_offset == 4
 

@@ -263,7 +263,7 @@ def test_a_log_start_never_goes_back() -> None:
 
 @pytest.mark.parametrize(
     "topic",
-    ["__consumer_offsets", "__transaction_state", "__remote_log_metadata", "__cluster_metadata"],
+    ["__consumer_offsets", "__transaction_state", "__remote_log_metadata"],
 )
 def test_nobody_deletes_what_the_cluster_remembers(topic: str) -> None:
     p = partition(topic)
@@ -271,6 +271,16 @@ def test_nobody_deletes_what_the_cluster_remembers(topic: str) -> None:
     outcome = delete_records(p, 3)
     assert isinstance(outcome, KafkaError)
     assert outcome.code == Code.INVALID_TOPIC_EXCEPTION
+    assert log_of(p).log_start_offset == 0
+
+
+def test_the_metadata_log_is_shortened_by_snapshots_alone() -> None:
+    """rel-Q18: whoever deletes its records deletes what no snapshot may hold yet."""
+    p = partition("__cluster_metadata")
+    p.append(batch(6), acks=1, now_ms=0)
+    outcome = delete_records(p, 3)
+    assert isinstance(outcome, KafkaError)
+    assert outcome.code == Code.POLICY_VIOLATION
     assert log_of(p).log_start_offset == 0
 
 

@@ -12,6 +12,7 @@ from firnline.coordinator import records as group_records
 from firnline.log.offset_index import write_words
 from firnline.log.producer_state import SnapshotEntry, encode_snapshot
 from firnline.metadata import records as metadata_records
+from firnline.metadata.snapshot_file import snapshot_batches
 from firnline.records.build import NewRecord, build_batch
 
 TIME_MS = 1_700_000_000_000
@@ -84,8 +85,94 @@ def test_metadata_records_are_decoded(tmp_path: Path) -> None:
     record = metadata_records.TopicRecord(name="events", topic_id=bytes(15) + b"\x05")
     value = metadata_records.encode(record, 0)
     path = segment(tmp_path, batch(value), directory="__cluster_metadata-0")
-    assert facts(path)[1]["type"] == "TopicRecord"
-    assert facts(path)[1]["value"] == {"name": "events", "topic_id": "AAAAAAAAAAAAAAAAAAAABQ"}
+    assert facts(path)[1] == {
+        "record": 100,
+        "timestamp_ms": TIME_MS,
+        "epoch": 3,
+        "type": "TopicRecord",
+        "version": 0,
+        "value": {"name": "events", "topic_id": "AAAAAAAAAAAAAAAAAAAABQ"},
+    }
+    assert (
+        dump(path)
+        .stdout.splitlines()[1]
+        .endswith(
+            " epoch=3 type=TopicRecord version=0 value={name=events, topic_id=AAAAAAAAAAAAAAAAAAAABQ}"
+        )
+    )
+
+
+def test_a_metadata_record_is_shown_as_its_version_has_it(tmp_path: Path) -> None:
+    """And no tagged field that says nothing."""
+    records = [
+        metadata_records.PartitionRecord(topic_id=bytes(16), replicas=[1], isr=[1], leader=1),
+        metadata_records.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=1),
+    ]
+    values = [metadata_records.encode(record, 0) for record in records]
+    path = segment(tmp_path, batch(*values), directory="__cluster_metadata-0")
+    _, partition, change = facts(path)
+    assert "directories" not in partition["value"]
+    assert "leader_recovery_state" not in partition["value"]
+    assert change["value"] == {"broker_id": 1, "broker_epoch": 5, "fenced": 1}
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    """rel-X4: a dump is mailed to people."""
+    secret = b"S" * 16
+    records = [
+        metadata_records.UserScramCredentialRecord(
+            name="u", mechanism=1, salt=secret, stored_key=secret, server_key=secret
+        ),
+        *(
+            metadata_records.ConfigRecord(resource_type=kind, resource_name="1", name=name, value=v)
+            for kind, name, v in (
+                (4, "ssl.keystore.password", "SSSS"),
+                (4, "listener.name.x.sasl.jaas.config", "SSSS"),
+                (4, "log.retention.ms", "5"),
+                (2, "retention.ms", "6"),
+            )
+        ),
+    ]
+    values = [metadata_records.encode(record, 0) for record in records]
+    path = segment(tmp_path, batch(*values), directory="__cluster_metadata-0")
+    for text in (dump(path).stdout, dump(path, "--format", "json").stdout):
+        assert "SSSS" not in text
+        assert secret.hex() not in text
+    shown = [fact["value"].get("value") for fact in facts(path)[2:]]
+    assert shown == ["[hidden]", "[hidden]", "5", "6"]
+
+
+def a_snapshot(tmp_path: Path, cut: int = 0) -> Path:
+    records = [metadata_records.TopicRecord(name="events", topic_id=bytes(16))]
+    batches = snapshot_batches(
+        records, epoch=3, metadata_version=30, last_contained_ms=TIME_MS, now_ms=TIME_MS
+    )
+    path = tmp_path / "00000000000000000042-0000000003.checkpoint"
+    data = b"".join(batches)
+    path.write_bytes(data[: len(data) - cut])
+    return path
+
+
+def test_a_snapshot_says_where_it_ends_and_what_its_control_records_are(tmp_path: Path) -> None:
+    first, *rows = facts(a_snapshot(tmp_path))
+    assert (first["end_offset"], first["epoch"]) == (42, 3)
+    records = [row for row in rows if "record" in row]
+    assert [row.get("control", row.get("type")) for row in records] == [
+        "SNAPSHOT_HEADER",
+        "TopicRecord",
+        "SNAPSHOT_FOOTER",
+    ]
+    assert records[0]["value"] == {"version": 0, "last_contained_log_timestamp": TIME_MS}
+    assert len(facts(a_snapshot(tmp_path), "--batches")) == 4
+
+
+def test_a_snapshot_without_its_footer_is_damaged(tmp_path: Path) -> None:
+    footer_bytes = 75
+    path = a_snapshot(tmp_path, cut=footer_bytes)
+    assert facts(path)[-1] == {"damage": "no footer: the snapshot is not whole"}
+    assert dump(path).exit_code == 1
+    path = a_snapshot(tmp_path, cut=5)
+    assert "bytes after the last whole batch" in facts(path)[-1]["damage"]
 
 
 def test_committed_offsets_are_decoded(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import random
 import pytest
 
 from firnline.base.ids import OffsetAndEpoch
+from firnline.metadata.census import Census, Latencies
+from firnline.metadata.delta import whole
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference
 from firnline.metadata.snapshot_file import Snapshot
@@ -104,3 +106,33 @@ def test_two_nodes_with_one_state_write_one_snapshot(seed: int) -> None:
     image = loader.image()
     again = through_a_snapshot(image)
     assert list(image_records(again)) == list(image_records(image))
+
+
+def counted(image: ClusterImage) -> tuple[int, int, int]:
+    """Partitions, those without a leader, those that another replica than the first leads."""
+    every = [p for topic in image.topics_by_id.values() for p in topic.partitions.values()]
+    offline = [p for p in every if p.leader == -1]
+    imbalanced = [p for p in every if p.leader != p.replicas[0]]
+    return len(every), len(offline), len(imbalanced)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_metrics_say_of_the_cluster_is_true_after_every_change(seed: int) -> None:
+    loader, census = Loader(), Census()
+    for batch in logged(Life(seed).write(150)):
+        loader.apply(batch)
+        for delta in loader.take_deltas():
+            census.apply(delta)
+            told = (census.partitions, census.offline, census.imbalanced)
+            assert told == counted(delta.after)
+    again = whole(census.recount(loader.image()))
+    assert told == (again.partitions, again.offline, again.imbalanced)
+    assert again.unclean_elections == census.unclean_elections > 0
+
+
+def test_a_time_is_counted_in_the_first_bucket_that_holds_it() -> None:
+    latencies = Latencies()
+    for took_ms in (0, 1, 2, 60_000, 60_001):
+        latencies.add(took_ms)
+    assert latencies.counts == [2, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1]
+    assert (latencies.count, latencies.sum_ms) == (5, 120_004)

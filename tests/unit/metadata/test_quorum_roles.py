@@ -178,12 +178,14 @@ def test_a_follower_shows_what_is_committed_and_nothing_more() -> None:
     node.replicate(setting("1"))
     node.replicate(setting("2"))
     assert not node.deltas
+    node.commit(1)
+    assert (node.value(), node.quorum.image.offset) == (None, 0)
     node.commit(2)
     assert (node.value(), node.quorum.image.offset) == ("1", 1)
     assert node.newest() == "1"
     node.commit(3)
     assert node.value() == "2"
-    assert [delta.after.offset for delta in node.deltas] == [1, 2]
+    assert [delta.after.offset for delta in node.deltas] == [0, 1, 2]
 
 
 def test_what_is_replaced_before_its_commit_was_never_seen() -> None:
@@ -322,6 +324,8 @@ def test_a_leader_that_is_deposed_while_it_loads_never_decides() -> None:
 
 def test_a_deposed_leader_answers_what_is_in_doubt_and_shows_what_is_committed() -> None:
     node = active()
+    seen: list[str | None] = []
+    node.quorum.on_inactive = lambda now_ms: seen.append(node.newest()) or []  # type: ignore[func-returns-value]
     kept = node.write(setting("kept"))
     lost, empty = node.write(setting("lost")), node.write()
     node.commit(node.log.end_offset - 1)
@@ -330,7 +334,7 @@ def test_a_deposed_leader_answers_what_is_in_doubt_and_shows_what_is_committed()
     assert code_of(lost) is Code.NOT_CONTROLLER
     assert code_of(empty) is Code.NOT_CONTROLLER
     assert kept == ["done"]
-    assert node.said == ["active", "inactive"]
+    assert seen == ["kept"], "nobody who is told finds what may be gone"
     assert (node.value(), node.newest()) == ("kept", "kept")
     assert IDLE not in node.loop.timers
 
@@ -530,8 +534,35 @@ def test_a_damaged_snapshot_stops_the_node_and_says_which_and_what_helps() -> No
 
     log = Damaged()
     log.snapshot = (40, 3, Snapshot(0, [*BOOTSTRAP, setting("1")], 0))
-    with pytest.raises(StorageError, match=r"40-3.*CRC.*restore"):
+    with pytest.raises(StorageError, match=r"path=/data/__.*40-0000000003.*CRC.*restore"):
         Node(log).settle()
+
+
+def test_a_record_that_cannot_be_read_stops_the_node_and_says_where_it_is() -> None:
+    """A later release's, or damage: skipping it would make this node's image differ from all others."""
+    node = Node()
+    node.replicate(*BOOTSTRAP)
+    rows = [NewRecord(None, b"\x01\x7f\x00", 1)]
+    node.log.append(build_batch(rows, leader_epoch=1), epoch=1, now_ms=1)
+    with pytest.raises(StorageError, match=r"path=/data/__.*offset=1 .*type=127.*remedy="):
+        node.commit()
+
+
+def test_committed_records_that_are_not_there_stop_the_node() -> None:
+    """Waiting for them would be waiting for ever."""
+    node = Node()
+    node.replicate(*BOOTSTRAP)
+    node.commit(1)
+    with pytest.raises(StorageError, match=r"not in the log.*offset=1"):
+        node.commit(2)
+
+
+def test_a_change_of_what_does_not_exist_is_damage_too() -> None:
+    node = Node()
+    node.replicate(*BOOTSTRAP)
+    node.replicate(r.RemoveTopicRecord(topic_id=b"x" * 16))
+    with pytest.raises(StorageError, match=r"offset=1 .*unknown topic"):
+        node.commit()
 
 
 def test_a_feature_that_is_raised_while_we_run_stops_the_node_with_the_command_that_helps() -> None:
@@ -541,3 +572,46 @@ def test_a_feature_that_is_raised_while_we_run_stops_the_node_with_the_command_t
     node.replicate(r.FeatureLevelRecord(name="group.version", feature_level=1))
     with pytest.raises(ConfigError, match=r"downgrade --feature group\.version=0"):
         node.commit()
+
+
+# ------------------------------------------------------------------------------------ metrics
+
+
+def test_what_a_standby_counts() -> None:
+    """Spec 1.14: where it is, whom it heard of, what it loaded."""
+    node = Node()
+    node.depose(1, leader_id=2)
+    with_snapshot(
+        node,
+        40,
+        3,
+        r.TopicRecord(name="t", topic_id=b"t" * 16),
+        r.PartitionRecord(partition_id=0, topic_id=b"t" * 16, replicas=[1, 2], leader=2),
+    )
+    node.settle()
+    node.replicate(r.PartitionChangeRecord(partition_id=0, topic_id=b"t" * 16, leader=-1), epoch=3)
+    assert node.quorum.counters().last_committed_offset == 39
+    node.commit()
+    node.depose(4, leader_id=-1)
+    node.depose(5, leader_id=3)
+    counters, census = node.quorum.counters(), node.quorum.census
+    assert (counters.last_applied_offset, counters.last_committed_offset) == (40, 40)
+    assert counters.new_active_controllers == 2
+    assert counters.snapshots_loaded == node.quorum.load_latencies.count == 1
+    assert (census.partitions, census.offline, census.imbalanced) == (1, 1, 1)
+    assert not counters.is_active
+
+
+def test_what_a_leader_counts() -> None:
+    node = active()
+    node.loop.now_ms = 5_000
+    node.write(r.TopicRecord(name="t", topic_id=b"t" * 16))
+    node.write(r.PartitionRecord(partition_id=0, topic_id=b"t" * 16, replicas=[1], leader=1))
+    assert node.quorum.counters().last_applied_offset == 5
+    assert node.quorum.counters().last_committed_offset == 3
+    assert node.quorum.census.partitions == 0
+    node.commit()
+    counters = node.quorum.counters()
+    assert (counters.last_committed_offset, counters.last_applied_timestamp_ms) == (5, 5_000)
+    assert (counters.new_active_controllers, counters.is_active) == (1, True)
+    assert node.quorum.census.partitions == 1

@@ -32,7 +32,11 @@ def shown(harness: Harness) -> Iterator[Exporter]:
         return work()
 
     runtime: Any = SimpleNamespace(
-        node=harness.node, dispatcher=harness.dispatcher, servers=[], ask=ask
+        node=harness.node,
+        dispatcher=harness.dispatcher,
+        servers=[],
+        ask=ask,
+        now_ms=lambda: harness.now_ms,
     )
     exporter = Exporter(0)
     try:

@@ -1,0 +1,75 @@
+"""Records of the metadata log as `firnline dump` shows them: by name, version and fields. PURE.
+
+Fields are those that the record's version has, tagged ones only where they are not the default, as Kafka's
+dump tool prints them. What is secret is not shown: credentials, and settings that may be. Source: rel-X4.
+"""
+
+from typing import Any
+
+from firnline.base.ids import uuid_text
+from firnline.base.ports import Buffer
+from firnline.config.broker import broker_keys
+from firnline.metadata import records as r
+from firnline.metadata.image import ResourceType
+from firnline.protocol.primitives import read_uvarint
+from firnline.protocol.schema import Struct
+
+HIDDEN = "[hidden]"
+_SECRETS = ("salt", "stored_key", "server_key")
+
+
+def metadata_fact(value: Buffer) -> dict[str, Any]:
+    """Return type, version and fields of the record in a metadata log record's value.
+
+    Raises ProtocolError for what is not one.
+    """
+    record = r.decode(value)
+    _, position = read_uvarint(value, 0)
+    _, position = read_uvarint(value, position)
+    version, _ = read_uvarint(value, position)
+    fields = shown(record, version)
+    if isinstance(record, r.UserScramCredentialRecord):
+        fields |= dict.fromkeys(_SECRETS, HIDDEN)
+    if isinstance(record, r.ConfigRecord) and _is_secret(record):
+        fields["value"] = HIDDEN
+    return {"type": type(record).__name__, "version": version, "value": fields}
+
+
+def shown(value: Struct, version: int) -> dict[str, Any]:
+    """Return the fields of a message as what JSON can hold; ids as Kafka spells them, bytes in hex."""
+    fields: dict[str, Any] = {}
+    for name, field in type(value).fields.items():
+        item = getattr(value, name)
+        if version not in field.versions:
+            continue
+        if field.tag is not None and _is_default(value, name):
+            continue
+        fields[name] = _plain(item, field.kind, version)
+    return fields
+
+
+def _is_default(value: Struct, name: str) -> bool:
+    item, default = getattr(value, name), getattr(type(value), name)
+    if isinstance(item, list | tuple) and isinstance(default, list | tuple):
+        return list(item) == list(default)
+    return bool(item == default)
+
+
+def _plain(item: Any, kind: Any, version: int) -> Any:
+    if item is None:
+        return None
+    if isinstance(kind, list):
+        return [_plain(each, kind[0], version) for each in item]
+    if isinstance(kind, type):
+        return shown(item, version)
+    if kind == "uuid":
+        return uuid_text(item)
+    return "0x" + bytes(item).hex() if kind in ("bytes", "records") else item
+
+
+def _is_secret(record: r.ConfigRecord) -> bool:
+    """A broker's passwords, and keys that nobody here knows: a plug-in's may be one."""
+    if record.resource_type != ResourceType.BROKER or record.value is None:
+        return False
+    known = broker_keys().get(record.name)
+    return known is None or known.is_sensitive

@@ -1,0 +1,261 @@
+"""What a node knows of the metadata quorum, for the metrics port. WORLD.
+
+The machines count in plain numbers; here they get the names of Kafka's beans (raft-metrics, SnapshotEmitter,
+MetadataLoader, KafkaController) as the JMX exporter spells them, and KIP-630's own four. Rates and averages
+are over the looks of the last minute, as Kafka's are over two windows of 30 s. Source: spec 1.14.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from firnline.metadata.census import Latencies
+from firnline.metadata.image import ClusterImage
+from firnline.metadata.quorum import MetadataCounters, MetadataQuorum
+from firnline.metadata.snapshotter import SnapshotCounters
+from firnline.raft.node import QuorumCounters
+
+_RAFT = "kafka_server_raft_metrics_"
+_EMITTER = "kafka_server_snapshotemitter_"
+_LOADER = "kafka_server_metadataloader_"
+_CONTROLLER = "kafka_controller_kafkacontroller_"
+_WINDOW_MS = 60_000
+
+Numbers = tuple[tuple[str, float, str], ...]
+
+
+class Histogram(NamedTuple):
+    """A copy of `Latencies`: how many fell into each bucket, and their sum."""
+
+    counts: tuple[int, ...]
+    sum_ms: int
+
+
+class Cluster(NamedTuple):
+    """What the committed image says of the cluster."""
+
+    metadata_version: int
+    topics: int
+    partitions: int
+    offline_partitions: int
+    imbalanced_partitions: int
+    unclean_elections: int
+    fenced_brokers: int
+    active_brokers: int
+
+
+class QuorumFacts(NamedTuple):
+    """All that is shown, as of one moment."""
+
+    now_ms: int
+    is_voter: bool
+    raft: QuorumCounters
+    metadata: MetadataCounters
+    cluster: Cluster
+    snapshots: SnapshotCounters
+    newest_snapshot_bytes: int
+    newest_snapshot_end: int
+    generated_in: Histogram
+    loaded_in: Histogram
+
+
+def look(quorum: MetadataQuorum, now_ms: int) -> QuorumFacts:
+    """Take the facts, on the loop."""
+    sizes = quorum.raft.log.snapshot_sizes()
+    newest_id, newest_bytes = sizes[-1][:2] if sizes else (None, 0)
+    return QuorumFacts(
+        now_ms=now_ms,
+        is_voter=quorum.raft.node_id in quorum.raft.voters,
+        raft=quorum.raft.counters(),
+        metadata=quorum.counters(),
+        cluster=_cluster(quorum, quorum.image),
+        snapshots=quorum.snapshotter.counters,
+        newest_snapshot_bytes=newest_bytes,
+        newest_snapshot_end=0 if newest_id is None else newest_id.offset,
+        generated_in=_histogram(quorum.snapshotter.latencies),
+        loaded_in=_histogram(quorum.load_latencies),
+    )
+
+
+def _cluster(quorum: MetadataQuorum, image: ClusterImage) -> Cluster:
+    census = quorum.census
+    fenced = sum(broker.fenced for broker in image.brokers.values())
+    return Cluster(
+        metadata_version=image.metadata_version,
+        topics=len(image.topics_by_id),
+        partitions=census.partitions,
+        offline_partitions=census.offline,
+        imbalanced_partitions=census.imbalanced,
+        unclean_elections=census.unclean_elections,
+        fenced_brokers=fenced,
+        active_brokers=len(image.brokers) - fenced,
+    )
+
+
+def _histogram(latencies: Latencies) -> Histogram:
+    return Histogram(tuple(latencies.counts), latencies.sum_ms)
+
+
+class QuorumFamilies:
+    """Says facts in Prometheus' terms; remembers those of the last minute. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looks: deque[QuorumFacts] = deque()
+
+    def families(self, facts: QuorumFacts) -> Iterator[Metric]:
+        """Yield all families of one moment."""
+        yield _state(facts)
+        for name, value, words in self._gauges(facts):
+            yield GaugeMetricFamily(name, words, value)
+        if facts.is_voter:
+            yield from _of_controllers(facts)
+
+    def _gauges(self, facts: QuorumFacts) -> Numbers:
+        return _of_raft(facts) + self._over_time(facts) + _of_snapshots(facts)
+
+    def _over_time(self, facts: QuorumFacts) -> Numbers:
+        with self._lock:
+            while self._looks and facts.now_ms - self._looks[0].now_ms > _WINDOW_MS:
+                self._looks.popleft()
+            base = self._looks[0] if self._looks else facts
+            self._looks.append(facts)
+        elapsed_s = (facts.now_ms - base.now_ms) / 1000
+        now, was = facts.raft, base.raft
+        is_first = base is facts
+
+        def mean(sum_ms: int, count: int, sum_before: int, count_before: int) -> float:
+            events = count - (0 if is_first else count_before)
+            return (sum_ms - (0 if is_first else sum_before)) / events if events else float("nan")
+
+        def rate(count: int, before: int) -> float:
+            return (count - before) / elapsed_s if elapsed_s > 0 else 0.0
+
+        commit = mean(now.commit_ms_sum, now.commits, was.commit_ms_sum, was.commits)
+        election = mean(now.election_ms_sum, now.elections, was.election_ms_sum, was.elections)
+        return (
+            (_RAFT + "commit_latency_avg", commit, "Time from append to commit, ms."),
+            (_RAFT + "election_latency_avg", election, "Time to elect a leader, ms."),
+            (
+                _RAFT + "fetch_records_rate",
+                rate(now.fetched_records, was.fetched_records),
+                "Records a second that were fetched from the leader.",
+            ),
+            (
+                _RAFT + "append_records_rate",
+                rate(now.appended_records, was.appended_records),
+                "Records a second that were appended as leader.",
+            ),
+        )
+
+
+def _state(facts: QuorumFacts) -> Metric:
+    name = facts.raft.role.value if facts.is_voter else "observer"
+    family = GaugeMetricFamily(
+        _RAFT + "current_state", "1 for the state it is in.", labels=["current_state"]
+    )
+    family.add_metric([name], 1)
+    return family
+
+
+def _of_raft(facts: QuorumFacts) -> Numbers:
+    raft = facts.raft
+    return (
+        (_RAFT + "current_leader", raft.leader_id, "Node id of the leader; -1 for none."),
+        (_RAFT + "current_vote", raft.voted_id, "Node id voted for in this epoch; -1 for none."),
+        (_RAFT + "current_epoch", raft.epoch, "Epoch of the quorum."),
+        (_RAFT + "high_watermark", raft.high_watermark, "Committed below; -1 while not known."),
+        (_RAFT + "log_end_offset", raft.log_end_offset, "Offset of the next record."),
+        (_RAFT + "log_end_epoch", raft.log_end_epoch, "Epoch of the last record."),
+        (_RAFT + "commit_latency_max", raft.commit_ms_max, "Longest time to commit, ms."),
+        (_RAFT + "election_latency_max", raft.election_ms_max, "Longest election, ms."),
+    )
+
+
+def _of_snapshots(facts: QuorumFacts) -> Numbers:
+    made = facts.snapshots
+    at_ms = made.latest_generated_at_ms
+    return (
+        (
+            _EMITTER + "latestsnapshotgeneratedbytes",
+            max(made.latest_size_bytes, 0),
+            "Size of the last snapshot that this process took.",
+        ),
+        (
+            _EMITTER + "latestsnapshotgeneratedagems",
+            facts.now_ms - at_ms if at_ms >= 0 else -1,
+            "Its age; -1 for none.",
+        ),
+        (
+            _LOADER + "currentmetadataversion",
+            facts.cluster.metadata_version,
+            "Level of metadata.version.",
+        ),
+        (
+            _LOADER + "handleloadsnapshotcount",
+            facts.metadata.snapshots_loaded,
+            "Snapshots loaded since the start.",
+        ),
+        (_LOADER + "currentcontrollerid", facts.raft.leader_id, "Active controller; -1 for none."),
+    )
+
+
+def _of_controllers(facts: QuorumFacts) -> Iterator[Metric]:
+    for name, value, words in _controller_gauges(facts):
+        yield GaugeMetricFamily(_CONTROLLER + name, words, value)
+    yield CounterMetricFamily(
+        "kafka_controller_controllerstats_uncleanleaderelections",
+        "Leaders that were not in the ISR, as seen by this node.",
+        facts.cluster.unclean_elections,
+    )
+    for name, found, words in (
+        ("gensnapshotlatencyms", facts.generated_in, "Time to take a snapshot, ms."),
+        ("loadsnapshotlatencyms", facts.loaded_in, "Time to load a snapshot, ms."),
+    ):
+        yield _as_histogram(_CONTROLLER + name, words, found)
+
+
+def _controller_gauges(facts: QuorumFacts) -> Numbers:
+    cluster, metadata = facts.cluster, facts.metadata
+    lag_ms = 0 if metadata.is_active else facts.now_ms - metadata.last_applied_timestamp_ms
+    lag_offsets = max(facts.raft.high_watermark, 0) - facts.newest_snapshot_end
+    return (
+        ("activecontrollercount", int(metadata.is_active), "1 where the active controller is."),
+        ("newactivecontrollerscount", metadata.new_active_controllers, "Controllers heard of."),
+        ("lastappliedrecordoffset", metadata.last_applied_offset, "Last record applied."),
+        ("lastcommittedrecordoffset", metadata.last_committed_offset, "Last record committed."),
+        (
+            "lastappliedrecordtimestamp",
+            metadata.last_applied_timestamp_ms,
+            "When the last record applied was written, ms since 1970.",
+        ),
+        ("lastappliedrecordlagms", lag_ms, "Time since then; 0 on the active controller."),
+        ("fencedbrokercount", cluster.fenced_brokers, "Brokers that are fenced."),
+        ("activebrokercount", cluster.active_brokers, "Brokers that are not."),
+        ("globaltopiccount", cluster.topics, "Topics."),
+        ("globalpartitioncount", cluster.partitions, "Partitions."),
+        ("offlinepartitionscount", cluster.offline_partitions, "Partitions without a leader."),
+        (
+            "preferredreplicaimbalancecount",
+            cluster.imbalanced_partitions,
+            "Partitions that another than their first replica leads.",
+        ),
+        ("snapshotsizebytes", facts.newest_snapshot_bytes, "Size of the newest snapshot here."),
+        ("snapshotlag", max(lag_offsets, 0), "Committed records that no snapshot here has."),
+    )
+
+
+def _as_histogram(name: str, words: str, found: Histogram) -> Metric:
+    buckets, total = [], 0
+    for bound, count in zip((*Latencies.BOUNDS_MS, "+Inf"), found.counts, strict=True):
+        total += count
+        buckets.append((str(bound), total))
+    return HistogramMetricFamily(name, words, buckets=buckets, sum_value=found.sum_ms)
