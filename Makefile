@@ -7,13 +7,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test demo bench bench-kafka docs soak clean
+.PHONY: help install check test demo bench bench-kafka docs sim soak clean
 
 help:
 	@echo "make demo     a broker, a stream, a tier and Spark, start to end"
 	@echo "make test     every test (installs what is missing first)"
 	@echo "make check    formatting, lint, types, import rules, tidy rules"
-	@echo "make soak     kills and power cuts for an hour; goes on where it stopped (docs/soak.jsonl)"
+	@echo "make soak     simulated hours, kills and power cuts; goes on where it stopped (docs/soak.jsonl)"
+	@echo "make sim      one simulated history, by seed: make sim SEED=42"
 	@echo "make bench    measurements; each prints a ratio to a named baseline"
 	@echo "make bench-kafka  the same load on us and on Apache Kafka, ratios"
 	@echo "make docs     regenerate docs/reference from the declarations"
@@ -49,8 +50,15 @@ QUESTION ?= $(filter-out measure echo sink, $(basename $(notdir $(wildcard bench
 bench: $(VENV)/installed
 	@for question in $(QUESTION); do echo "== $$question"; $(PY) -m bench.$$question || exit 1; done
 
+SOAK_HOURS ?= 100
+SOAK_MINUTES ?= 60
 soak: $(VENV)/installed
-	@$(PY) -m tests.chaos.soak
+	@$(PY) -m tests.sim.soak --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
+	@$(PY) -m tests.chaos.soak --minutes $(SOAK_MINUTES)
+
+SEED ?= 1
+sim: $(VENV)/installed
+	@$(PY) -m firnline sim run --seed $(SEED)
 
 # Beside Apache Kafka itself: both warmed with 2 GB, rounds in turn. Wants an idle machine and ten minutes.
 bench-kafka: $(VENV)/installed $(VENV)/peers

@@ -49,8 +49,12 @@ def open_quorum(
     cluster_id: str,
     shared: LogDirectory | None,
     now_ms: int,
+    settings: QuorumSettings | None = None,
 ) -> Ground:
-    """Open the metadata log; `shared` is its directory when partitions are in it too, in use already."""
+    """Open the metadata log; `shared` is its directory when partitions are in it too, in use already.
+
+    `settings` instead of what the configuration says: for the simulator.
+    """
     effects: Effects = []
     own: LogDirectory | None = None
     if shared is None:
@@ -80,7 +84,7 @@ def open_quorum(
         elections=QuorumStateFile(fs, log.log.path, voters.node_ids),
         rng=rng,
         idle_interval_ms=config.metadata_max_idle_interval_ms,
-        settings=quorum_settings(config),
+        settings=settings or quorum_settings(config),
         snapshotting=snapshot_settings(config),
         bootstrap=_bootstrap(config),
     )

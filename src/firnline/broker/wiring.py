@@ -44,6 +44,7 @@ from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, Produc
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import Endpoint
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.raft.settings import QuorumSettings
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
@@ -64,16 +65,20 @@ def build_controller(
     now_ms: int,
     endpoints: Sequence[Endpoint] | None = None,
     remote: Remote | None = None,
+    settings: QuorumSettings | None = None,
 ) -> ControllerNode:
     """Make a node that is a controller and nothing else, and take its directory into use.
 
     endpoints  where it listens, where that is not what the configuration says: port 0
     remote     makes the port to the active controller elsewhere; None in a quorum of one
+    settings   of the quorum, instead of what the configuration says: for the simulator
 
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
-    ground = open_quorum(config, fs, rng, cluster_id=cluster_id, shared=None, now_ms=now_ms)
+    ground = open_quorum(
+        config, fs, rng, cluster_id=cluster_id, shared=None, now_ms=now_ms, settings=settings
+    )
     return make_controller(
         config, rng, ground, cluster_id=cluster_id, endpoints=endpoints, remote=remote
     )

@@ -20,6 +20,7 @@ COMMANDS = {
     "group": ("firnline.cli.group", "List, describe and delete consumer groups."),
     "quorum": ("firnline.cli.quorum", "Who leads the metadata quorum, and who is how far."),
     "tier": ("firnline.cli.tier", "What is in the remote tier, and what still waits."),
+    "sim": ("firnline.cli.sim", "Run the metadata quorum in a simulated world, by seed."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),
 }
 

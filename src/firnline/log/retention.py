@@ -23,12 +23,15 @@ _FROM_TOTAL = -2
 
 
 class SegmentAge(NamedTuple):
-    """One segment as retention sees it. `end_offset` is exclusive; times in ms since 1970."""
+    """One segment as retention sees it. `end_offset` is exclusive; times in ms since 1970.
+
+    Its time may have to be read from a file, so it is asked for where it decides.
+    """
 
     base_offset: int
     end_offset: int
     size_bytes: int
-    largest_time_ms: int
+    largest_time_ms: Callable[[], int]
 
 
 class LogView(NamedTuple):
@@ -88,7 +91,7 @@ def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
         if limit_bytes >= 0:
             rules.append(("size", _size_rule(view, limit_bytes)))
         if limit_ms >= 0:
-            rules.append(("age", lambda segment, _: now_ms - segment.largest_time_ms > limit_ms))
+            rules.append(("age", lambda segment, _: now_ms - segment.largest_time_ms() > limit_ms))
     for reason, is_in_breach in rules:
         decision = _oldest(view, reason, is_in_breach, is_copied=is_copied)
         if decision.segments or decision.roll_active:
@@ -118,9 +121,9 @@ def _oldest(
     count, last = 0, len(view.segments) - 1
     for slot, segment in enumerate(view.segments):
         is_active = slot == last
-        if view.high_watermark < segment.end_offset or not is_in_breach(segment, is_active):
-            break
         if is_active and not segment.size_bytes:
+            break
+        if view.high_watermark < segment.end_offset or not is_in_breach(segment, is_active):
             break
         # Rolled first in any case: the log always has an active segment.
         if is_active:

@@ -84,6 +84,7 @@ class Segment:
         "index",
         "is_closed",
         "is_full",
+        "is_rebuilt",
         "rules",
         "size_bytes",
         "stem_path",
@@ -103,6 +104,7 @@ class Segment:
         self.size_bytes = 0
         self.is_closed = False
         self.is_full = False  # an index is: the segment has to roll (segment.index.bytes)
+        self.is_rebuilt = False  # the indexes on disk were of no use
         self.index = OffsetIndex(fs, self.stem_path + names.INDEX, base_offset)
         self.time_index = TimeIndex(fs, self.stem_path + names.TIME_INDEX, base_offset)
         self.txn_index = TxnIndex(fs, self.stem_path + names.TXN_INDEX)
@@ -342,6 +344,7 @@ class Segment:
         self._is_indexed = True
 
     def _rebuild_indexes(self) -> None:
+        self.is_rebuilt = True
         self._reset()
         size = self.size_bytes
         for header in self.headers():

@@ -24,7 +24,7 @@ from firnline.protocol.schema import Message
 
 K = TypeVar("K")
 
-RECORDS_PER_STEP = 200
+RECORDS_PER_STEP = 100
 _KEYS_PER_RUN = 2000
 
 

@@ -19,7 +19,7 @@ from firnline.raft.follower import Follower
 from firnline.raft.leader import Leader, Proposed
 from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
 from firnline.raft.role import Role
-from firnline.raft.settings import CLEANING_INTERVAL_MS, RESIGN_WAIT_MAX_MS, QuorumSettings
+from firnline.raft.settings import RESIGN_WAIT_MAX_MS, QuorumSettings
 from firnline.raft.snapshot_rules import Lag, next_start_offset
 from firnline.raft.standing import Standing
 from firnline.raft.voters import VoterSet
@@ -191,7 +191,7 @@ class RaftNode:
         """Resume from what was saved (Q15), and take part. StorageError for what cannot be read."""
         standing = self._standing
         standing.resume()
-        effects = standing.set_timer("clean", now_ms + CLEANING_INTERVAL_MS, self._clean)
+        effects = self._clean_later(now_ms)
         if standing.voters.is_sole(standing.node_id):
             return effects + standing.prospect(now_ms)
         effects += standing.announce(now_ms)
@@ -310,7 +310,7 @@ class RaftNode:
         """Retire old snapshots: each replica on its own (Q40), or as the leader's log start goes (Q51)."""
         standing = self._standing
         log, settings = standing.log, standing.settings
-        effects = standing.set_timer("clean", now_ms + CLEANING_INTERVAL_MS, self._clean)
+        effects = self._clean_later(now_ms)
         lag: Lag | None = None
         if settings.start_offset_lag_time_max_ms > 0:
             lag = self._lag(now_ms)
@@ -321,6 +321,10 @@ class RaftNode:
             if start is None:
                 return effects
             effects += log.retire_snapshots(start, now_ms=now_ms)
+
+    def _clean_later(self, now_ms: int) -> Effects:
+        at_ms = now_ms + self._standing.settings.cleaning_interval_ms
+        return self._standing.set_timer("clean", at_ms, self._clean)
 
     def _lag(self, now_ms: int) -> Lag | None:
         """How far the replicas are, or the leader's log is; None while that is unknown."""

@@ -27,3 +27,5 @@ class QuorumSettings(NamedTuple):
     start_offset_lag_time_max_ms: int = 0
     # First of controller.listener.names: the name under which voters are told where the leader listens.
     listener_name: str = "CONTROLLER"
+    # Nobody sets it but the simulator, which has no time to wait for a minute.
+    cleaning_interval_ms: int = CLEANING_INTERVAL_MS

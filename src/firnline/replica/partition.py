@@ -115,11 +115,7 @@ class Partition:
             return False
         if is_new_epoch:
             self._replica_ends.clear()
-            try:
-                self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
-            except StorageError:
-                self.go_offline()
-                return False
+            self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
         self._advance_high_watermark()
         return is_new_epoch
 

@@ -19,7 +19,7 @@ Operation = Literal["append", "sync", "read", "open", "rename", "sync_dir", "tru
 
 
 @dataclass(slots=True)
-class _Inode:
+class Inode:
     """The bytes of one file: as programs see them, and as the platter has them."""
 
     data: bytearray = field(default_factory=bytearray)
@@ -34,16 +34,23 @@ class _Inode:
         self.durable[self.changed_from :] = self.data[self.changed_from :]
         self.changed_from = len(self.data)
 
+    @property
+    def surviving_bytes(self) -> int:
+        """How many bytes from the start any power cut leaves as they are."""
+        return min(self.changed_from, len(self.durable))
+
 
 @dataclass(slots=True)
 class _Directory:
     """Names in one directory: as programs see them, and what of their changes is not durable."""
 
-    names: "dict[str, _Inode | _Directory]" = field(default_factory=dict)
-    durable: "dict[str, _Inode | _Directory]" = field(default_factory=dict)
-    pending: "list[dict[str, _Inode | _Directory]]" = field(default_factory=list)
+    names: "dict[str, Inode | _Directory]" = field(default_factory=dict)
+    durable: "dict[str, Inode | _Directory]" = field(default_factory=dict)
+    pending: "list[dict[str, Inode | _Directory]]" = field(default_factory=list)
+    changes: int = 0
 
     def changed(self) -> None:
+        self.changes += 1
         self.pending.append(dict(self.names))
 
     def sync(self) -> None:
@@ -65,7 +72,7 @@ class CrashableFile:
 
     __slots__ = ("_fs", "_inode", "_is_lost", "path")
 
-    def __init__(self, fs: "CrashableFs", path: str, inode: _Inode) -> None:
+    def __init__(self, fs: "CrashableFs", path: str, inode: Inode) -> None:
         self._fs = fs
         self._inode = inode
         self._is_lost = False
@@ -124,6 +131,8 @@ class CrashableFs:
         self.clock_ms = clock_ms
         self.capacity_bytes = capacity_bytes
         self.syncs = 0
+        # Whoever looks at the disk from outside of the machine meets no fault, and uses none up.
+        self.is_examined = False
         self._root = _Directory()
         self._locked: dict[str, bool] = {}
         self._faults: list[_Fault] = []
@@ -137,10 +146,16 @@ class CrashableFs:
         """Let `operation` on a path that contains `path_part` fail `times` times, after `skip` more."""
         self._faults.append(_Fault(operation, path_part, error, skip, times))
 
+    def forgive(self) -> None:
+        """Let nothing more fail that was to fail."""
+        self._faults.clear()
+
     def check(self, operation: Operation, path: str) -> None:
         """Raise what was injected for this operation; StorageError after a power cut."""
         if self._is_off:
             raise StorageError("the power is off", path=path)
+        if self.is_examined or not self._faults:
+            return
         for fault in self._faults:
             if fault.operation == operation and fault.path_part in path and fault.times:
                 if fault.skip:
@@ -175,10 +190,44 @@ class CrashableFs:
         self._is_off = True
         return after
 
+    def kill(self) -> "CrashableFs":
+        """End the process on this disk: its handles fail, the page cache stays, still not synced."""
+        after = CrashableFs(clock_ms=self.clock_ms, capacity_bytes=self.capacity_bytes)
+        after._root = self._root
+        self._is_off = True
+        return after
+
+    # -- what checkers look at ---------------------------------------------------------------------
+
+    def name_changes(self, path: str) -> int:
+        """How often names in the directory changed; 0 for a missing one."""
+        found = self._find(path)
+        return found.changes if isinstance(found, _Directory) else 0
+
+    def files(self, path: str) -> dict[str, Inode]:
+        """The files in a directory as programs see them; empty for a missing one."""
+        found = self._find(path)
+        names = found.names if isinstance(found, _Directory) else {}
+        return {name: each for name, each in names.items() if isinstance(each, Inode)}
+
+    def surviving_names(self, path: str) -> "dict[str, Inode | _Directory]":
+        """The names in that directory that any power cut leaves: the same object until they change."""
+        found: Inode | _Directory | None = self._root
+        for name in path.strip("/").split("/"):
+            if not isinstance(found, _Directory):
+                return {}
+            found = found.durable.get(name)
+        return found.durable if isinstance(found, _Directory) else {}
+
+    def surviving_files(self, path: str) -> dict[str, Inode]:
+        """The files whose names in that directory any power cut leaves; empty for a missing one."""
+        names = self.surviving_names(path)
+        return {name: each for name, each in names.items() if isinstance(each, Inode)}
+
     # -- Fs ----------------------------------------------------------------------------------------
 
-    def _find(self, path: str) -> _Inode | _Directory | None:
-        found: _Inode | _Directory | None = self._root
+    def _find(self, path: str) -> Inode | _Directory | None:
+        found: Inode | _Directory | None = self._root
         for name in path.strip("/").split("/"):
             if not isinstance(found, _Directory):
                 return None
@@ -200,9 +249,9 @@ class CrashableFs:
         directory, name = self._parent(path)
         inode = directory.names.get(name)
         if inode is None and create:
-            inode = directory.names[name] = _Inode(modified_ms=self.clock_ms())
+            inode = directory.names[name] = Inode(modified_ms=self.clock_ms())
             directory.changed()
-        if not isinstance(inode, _Inode):
+        if not isinstance(inode, Inode):
             raise StorageError("cannot open", path=path, error="ENOENT")
         return CrashableFile(self, path, inode)
 
@@ -251,7 +300,7 @@ class CrashableFs:
     def modified_ms(self, path: str) -> int:
         directory, name = self._parent(path)
         inode = directory.names.get(name)
-        if not isinstance(inode, _Inode):
+        if not isinstance(inode, Inode):
             raise StorageError("cannot look at", path=path, error="ENOENT")
         return inode.modified_ms
 
@@ -281,7 +330,7 @@ def _directory_after(directory: _Directory, rng: Rng, keep: Keep) -> _Directory:
     return after
 
 
-def _names_after(directory: _Directory, rng: Rng, keep: Keep) -> dict[str, _Inode | _Directory]:
+def _names_after(directory: _Directory, rng: Rng, keep: Keep) -> dict[str, Inode | _Directory]:
     """A journal keeps name changes in order: some first part of them."""
     if keep == "all" or not directory.pending:
         return directory.names
@@ -289,17 +338,17 @@ def _names_after(directory: _Directory, rng: Rng, keep: Keep) -> dict[str, _Inod
     return directory.pending[count - 1] if count else directory.durable
 
 
-def _inode_after(inode: _Inode, rng: Rng, keep: Keep) -> _Inode:
+def _inode_after(inode: Inode, rng: Rng, keep: Keep) -> Inode:
     if keep == "all" or inode.changed_from == len(inode.data) == len(inode.durable):
         data = inode.data
     elif keep == "none":
         data = inode.durable
     else:
         data = _torn(inode, rng)
-    return _Inode(bytearray(data), bytearray(data), len(data), inode.modified_ms)
+    return Inode(bytearray(data), bytearray(data), len(data), inode.modified_ms)
 
 
-def _torn(inode: _Inode, rng: Rng) -> bytearray:
+def _torn(inode: Inode, rng: Rng) -> bytearray:
     """Nothing of what was not synced, all of it, a first part of it, or a mixture of blocks."""
     old, new, start = inode.durable, inode.data, inode.changed_from
     fate = rng.below(4)

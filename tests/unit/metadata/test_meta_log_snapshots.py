@@ -241,7 +241,7 @@ def test_who_reads_a_snapshot_reads_on_while_it_is_replaced(tmp_path: object) ->
         first = reader.read(0, 50)
         effects = log.retire_snapshots(8, now_ms=NOW)
         assert log.open_snapshot(AT_4) is None
-        perform(effects, fs)
+        perform(effects)
         assert first + reader.read(50, reader.size_bytes) == snapshot_bytes(AT_4)
         reader.close()
         assert not [n for n in fs.list_dir(log.log.path) if n.endswith(".deleted")]

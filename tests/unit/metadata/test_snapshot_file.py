@@ -7,18 +7,21 @@ import pytest
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
+from firnline.metadata.loader import SnapshotLoader
 from firnline.metadata.snapshot_file import (
     Snapshot,
+    SnapshotCheck,
     parse_snapshot_name,
     read_snapshot,
     snapshot_batches,
     snapshot_name,
     write_snapshot,
 )
+from firnline.metadata.snapshot_store import OpenSnapshot
 from firnline.protocol.schema import Message
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.compression import ZSTD
+from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from firnline.records.control import (
     ControlType,
     KRaftVersionRecord,
@@ -120,14 +123,39 @@ def test_a_snapshot_with_batches_after_its_footer_or_before_its_header_is_refuse
             read_snapshot(fs, "/d/x")
 
 
-def test_every_codec_is_read() -> None:
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+def test_every_codec_is_read(codec: int) -> None:
     """Q49."""
     first, _, last = batches(CONTENT[:1])
     rows = [NewRecord(None, r.encode(record, 0), 1) for record in CONTENT[:50]]
     fs = a_disk()
-    middle = build_batch(rows, base_offset=1, codec=ZSTD)
-    fs.open("/d/x", create=True).append(first + middle + last)
+    middle = build_batch(rows, base_offset=1, codec=codec)
+    data = bytes(first + middle + last)
+    fs.open("/d/x", create=True).append(data)
     assert list(read_snapshot(fs, "/d/x").records) == CONTENT[:50]
+    check = SnapshotCheck()
+    assert check.feed(data) is None
+    assert check.problem() is None
+    loader = SnapshotLoader(OffsetAndEpoch(9, 3), OpenSnapshot(fs.open("/d/x")))
+    for _ in loader.steps():
+        pass
+    assert len(loader.image().topics_by_name) == 49
+
+
+def test_the_writer_compresses_nothing() -> None:
+    """Q49: as shipped."""
+    assert {header.codec for batch in batches(CONTENT) for header in headers(batch)} == {NONE}
+
+
+def test_large_records_do_not_make_a_large_batch() -> None:
+    """Kafka takes no batch beyond 8 MiB."""
+    large = [
+        r.ConfigRecord(resource_type=2, resource_name=f"t{n}", name="k", value="v" * 100_000)
+        for n in range(300)
+    ]
+    sizes = [len(batch) for batch in batches(large)]
+    assert max(sizes) < 400_000
+    assert sum(sizes) > 30_000_000
 
 
 def test_a_snapshot_tells_that_its_voters_are_dynamic() -> None:

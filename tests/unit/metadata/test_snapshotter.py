@@ -466,7 +466,8 @@ def test_a_snapshot_that_fails_is_told_and_the_log_goes_on(
 def test_a_record_that_cannot_be_written_down_does_not_stop_the_log() -> None:
     world = World()  # Q34
     world.apply(topic(0), size_bytes=500)
-    bad = world.image._replace(features=Map({METADATA_VERSION: 30, "x": "no number"}))
+    features: Any = Map({METADATA_VERSION: 30, "x": "no number"})  # a bug of ours
+    bad = world.image._replace(features=features)
     world.tell(Replay(bad).finish(offset=world.image.offset, epoch=1), 1000)
     world.finish()
     assert world.snapshotter.counters.failed == 1
@@ -498,6 +499,18 @@ def test_a_snapshot_of_a_leader_replaces_one_that_is_being_taken() -> None:
         )
         world.finish()
         assert world.stored() == [ahead, OffsetAndEpoch(ahead.offset + 1, 2)]
+
+
+def test_a_part_is_not_closed_while_a_thread_syncs_it() -> None:
+    world = World()
+    world.apply(topic(0), size_bytes=1000)
+    while isinstance(world.waiting[0], SetTimer):
+        world.step()
+    world.snapshotter.stop()
+    assert [n for n in world.fs.list_dir(DIR) if n.endswith(".part")]
+    world.finish()
+    assert not [n for n in world.fs.list_dir(DIR) if n.endswith(".part")]
+    assert world.stored() == []
 
 
 def test_a_node_that_stops_leaves_a_part_that_the_next_start_removes() -> None:

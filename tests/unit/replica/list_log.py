@@ -43,9 +43,6 @@ class ListEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         self.pairs.append((epoch, start_offset))
 
-    def assign_later(self, epoch: int, start_offset: int) -> None:
-        self.assign(epoch, start_offset)
-
     def epoch_at(self, offset: int) -> int | None:
         return max((e for e, start in self.pairs if start <= offset), default=None)
 

@@ -149,3 +149,40 @@ def test_a_lock_is_held_until_it_is_released() -> None:
         fs.lock("/l")
     release()
     fs.lock("/l")
+
+
+def test_a_killed_process_leaves_its_bytes_in_the_page_cache_and_not_on_the_disk() -> None:
+    """What survives a kill is lost by a power cut that follows: a restart has to sync what it believes."""
+    fs = CrashableFs()
+    file = fs.open("/a", create=True)
+    fs.sync_dir("/")
+    file.append(b"x" * 100)
+    after = fs.kill()
+    with pytest.raises(StorageError, match="power is off"):
+        file.append(b"y")
+    assert after.open("/a").read(0, 999) == b"x" * 100
+    assert after.crash(SeededRng(), keep="none").open("/a").size() == 0
+    after = after.kill()
+    after.open("/a").sync()
+    assert after.crash(SeededRng(), keep="none").open("/a").size() == 100
+
+
+def test_only_what_any_power_cut_leaves_counts_as_surviving() -> None:
+    fs = CrashableFs()
+    fs.make_dir("/d")
+    fs.open("/d/a", create=True).append(b"x" * 10)
+    assert fs.surviving_files("/d") == {}, "neither the name nor its directory was synced"
+    fs.sync_dir("/")
+    fs.sync_dir("/d")
+    assert fs.surviving_files("/d")["a"].surviving_bytes == 0
+    file = fs.open("/d/a")
+    file.sync()
+    file.append(b"y" * 10)
+    assert fs.surviving_files("/d")["a"].surviving_bytes == 10
+    file.truncate(4)
+    assert fs.surviving_files("/d")["a"].surviving_bytes == 4
+    assert fs.files("/d")["a"].data == b"xxxx"
+    before = fs.name_changes("/d")
+    fs.rename("/d/a", "/d/b")
+    assert fs.name_changes("/d") > before
+    assert list(fs.surviving_files("/d")) == ["a"]

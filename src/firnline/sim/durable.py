@@ -1,0 +1,86 @@
+"""What of a metadata log any power cut would leave: as the platter has it, not as the node says. SIM."""
+
+import json
+import struct
+from typing import Any
+
+from firnline.log import names
+from firnline.metadata.snapshot_file import parse_snapshot_name
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from firnline.sim.disk import CrashableFs, Inode
+
+# Of a batch's header: base offset, length, last offset delta.
+_PLACE = struct.Struct(">qi11xi").unpack_from
+
+
+class DurableLog:
+    """Where the log of one disk ends for sure.
+
+    Segments are followed one after the other, from where the last look ended; everything is looked at again
+    when a name changed or a file became shorter.
+    """
+
+    __slots__ = ("_index", "_names", "_offset", "_path", "_position", "_segments")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._names: dict[str, Any] | None = None
+        self._segments: list[tuple[int, Inode]] = []
+        self._index = 0  # of the segment the look is at, ...
+        self._position = 0  # ... how many bytes of it, ...
+        self._offset = 0  # ... and up to which offset, exclusive
+
+    def end_offset(self, fs: CrashableFs) -> int:
+        """Everything below survives: whole batches on end, from the newest snapshot or segment on."""
+        found = fs.surviving_names(self._path)
+        if found is not self._names:
+            self._look_again(found)
+        while self._index < len(self._segments):
+            base_offset, inode = self._segments[self._index]
+            if base_offset > self._offset:
+                break
+            if inode.surviving_bytes < self._position:
+                self._look_again(found)
+                continue
+            self._follow(inode)
+            if not self._may_go_on():
+                break
+            self._index += 1
+            self._position = 0
+        return self._offset
+
+    def _look_again(self, found: dict[str, Any]) -> None:
+        self._names = found
+        self._segments, self._index, self._position, self._offset = [], 0, 0, 0
+        for name in sorted(found):
+            inode = found[name]
+            snapshot_id = parse_snapshot_name(name)
+            if snapshot_id is not None and inode.surviving_bytes == len(inode.data):
+                self._offset = max(self._offset, snapshot_id.offset)
+            elif name.endswith(names.LOG):
+                self._segments.append((int(name.removesuffix(names.LOG)), inode))
+
+    def _may_go_on(self) -> bool:
+        """Does the next segment begin where this one ends, or before?"""
+        after = self._index + 1
+        return after < len(self._segments) and self._segments[after][0] <= self._offset
+
+    def _follow(self, inode: Inode) -> None:
+        size, data = inode.surviving_bytes, inode.durable
+        position, end = self._position, self._offset
+        while position + HEADER_BYTES <= size:
+            base_offset, length, last_delta = _PLACE(data, position)
+            after = position + LOG_OVERHEAD_BYTES + length
+            if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or after > size:
+                break
+            position, end = after, max(end, base_offset + last_delta + 1)
+        self._position, self._offset = position, end
+
+
+def durable_election(fs: CrashableFs, path: str) -> dict[str, Any] | None:
+    """`quorum-state` as any power cut leaves it; None when there is none, or not for sure."""
+    inode = fs.surviving_files(path).get("quorum-state")
+    if inode is None or inode.surviving_bytes != len(inode.data):
+        return None
+    found: dict[str, Any] = json.loads(bytes(inode.durable))
+    return found

@@ -1,0 +1,413 @@
+"""Faults: drawn before the run, numbered, each with chance of its own, so that any can be left out. SIM.
+
+A plan is a list; carrying it out picks the victims by what the cluster looks like then. The budget is part of
+the specification: with static voters a wiped voter can vote twice, so a disk is replaced only while every
+other voter is up and has caught up, and nothing else fails until the wiped one has what was committed then.
+Source: reliability (c), 'Fault atlas'.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from firnline.sim.disk import Operation
+from firnline.sim.host import Host
+from firnline.sim.net import Network
+from firnline.sim.options import Options
+from firnline.sim.world import MS, SECOND, Chance, World
+
+# How long a wipe waits for a moment when it is within the budget; no other fault begins meanwhile.
+_WIPE_PATIENCE_US = 8 * SECOND
+_WIPE_LOOK_US = 50 * MS
+_OPERATIONS: tuple[Operation, ...] = (
+    *("append", "sync", "rename", "sync_dir", "truncate", "read", "open"),
+)
+
+
+class Fault(NamedTuple):
+    """One fault of a plan."""
+
+    number: int
+    at_us: int
+    kind: str
+
+
+class Injected(NamedTuple):
+    """A fault that was carried out: when, and on what."""
+
+    number: int
+    at_us: int
+    kind: str
+    text: str
+
+
+def draw_plan(seed: int, options: Options, *, begin_us: int, end_us: int) -> list[Fault]:
+    """Return the faults of a seed, in order of time, numbered from 1."""
+    chance = Chance(seed, "faults")
+    plan: list[Fault] = []
+    at_us = begin_us
+    while True:
+        at_us += chance.between(*options.fault_gap_us)
+        if at_us >= end_us or not options.fault_kinds:
+            return plan
+        plan.append(Fault(len(plan) + 1, at_us, chance.pick(options.fault_kinds)))
+
+
+class Faults:
+    """Carries a plan out on a cluster. `heal` ends whatever still lasts."""
+
+    def __init__(
+        self,
+        world: World,
+        options: Options,
+        hosts: dict[int, Host],
+        network: Network,
+        committed: Callable[[], int],
+        *,
+        mode: str,
+    ) -> None:
+        self.injected: list[Injected] = []
+        # Which faults went beyond the budget: only in the mode "broken".
+        self.beyond_budget: list[Injected] = []
+        self._world = world
+        self._options = options
+        self._hosts = hosts
+        self._network = network
+        self._committed = committed
+        self._mode = mode
+        self._lasting: dict[int, Callable[[], None]] = {}
+        self._count = 0
+        self._wipe: Fault | None = None
+        self._is_over = False
+
+    def schedule(self, plan: Sequence[Fault]) -> None:
+        """Let every fault of the plan begin at its time."""
+        for fault in plan:
+            self._world.at(fault.at_us, self._begin, fault)
+
+    def heal(self) -> None:
+        """End everything that lasts, and begin nothing more."""
+        self._is_over = True
+        self._wipe = None
+        for undo in list(self._lasting.values()):
+            undo()
+        assert not self._lasting
+
+    # ------------------------------------------------------------------------- carrying out
+
+    def _begin(self, fault: Fault) -> None:
+        if self._is_over or self._wipe is not None:
+            return
+        chance = self._world.chance("fault", fault.number)
+        _BEGIN[fault.kind](self, fault, chance)
+
+    def _note(self, fault: Fault, text: str) -> None:
+        injected = Injected(fault.number, self._world.now_us, fault.kind, text)
+        self.injected.append(injected)
+        self._world.note(-1, f"fault {fault.number}: {text}")
+
+    def _last(self, duration_us: int, undo: Callable[[], None]) -> None:
+        """`undo` after a while, or when everything heals, whichever is first."""
+        self._count += 1
+        number = self._count
+
+        def end() -> None:
+            if self._lasting.pop(number, None) is not None:
+                undo()
+
+        self._lasting[number] = end
+        self._world.after(duration_us, end)
+
+    # ---- processes
+
+    def _node(self, chance: Chance) -> Host:
+        """Any node; every other time the leader, where faults hurt."""
+        leaders = [host for host in self._hosts.values() if _leads(host)]
+        if leaders and chance.below(2):
+            return chance.pick(leaders)
+        return chance.pick(list(self._hosts.values()))
+
+    def _keep_down(self, host: Host, duration_us: int) -> None:
+        host.wanted_down += 1
+
+        def up() -> None:
+            host.wanted_down -= 1
+            host.start()
+
+        self._last(duration_us, up)
+
+    def _kill(self, fault: Fault, chance: Chance) -> None:
+        host = self._node(chance)
+        down_us = chance.spread(1 * MS, 8 * SECOND)
+        self._note(fault, f"kill {host.node_id} for {down_us // MS} ms")
+        host.kill()
+        self._keep_down(host, down_us)
+
+    def _power(self, fault: Fault, chance: Chance) -> None:
+        host = self._node(chance)
+        down_us = chance.spread(1 * MS, 8 * SECOND)
+        self._note(fault, f"{host.node_id} loses power for {down_us // MS} ms")
+        host.cut_power(chance, keep=chance.pick(("some", "some", "none")))
+        self._keep_down(host, down_us)
+
+    def _power_all(self, fault: Fault, chance: Chance) -> None:
+        """The whole room at once; some come back late."""
+        self._note(fault, "all lose power")
+        for host in self._hosts.values():
+            host.cut_power(chance, keep=chance.pick(("some", "none")))
+            self._keep_down(host, chance.spread(10 * MS, 4 * SECOND))
+
+    def _stop(self, fault: Fault, chance: Chance) -> None:
+        host = self._node(chance)
+        if host.process is None:
+            return
+        down_us = chance.spread(1 * MS, 4 * SECOND)
+        self._note(fault, f"stop {host.node_id} in order for {down_us // MS} ms")
+
+        def stopped() -> None:
+            if not self._is_over:
+                self._keep_down(host, down_us)
+            else:
+                host.start()
+
+        host.stop(stopped)
+
+    def _storm(self, fault: Fault, chance: Chance) -> None:
+        """One node dies again and again, soon after each start."""
+        host = self._node(chance)
+        times = chance.between(2, 6)
+        self._note(fault, f"{host.node_id} dies {times} times in a row")
+        self._storm_turn(host, times, chance)
+
+    def _storm_turn(self, host: Host, times: int, chance: Chance) -> None:
+        if self._is_over or self._wipe is not None:
+            return
+        if chance.below(2):
+            host.kill()
+        else:
+            host.cut_power(chance)
+        self._keep_down(host, chance.spread(1 * MS, 300 * MS))
+        if times > 1:
+            delay_us = chance.spread(5 * MS, 2 * SECOND)
+            self._world.after(delay_us, self._storm_turn, host, times - 1, chance)
+
+    def _pause(self, fault: Fault, chance: Chance) -> None:
+        host = self._node(chance)
+        if host.process is None:
+            return
+        pause_us = chance.spread(20 * MS, 12 * SECOND)
+        self._note(fault, f"pause {host.node_id} for {pause_us // MS} ms")
+        host.pause()
+        self._last(pause_us, host.resume)
+
+    # ---- network
+
+    def _cut_links(self, links: list[tuple[int, int]], duration_us: int) -> None:
+        for link in links:
+            self._network.cut(*link)
+
+        def mend() -> None:
+            for link in links:
+                self._network.mend(*link)
+
+        self._last(duration_us, mend)
+
+    def _pair(self, chance: Chance) -> tuple[int, int] | None:
+        others = list(self._hosts)
+        if len(others) < 2:
+            return None
+        first = self._node(chance).node_id
+        others.remove(first)
+        second = chance.pick(others)
+        return (first, second) if chance.below(2) else (second, first)
+
+    def _cut(self, fault: Fault, chance: Chance) -> None:
+        pair = self._pair(chance)
+        if pair is None:
+            return
+        links = [pair] if chance.below(2) else [pair, (pair[1], pair[0])]
+        duration_us = chance.spread(50 * MS, 10 * SECOND)
+        arrow = "->" if len(links) == 1 else "<->"
+        self._note(fault, f"cut {pair[0]} {arrow} {pair[1]} for {duration_us // MS} ms")
+        self._cut_links(links, duration_us)
+
+    def _isolate(self, fault: Fault, chance: Chance) -> None:
+        """One node against the rest: it hears nobody, or nobody hears it, or both."""
+        one = self._node(chance).node_id
+        way = chance.pick(("hears nobody", "is not heard", "is cut off", "is cut off"))
+        links = []
+        for other in self._hosts:
+            if other != one:
+                links += [(one, other)] if way != "hears nobody" else []
+                links += [(other, one)] if way != "is not heard" else []
+        duration_us = chance.spread(100 * MS, 10 * SECOND)
+        self._note(fault, f"{one} {way} for {duration_us // MS} ms")
+        self._cut_links(links, duration_us)
+
+    def _split(self, fault: Fault, chance: Chance) -> None:
+        """Two sides that do not hear each other."""
+        side = {node_id: chance.below(2) for node_id in self._hosts}
+        links = [(a, b) for a in self._hosts for b in self._hosts if side[a] != side[b]]
+        if not links:
+            return
+        duration_us = chance.spread(100 * MS, 10 * SECOND)
+        here = ",".join(str(node_id) for node_id in side if side[node_id])
+        self._note(fault, f"split {here} from the others for {duration_us // MS} ms")
+        self._cut_links(links, duration_us)
+
+    def _clog(self, fault: Fault, chance: Chance) -> None:
+        """Everything that comes to one node stalls for a moment, then all of it comes."""
+        one = self._node(chance).node_id
+        links = [(other, one) for other in self._hosts if other != one]
+        duration_us = chance.spread(20 * MS, 1 * SECOND)
+        self._note(fault, f"what is sent to {one} stalls for {duration_us // MS} ms")
+        self._cut_links(links, duration_us)
+
+    def _reset(self, fault: Fault, chance: Chance) -> None:
+        pair = self._pair(chance)
+        if pair is not None:
+            self._note(fault, f"reset {pair[0]} -> {pair[1]}")
+            self._network.reset(*pair)
+
+    def _slow_link(self, fault: Fault, chance: Chance) -> None:
+        pair = self._pair(chance)
+        if pair is None:
+            return
+        extra_us = chance.spread(5 * MS, 900 * MS)
+        duration_us = chance.spread(500 * MS, 10 * SECOND)
+        self._note(fault, f"{pair[0]} -> {pair[1]} is {extra_us // MS} ms slower")
+        self._network.slow(*pair, extra_us)
+        self._last(duration_us, lambda: self._network.slow(*pair, -extra_us))
+
+    # ---- disks and clocks
+
+    def _slow_disk(self, fault: Fault, chance: Chance) -> None:
+        host = self._node(chance)
+        extra_us = chance.spread(20 * MS, 3 * SECOND)
+        self._note(fault, f"syncs of {host.node_id} take {extra_us // MS} ms more")
+        host.slow_flush_us += extra_us
+
+        def undo() -> None:
+            host.slow_flush_us -= extra_us
+
+        self._last(chance.spread(500 * MS, 10 * SECOND), undo)
+
+    def _bad_disk(self, fault: Fault, chance: Chance) -> None:
+        """The device refuses once: the node stops, and comes back as after a power cut."""
+        host = self._node(chance)
+        operation = chance.pick(_OPERATIONS)
+        error = "ENOSPC" if operation == "append" and chance.below(2) else "EIO"
+        self._note(fault, f"a {operation} of {host.node_id} fails with {error}")
+        host.fs.fail(operation, "/data", error, skip=chance.below(4))
+        host.has_bad_disk = True
+
+    def _clock_jump(self, fault: Fault, chance: Chance) -> None:
+        host = self._node(chance)
+        jump_s = chance.pick((-7200, -60, -2, 2, 60, 7200, 432_000))
+        self._note(fault, f"the wall clock of {host.node_id} jumps by {jump_s} s")
+        host.clock.offset_s += jump_s
+
+    def _clock_drift(self, fault: Fault, chance: Chance) -> None:
+        host = self._node(chance)
+        rate_ppm = chance.between(-20_000, 20_000)
+        self._note(fault, f"the clock of {host.node_id} gains {rate_ppm} us a second")
+        host.clock.drift(rate_ppm)
+
+    # ---- disks that are replaced
+
+    def _wipe_disk(self, fault: Fault, chance: Chance) -> None:
+        if self._mode == "broken":
+            self._wipe_beyond_budget(fault, chance)
+            return
+        host = chance.pick(list(self._hosts.values()))
+        if host.node_id not in self._options.voter_ids:
+            self._note(fault, f"the disk of {host.node_id}, an observer, is replaced")
+            self._replace(host, chance.spread(1 * MS, 2 * SECOND))
+        elif self._options.voters > 1:
+            self._wipe = fault
+            self._wait_for_calm(fault, chance, host, self._world.now_us + _WIPE_PATIENCE_US)
+
+    def _wait_for_calm(self, fault: Fault, chance: Chance, host: Host, until_us: int) -> None:
+        if self._is_over or self._wipe is not fault:
+            return
+        if self._world.now_us > until_us:
+            self._wipe = None
+        elif self._is_calm(host):
+            committed = self._committed()
+            self._note(fault, f"the disk of {host.node_id} is replaced; {committed} is committed")
+            self._replace(host, chance.spread(1 * MS, 1 * SECOND))
+            self._wait_for_wiped(fault, host, committed)
+        else:
+            self._world.after(_WIPE_LOOK_US, self._wait_for_calm, fault, chance, host, until_us)
+
+    def _is_calm(self, wiped: Host) -> bool:
+        """Does every other voter run and have all there is, nothing in doubt, and nothing else fail?"""
+        if self._lasting:
+            return False
+        committed = self._committed()
+        for node_id in self._options.voter_ids:
+            process = self._hosts[node_id].process
+            if process is None or not process.is_ready or process.is_paused:
+                return False
+            machine = process.machine
+            # What the wiped one acknowledged and is not committed yet would count as on its disk.
+            if machine.log.end_offset != committed or machine.raft.leader_id < 0:
+                return False
+            if self._hosts[node_id] is not wiped and machine.log.synced_offset < committed:
+                return False
+        return True
+
+    def _wait_for_wiped(self, fault: Fault, host: Host, committed: int) -> None:
+        if self._wipe is not fault:
+            return
+        process = host.process
+        machine = process.machine if process is not None and process.is_ready else None
+        if machine is not None and (machine.raft.high_watermark or 0) >= committed:
+            self._wipe = None
+        else:
+            self._world.after(_WIPE_LOOK_US, self._wait_for_wiped, fault, host, committed)
+
+    def _replace(self, host: Host, down_us: int) -> None:
+        host.kill()
+        host.is_powered = False
+        host.replace_disk()
+        self._keep_down(host, down_us)
+
+    def _wipe_beyond_budget(self, fault: Fault, chance: Chance) -> None:
+        """A majority of the voters, the leader among them, loses its disks; the others come back late."""
+        voters = [self._hosts[node_id] for node_id in self._options.voter_ids]
+        voters.sort(key=lambda host: not _leads(host))
+        lost = voters[: len(voters) // 2 + 1]
+        names = ", ".join(str(host.node_id) for host in lost)
+        self._note(fault, f"the disks of {names} are replaced, a majority: beyond the budget")
+        self.beyond_budget.append(self.injected[-1])
+        for host in lost:
+            self._replace(host, chance.spread(1 * MS, 100 * MS))
+        for host in voters[len(lost) :]:
+            host.kill()
+            self._keep_down(host, 10 * self._options.election_timeout_ms * MS)
+
+
+def _leads(host: Host) -> bool:
+    process = host.process
+    return process is not None and process.is_ready and process.machine.quorum.is_leader
+
+
+_BEGIN: dict[str, Callable[[Faults, Fault, Chance], None]] = {
+    "kill": Faults._kill,
+    "power": Faults._power,
+    "power-all": Faults._power_all,
+    "stop": Faults._stop,
+    "storm": Faults._storm,
+    "pause": Faults._pause,
+    "cut": Faults._cut,
+    "isolate": Faults._isolate,
+    "split": Faults._split,
+    "clog": Faults._clog,
+    "reset": Faults._reset,
+    "slow-link": Faults._slow_link,
+    "slow-disk": Faults._slow_disk,
+    "bad-disk": Faults._bad_disk,
+    "clock-jump": Faults._clock_jump,
+    "clock-drift": Faults._clock_drift,
+    "wipe": Faults._wipe_disk,
+}

@@ -1,0 +1,385 @@
+"""A simulated machine and the process on it: what `runtime/` does in production, on virtual time. SIM.
+
+The disk belongs to the machine and outlives its processes; so does the wall clock. A process is one start of
+the production code: it gets effects carried out, is killed, loses power, or is paused, and never comes back.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+
+from firnline.base.effects import (
+    CancelTimer,
+    CloseConnection,
+    Effect,
+    Effects,
+    Flush,
+    Reply,
+    Send,
+    SetTimer,
+    Submit,
+    Warn,
+)
+from firnline.base.errors import StorageError
+from firnline.controller.controller import Controller
+from firnline.metadata.meta_log import MetaLog
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.raft.node import RaftNode
+from firnline.runtime.clock import FOLLOW_S, SteadyClock
+from firnline.sim.disk import CrashableFs, Keep
+from firnline.sim.options import Options
+from firnline.sim.world import Chance, Event, MachineClock, World
+
+# A loop that is told to go on at once still takes its turn after what came in meanwhile.
+_TURN_US = 20
+
+
+class Machine(Protocol):
+    """The production code as the simulator drives it; `sim/quorum_node.py` is one."""
+
+    quorum: MetadataQuorum
+    raft: RaftNode
+    log: MetaLog
+    controller: Controller
+    on_stopped: Callable[[], None]
+
+    def start(self, now_ms: int) -> Effects: ...
+
+    def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects: ...
+
+    def perform(self, effect: Effect, now_ms: int) -> Effects: ...
+
+    def shutdown(self, now_ms: int) -> Effects:
+        """Leave in order; `on_stopped` is called when files are closed."""
+        ...
+
+
+class Surroundings(Protocol):
+    """Whom a process speaks to: the network, and who judges it. `sim/run.py` is one."""
+
+    def send(self, process: "Process", effect: Send) -> None: ...
+
+    def reply(self, process: "Process", effect: Reply) -> None: ...
+
+    def make(self, host: "Host", process: "Process", now_ms: int) -> Machine: ...
+
+    def stepped(self, process: "Process") -> None:
+        """The process did something: look at it."""
+        ...
+
+    def failed(self, process: "Process", problem: BaseException) -> None:
+        """The production code raised: judge whether it may have."""
+        ...
+
+    def stopped(self, process: "Process", *, is_power: bool) -> None:
+        """The process is gone: its connections too."""
+        ...
+
+
+class Process:
+    """One start of a node. Everything it waits for dies with it."""
+
+    __slots__ = (
+        "backlog",
+        "clock",
+        "follow",
+        "host",
+        "is_alive",
+        "is_paused",
+        "is_ready",
+        "machine",
+        "number",
+        "_in_flight",
+        "_timers",
+        "_waiting",
+    )
+
+    def __init__(self, host: "Host", number: int) -> None:
+        self.host = host
+        self.number = number
+        self.is_alive = True
+        self.is_paused = False
+        self.is_ready = False  # its machine is made
+        self.clock = SteadyClock(host.clock.monotonic, host.clock.wall)
+        self.machine: Machine
+        self.backlog: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self.follow: Event | None = None
+        self._timers: dict[Hashable, Event] = {}
+        self._waiting: list[Flush] = []
+        self._in_flight: list[Flush] = []
+
+    @property
+    def node_id(self) -> int:
+        return self.host.node_id
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def when_awake(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Do it now, or when the pause ends; never when the process is gone."""
+        if not self.is_alive:
+            return
+        if self.is_paused:
+            self.backlog.append((action, arguments))
+        else:
+            action(*arguments)
+
+    def step(self, what: str, then: Callable[..., Effects], *results: Any) -> None:
+        """Let the production code take one step, carry out what it asks for, and have it judged."""
+        if not self.is_alive:
+            return
+        if self.is_paused:
+            self.backlog.append((self.step, (what, then, *results)))
+            return
+        self.host.world.note(self.host.node_id, what)
+        try:
+            self.execute(then(*results, self.clock.now_ms()))
+        except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
+            self.host.surroundings.failed(self, problem)
+            return
+        self.host.surroundings.stepped(self)
+
+    def execute(self, effects: Effects) -> None:
+        """Carry out effects in order."""
+        for effect in effects:
+            act = _ACTIONS.get(type(effect))
+            if act is not None:
+                act(self, effect)
+            else:
+                self.execute(self.machine.perform(effect, self.clock.now_ms()))
+
+    # ---- effects
+
+    def _send(self, effect: Send) -> None:
+        self.host.surroundings.send(self, effect)
+
+    def _reply(self, effect: Reply) -> None:
+        self.host.surroundings.reply(self, effect)
+
+    def _warn(self, effect: Warn) -> None:
+        self.host.world.note(self.host.node_id, f"warns: {effect.line}")
+
+    def _close_connection(self, effect: CloseConnection) -> None:
+        """Nobody here speaks to peers that must be cut off."""
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        old = self._timers.get(effect.key)
+        if old is not None:
+            old.cancel()
+        delay_ms = max(0, effect.at_ms - self.clock.now_ms())
+        delay_us = max(_TURN_US, self.host.clock.virtual_us(delay_ms))
+        self._timers[effect.key] = self.host.world.after(delay_us, self._timer_due, effect)
+
+    def _timer_due(self, effect: SetTimer) -> None:
+        if self.is_paused:
+            self.backlog.append((self._timer_due, (effect,)))
+            return
+        event = self._timers.get(effect.key)
+        if event is None or not event.arguments or event.arguments[0] is not effect:
+            return  # replaced or cancelled while the process was paused
+        del self._timers[effect.key]
+        self.step(_timer_name(effect.key), effect.then)
+
+    def _cancel_timer(self, effect: CancelTimer) -> None:
+        timer = self._timers.pop(effect.key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _submit(self, effect: Submit) -> None:
+        delay_us = self.host.chance.spread(200, 20_000)
+        self.host.world.after(delay_us, self._work, effect)
+
+    def _work(self, effect: Submit) -> None:
+        """A thread works while the loop does: half of the delay before it, half after it."""
+        if not self.is_alive:
+            return
+        try:
+            result = effect.work()
+        except Exception as problem:  # noqa: BLE001 - the continuation decides what it means
+            result = problem
+        delay_us = self.host.chance.spread(20, 20_000)
+        self.host.world.after(delay_us, self.step, f"done: {effect.name}", effect.then, result)
+
+    def _flush(self, effect: Flush) -> None:
+        self._waiting.append(effect)
+        if not self._in_flight:
+            self._start_flush()
+
+    def _start_flush(self) -> None:
+        """One run of syncs at a time; whoever asks meanwhile waits for the next, as in production."""
+        host = self.host
+        self._in_flight, self._waiting = self._waiting, []
+        delay_us = host.flush_us()
+        # The device may have the bytes long before anybody hears of it, or only just.
+        if host.chance.below(2):
+            host.world.after(delay_us, self._flushed, self._sync_in_flight())
+        else:
+            host.world.after(delay_us, self._sync_and_report)
+
+    def _sync_in_flight(self) -> StorageError | None:
+        files = {file.path: file for flush in self._in_flight for file in flush.files}
+        problem: StorageError | None = None
+        for file in files.values():
+            try:
+                file.sync()
+            except StorageError as found:
+                problem = found
+        return problem
+
+    def _sync_and_report(self) -> None:
+        if self.is_alive:
+            self._flushed(self._sync_in_flight())
+
+    def _flushed(self, problem: StorageError | None) -> None:
+        if not self.is_alive:
+            return
+        if self.is_paused:
+            self.backlog.append((self._flushed, (problem,)))
+            return
+        finished, self._in_flight = self._in_flight, []
+        if self._waiting:
+            self._start_flush()
+        for flush in finished:
+            self.step(
+                "synced" if problem is None else f"sync failed: {problem}", flush.then, problem
+            )
+
+
+_ACTIONS: dict[type, Callable[[Process, Any], None]] = {
+    Send: Process._send,
+    Reply: Process._reply,
+    Flush: Process._flush,
+    SetTimer: Process._set_timer,
+    CancelTimer: Process._cancel_timer,
+    Submit: Process._submit,
+    Warn: Process._warn,
+    CloseConnection: Process._close_connection,
+}
+
+
+class Host:
+    """One machine: a disk, clocks, and at most one process."""
+
+    def __init__(
+        self, node_id: int, world: World, options: Options, surroundings: Surroundings
+    ) -> None:
+        self.node_id = node_id
+        self.world = world
+        self.options = options
+        self.surroundings = surroundings
+        self.chance = world.chance("host", node_id)
+        self.rng = world.chance("node", node_id)
+        self.clock = MachineClock(
+            world,
+            rate_ppm=self.chance.between(-options.drift_ppm_max, options.drift_ppm_max),
+            offset_s=self.chance.between(-options.wall_offset_s_max, options.wall_offset_s_max),
+        )
+        self.fs = self._new_disk()
+        self.disk_number = 0  # how often the disk was replaced
+        self.process: Process | None = None
+        self.is_powered = True
+        self.slow_flush_us = 0
+        self.starts = 0
+        self.wanted_down = 0  # faults that keep it down
+        self.has_bad_disk = False  # a failure was injected and may show
+
+    def _new_disk(self) -> CrashableFs:
+        return CrashableFs(clock_ms=self.clock.wall_ms)
+
+    def flush_us(self) -> int:
+        """How long the next sync takes."""
+        low, high = self.options.flush_us
+        return self.chance.spread(low, high) + self.slow_flush_us
+
+    def start(self) -> None:
+        """Boot if need be and start the node, unless it runs or a fault keeps it down."""
+        if self.process is not None or self.wanted_down:
+            return
+        self.is_powered = True
+        self.starts += 1
+        process = self.process = Process(self, self.starts)
+        now_ms = process.now_ms()
+        self.world.note(self.node_id, "starts")
+        try:
+            process.machine = self.surroundings.make(self, process, now_ms)
+            process.is_ready = True
+            process.execute(process.machine.start(now_ms))
+        except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
+            self.surroundings.failed(process, problem)
+            return
+        self._follow(process)
+        self.surroundings.stepped(process)
+
+    def kill(self) -> None:
+        """SIGKILL: the page cache stays, and is still not on the disk."""
+        if self._end(is_power=False):
+            self.fs = self.fs.kill()
+
+    def cut_power(self, chance: Chance, *, keep: Keep = "some") -> None:
+        """Lose the process and whatever was not synced; the network says nothing."""
+        self._end(is_power=True)
+        self.is_powered = False
+        self.has_bad_disk = False
+        self.fs = self.fs.crash(chance, keep=keep)
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """SIGTERM: the node resigns and closes; `done` when it is gone, if nothing else ends it first."""
+        process = self.process
+        if process is None:
+            return
+
+        def stopped() -> None:
+            # The process ends after the step in which it says so.
+            self.world.after(1, self._exit, process, done)
+
+        process.machine.on_stopped = stopped
+        process.step("is asked to stop", process.machine.shutdown)
+
+    def _exit(self, process: Process, done: Callable[[], None]) -> None:
+        if process.is_alive:
+            self.world.note(self.node_id, "stops")
+            self.kill()
+            done()
+
+    def replace_disk(self) -> None:
+        """The disk is gone with everything on it; an empty one takes its place."""
+        assert self.process is None, "a disk is replaced while the machine is off"
+        self.fs = self._new_disk()
+        self.disk_number += 1
+
+    def pause(self) -> None:
+        """SIGSTOP: time goes on, the process does not."""
+        if self.process is not None:
+            self.process.is_paused = True
+
+    def resume(self) -> None:
+        """SIGCONT: what came in meanwhile is handled now, in the order it came."""
+        process = self.process
+        if process is None or not process.is_paused:
+            return
+        process.is_paused = False
+        while process.backlog and process.is_alive and not process.is_paused:
+            action, arguments = process.backlog.popleft()
+            action(*arguments)
+
+    def _end(self, *, is_power: bool) -> bool:
+        process, self.process = self.process, None
+        if process is None:
+            return False
+        process.is_alive = False
+        process.backlog.clear()
+        if process.follow is not None:
+            process.follow.cancel()
+        self.surroundings.stopped(process, is_power=is_power)
+        return True
+
+    def _follow(self, process: Process) -> None:
+        """The loop's housekeeping: the steady clock looks at the wall clock."""
+        if process.is_alive:
+            process.clock.follow()
+            delay_us = self.clock.virtual_us(FOLLOW_S * 1000)
+            process.follow = self.world.after(delay_us, self._follow, process)
+
+
+def _timer_name(key: Hashable) -> str:
+    return "timer: " + ("/".join(map(str, key)) if isinstance(key, tuple) else str(key))

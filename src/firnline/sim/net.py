@@ -1,0 +1,364 @@
+"""The simulated network: connections as TCP gives them, on links that fail. SIM.
+
+Within a connection each direction keeps its order and loses nothing; a link that is cut holds what is sent
+until it is mended. Messages are lost, doubled and overtaken only as in life: by a connection that ends and a
+request that is sent again on another, while the first may still arrive. Source: reliability (c).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from firnline.base.effects import Effect, Effects, Peer, Reply, Send, Unanswered
+from firnline.protocol.schema import Message
+from firnline.sim.host import Host, Process
+from firnline.sim.messages import describe, through_codec
+from firnline.sim.options import Options
+from firnline.sim.world import MS, Event, World
+
+HOST_PREFIX = "node-"
+PORT = 9093
+Link = tuple[int, int]
+# How long the sender's kernel waits before it tries again after a cut was mended.
+_RETRANSMIT_US = (1 * MS, 400 * MS)
+# After a failure nobody connects again for so long, doubled each time: as `runtime/links.py`.
+_BACKOFF_MS, _BACKOFF_MAX_MS = 50, 500
+
+
+class Watcher(Protocol):
+    """Who looks at every message: the checkers."""
+
+    def sent(self, process: Process, to_id: int, request: Message) -> None: ...
+
+    def received(self, process: Process, from_id: int, request: Message) -> None: ...
+
+    def answered(
+        self, process: Process, to_id: int, request: Message, response: Message
+    ) -> None: ...
+
+
+class _Stream:
+    """One direction of one connection."""
+
+    __slots__ = ("held", "last_us", "link")
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.last_us = 0
+        self.held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+
+
+class _Asked:
+    """One request on its way, until its answer or the lack of one is told."""
+
+    __slots__ = ("effect", "is_told", "timer")
+
+    def __init__(self, effect: Send) -> None:
+        self.effect = effect
+        self.is_told = False
+        self.timer: Event | None = None
+
+
+class _Connection:
+    __slots__ = (
+        "asked",
+        "back",
+        "client",
+        "inbox",
+        "is_closed",
+        "is_open",
+        "is_serving",
+        "key",
+        "server",
+        "server_id",
+        "there",
+        "waiting",
+    )
+
+    def __init__(self, client: Process, server_id: int, key: Any) -> None:
+        self.client = client
+        self.server_id = server_id
+        self.key = key
+        self.server: Process | None = None
+        self.is_open = False
+        self.is_closed = False
+        self.is_serving = False  # one request of a connection is handled at a time
+        self.waiting: list[_Asked] = []
+        self.asked: deque[_Asked] = deque()
+        self.inbox: deque[tuple[_Asked, Message]] = deque()
+        self.there = _Stream((client.node_id, server_id))
+        self.back = _Stream((server_id, client.node_id))
+
+
+class _Failures:
+    """How often in a row a link of a process did not come to an answer, and when to try again."""
+
+    __slots__ = ("count", "retry_at_us", "why")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.retry_at_us = 0
+        self.why = ""
+
+
+class _Exchange:
+    """The context of a Reply: which request of which connection it answers."""
+
+    __slots__ = ("asked", "connection", "is_answered", "request")
+
+    def __init__(self, connection: _Connection, asked: _Asked, request: Message) -> None:
+        self.connection = connection
+        self.asked = asked
+        self.request = request
+        self.is_answered = False
+
+
+class Network:
+    """All links and connections. Links are ordered pairs of node ids."""
+
+    def __init__(
+        self, world: World, options: Options, hosts: dict[int, Host], watcher: Watcher
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._hosts = hosts
+        self._watcher = watcher
+        self._chance = world.chance("net")
+        self._cuts: dict[Link, int] = {}
+        self._slow: dict[Link, int] = {}
+        self._held: dict[Link, list[_Stream]] = {}
+        self._connections: dict[Any, _Connection] = {}
+        self._failures: dict[Any, _Failures] = {}
+        self.messages = 0
+
+    # ------------------------------------------------------------------------- what nodes do
+
+    def send(self, process: Process, effect: Send) -> None:
+        """Carry out a Send: connect if need be, deliver, and bring the answer or Unanswered."""
+        asked = _Asked(effect)
+        server_id = self.node_of(effect.peer)
+        if server_id is None:
+            self._world.after(100, process.when_awake, self._tell, process, asked, "no such host")
+            return
+        self._watcher.sent(process, server_id, effect.request)
+        key = (process.node_id, process.number, server_id, effect.channel)
+        connection = self._connections.get(key)
+        if connection is None:
+            failures = self._failures.get(key)
+            if failures is not None and failures.retry_at_us > self._world.now_us:
+                why = failures.why
+                self._world.after(1, process.when_awake, self._tell, process, asked, why)
+                return
+            connection = self._connections[key] = _Connection(process, server_id, key)
+            self._transmit(connection.there, self._on_connect, connection)
+        connection.asked.append(asked)
+        asked.timer = self._world.after(
+            process.host.clock.virtual_us(effect.timeout_ms),
+            process.when_awake,
+            self._on_timeout,
+            connection,
+            asked,
+        )
+        if connection.is_open:
+            self._request(connection, asked)
+        else:
+            connection.waiting.append(asked)
+
+    def reply(self, process: Process, effect: Reply) -> None:
+        """Carry out a Reply to what `on_request` was given."""
+        exchange: _Exchange = effect.context
+        assert not exchange.is_answered, "a request was answered twice"
+        exchange.is_answered = True
+        connection, message = exchange.connection, effect.message
+        assert message is not None, "every request of the quorum is answered"
+        self._watcher.answered(process, connection.client.node_id, exchange.request, message)
+        connection.is_serving = False
+        self._world.after(1, self._serve, connection)
+        if connection.server is process:
+            if self._options.is_encoded:
+                message = through_codec(message, exchange.asked.effect)
+            self._transmit(connection.back, self._on_response, connection, exchange.asked, message)
+
+    def node_of(self, peer: Peer) -> int | None:
+        """The node that listens there; None for nobody."""
+        text = peer.host.removeprefix(HOST_PREFIX)
+        if text == peer.host or not text.isdecimal() or int(text) not in self._hosts:
+            return None
+        return int(text)
+
+    def process_ended(self, process: Process, *, is_power: bool) -> None:
+        """A process is gone. A kernel that lives on says so to its peers; a machine that is off does not."""
+        for key, connection in list(self._connections.items()):
+            if connection.client is process:
+                connection.is_closed = True
+                del self._connections[key]
+                self._failures.pop(key, None)
+                for asked in connection.asked:
+                    self._forget(asked)
+                if is_power or self._chance.below(2):
+                    connection.there.held.clear()
+            elif connection.server is process and not is_power:
+                self._transmit(connection.back, self._on_reset, connection, "connection reset")
+
+    # ------------------------------------------------------------------------- what faults do
+
+    def cut(self, from_id: int, to_id: int) -> None:
+        """Hold what is sent on a link from now on."""
+        self._cuts[(from_id, to_id)] = self._cuts.get((from_id, to_id), 0) + 1
+
+    def mend(self, from_id: int, to_id: int) -> None:
+        """End one cut of a link; what was held goes out when the sender tries again."""
+        link = (from_id, to_id)
+        self._cuts[link] -= 1
+        if self._cuts[link] == 0:
+            for stream in self._held.pop(link, []):
+                delay_us = self._chance.between(*_RETRANSMIT_US)
+                self._world.after(delay_us, self._retransmit, stream)
+
+    def slow(self, from_id: int, to_id: int, extra_us: int) -> None:
+        """Add to the delay of a link; a negative number takes it back."""
+        self._slow[(from_id, to_id)] = self._slow.get((from_id, to_id), 0) + extra_us
+
+    def reset(self, from_id: int, to_id: int) -> None:
+        """End every connection from one node to another, in the middle of whatever it carries."""
+        for connection in list(self._connections.values()):
+            if connection.client.node_id == from_id and connection.server_id == to_id:
+                connection.client.when_awake(self._close, connection, "connection reset")
+
+    def is_cut(self, from_id: int, to_id: int) -> bool:
+        return self._cuts.get((from_id, to_id), 0) > 0
+
+    # ------------------------------------------------------------------------- streams
+
+    def _transmit(self, stream: _Stream, arrive: Callable[..., None], *arguments: Any) -> None:
+        if stream.held or self._cuts.get(stream.link):
+            if not stream.held:
+                self._held.setdefault(stream.link, []).append(stream)
+            stream.held.append((arrive, arguments))
+            return
+        options, chance = self._options, self._chance
+        delay_us = options.delay_us + chance.below(options.jitter_us)
+        if options.tail_percent and chance.below(100) < options.tail_percent:
+            delay_us *= 20
+        delay_us += self._slow.get(stream.link, 0)
+        # One after the other: a late one delays those behind it.
+        at_us = max(self._world.now_us + delay_us, stream.last_us + 1)
+        stream.last_us = at_us
+        self._world.at(at_us, arrive, *arguments)
+
+    def _retransmit(self, stream: _Stream) -> None:
+        if self._cuts.get(stream.link):
+            self._held.setdefault(stream.link, []).append(stream)
+            return
+        held, stream.held = stream.held, deque()
+        for arrive, arguments in held:
+            self._transmit(stream, arrive, *arguments)
+
+    # ------------------------------------------------------------------------- connections
+
+    def _on_connect(self, connection: _Connection) -> None:
+        host = self._hosts[connection.server_id]
+        if host.process is not None:
+            connection.server = host.process
+            self._transmit(connection.back, self._on_open, connection)
+        elif host.is_powered:
+            self._transmit(connection.back, self._on_reset, connection, "connection refused")
+
+    def _on_open(self, connection: _Connection) -> None:
+        connection.client.when_awake(self._open, connection)
+
+    def _open(self, connection: _Connection) -> None:
+        if connection.is_closed:
+            return
+        connection.is_open = True
+        waiting, connection.waiting = connection.waiting, []
+        for asked in waiting:
+            self._request(connection, asked)
+
+    def _on_reset(self, connection: _Connection, why: str) -> None:
+        connection.client.when_awake(self._close, connection, why)
+
+    def _on_timeout(self, connection: _Connection, asked: _Asked) -> None:
+        if not asked.is_told:
+            self._close(connection, "no answer in time")
+
+    def _close(self, connection: _Connection, why: str) -> None:
+        """The client gives the connection up. What its kernel still holds may arrive all the same."""
+        if connection.is_closed:
+            return
+        connection.is_closed = True
+        self._connections.pop(connection.key, None)
+        failures = self._failures.setdefault(connection.key, _Failures())
+        backoff_ms = min(_BACKOFF_MAX_MS, _BACKOFF_MS << min(failures.count, 10))
+        failures.count, failures.why = failures.count + 1, why
+        failures.retry_at_us = self._world.now_us + backoff_ms * MS
+        if self._chance.below(2):
+            connection.there.held.clear()
+        for asked in list(connection.asked):
+            self._tell(connection.client, asked, why)
+
+    def _tell(self, process: Process, asked: _Asked, why: str) -> None:
+        if asked.is_told:
+            return
+        self._forget(asked)
+        what = f"{describe(asked.effect.request)} to {asked.effect.peer.host}: {why}"
+        process.step(what, asked.effect.then, Unanswered(why=why))
+
+    def _forget(self, asked: _Asked) -> None:
+        asked.is_told = True
+        if asked.timer is not None:
+            asked.timer.cancel()
+
+    # ------------------------------------------------------------------------- requests
+
+    def _request(self, connection: _Connection, asked: _Asked) -> None:
+        self.messages += 1
+        request = asked.effect.request
+        if self._options.is_encoded:
+            request = through_codec(request, asked.effect)
+        self._transmit(connection.there, self._on_request, connection, asked, request)
+
+    def _on_request(self, connection: _Connection, asked: _Asked, request: Message) -> None:
+        host = self._hosts[connection.server_id]
+        if connection.server is None or connection.server is not host.process:
+            if host.is_powered:
+                self._transmit(connection.back, self._on_reset, connection, "connection reset")
+            return
+        connection.inbox.append((asked, request))
+        self._serve(connection)
+
+    def _serve(self, connection: _Connection) -> None:
+        server = connection.server
+        if server is not None:
+            server.when_awake(self._serve_next, connection)
+
+    def _serve_next(self, connection: _Connection) -> None:
+        if connection.is_serving or not connection.inbox:
+            return
+        server = connection.server
+        assert server is not None
+        connection.is_serving = True
+        asked, request = connection.inbox.popleft()
+        self._watcher.received(server, connection.client.node_id, request)
+        exchange = _Exchange(connection, asked, request)
+
+        def answer(response: Any) -> Effect:
+            return Reply(context=exchange, message=response)
+
+        def handle(now_ms: int) -> Effects:
+            return server.machine.on_request(request, answer, now_ms)
+
+        server.step(f"{describe(request)} from {connection.client.node_id}", handle)
+
+    def _on_response(self, connection: _Connection, asked: _Asked, response: Message) -> None:
+        connection.client.when_awake(self._response, connection, asked, response)
+
+    def _response(self, connection: _Connection, asked: _Asked, response: Message) -> None:
+        if connection.is_closed or asked.is_told:
+            return
+        assert connection.asked[0] is asked, "answers come in the order of the requests"
+        connection.asked.popleft()
+        self._forget(asked)
+        self._failures.pop(connection.key, None)
+        what = f"{describe(response)} from {connection.server_id}"
+        connection.client.step(what, asked.effect.then, response)

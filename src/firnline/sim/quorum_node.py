@@ -1,0 +1,127 @@
+"""A node of the metadata quorum, made of the production code on a simulated disk. SIM.
+
+A voter is a whole controller, as a process of its own; an observer is what a broker has of the quorum.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from firnline.base.effects import Effect, Effects
+from firnline.base.errors import Bug
+from firnline.base.ports import Fs, Rng
+from firnline.broker.controller_node import ControllerNode
+from firnline.broker.quorum_ground import Ground, open_quorum, quorum_settings
+from firnline.broker.wiring import build_controller
+from firnline.config.broker import BrokerConfig
+from firnline.config.load import load
+from firnline.controller.controller import Controller
+from firnline.metadata.format import format_storage
+from firnline.metadata.meta_log import MetaLog
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.sim.net import HOST_PREFIX, PORT
+from firnline.sim.options import Options
+
+DATA = "/data"
+LOG = f"{DATA}/__cluster_metadata-0"
+CLUSTER_ID = "SimulatedClusterAAAAAA"
+
+
+def node_config(options: Options, node_id: int) -> BrokerConfig:
+    """The settings of one node, as an operator would write them."""
+    voters = ",".join(f"{each}@{HOST_PREFIX}{each}:{PORT}" for each in options.voter_ids)
+    host = f"{HOST_PREFIX}{node_id}"
+    votes = node_id in options.voter_ids
+    settings = {
+        "process.roles": "controller" if votes else "broker",
+        "node.id": node_id,
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CONTROLLER://{host}:{PORT}" if votes else f"PLAINTEXT://{host}:9092",
+        "log.dirs": DATA,
+        "controller.quorum.election.timeout.ms": options.election_timeout_ms,
+        "controller.quorum.fetch.timeout.ms": options.fetch_timeout_ms,
+        "controller.quorum.election.backoff.max.ms": options.election_timeout_ms,
+        "controller.quorum.request.timeout.ms": options.fetch_timeout_ms,
+        "controller.quorum.fetch.max.bytes": options.fetch_max_bytes,
+        "controller.quorum.fetch.snapshot.max.bytes": options.fetch_snapshot_max_bytes,
+        "internal.metadata.log.segment.bytes": options.segment_bytes,
+        "internal.metadata.delete.delay.millis": options.delete_delay_ms,
+        "metadata.max.idle.interval.ms": options.idle_interval_ms,
+        "metadata.log.max.record.bytes.between.snapshots": options.snapshot_bytes,
+        "metadata.log.max.snapshot.interval.ms": options.snapshot_interval_ms,
+        "metadata.max.retention.bytes": options.retention_bytes,
+        "metadata.max.retention.ms": options.retention_ms,
+    }
+    return load({key: str(value) for key, value in settings.items()})
+
+
+class QuorumNode:
+    """What runs on one machine: a controller, or the quorum of a broker that observes."""
+
+    def __init__(self, fs: Fs, options: Options, node_id: int, rng: Rng, now_ms: int) -> None:
+        config = node_config(options, node_id)
+        if not fs.exists(f"{DATA}/meta.properties"):
+            format_storage(
+                fs, config, cluster_id=CLUSTER_ID, rng=rng, now_ms=now_ms, ignore_formatted=True
+            )
+        settings = quorum_settings(config)._replace(
+            cleaning_interval_ms=options.cleaning_interval_ms,
+            start_offset_lag_time_max_ms=options.start_offset_lag_ms,
+        )
+        self.on_stopped: Callable[[], None] = _nothing
+        self._node: ControllerNode | None = None
+        self._ground: Ground | None = None
+        if node_id in options.voter_ids:
+            node = self._node = build_controller(config, fs, rng, now_ms=now_ms, settings=settings)
+            node.on_stopped = self._stopped
+            self.quorum: MetadataQuorum = node.quorum
+            self.controller: Controller = node.controller
+        else:
+            ground = self._ground = open_quorum(
+                config,
+                fs,
+                rng,
+                cluster_id=CLUSTER_ID,
+                shared=None,
+                now_ms=now_ms,
+                settings=settings,
+            )
+            self.quorum = ground.quorum
+            self.controller = Controller(config=config, rng=rng, metadata=self.quorum)
+        self.raft = self.quorum.raft
+        log = self.raft.log
+        assert isinstance(log, MetaLog)
+        self.log: MetaLog = log
+
+    def start(self, now_ms: int) -> Effects:
+        """Take part."""
+        if self._node is not None:
+            return self._node.start(now_ms)
+        assert self._ground is not None
+        return self._ground.effects + self.quorum.start(now_ms)
+
+    def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
+        """Handle what another node asks of this one's quorum."""
+        return self.raft.on_request(request, answer, now_ms)
+
+    def perform(self, effect: Effect, now_ms: int) -> Effects:
+        """A controller has no parts that need one another."""
+        raise Bug("nobody carries out this effect", effect=type(effect).__name__)
+
+    def shutdown(self, now_ms: int) -> Effects:
+        """Leave in order; `on_stopped` is called when it is done."""
+        if self._node is not None:
+            return self._node.shutdown(now_ms)
+        assert self._ground is not None
+        effects = self.quorum.stop(now_ms)
+        self.quorum.close()
+        self._ground.close_files()
+        self._stopped(now_ms)
+        return effects
+
+    def _stopped(self, now_ms: int) -> None:
+        self.on_stopped()
+
+
+def _nothing() -> None:
+    """Nobody waits."""

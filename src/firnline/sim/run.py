@@ -1,0 +1,271 @@
+"""One simulated run: make the cluster, let it suffer, heal it, and demand that it comes to rest. SIM.
+
+Two phases: chaos, in which the plan's faults happen; then nothing fails any more, and within a bound a leader
+commits (rel-Q19) and all nodes are equal. Source: reliability (c), 'Two phases'.
+"""
+
+import traceback
+from collections.abc import Callable
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
+
+from firnline.base.effects import Reply, Send
+from firnline.base.errors import StorageError
+from firnline.raft.role import Role
+from firnline.sim.checkers import Checkers, Violation
+from firnline.sim.faults import Fault, Faults, Injected, draw_plan
+from firnline.sim.host import Host, Machine, Process
+from firnline.sim.net import Network
+from firnline.sim.options import Options, draw_options
+from firnline.sim.quorum_node import QuorumNode
+from firnline.sim.workload import Workload
+from firnline.sim.world import MS, SECOND, Line, World
+
+# The first leader is elected before anything fails.
+_CALM_US = 3 * SECOND
+_LOOK_US = 100 * MS
+# What rel-Q19 allows, in election timeouts; and after that, how long until all nodes are equal.
+_ELECTION_TIMEOUTS = 10
+_EQUAL_US = 60 * SECOND
+_RESTART_US = (10 * MS, 2 * SECOND)
+_LETTERS = {role: role.value[0].upper() for role in Role}
+BUDGET, BROKEN = "budget", "broken"
+
+
+class Outcome(NamedTuple):
+    """What came of a run. Times in seconds."""
+
+    seed: int
+    mode: str
+    options: Options
+    digest: str
+    simulated_s: float
+    wall_s: float
+    cpu_s: float
+    events: int
+    faults: list[Injected]
+    beyond_budget: list[Injected]
+    committed: int
+    acknowledged: int
+    violations: list[Violation]
+    story: list[Line]
+
+    @property
+    def first(self) -> Violation | None:
+        """The violation that the run ended with; None for none."""
+        return self.violations[0] if self.violations else None
+
+
+class Cluster:
+    """Machines, network, clients, faults and judges of one run; `Surroundings` of every process."""
+
+    def __init__(self, options: Options, world: World, *, mode: str) -> None:
+        self.options = options
+        self.world = world
+        self.hosts: dict[int, Host] = {}
+        for node_id in options.node_ids:
+            self.hosts[node_id] = Host(node_id, world, options, self)
+        self.checkers = Checkers(world, options, self.hosts, self._on_violation)
+        self.network = Network(world, options, self.hosts, self.checkers)
+        self.workload = Workload(world, options, self.hosts, self.checkers.complain)
+        self.faults = Faults(
+            world,
+            options,
+            self.hosts,
+            self.network,
+            lambda: self.checkers.truth.end_offset,
+            mode=mode,
+        )
+        self._chance = world.chance("restarts")
+
+    # ---- surroundings of the processes
+
+    def send(self, process: Process, effect: Send) -> None:
+        self.network.send(process, effect)
+
+    def reply(self, process: Process, effect: Reply) -> None:
+        self.network.reply(process, effect)
+
+    def make(self, host: Host, process: Process, now_ms: int) -> Machine:
+        return QuorumNode(host.fs, self.options, host.node_id, host.rng, now_ms)
+
+    def stepped(self, process: Process) -> None:
+        fs = process.host.fs
+        fs.is_examined = True
+        self.checkers.stepped(process)
+        fs.is_examined = False
+
+    def failed(self, process: Process, problem: BaseException) -> None:
+        """A disk that was made to fail may stop a node; nothing else may."""
+        host = process.host
+        if isinstance(problem, StorageError) and host.has_bad_disk:
+            self.world.note(host.node_id, f"stops: {problem}")
+            host.cut_power(self._chance)
+            delay_us = self._chance.spread(*_RESTART_US)
+            self.world.after(delay_us, host.start)
+            return
+        where = traceback.extract_tb(problem.__traceback__)[-1]
+        place = f"{where.filename.rpartition('/firnline/')[2]}:{where.lineno}"
+        text = f"{type(problem).__name__} at {place}: {problem}"
+        self.checkers.complain("rel-X1", text, host.node_id)
+
+    def stopped(self, process: Process, *, is_power: bool) -> None:
+        self.network.process_ended(process, is_power=is_power)
+        self.checkers.ended(process)
+
+    def _on_violation(self, violation: Violation) -> None:
+        self.world.stopped = True
+
+    # ---- phases
+
+    def begin(self) -> None:
+        """Start every node, one after the other."""
+        for number, host in enumerate(self.hosts.values()):
+            self.world.at(number * 10 * MS, host.start)
+        self.world.at(500 * MS, self.workload.begin)
+
+    def heal(self) -> None:
+        """Nothing fails any more; who is down starts, clocks run evenly."""
+        self.world.note(-1, "healed")
+        self.faults.heal()
+        for host in self.hosts.values():
+            host.slow_flush_us = 0
+            host.clock.drift(0)
+            host.fs.forgive()
+            host.start()
+
+    def converge(self) -> None:
+        """rel-Q19, then equality of all nodes, or complain."""
+        world, timeout_us = self.world, self.options.election_timeout_ms * MS
+        before = self.checkers.truth.end_offset
+        within_us = max(_ELECTION_TIMEOUTS * timeout_us, SECOND)
+        if not self._wait(lambda: self._leads_on(before), within_us):
+            if not world.stopped:
+                text = f"no leader commits {within_us // MS} ms after everything healed"
+                self.checkers.complain("rel-Q19", text)
+            return
+        world.run_until(world.now_us + SECOND)
+        self.workload.end()
+        # What was asked last is answered, or its leader lost.
+        world.run_until(world.now_us + SECOND)
+        goal = self.checkers.truth.end_offset
+        if not self._wait(lambda: self._are_equal(goal), _EQUAL_US) and not world.stopped:
+            self.checkers.complain("rel-Q19", f"not all nodes have {goal}: {self._places()}")
+        if not world.stopped:
+            self._check_end()
+
+    def _wait(self, is_so: Callable[[], bool], within_us: int) -> bool:
+        until_us = self.world.now_us + within_us
+        while not self.world.stopped and not is_so():
+            if self.world.now_us >= until_us:
+                return False
+            self.world.run_until(min(self.world.now_us + _LOOK_US, until_us))
+        return not self.world.stopped
+
+    def _machines(self) -> list[Any]:
+        return [
+            host.process.machine
+            for host in self.hosts.values()
+            if host.process is not None and host.process.is_ready
+        ]
+
+    def _leads_on(self, before: int) -> bool:
+        active = [machine for machine in self._machines() if machine.quorum.is_active]
+        return bool(active) and self.checkers.truth.end_offset > before
+
+    def _are_equal(self, goal: int) -> bool:
+        machines = self._machines()
+        return len(machines) == len(self.hosts) and all(
+            (machine.raft.high_watermark or 0) >= goal and machine.quorum.image.offset >= goal - 1
+            for machine in machines
+        )
+
+    def _places(self) -> str:
+        """Where each node stands, for the complaint."""
+        found = []
+        for node_id, host in self.hosts.items():
+            if host.process is None or not host.process.is_ready:
+                found.append(f"{node_id} is down")
+                continue
+            machine = host.process.machine
+            found.append(
+                f"{node_id} {machine.raft.role.value} in epoch {machine.raft.epoch} at"
+                f" {machine.raft.high_watermark} of {machine.log.end_offset}"
+                f" with image {machine.quorum.image.offset}"
+            )
+        return "; ".join(found)
+
+    def _check_end(self) -> None:
+        """Every node shows what the committed log says; every promise is kept."""
+        for host in self.hosts.values():
+            assert host.process is not None
+            machine = host.process.machine
+            self.checkers.check_image(host.node_id, machine.quorum.image)
+        truth = self.checkers.truth
+        image = truth.images[max(truth.images)]
+        for text in self.workload.broken_promises(image):
+            self.checkers.complain("rel-Q16", text)
+
+
+def run(
+    seed: int,
+    *,
+    seconds: int | None = None,
+    mask: frozenset[int] | None = None,
+    mode: str = BUDGET,
+    keep_story: bool = False,
+    options: Options | None = None,
+    plan: list[Fault] | None = None,
+) -> Outcome:
+    """Run one seed. `seconds` of chaos instead of what the seed says; of its faults only those in `mask`."""
+    if options is None:
+        options = draw_options(seed)
+        if mode == BROKEN:
+            options = options._replace(fault_kinds=(*options.fault_kinds, "wipe"))
+    if seconds is not None:
+        options = options._replace(chaos_s=seconds)
+    world = World(seed, keep_story=keep_story)
+    cluster = Cluster(options, world, mode=mode)
+    world.columns = lambda: tuple(map(state_of, cluster.hosts.values()))
+    began, worked = perf_counter(), process_time()
+    end_us = options.chaos_s * SECOND
+    if plan is None:
+        plan = draw_plan(seed, options, begin_us=_CALM_US, end_us=end_us)
+    cluster.faults.schedule([each for each in plan if mask is None or each.number in mask])
+    cluster.begin()
+    world.run_until(end_us)
+    if not world.stopped:
+        cluster.heal()
+        cluster.converge()
+    return Outcome(
+        seed=seed,
+        mode=mode,
+        options=options,
+        digest=world.digest(),
+        simulated_s=world.now_us / SECOND,
+        wall_s=perf_counter() - began,
+        cpu_s=process_time() - worked,
+        events=world.events,
+        faults=cluster.faults.injected,
+        beyond_budget=cluster.faults.beyond_budget,
+        committed=cluster.checkers.truth.records,
+        acknowledged=cluster.workload.acknowledged,
+        violations=cluster.checkers.violations,
+        story=world.story,
+    )
+
+
+def state_of(host: Host) -> str:
+    """One node in a few characters: role and epoch, log start, high watermark and log end."""
+    process = host.process
+    if process is None:
+        return "down"
+    if not process.is_ready:
+        return "starts"
+    machine = process.machine
+    raft, log = machine.raft, machine.log
+    high_watermark = "?" if raft.high_watermark is None else raft.high_watermark
+    active = "*" if machine.quorum.is_active else ""
+    paused = "z" if process.is_paused else ""
+    start = f"{log.start_offset}>" if log.start_offset else ""
+    return f"{paused}{_LETTERS[raft.role]}{raft.epoch}{active} {start}{high_watermark}/{log.end_offset}"

@@ -1,0 +1,439 @@
+"""Every guard whose loss must be noticed, and by whom. Names are those of traps (X) and invariants (rel-)."""
+
+from tests.mutants.patch import Mutant
+
+_ELECTING = "tests/unit/raft/test_elections.py::"
+_LEADING = "tests/unit/raft/test_leading.py::"
+_PLACES = "tests/unit/raft/test_fetch_rules.py::"
+_TRANSFER = "tests/unit/raft/test_snapshot_transfer.py::"
+_SERVING = "tests/unit/raft/test_snapshot_serve.py::"
+_RULES = "tests/unit/raft/test_snapshot_rules.py::"
+_DISK = "tests/unit/metadata/test_meta_log_snapshots.py::"
+_EMITTING = "tests/unit/metadata/test_snapshotter.py::"
+_FACADE = "tests/unit/metadata/test_quorum_roles.py::"
+# A cluster in which everything happens often.
+_BUSY = {
+    "voters": 3,
+    "observers": 1,
+    "fault_gap_us": (200_000, 1_500_000),
+    "election_timeout_ms": 300,
+    "fetch_timeout_ms": 600,
+}
+_ELECTIONS = {
+    **_BUSY,
+    "fault_kinds": ("kill", "power", "storm", "isolate", "split", "cut", "pause", "power-all"),
+}
+_SNAPSHOTS = {
+    **_BUSY,
+    "snapshot_bytes": 5_000,
+    "retention_bytes": 9_000,
+    "cleaning_interval_ms": 500,
+    "delete_delay_ms": 0,
+    "start_offset_lag_ms": 0,
+    "fetch_snapshot_max_bytes": 333,
+}
+
+MUTANTS = (
+    # ------------------------------------------------------------------------------ elections
+    Mutant(
+        "rel-Q1: half of the voters is no majority",
+        "raft.election:Ballot.is_won",
+        "> len(self._voter_ids) // 2",
+        ">= len(self._voter_ids) // 2",
+        seeds=(1, 2),
+        seconds=20,
+        options=_ELECTIONS,
+        invariants=("rel-Q1", "rel-Q3", "rel-Q4", "rel-X1"),
+    ),
+    Mutant(
+        "rel-Q2: one vote in an epoch",
+        "raft.election:Election._may_grant",
+        "return self._is_same_candidate(partition)",
+        "return is_up_to_date",
+        seeds=(3, 1, 2, 4),
+        seconds=30,
+        options=_ELECTIONS,
+        invariants=("rel-Q2", "rel-P2"),
+    ),
+    Mutant(
+        "rel-P2: the vote is saved before it is told",
+        "raft.standing:Standing.grant",
+        "self._save()",
+        "pass",
+        seeds=(1,),
+        seconds=10,
+        options=_ELECTIONS,
+        invariants=("rel-P2",),
+    ),
+    Mutant(
+        "rel-P2: what is saved is synced before it has its name",
+        "log.checkpoint:write_durably",
+        "        file.sync()\n",
+        "",
+        seeds=(1,),
+        seconds=10,
+        options=_ELECTIONS,
+        invariants=("rel-P2",),
+    ),
+    Mutant(
+        "X1: a leader comes back resigned",
+        "raft.standing:Standing.resume",
+        "self.role = Role.RESIGNED",
+        "self.role = Role.LEADER",
+        seeds=(1, 2),
+        seconds=20,
+        options=_ELECTIONS,
+        invariants=("rel-Q1", "rel-X1"),
+    ),
+    Mutant(
+        "X4: a newer epoch is saved before anything of it is said",
+        "raft.standing:Standing._changed",
+        "self._save()",
+        "before is Role.UNATTACHED or self._save()",
+        seeds=(1, 2),
+        seconds=20,
+        options=_ELECTIONS,
+        invariants=("rel-P2",),
+    ),
+    Mutant(
+        "rel-Q12: nobody votes for a log that lacks what it has",
+        "raft.election:Election._may_grant",
+        "is_up_to_date = not standing.has_more_than(last)",
+        "is_up_to_date = True",
+        seeds=(1, 2, 3, 4),
+        seconds=30,
+        # Links on which followers fall behind each other.
+        options={**_ELECTIONS, "jitter_us": 80_000, "operations_per_s": 60},
+        invariants=("rel-Q12", "rel-Q4"),
+    ),
+    Mutant(
+        "X4: whoever asked the wrong node has raised the epoch",
+        "raft.election:Election.on_vote",
+        "if epoch > standing.epoch:",
+        "if epoch > standing.epoch and self._is_meant("
+        "request.voter_id, partition.voter_directory_id):",
+        tests=(_ELECTING + "test_a_vote_meant_for_another_disk_has_raised_the_epoch_all_the_same",),
+    ),
+    Mutant(
+        "X5: a candidate nobody knows gets a vote like any other",
+        "raft.election:Election._may_grant",
+        "return is_up_to_date and standing.leader_id == NOBODY",
+        "return is_up_to_date and standing.leader_id == NOBODY"
+        " and partition.replica_id in standing.voters",
+        tests=(_ELECTING + "test_a_candidate_nobody_knows_is_answered_like_any_other",),
+    ),
+    Mutant(
+        "X6: a newer epoch does not wind the election timer up again",
+        "raft.election:Election.begin_unattached",
+        "if was_waiting and",
+        "if False and",
+        tests=(_ELECTING + "test_a_stream_of_higher_epochs_does_not_postpone_the_own_election",),
+    ),
+    Mutant(
+        "X7: a leader that no majority fetches from resigns",
+        "raft.leader:Leader._watch_contacts",
+        "return self._standing.set_timer",
+        "return [] and self._standing.set_timer",
+        tests=(_LEADING + "test_a_leader_that_nobody_fetches_from_resigns",),
+    ),
+    Mutant(
+        "X7: fetching a snapshot is a sign of life",
+        "raft.leader:Leader.on_fetch_snapshot",
+        "self._contact(",
+        "(lambda *_: [])(",
+        tests=(_LEADING + "test_a_majority_that_fetches_keeps_its_leader",),
+    ),
+    # ------------------------------------------------------------------------- high watermark
+    Mutant(
+        "rel-Q6: what is committed is on a majority of disks",
+        "raft.leader:Leader.update_high_watermark",
+        "[len(ends) // 2]",
+        "[0]",
+        seeds=(1,),
+        seconds=10,
+        options=_BUSY,
+        invariants=("rel-Q6",),
+    ),
+    Mutant(
+        "rel-P1: a leader counts what its own disk has",
+        "raft.leader:Leader.update_high_watermark",
+        "ends.append(standing.log.synced_offset)",
+        "ends.append(standing.log.end_offset)",
+        seeds=(1, 2),
+        seconds=20,
+        options={**_BUSY, "flush_us": (2_000, 40_000)},
+        invariants=("rel-Q6",),
+    ),
+    Mutant(
+        "X2: records of older epochs are not committed by counting",
+        "raft.leader:Leader.update_high_watermark",
+        "offset <= self.epoch_start_offset or ",
+        "",
+        seeds=(1, 2, 3, 4),
+        seconds=30,
+        options=_ELECTIONS,
+        invariants=("rel-Q5", "rel-X1"),
+    ),
+    Mutant(
+        "X3: the own epoch's first record is committed, not just what is before it",
+        "raft.leader:Leader.update_high_watermark",
+        "offset <= self.epoch_start_offset",
+        "offset < self.epoch_start_offset",
+        seeds=(1, 2, 3, 4),
+        seconds=30,
+        options=_ELECTIONS,
+        invariants=("rel-Q5", "rel-X1"),
+    ),
+    Mutant(
+        "rel-Q5: a leader does not know what is committed before its own epoch says so (Q20)",
+        "raft.standing:Standing.lead",
+        "self.high_watermark = None",
+        "pass",
+        seeds=(1,),
+        seconds=15,
+        options=_ELECTIONS,
+        invariants=("rel-Q5",),
+    ),
+    Mutant(
+        "X16: a leader is told so once it has applied what was before it",
+        "raft.leader:Leader.begin",
+        "effects = self._append(self._leader_change(now_ms), now_ms)",
+        "effects = self._append(self._leader_change(now_ms), now_ms)\n"
+        "    self._has_announced = True\n"
+        "    effects += standing.listener.on_leader(standing.epoch, now_ms)",
+        seeds=(1, 2),
+        seconds=15,
+        options=_ELECTIONS,
+        invariants=("rel-X1", "rel-Q13"),
+    ),
+    # ---------------------------------------------------------------------------- replication
+    Mutant(
+        "X17: a voter fetches on once its disk has what it fetched",
+        "raft.follower:Follower.fetch_due",
+        "standing.is_voter and log.synced_offset < log.end_offset",
+        "False",
+        seeds=(1,),
+        seconds=8,
+        options=_BUSY,
+        invariants=("rel-P1",),
+    ),
+    Mutant(
+        "rel-Q3: a place the leader does not have diverges",
+        "raft.fetch_rules:judge_fetch",
+        "own_epoch != last_fetched_epoch or own_end < offset",
+        "False",
+        seeds=(1, 2, 3, 4),
+        seconds=30,
+        options=_ELECTIONS,
+        invariants=("rel-Q3", "rel-Q4", "rel-Q6", "rel-Q5", "rel-X1", "rel-Q19"),
+    ),
+    Mutant(
+        "X8, rel-Q7: what is committed is never cut",
+        "raft.fetch_rules:truncation_point",
+        "offset < high_watermark",
+        "False",
+        tests=(_PLACES + "test_a_follower_never_cuts_below_its_high_watermark",),
+    ),
+    Mutant(
+        "rel-Q13: what clients see is committed",
+        "metadata.quorum:MetadataQuorum._propose",
+        "self.newest = delta.after",
+        "self.newest = self.image = delta.after",
+        seeds=(1,),
+        seconds=8,
+        options=_BUSY,
+        invariants=("rel-Q13",),
+    ),
+    # ------------------------------------------------------------------------------ snapshots
+    Mutant(
+        "rel-P3: a snapshot is synced before it has its name",
+        "metadata.snapshotter:Snapshotter._sync",
+        "        file.sync()",
+        "        pass",
+        seeds=(1, 2),
+        seconds=15,
+        options=_SNAPSHOTS,
+        invariants=("rel-P3",),
+    ),
+    Mutant(
+        "rel-Q10: a file without its footer is no snapshot",
+        "raft.snapshot_transfer:SnapshotTransfer.take",
+        "self.problem = part.problem()",
+        "pass",
+        tests=(_TRANSFER + "test_a_file_without_its_footer_is_not_installed",),
+    ),
+    Mutant(
+        "rel-Q11: after a snapshot the epoch is the snapshot's",
+        "raft.fetch_rules:last_epoch",
+        "return newest_snapshot_id.epoch",
+        "return 0",
+        tests=(
+            _PLACES + "test_the_last_epoch_is_the_snapshots_only_where_the_log_is_empty_at_its_end",
+        ),
+    ),
+    Mutant(
+        "X9: the log start is a place only with the epoch of its snapshot",
+        "raft.fetch_rules:_is_before",
+        "offset < start_offset or at_start or",
+        "offset < start_offset or",
+        tests=(_PLACES + "test_the_log_start_is_a_place_only_with_the_epoch_of_its_snapshot",),
+    ),
+    Mutant(
+        "X10: offset 0 is not read from segments where a snapshot exists",
+        "raft.fetch_rules:judge_fetch",
+        "return SnapshotNeeded(newest)\n        if",
+        "pass\n        if",
+        tests=(_PLACES + "test_offset_0_is_never_served_from_segments_once_a_snapshot_exists",),
+    ),
+    Mutant(
+        "X11: the end of a snapshot is no position in it",
+        "raft.snapshot_serve:serve_chunk",
+        "0 <= position < size_bytes",
+        "0 <= position <= size_bytes",
+        tests=(_SERVING + "test_a_position_outside_of_the_file_is_refused_its_end_too",),
+    ),
+    Mutant(
+        "X12: a download that cleaning cut off is begun anew",
+        "raft.follower:Follower._on_chunk",
+        "        transfer.drop()\n",
+        "",
+        seeds=(2, 1, 3, 4),
+        seconds=30,
+        options={**_SNAPSHOTS, "fetch_snapshot_max_bytes": 64, "fault_kinds": ("wipe", "kill")},
+        invariants=("rel-Q19",),
+    ),
+    Mutant(
+        "X13: a snapshot ahead of the log replaces it at the start",
+        "metadata.meta_log:MetaLog._catch_up_with_snapshot",
+        "self._log.truncate_fully(newest.offset)",
+        "pass",
+        tests=(_DISK + "test_a_snapshot_of_a_newer_epoch_wins_over_a_longer_log_that_diverged",),
+    ),
+    Mutant(
+        "X14: a snapshot is of the end of a batch",
+        "metadata.snapshotter:Snapshotter.on_applied",
+        "not is_batch_end",
+        "False",
+        tests=(_EMITTING + "test_a_snapshot_waits_for_the_end_of_a_batch",),
+    ),
+    Mutant(
+        "X15: the last snapshot stays",
+        "raft.snapshot_rules:_by_retention",
+        "len(stored) < 2",
+        "len(stored) < 1",
+        tests=(_RULES + "test_the_last_snapshot_stays_however_large_or_old_it_is",),
+    ),
+    Mutant(
+        "rel-Q15: the snapshot at the log start is not deleted",
+        "metadata.snapshot_store:SnapshotStore.retire_before",
+        "snapshot_id.offset < log_start_offset",
+        "snapshot_id.offset <= log_start_offset",
+        seeds=(1, 2, 3, 4),
+        seconds=30,
+        options=_SNAPSHOTS,
+        invariants=("rel-Q8", "rel-Q15"),
+    ),
+    Mutant(
+        "rel-Q9: a snapshot has all of the image",
+        "metadata.snapshot_records:_records",
+        "for key in sorted(settings):",
+        "for key in ():",
+        seeds=(1,),
+        seconds=15,
+        options=_SNAPSHOTS,
+        invariants=("rel-Q9",),
+    ),
+    Mutant(
+        "X13: a log whose beginning is lost is not started",
+        "metadata.meta_log:open_meta_log",
+        "_refuse_lost_prefix(fs, path)",
+        "pass",
+        tests=(
+            _DISK + "test_a_beginning_that_no_snapshot_holds_is_refused_before_anything_is_touched",
+        ),
+    ),
+    Mutant(
+        "X14: within a transaction no place is the end of a batch",
+        "metadata.loader:Loader._begin",
+        "self.is_batch_end = offset == header.base_offset",
+        "self.is_batch_end = True",
+        tests=(_FACADE + "test_a_transaction_in_the_middle_of_a_batch_is_no_place_for_a_snapshot",),
+    ),
+    Mutant(
+        "rel-Q9: a snapshot has every field",
+        "metadata.snapshot_records:register_broker_record",
+        "cordoned_log_dirs=broker.cordoned_log_dirs",
+        "cordoned_log_dirs=()",
+        tests=(
+            "tests/unit/metadata/test_lives.py::test_a_snapshot_and_the_log_up_to_it_are_the_same_state",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ the facade
+    Mutant(
+        "rel-Q13: half a batch is never seen",
+        "metadata.quorum:MetadataQuorum._follow",
+        "if self._work is None:\n            effects += self._publish_applied(now_ms)\n        if",
+        "effects += self._publish_applied(now_ms)\n        if",
+        tests=(_FACADE + "test_half_a_batch_is_never_seen_however_long_it_is",),
+    ),
+    Mutant(
+        "rel-Q13: a follower shows what is committed",
+        "metadata.quorum:MetadataQuorum._step",
+        "end_offset=end_offset",
+        "end_offset=None",
+        tests=(_FACADE + "test_a_follower_shows_what_is_committed_and_nothing_more",),
+    ),
+    Mutant(
+        "rel-Q13: the active controller loads no snapshot",
+        "metadata.quorum:MetadataQuorum.on_snapshot",
+        "assert self._reign is None",
+        "assert True",
+        tests=(_FACADE + "test_the_active_controller_never_loads_a_snapshot",),
+    ),
+    Mutant(
+        "X16: a controller decides once it has applied its log",
+        "metadata.quorum:MetadataQuorum._follow",
+        "return [*effects, timer]",
+        "effects.append(timer)",
+        tests=(_FACADE + "test_a_new_leader_decides_only_once_it_has_applied_its_log",),
+    ),
+    Mutant(
+        "Q39: a deposed controller goes back to what is committed",
+        "metadata.quorum:MetadataQuorum._dethrone",
+        "self.newest = self.image",
+        "pass",
+        tests=(
+            _FACADE + "test_a_deposed_leader_answers_what_is_in_doubt_and_shows_what_is_committed",
+        ),
+    ),
+    Mutant(
+        "rel-Q18: records of the metadata log are not deleted by hand",
+        "replica.delete_records:protected_topic",
+        "topic == METADATA_TOPIC",
+        "False",
+        tests=(
+            "tests/unit/broker/test_list_offsets.py::"
+            "test_the_metadata_log_is_shortened_by_snapshots_alone",
+        ),
+    ),
+    Mutant(
+        "rel-Q18: settings of the metadata log are not changed",
+        "controller.configs:_topic_problem",
+        "name == METADATA_TOPIC",
+        "False",
+        tests=(
+            "tests/unit/api/test_admin_handlers.py::"
+            "test_the_metadata_log_shows_its_policy_and_takes_no_change",
+        ),
+    ),
+    Mutant(
+        "I7: a new controller counts every broker as heard from at its beginning",
+        "controller.brokers:Brokers.activate",
+        "dict.fromkeys(sorted(image.brokers), now_ms)",
+        "dict.fromkeys(sorted(image.brokers), 0)",
+        tests=(
+            "tests/golden/test_controller_scripts.py::"
+            "test_the_controller_decides_as_recorded[failover]",
+        ),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Every guard is missed when it is gone: by its named test, or by the simulator, within a minute."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from firnline.sim.options import draw_options
+from firnline.sim.run import run
+from tests.mutants.catch import caught_by_seeds
+from tests.mutants.patch import Mutant
+from tests.mutants.table import MUTANTS
+
+ROOT = Path(__file__).parents[2]
+WITHIN_S = 60.0
+REQUIRED = (
+    *("rel-Q2", "rel-Q6", "rel-Q7", "rel-Q10", "rel-Q12", "rel-P1", "rel-P2", "rel-P3"),
+    *(f"X{number}" for number in range(1, 18)),
+)
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seeds], ids=lambda mutant: mutant.name)
+def test_the_simulator_notices(mutant: Mutant, capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    assert caught_by_seeds(mutant) is not None, f"nobody noticed: {capsys.readouterr().out}"
+    assert time.monotonic() - began < WITHIN_S
+
+
+@pytest.fixture(scope="module")
+def found_by_tests() -> dict[str, tuple[str, float]]:
+    """Every mutant that a test is to notice: what came of it, and after how many seconds."""
+    names = [mutant.name for mutant in MUTANTS if mutant.tests]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutants.catch", *names],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S * len(names),
+        check=False,
+    )
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert len(rows) == len(names), done.stdout[-2000:] + done.stderr[-2000:]
+    return {name: (word, float(seconds)) for word, seconds, name in rows}
+
+
+@pytest.mark.timeout(WITHIN_S * 10)
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.tests], ids=lambda mutant: mutant.name)
+def test_its_test_notices(mutant: Mutant, found_by_tests: dict[str, tuple[str, float]]) -> None:
+    word, seconds = found_by_tests[mutant.name]
+    assert word == "caught", f"{mutant.tests} pass without the guard"
+    assert seconds < WITHIN_S
+
+
+def test_the_simulator_is_quiet_with_every_guard_in_place() -> None:
+    """Goal: what notices a mutant is the mutant. Method: the same clusters as they ship."""
+    tried = []
+    for mutant in MUTANTS:
+        if mutant.seeds and mutant.options not in tried:
+            tried.append(mutant.options)
+            seed = mutant.seeds[0]
+            options = draw_options(seed)._replace(**mutant.options)
+            assert run(seed, seconds=8, options=options).first is None, mutant.name
+    assert len(tried) > 3
+
+
+def test_every_guard_that_must_have_a_mutant_has_one() -> None:
+    named = " ".join(mutant.name.partition(": ")[0] for mutant in MUTANTS)
+    found = re.findall(r"rel-[QP][0-9]+|X[0-9]+", named)
+    assert [guard for guard in REQUIRED if guard not in found] == []
+
+
+def test_names_are_unique_and_each_mutant_has_somebody_to_notice_it() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    for mutant in MUTANTS:
+        assert bool(mutant.tests) != bool(mutant.seeds), mutant.name
+        assert bool(mutant.invariants) == bool(mutant.seeds), mutant.name

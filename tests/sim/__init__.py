@@ -1,0 +1,1 @@
+"""The simulated world itself, seeds that once failed, and fresh ones."""

@@ -1,0 +1,112 @@
+"""Simulated hours that add up: seed after seed, each with one line in docs/soak.jsonl. WORLD.
+
+    python -m tests.sim.soak [--hours 100] [--minutes 60] [--first-seed 1]
+
+A line holds commit, form, seeds, hours, faults, committed records, and violations. A run goes on after the
+last seed that the ledger has of this commit, so it may be stopped at any time. An hour counts when it had, on
+average, a fault in 10 simulated seconds and 20 committed records a second; the totals are printed. The exit
+code is 1 when a violation was ever found at this commit.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from firnline.sim import report
+from firnline.sim.run import run
+from tests.chaos.soak import LEDGER, append, commit, read_ledger
+
+FORM = "simulate"
+_PIECE = 20  # seeds to a line of the ledger
+FAULTS_PER_10_S = 1.0
+COMMITTED_PER_S = 20.0
+
+
+def soak(*, hours: float, ledger: Path, at: str, until_s: float, first_seed: int) -> list[str]:
+    """Run seeds until the ledger has `hours` of this commit, or time is up; return what was violated."""
+    while time.monotonic() < until_s:
+        rows = _rows(ledger, at)
+        if _hours(rows) >= hours:
+            break
+        seed = max([first_seed, *(row["seeds"][1] + 1 for row in rows)])
+        row = _piece(at, seed, until_s)
+        append(ledger, row)
+        print(f"simulate {_hours([*rows, row]):.2f}/{hours} h: seeds {row['seeds']}", flush=True)
+        for text in row["violations"]:
+            print(f"  {text}", flush=True)
+    rows = _rows(ledger, at)
+    for line in totals(rows):
+        print(line)
+    return [text for row in rows for text in row["violations"]]
+
+
+def _piece(at: str, seed: int, until_s: float) -> dict[str, Any]:
+    """Run some seeds, at least one, and sum them up."""
+    row: dict[str, Any] = {
+        "commit": at,
+        "form": FORM,
+        "seeds": [seed, seed],
+        "hours": 0.0,
+        "cpu_s": 0.0,
+        "faults": 0,
+        "committed": 0,
+        "violations": [],
+    }
+    for each in range(seed, seed + _PIECE):
+        outcome = run(each)
+        row["seeds"][1] = each
+        row["hours"] = round(row["hours"] + outcome.simulated_s / 3600, 6)
+        row["cpu_s"] = round(row["cpu_s"] + outcome.cpu_s, 3)
+        row["faults"] += len(outcome.faults)
+        row["committed"] += outcome.committed
+        if outcome.violations:
+            lines = report.summary(outcome)[2:]
+            row["violations"].append(f"{'; '.join(lines)} [{report.replay_command(outcome)}]")
+        if time.monotonic() >= until_s:
+            break
+    return row
+
+
+def totals(rows: list[dict[str, Any]]) -> list[str]:
+    """Hours, and whether they had enough faults and records to count."""
+    seconds = max(_hours(rows) * 3600, 0.001)
+    faults = sum(row["faults"] for row in rows) * 10 / seconds
+    committed = sum(row["committed"] for row in rows) / seconds
+    speed = seconds / max(sum(row["cpu_s"] for row in rows), 0.001)
+    counts = faults >= FAULTS_PER_10_S and committed >= COMMITTED_PER_S
+    return [
+        f"{seconds / 3600:.2f} simulated hours at {speed:.1f} times real time a core",
+        f"{faults:.2f} faults in 10 s, {committed:.1f} committed records a second:"
+        f" the hours {'count' if counts else 'do not count'}",
+    ]
+
+
+def _rows(ledger: Path, at: str) -> list[dict[str, Any]]:
+    return [row for row in read_ledger(ledger, at) if row["form"] == FORM]
+
+
+def _hours(rows: list[dict[str, Any]]) -> float:
+    return sum(row["hours"] for row in rows)
+
+
+def main() -> int:
+    """Run the command line; 1 when something was violated at this commit."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.soak")
+    parser.add_argument("--hours", type=float, default=100)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--first-seed", type=int, default=1)
+    options = parser.parse_args()
+    found = soak(
+        hours=options.hours,
+        ledger=LEDGER,
+        at=commit(),
+        until_s=time.monotonic() + options.minutes * 60,
+        first_seed=options.first_seed,
+    )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
