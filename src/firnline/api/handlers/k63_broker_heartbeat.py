@@ -37,5 +37,9 @@ def handle(
         metadata_offset=request.current_metadata_offset,
         want_fence=request.want_fence,
         want_shut_down=request.want_shut_down,
+        offline_log_dirs=tuple(request.offline_log_dirs),
+        cordoned_log_dirs=(
+            None if request.cordoned_log_dirs is None else tuple(request.cordoned_log_dirs)
+        ),
     )
     return node.quorum.write(node.controller.heartbeat(beat, now_ms), then, now_ms)
