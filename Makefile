@@ -22,7 +22,7 @@ help:
 
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml tools/install.sh
+$(VENV)/installed: pyproject.toml tools/install.sh src/firnline/_native.c
 	@bash tools/install.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -68,4 +68,4 @@ docs: $(VENV)/installed
 	@$(PY) -m firnline.config.render > docs/reference/config.md
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out
+	rm -rf $(VENV) src/*.egg-info src/firnline/_native*.so build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from firnline.base.ids import OffsetAndEpoch
-from firnline.config.broker import BrokerConfig
+from firnline.log.directory import LogDirectory
 from firnline.metadata import records as r
+from firnline.metadata.format import format_storage
 from firnline.metadata.meta_log import MetaLog, open_meta_log
 from firnline.metadata.snapshot_file import parse_snapshot_name, read_snapshot, snapshot_batches
 from firnline.raft.ports import SnapshotPart
@@ -76,8 +77,17 @@ def a_disk(kind: type[CrashableFs] = CrashableFs) -> Any:
     return fs
 
 
-def opened(fs: CrashableFs, config: BrokerConfig = CONFIG) -> MetaLog:
-    return open_meta_log(fs, config, now_ms=NOW)
+def opened(fs: CrashableFs, directory: LogDirectory | None = None) -> MetaLog:
+    return open_meta_log(fs, CONFIG, now_ms=NOW, directory=directory)
+
+
+def in_use(fs: CrashableFs) -> LogDirectory:
+    """The log directory with its checkpoints, formatted if it is not."""
+    if not fs.exists("/data/meta.properties"):
+        format_storage(fs, CONFIG, cluster_id="c", rng=Dice(1), now_ms=NOW)
+    directory = LogDirectory(fs, "/data", cluster_id="c", node_id=1, unique=Dice(2).uuid)
+    directory.start()
+    return directory
 
 
 def batch_at(offset: int, epoch: int, count: int = 1, tag: str = "") -> bytes:

@@ -58,6 +58,8 @@ class CountingRng:
 class MemoryLog:
     """The log and the vote of one node. `crash` forgets what was not synced."""
 
+    path = "/data/__cluster_metadata-0"
+
     def __init__(self, bootstrap: Sequence[Message] = BOOTSTRAP) -> None:
         self.batches: list[bytes] = []
         self.saved: list[ElectionState] = []

@@ -27,6 +27,7 @@ from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet
 from firnline.records.batch import headers, set_offset_and_epoch
+from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from tests.quorum_rig import SnapshotBytes
 
@@ -669,3 +670,10 @@ def alone(node_id: int = 1, **options: Any) -> tuple[Net, Member]:
     member = net[node_id]
     member.start()
     return net, member
+
+
+def one_record(base_offset: int, epoch: int, value: bytes) -> bytes:
+    """A batch of one record, as a log holds it."""
+    return bytes(
+        build_batch([NewRecord(None, value, 5)], base_offset=base_offset, leader_epoch=epoch)
+    )

@@ -20,8 +20,8 @@ BANNED_IMPORTS = {
     *("select", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time"),
     *("uuid",),
 }
-# base.event asks once, when it is loaded, whether events are to be frozen.
-MAY_IMPORT = {("base/event.py", "os")}
+# Asked once, when they are loaded: whether events are to be frozen, and whether to do without compiled code.
+MAY_IMPORT = {("base/event.py", "os"), ("base/native.py", "os")}
 # One small file per API key: the index of these folders is the point.
 PER_KEY_FOLDERS = {"protocol/messages", "api/handlers"}
 # Kinds of code each package may hold; `tiered/objects` speaks to stores.

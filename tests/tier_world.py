@@ -318,6 +318,7 @@ class Node:
                 origin="coordinator" if batch.get("is_control") else "client",
             )
             assert isinstance(result, Appended), result
+        self.log.sync_now()
         self.log.advance_high_watermark(self.log.log_end_offset)
         if roll:
             self.log.roll(self.cluster.now_ms)
@@ -334,6 +335,7 @@ class Node:
         for epoch, start in log.epochs.entries():
             if epoch > self.log.epochs.latest_epoch:
                 self.log.epochs.assign(epoch, start)
+        self.log.sync_now()
         self.log.advance_high_watermark(log.high_watermark)
         self.log.advance_log_start(log.log_start_offset)
 

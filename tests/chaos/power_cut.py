@@ -23,6 +23,7 @@ from tests.chaos.kill import OPTIONS, Report, probe
 from tests.chaos.workload import (
     PATIENCE_S,
     SILENT,
+    Judge,
     Workload,
     make_topic,
     read_all,
@@ -105,6 +106,7 @@ def run_power_cuts(directory: Path, cuts: int, seed: int) -> Report:
         make_topic(broker.bootstrap, TOPIC, PARTITIONS, internal_segment_bytes="65536")
         make_topic(broker.bootstrap, "probe", 1)
         work = stack.enter_context(Workload(broker.bootstrap, TOPIC, PARTITIONS, value_bytes=20))
+        judge = Judge(TOPIC, PARTITIONS)
         with Clerk(broker.bootstrap) as clerk:
             for _ in range(cuts):
                 work.await_acks(100)
@@ -119,9 +121,9 @@ def run_power_cuts(directory: Path, cuts: int, seed: int) -> Report:
                 broker.start()
                 probe(broker)
                 report.back_ms.append((time.monotonic() - started) * 1000)
-                found = read_all(broker.bootstrap, TOPIC, PARTITIONS)
-                faults = violations(acked, found)
-                faults += check_metadata(broker.bootstrap, topics, committed)
+                with work.paused():
+                    faults = violations(acked, judge.read(broker.bootstrap))
+                    faults += check_metadata(broker.bootstrap, topics, committed)
                 report.violations += [f"cut {report.faults}: {fault}" for fault in faults]
         work.finish()
         acked = work.acked()

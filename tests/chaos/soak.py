@@ -1,6 +1,7 @@
-"""The long form of kills and power cuts, in pieces that add up. WORLD.
+"""The long form of kills, power cuts and quorums of both kinds, in pieces that add up. WORLD.
 
-    python -m tests.chaos.soak [--kills 1000] [--cuts 1000] [--minutes 60]
+    python -m tests.chaos.soak [--kills 1000] [--cuts 1000] [--controller-kills 200] [--controller-cuts 300]
+                               [--mixed 100] [--minutes 60] [--piece 25]
 
 Each piece is a run of its own with a seed of its own, and one line in docs/soak.jsonl: commit, form, seed,
 cycles, faults, records acknowledged, violations. A run begins where the ledger says this commit stands, so it
@@ -18,16 +19,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.controllers import run_controller_kills, run_controller_power_cuts
 from tests.chaos.image import CannotMount, why_not
 from tests.chaos.kill import Report, run_kills
 from tests.chaos.power_cut import run_power_cuts
+from tests.mixed.rounds import Rounds
+from tests.peers.kafka import PeerMissing, jars
+from tests.peers.nodes import FIRNLINE, KAFKA
 
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "soak.jsonl"
 PIECE = 25
-FORMS: dict[str, Callable[[Path, int, int], Report]] = {
+# A round of a mixed quorum is half a minute, a kill a second.
+PIECES = {"mixed-two-of-theirs": 5, "mixed-two-of-ours": 5}
+ON_IMAGES = ("power-cut", "controller-power-cut")
+
+
+def _mixed(*kinds: str) -> Callable[[Path, int, int], Any]:
+    return lambda directory, rounds, seed: Rounds(directory, kinds, seed).run(rounds)
+
+
+FORMS: dict[str, Callable[[Path, int, int], Any]] = {
     "kill": lambda directory, cycles, seed: run_kills(directory / "data", cycles, seed),
     "power-cut": run_power_cuts,
+    "controller-kill": run_controller_kills,
+    "controller-power-cut": run_controller_power_cuts,
+    "mixed-two-of-theirs": _mixed(KAFKA, KAFKA, FIRNLINE),
+    "mixed-two-of-ours": _mixed(FIRNLINE, FIRNLINE, KAFKA),
 }
 
 
@@ -63,7 +81,13 @@ def append(path: Path, row: dict[str, Any]) -> None:
 
 
 def soak(
-    wanted: dict[str, int], *, ledger: Path, at: str, until_s: float, forms: Any = None
+    wanted: dict[str, int],
+    *,
+    ledger: Path,
+    at: str,
+    until_s: float,
+    forms: Any = None,
+    piece: int = PIECE,
 ) -> list[str]:
     """Run pieces until `wanted` cycles of each form are in the ledger or time is up.
 
@@ -75,9 +99,9 @@ def soak(
             done = sum(row["cycles"] for row in rows)
             if done >= goal:
                 break
-            seed, cycles = len(rows) + 1, min(PIECE, goal - done)
+            seed, cycles = len(rows) + 1, min(PIECES.get(form, piece), goal - done)
             with tempfile.TemporaryDirectory(prefix="firnline-soak-") as directory:
-                report = (forms or FORMS)[form](Path(directory), cycles, seed)
+                report = _run((forms or FORMS)[form], Path(directory), cycles, seed)
             row = {
                 "commit": at,
                 "form": form,
@@ -94,23 +118,50 @@ def soak(
     return [text for row in read_ledger(ledger, at) for text in row["violations"]]
 
 
+def _run(form: Callable[..., Any], directory: Path, cycles: int, seed: int) -> Any:
+    """Run one piece; one that does not come to its end is a violation too."""
+    try:
+        return form(directory, cycles, seed)
+    except (AssertionError, RuntimeError) as problem:
+        return Report(violations=[f"it did not come to its end: {str(problem)[:2000]}"])
+
+
 def main() -> int:
     """Run the command line; 1 when something was violated at this commit."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak")
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--cuts", type=int, default=1000)
+    parser.add_argument("--controller-kills", type=int, default=200)
+    parser.add_argument("--controller-cuts", type=int, default=300)
+    parser.add_argument("--mixed", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--piece", type=int, default=PIECE, help="faults of one chain")
     options = parser.parse_args()
     # Leave through `finally`: no mount and no broker stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    wanted = {"kill": options.kills, "power-cut": options.cuts}
-    reason = why_not()
-    if reason:
+    wanted = {
+        "mixed-two-of-theirs": options.mixed,
+        "mixed-two-of-ours": options.mixed,
+        "controller-kill": options.controller_kills,
+        "controller-power-cut": options.controller_cuts,
+        "kill": options.kills,
+        "power-cut": options.cuts,
+    }
+    if reason := why_not():
         print(reason)
-        del wanted["power-cut"]
+        wanted = {form: goal for form, goal in wanted.items() if form not in ON_IMAGES}
+    try:
+        jars()
+    except PeerMissing as problem:
+        print(f"NOT RUN: {problem}")
+        wanted = {form: goal for form, goal in wanted.items() if form not in PIECES}
     try:
         found = soak(
-            wanted, ledger=LEDGER, at=commit(), until_s=time.monotonic() + options.minutes * 60
+            wanted,
+            ledger=LEDGER,
+            at=commit(),
+            until_s=time.monotonic() + options.minutes * 60,
+            piece=options.piece,
         )
     except CannotMount as problem:
         print(problem)

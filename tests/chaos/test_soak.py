@@ -47,11 +47,36 @@ def test_a_violation_stays_known_until_the_commit_changes(tmp_path: Path) -> Non
     assert run(ledger, 3, [], [], at="mended") == []
 
 
+def test_a_run_that_does_not_come_to_its_end_is_a_violation(tmp_path: Path) -> None:
+    def stuck(directory: Path, cycles: int, seed: int) -> Report:
+        raise AssertionError("nobody leads")
+
+    wanted, later = {"kill": 1}, time.monotonic() + 60
+    ledger = tmp_path / "soak.jsonl"
+    found = soak(wanted, ledger=ledger, at="abc", until_s=later, forms={"kill": stuck})
+    assert found == ["it did not come to its end: nobody leads"]
+
+
 def test_a_line_that_was_cut_short_is_left_out_and_written_behind(tmp_path: Path) -> None:
     ledger = tmp_path / "soak.jsonl"
     ledger.write_text('{"commit": "abc", "form": "kill", "cyc')
     run(ledger, 3, [], [])
     assert [row["cycles"] for row in read_ledger(ledger, "abc")] == [3]
+
+
+def test_a_longer_chain_is_one_piece(tmp_path: Path) -> None:
+    """Each cut is one after a recovery, so a hundred in a row ask more than four times 25."""
+    calls: Calls = []
+    later = time.monotonic() + 60
+    soak(
+        {"kill": 100},
+        ledger=tmp_path / "l",
+        at="abc",
+        until_s=later,
+        forms=forms(calls, []),
+        piece=100,
+    )
+    assert calls == [(100, 1)]
 
 
 def test_no_piece_is_begun_when_time_is_up(tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ refused or never answered they send again. So the log of a partition has to be 0
 in order, and what was acknowledged has to be where its acknowledgement said.
 """
 
+import contextlib
 import logging
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 PATIENCE_S = 60.0
 _BATCH_RECORDS = 40
+OVERLAP = (
+    2000  # records that are read again: a fault takes the newest, and others may lie in their place
+)
 _log = logging.getLogger("tests.chaos.librdkafka")
 _log.addHandler(logging.NullHandler())
 _log.propagate = False
@@ -41,6 +46,7 @@ class Workload:
         self._lock = threading.Lock()
         self._padding = b"x" * value_bytes
         self._stop = threading.Event()
+        self._is_paused = False
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -87,6 +93,15 @@ class Workload:
             assert time.monotonic() < deadline, f"no {more} acknowledgements in {PATIENCE_S:.0f} s"
             time.sleep(0.005)
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Send nothing new meanwhile; what is on its way goes on."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
     def finish(self) -> None:
         """Send no more and wait until everything sent is acknowledged."""
         self._stop.set()
@@ -97,7 +112,7 @@ class Workload:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            if len(self._producer) < 5000:
+            if len(self._producer) < 5000 and not self._is_paused:
                 for partition in self.sent:
                     for _ in range(_BATCH_RECORDS):
                         self._send(partition)
@@ -130,8 +145,46 @@ class Workload:
             self.failures.append(f"fatal: {error}")
 
 
+class Judge:
+    """Reads a topic back after each fault: what is new since the last time, and now and then everything.
+
+    A producer goes on meanwhile, so to read everything each time is to read ever more of it: the log grew by
+    the time that reading took, until no reading ended.
+    """
+
+    def __init__(self, topic: str, partitions: int, *, whole_every: int = 10) -> None:
+        self._topic = topic
+        self._whole_every = whole_every
+        self._rounds = 0
+        self._known: Positions = {partition: [] for partition in range(partitions)}
+
+    def read(self, bootstrap: str) -> Positions:
+        """Return what is in every partition now, read up to its high watermark."""
+        if self._rounds % self._whole_every == 0:
+            self._known = {partition: [] for partition in self._known}
+        self._rounds += 1
+        after = {p: max(0, rows[-1][0] - OVERLAP) for p, rows in self._known.items() if rows}
+        fresh, bounds = read_from(bootstrap, self._topic, len(self._known), after)
+        for partition, rows in self._known.items():
+            low, end = bounds[partition]
+            upto = min(end, after.get(partition, 0))
+            before = [row for row in rows[: upto + 1] if low <= row[0] < upto]
+            self._known[partition] = before + fresh[partition]
+        return self._known
+
+
 def read_all(bootstrap: str, topic: str, partitions: int) -> Positions:
     """Return what a consumer finds in every partition, from its first offset to its high watermark."""
+    return read_from(bootstrap, topic, partitions, {})[0]
+
+
+def read_from(
+    bootstrap: str, topic: str, partitions: int, after: dict[int, int]
+) -> tuple[Positions, dict[int, tuple[int, int]]]:
+    """Return the records from the offsets of `after` on, and (first offset, high watermark), by partition.
+
+    A partition that is not in `after` is read from its first offset.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -144,27 +197,30 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> Positions:
     )
     try:
         found: Positions = {partition: [] for partition in range(partitions)}
-        ends = {}
+        bounds = {}
         for partition in found:
-            _, ends[partition] = consumer.get_watermark_offsets(
+            bounds[partition] = consumer.get_watermark_offsets(
                 TopicPartition(topic, partition), timeout=PATIENCE_S
             )
-        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in found])
-        behind = {partition for partition, end in ends.items() if end > 0}
+        behind = {p for p, (_, end) in bounds.items() if end > after.get(p, 0)}
+        consumer.assign(
+            [TopicPartition(topic, p, after.get(p, OFFSET_BEGINNING)) for p in sorted(behind)]
+        )
         deadline = time.monotonic() + PATIENCE_S
         while behind:
             assert time.monotonic() < deadline, (
-                f"{topic}: partitions {behind} cannot be read to the end"
+                f"{topic}: no record of partitions {behind} in {PATIENCE_S:.0f} s, and not at the end"
             )
             for message in consumer.consume(5000, 0.1):
                 if message.error() is not None:
                     raise KafkaException(message.error())
+                deadline = time.monotonic() + PATIENCE_S
                 partition, offset = message.partition(), message.offset()
                 number = int(message.value().partition(b" ")[0])
                 found[partition].append((offset, number))
-                if offset >= ends[partition] - 1:
+                if offset >= bounds[partition][1] - 1:
                     behind.discard(partition)
-        return found
+        return found, bounds
     finally:
         consumer.close()
 

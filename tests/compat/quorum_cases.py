@@ -317,7 +317,7 @@ def _told_of(row: Any, w: World) -> Iterator[str]:
         yield f"hw:{_offset(row.high_watermark, w)}"
         yield "records" if row.records else "empty"
     if hasattr(row, "unaligned_records"):
-        yield f"bytes:{_size(len(row.unaligned_records), w)} of {_size(row.size, w)}"
+        yield f"bytes:{_size(len(row.unaligned_records or b''), w)} of {_size(row.size, w)}"
 
 
 def _node(node_id: int, w: World) -> str:

@@ -1,20 +1,33 @@
 """Rounds of a quorum of both kinds: each kind leads and loses its lead, each is wiped and comes back. WORLD.
 
-A round has two halves, one under a leader of each kind: a topic is made; a follower, of the other kind where
-there is one, loses its disk and comes back by FetchSnapshot from the leader; the leader is ended, by kill -9
-and by SIGTERM in turn, and comes back behind the next one, under which a topic is made too. Only one
-voter is away at a time, and none while a wiped one catches up: with static voters it might vote twice.
+A round has two halves, one under a leader of each kind: a topic is made, others are changed; a follower,
+of the other kind where there is one, loses its disk and comes back by FetchSnapshot from the leader; the
+leader is ended, by kill -9 and by SIGTERM in turn, and comes back behind the next one, under which a topic
+is made too. Only one voter is away at a time, and none while a wiped one catches up: it might vote twice.
 """
 
+import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from tests.chaos.workload import SILENT
 from tests.mixed.sameness import differences, read_disk
@@ -22,6 +35,7 @@ from tests.peers.nodes import BROKER, CONTROLLER, KAFKA, QUICK, Cluster, Node, e
 from tests.peers.quorum import View, await_caught_up, await_leader
 
 PATIENCE_S = 60.0
+_DONE_BEFORE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.INVALID_PARTITIONS)
 _TURNS_MAX = 12  # leaders ended before the other kind must have led
 
 
@@ -35,12 +49,17 @@ class Report:
     led: Counter[str] = field(default_factory=Counter)
     wiped: Counter[str] = field(default_factory=Counter)
     end_offset: int = 0
+    kept: int = 0  # things that our release only keeps
 
     def __str__(self) -> str:
         return (
             f"{self.faults} faults, {self.acked} topics acknowledged, {self.end_offset} records;"
             f" led {dict(self.led)}, wiped and back {dict(self.wiped)}"
         )
+
+
+class AlreadyDone(Exception):
+    """An earlier try was not acknowledged, and was done."""
 
 
 class Rounds:
@@ -50,14 +69,14 @@ class Rounds:
         members = [*((kind, CONTROLLER) for kind in kinds), (KAFKA, BROKER)]
         self.kinds = set(kinds)
         self.cluster = Cluster(directory, members, QUICK)
-        # Alone of its kind: it stands for election first, so that both kinds lead in turn.
+        # The one alone of its kind misses a leader last, so that both kinds lead in turn: whoever does
+        # so first is refused a pre-vote by those who still follow, and grants it to the one after.
         for node in self.cluster.controllers:
             if kinds.count(node.kind) == 1:
-                node.settings["controller.quorum.fetch.timeout.ms"] = 700
-            else:
                 node.settings["controller.quorum.fetch.timeout.ms"] = 2000
         self.report = Report()
         self.topics: list[str] = []
+        self.deleted: list[str] = []
         self._rng = random.Random(seed)
         self._stops = 0
 
@@ -70,6 +89,7 @@ class Rounds:
                 for kind in sorted(self.kinds):
                     view = self._until_leads(kind, view)
                     self.make_topic()
+                    self.change_things(self.cluster[view.leader].kind)
                     self.wipe_a_follower(view)
                     view = self.end_leader(await_leader(self.cluster))
                     self.make_topic()
@@ -101,6 +121,45 @@ class Rounds:
                 time.sleep(0.1)
         self.topics.append(name)
         self.report.acked += 1
+
+    def change_things(self, leads: str) -> None:
+        """Settings, partitions, a deletion; of a leader of Kafka's also a record that we only keep."""
+        topic, number = self.topics[-1], len(self.topics)
+        entry = ConfigEntry(
+            "retention.ms",
+            str(100_000 + number),
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        self._until_done(lambda: self._admin.incremental_alter_configs([resource])[resource])
+        grown = [NewPartitions(topic, 3)]
+        with contextlib.suppress(AlreadyDone):
+            self._until_done(lambda: self._admin.create_partitions(grown)[topic])
+        if number > 2:
+            gone = self.topics.pop(0)
+            with contextlib.suppress(AlreadyDone):
+                self._until_done(lambda: self._admin.delete_topics([gone])[gone])
+            self.deleted.append(gone)
+        if leads == KAFKA:
+            secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+            upsert = UserScramCredentialUpsertion(f"user-{number}", secret, b"secret")
+            ask = self._admin.alter_user_scram_credentials
+            self._until_done(lambda: ask([upsert])[upsert.user])
+
+    def _until_done(self, ask: Callable[[], Any]) -> None:
+        """Ask until it is acknowledged; an earlier try may have done it: AlreadyDone."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                ask().result(20)
+                return
+            except (KafkaException, TimeoutError) as problem:
+                code = problem.args[0].code() if isinstance(problem, KafkaException) else None
+                if code in _DONE_BEFORE:
+                    raise AlreadyDone from None
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def wipe_a_follower(self, view: View) -> None:
         """Take the disk of a follower; it must come back by a snapshot of the leader's."""
@@ -137,12 +196,16 @@ class Rounds:
         lost = [name for name in self.topics if name not in there]
         if lost:
             self.report.violations.append(f"the broker knows {len(lost)} topics less: {lost[0]}")
+        back = [name for name in self.deleted if name in there]
+        if back:
+            self.report.violations.append(f"the broker still knows {len(back)} deleted: {back[0]}")
 
     def _compare(self, view: View) -> None:
         disks = [read_disk(str(node), node.metadata) for node in self.cluster.nodes.values()]
         self.report.end_offset = view.high_watermark
         self.report.violations += differences(disks, view.high_watermark)
         image = disks[0].image_at(view.high_watermark)
+        self.report.kept = len(image.kept)
         lost = [name for name in self.topics if name not in image.topics_by_name]
         if lost:
             self.report.violations.append(f"{len(lost)} acknowledged topics lost, first {lost[0]}")

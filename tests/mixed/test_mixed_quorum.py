@@ -17,6 +17,7 @@ def run(directory: Path, kinds: list[str], rounds: int) -> Report:
     print(report)
     assert report.violations == []
     assert report.led.keys() == set(kinds)
+    assert report.kept >= rounds
     return report
 
 

@@ -11,6 +11,7 @@ and is started, stopped, killed and wiped alone. Everything listens on 127.0.0.1
 import base64
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -53,12 +54,19 @@ def new_cluster_id() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, all different."""
+    """Return ports that nobody listens on, all different.
+
+    They lie below those that the kernel gives to clients: a node that is down for a while would find its
+    port taken by a connection of somebody else.
+    """
     with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
+        found: list[int] = []
+        while len(found) < count:
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
+                found.append(one.getsockname()[1])
+        return found
 
 
 class Node:

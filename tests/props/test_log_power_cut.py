@@ -25,7 +25,7 @@ from tests.log_world import (
 
 CONFIG = small(segment_bytes=500, index_interval_bytes=100)
 STEPS = st.lists(
-    st.sampled_from(["append", "append", "txn", "roll", "flush"]), min_size=3, max_size=30
+    st.sampled_from(["append", "append", "txn", "roll", "flush", "lead"]), min_size=3, max_size=30
 )
 
 
@@ -34,14 +34,18 @@ def story(fs: CrashableFs, steps: list[str]) -> tuple[Log, int, int]:
     log = opened(fs, CONFIG)
     fs.sync_dir("/")
     fs.sync_dir("/data")
-    acknowledged = sequence = 0
+    acknowledged = sequence = epoch = 0
     for step in steps:
         if step == "append":
-            append(log, batch("x" * 50))
+            append(log, batch("x" * 50), epoch=epoch)
         elif step == "txn":
-            append(log, batch("y", pid=7, seq=sequence, is_transactional=True))
-            end_txn(log, 7, ABORT if sequence % 2 else COMMIT)
+            data = batch("y", pid=7, seq=sequence, is_transactional=True)
+            append(log, data, epoch=epoch)
+            end_txn(log, 7, ABORT if sequence % 2 else COMMIT, leader_epoch=epoch)
             sequence += 1
+        elif step == "lead":
+            epoch += 1
+            log.epochs.assign(epoch, log.log_end_offset)
         elif step == "roll":
             log.roll(NOW)
         else:
@@ -50,7 +54,7 @@ def story(fs: CrashableFs, steps: list[str]) -> tuple[Log, int, int]:
                 file.sync()
             log.flushed(end)
             acknowledged = end
-    return log, acknowledged, log.recovery_point
+    return log, acknowledged, log.recovery_start
 
 
 def survives(steps: list[str], rng: random.Random) -> bool:
@@ -65,8 +69,10 @@ def survives(steps: list[str], rng: random.Random) -> bool:
     except StorageError:
         return False
     end = again.log_end_offset
+    lineage = [log.epochs.epoch_at(offset) for offset in range(end)]
     return (
         end >= acknowledged
+        and [again.epochs.epoch_at(offset) for offset in range(end)] == lineage
         and found == [row for row in before if row[0] < end]
         and again.aborted_transactions(0, end) == [t for t in aborted if t.last_offset < end]
     )
@@ -81,7 +87,7 @@ def test_an_acknowledged_record_survives_any_power_cut(
 
 
 @pytest.mark.parametrize(
-    "forgotten", ["the data", "the directory", "what a roll left behind"], ids=str
+    "forgotten", ["the data", "the directory", "what a roll left behind", "the lineage"], ids=str
 )
 def test_the_property_sees_a_sync_that_is_forgotten(
     monkeypatch: pytest.MonkeyPatch, forgotten: str
@@ -94,10 +100,14 @@ def test_the_property_sees_a_sync_that_is_forgotten(
         monkeypatch.setattr(
             CrashableFile, "sync", lambda self: None if self.path.endswith(".log") else real(self)
         )
+    elif forgotten == "the lineage":
+        monkeypatch.setattr(Log, "recovery_start", Log.recovery_point)
     else:
         monkeypatch.setattr("firnline.log.segment.Segment.files_to_sync", lambda self: [])
     rng = random.Random(1)
     steps = ["append", "append", "roll", "append", "append", "append", "flush", "append"]
+    if forgotten == "the lineage":
+        steps = ["append", "flush", "flush", "lead", *["append"] * 9, "flush"]
     assert not all(survives(steps, rng) for _ in range(60))
 
 

@@ -21,6 +21,7 @@ from tests.meta_log_world import (
     found,
     freeze,
     ids,
+    in_use,
     opened,
     part_of,
     perform,
@@ -32,14 +33,20 @@ from tests.meta_log_world import (
 class MetaLogMachine(RuleBasedStateMachine):
     """The model: an epoch an offset, what of them is synced and committed, and the ids of snapshots."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(has_directory=st.booleans())
+    def begin(self, has_directory: bool) -> None:
         self.fs: CuttingFs = a_disk(CuttingFs)
-        self.log = opened(self.fs)
+        # The checkpoint of a log directory says what needs no look at the next start.
+        self.has_directory = has_directory
+        self.start_up()
         self.start = self.synced = self.committed = 0
         self.batches: list[tuple[int, int, int]] = []  # offset, end offset, epoch
         self.snapshots: list[OffsetAndEpoch] = []
         self.version = 0
+
+    def start_up(self) -> None:
+        self.directory = in_use(self.fs) if self.has_directory else None
+        self.log = opened(self.fs, self.directory)
 
     # -- what the model says -------------------------------------------------------------------
 
@@ -90,6 +97,13 @@ class MetaLogMachine(RuleBasedStateMachine):
     def sync(self) -> None:
         sync(self.log)
         self.synced = self.end
+
+    @precondition(lambda self: self.directory is not None)
+    @rule()
+    def checkpoint(self) -> None:
+        """What is on the disk is written down."""
+        assert self.directory is not None
+        self.directory.checkpoint()
 
     @rule(which=st.integers(0, 100))
     def commit(self, which: int) -> None:
@@ -158,7 +172,9 @@ class MetaLogMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         """A clean stop: nothing is lost."""
         self.log.close()
-        self.log = opened(self.fs)
+        if self.directory is not None:
+            self.directory.close()
+        self.start_up()
         sync(self.log)
         self.synced = self.end
 
@@ -194,7 +210,7 @@ class MetaLogMachine(RuleBasedStateMachine):
     def come_back(self, dice: Dice, keep: Any, torn: OffsetAndEpoch | None = None) -> None:
         self.fs = self.fs.crash(dice, keep=keep)  # type: ignore[assignment]
         self.fs.__class__ = CuttingFs
-        self.log = opened(self.fs)
+        self.start_up()
         newest, end = self.log.newest_snapshot_id, self.log.end_offset
         if newest is not None and newest == torn and newest not in self.snapshots:
             self.installed(newest)  # the cut came after its rename was durable

@@ -6,6 +6,7 @@ expect of ourselves, and where we differ on purpose the test says so.
 
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 
@@ -15,15 +16,19 @@ from firnline.testing.plugin import Broker
 from tests.peers import kafka
 from tests.wire.line import FRAME_LIMIT_BYTES, METADATA, MIB, Line, Target, framed, header
 
+HAS_NATIVE = find_spec("firnline._native") is not None
 RSS_SLACK_BYTES = 20 * MIB
 SETTINGS = {"socket.request.max.bytes": FRAME_LIMIT_BYTES, "connections.max.idle.ms": 600_000}
 
 
-@pytest.fixture(scope="module", params=["firnline", pytest.param("kafka", marks=pytest.mark.peer)])
+@pytest.fixture(
+    scope="module",
+    params=["firnline", "python alone", pytest.param("kafka", marks=pytest.mark.peer)],
+)
 def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
-    """A running server with a frame limit of 32 MiB."""
+    """A running server with a frame limit of 32 MiB; ours also without its compiled code."""
     base = tmp_path_factory.mktemp("wire")
     if request.param == "kafka":
         with kafka.start(base, settings=SETTINGS) as cluster:
@@ -32,9 +37,13 @@ def target(
         return
     options = [part for key, value in SETTINGS.items() for part in ("-X", f"{key}={value}")]
     broker = Broker(base / "data", options=options)
-    broker.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIRNLINE_NATIVE", "0" if request.param == "python alone" else "1")
+        broker.start()
     try:
-        yield Target("firnline", broker.bootstrap, broker.pid, base / "data.log")
+        made = Target("firnline", broker.bootstrap, broker.pid, base / "data.log")
+        made.looks_into_bodies = request.param == "firnline" and HAS_NATIVE
+        yield made
         assert broker.stop() == 0
     finally:
         if broker.process is not None:

@@ -96,6 +96,7 @@ class Target:
         self.address = (host, int(port))
         self.process = psutil.Process(pid)
         self.log = log
+        self.looks_into_bodies = True
 
     @property
     def is_firnline(self) -> bool:

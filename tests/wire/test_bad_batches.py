@@ -25,6 +25,7 @@ from firnline.protocol.messages.k02_list_offsets import (
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.records.batch import HEADER, HEADER_BYTES
 from firnline.records.build import NewRecord, build_batch
+from tests.unit.records.bodies import BODIES
 from tests.wire.line import MIB, Target, produce_request
 
 OPEN_LIMIT_BYTES = 64 * MIB  # what a batch may cost beyond its own size
@@ -165,6 +166,22 @@ def test_a_bad_batch_is_refused_and_leaves_nothing(target: Target, topic: str, w
     before = end_offset(target, topic)
     assert target.produce(topic, make()).error_code == code
     assert end_offset(target, topic) == before
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_a_body_that_is_not_what_its_header_says_is_refused(
+    target: Target, topic: str, what: str
+) -> None:
+    """Under a right CRC. Compiled code alone looks into bodies; in Python it would cost too much."""
+    body, count, is_right = BODIES[what]
+    batch, code = opaque(body, 0, count=count), 0 if is_right else INVALID_RECORD
+    if what == "a length in six bytes" and not target.is_firnline:
+        code = UNKNOWN
+    if not target.looks_into_bodies:
+        code = 0
+    before = end_offset(target, topic)
+    assert target.produce(topic, batch).error_code == code
+    assert (end_offset(target, topic) == before) == bool(code)
 
 
 @pytest.mark.parametrize("stamp", [-1, 0, -5])

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from firnline.api.context import RequestContext
+from firnline.api.usual import usual_request
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
@@ -28,6 +29,7 @@ from firnline.protocol.session import (
 from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED, ServedApi
 
 _PRODUCE_KEY = 0
+_SIZE_BYTES = 4
 _unpack_start = REQUEST_START.unpack_from
 _frame_size = struct.Struct(">i").unpack_from
 
@@ -84,6 +86,31 @@ class Dispatcher:
         effects: Effects = api.handle(self._node, context, request, now_ms)
         return effects
 
+    def at_once(
+        self, connection: Any, data: memoryview, size: int, now_ms: int
+    ) -> bytes | tuple[Part, ...] | Effects | None:
+        """Handle the first `size` bytes of `data`, size prefix included, if they are one usual request.
+
+        Returns the frame of the answer, or its parts, or the effects of a failure. None: nothing was done,
+        and `on_frame` is to be asked.
+        """
+        asked = usual_request(data, size)
+        if asked is None:
+            return None
+        api = self._apis.get(asked[0])
+        if api is None or api.at_once is None:
+            return None
+        answer = api.at_once(self._node, connection, asked, now_ms)
+        if answer is not None:
+            api.requests += 1
+            api.in_bytes += size - _SIZE_BYTES
+            kind = type(answer)
+            if kind is bytes:
+                api.out_bytes += len(answer) - _SIZE_BYTES
+            elif kind is tuple:
+                api.out_bytes += _frame_size(answer[0])[0]
+        return answer  # type: ignore[no-any-return]
+
     def encode(self, reply: Reply) -> list[Part]:
         """Return the frame that answers `reply.context` with `reply.message`."""
         context = reply.context
@@ -132,7 +159,8 @@ def find_api(rows: Mapping[int, ServedApi], key: int, version: int) -> Api:
         raise ProtocolError("unsupported version", key=key, version=version)
     request, response = messages_of(key)
     module = import_module(f"firnline.api.handlers.k{key:02d}_{row.name}")
-    return Api(request, response, version if served else 0, module.handle)
+    at_once = getattr(module, "at_once", None)
+    return Api(request, response, version if served else 0, module.handle, at_once)
 
 
 def read_request(api: Api, data: Any, position: int) -> Any:

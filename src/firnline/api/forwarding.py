@@ -14,7 +14,7 @@ from firnline.base.effects import Effects, Send, SetTimer, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.client.wire import decode_answer, encode_request
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
-from firnline.protocol.primitives import uvarint
+from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class _Forwarded:
         )
         self._envelope = EnvelopeRequest(
             request_data=frame[_SIZE_BYTES:],
-            request_principal=principal_bytes(context.principal),
+            request_principal=encode_principal(context.principal),
             client_host_address=ip_address(context.peer_host).packed,
         )
 
@@ -131,14 +131,3 @@ class _Forwarded:
         except ProtocolError:
             why = "what the active controller answered is not understood"
             return self._refusal(KafkaError(Code.UNKNOWN_SERVER_ERROR, why))
-
-
-def principal_bytes(principal: str) -> bytes:
-    """Say who asks as an envelope does: version 0, type, name, and whether a token vouches for them."""
-    kind, _, name = principal.partition(":")
-    return b"\0\0" + _compact(kind) + _compact(name) + b"\0\0"
-
-
-def _compact(text: str) -> bytes:
-    data = text.encode()
-    return uvarint(len(data) + 1) + data

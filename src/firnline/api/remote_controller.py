@@ -7,7 +7,6 @@ to try again. Source: KIP-631 (heartbeats on a connection of their own), KIP-730
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from firnline.api.forwarding import principal_bytes
 from firnline.base.effects import Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.broker.controller_port import NOBODY_ACTIVE, Then
@@ -35,6 +34,7 @@ from firnline.protocol.messages.k70_controller_registration import (
     ControllerRegistrationRequest,
     ControllerSupportedFeature,
 )
+from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
 
 # Registrations and heartbeats; requests that clients wait for take another connection.
@@ -157,7 +157,7 @@ class RemoteController:
         )
         request = EnvelopeRequest(
             request_data=frame[_SIZE_BYTES:],
-            request_principal=principal_bytes("User:ANONYMOUS"),
+            request_principal=encode_principal("User:ANONYMOUS"),
             client_host_address=b"\x7f\0\0\1",
         )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition, Uuid
-from firnline.base.slices import EMPTY_RECORDS, Records
+from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
     Answered,
     FetchContext,
@@ -26,7 +26,6 @@ from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
     READ_COMMITTED,
-    READ_UNCOMMITTED,
     AbortedTransaction,
     BelowLocalStart,
     Local,
@@ -160,30 +159,18 @@ class Fetching:
         self,
         partition: Partition,
         fetch_offset: int,
-        *,
         max_bytes: int,
         min_bytes: int,
         leader_epoch: int,
-        last_fetched_epoch: int,
-    ) -> Local | None:
-        """Read the one partition of a request without a session, the usual case, for little.
+    ) -> tuple[FileSlice, int, int, int] | None:
+        """Read the one partition of a request without a session, as `Partition.read_at_once`.
 
         None: it gives no answer yet, or one that `fetch` is to be asked for, which knows all cases.
         """
         if max_bytes > self._max_bytes:
             max_bytes = self._max_bytes
-        outcome = partition.read(
-            fetch_offset,
-            max_bytes=max_bytes,
-            isolation=READ_UNCOMMITTED,
-            leader_epoch=leader_epoch,
-            last_fetched_epoch=last_fetched_epoch,
-        )
-        if type(outcome) is Local:
-            size = len(outcome[0])
-            if size >= min_bytes and size:
-                return outcome
-        return None
+        found = partition.read_at_once(fetch_offset, max_bytes, leader_epoch)
+        return found if found is not None and found[0][2] >= min_bytes else None
 
     def next_serial(self) -> int:
         self._serial += 1

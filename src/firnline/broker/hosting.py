@@ -59,8 +59,8 @@ class LogStore(Protocol):
 class Hosting:
     """Keeps `hosted` as the committed image says.
 
-    What needs the disk, a log to open or the epoch in which we begin to lead, is done in slices, off the
-    loop where it waits: until then the partition is not led here, which clients ask again about.
+    Logs are opened in slices, and what waits for the disk waits off the loop: until then the partition is not
+    led here, which clients ask again about.
 
     on_leading      told of each partition that we lead in a new epoch
     on_not_leading  told of each that we led and do not any more, deleted ones included
@@ -123,16 +123,11 @@ class Hosting:
                 if found is not None:
                     effects += self._drop(found, now_ms)
                 continue
-            if found is None or self._begins_to_lead(found, state):
+            if found is None:
                 self._opening.add((topic.topic_id, index))
             else:
                 effects += self._update(found, state, now_ms)
         return effects
-
-    def _begins_to_lead(self, partition: Partition, state: PartitionImage) -> bool:
-        """Whether we lead in a new epoch and nothing is appended in an older one meanwhile."""
-        is_new_epoch = state.leader_epoch > partition.leader_epoch
-        return is_new_epoch and state.leader == self._node_id and not partition.is_leader
 
     # ---------------------------------------------------------------- what needs the disk
 
@@ -145,45 +140,36 @@ class Hosting:
         return topic, state
 
     def _begin(self, key: Key, now_ms: int) -> Job | Effects:
-        """Open the log of a partition, note the epoch in which we begin to lead it."""
+        """Open the log of a partition."""
         found = self._state(key)
         if found is None:
             return []
-        topic, state = found
-        topic_partition = TopicPartition(topic.name, key[1])
-        partition = self._hosted.by_name.get(topic_partition)
-        if partition is not None:
-            job = Job(key, partition, is_new=False)
-        else:
-            try:
-                log = self._store.open(
-                    topic_partition, topic.topic_id, self._config_of(topic.name), now_ms
-                )
-            except StorageError as problem:
-                return self._not_served(key, topic_partition, problem)
-            partition = Partition(log, node_id=self._node_id, fsync_rule=self._fsync_rule)
-            job = Job(key, partition, is_new=True, files=self._store.unsynced(log))
-        if self._begins_to_lead(partition, state):
-            log = partition.log
-            job.write_epochs = log.epochs.assign_later(state.leader_epoch, log.log_end_offset)
-        return job
+        name = TopicPartition(found[0].name, key[1])
+        hosted = self._hosted.by_name.get(name)
+        if hosted is not None:  # it changed while it was opened
+            return self._update(hosted, found[1], now_ms)
+        try:
+            log = self._store.open(name, key[0], self._config_of(name.topic), now_ms)
+        except StorageError as problem:
+            return self._not_served(key, name, problem)
+        partition = Partition(log, node_id=self._node_id, fsync_rule=self._fsync_rule)
+        return Job(key, partition, self._store.unsynced(log))
 
     def _finish(self, job: Job, problem: StorageError | None, now_ms: int) -> Effects:
         """It is on disk: serve the partition as the newest image says, unless that took it away."""
         partition, found = job.partition, self._state(job.key)
-        if job.is_new:
-            if problem is not None:
-                self._store.let_go(partition.log)
-                return self._not_served(job.key, partition.topic_partition, problem)
-            if found is None:
-                return self._store.drop(partition.log, now_ms)
-            partition.log.config = self._config_of(found[0].name)
-            self._hosted.add(partition)
-        elif problem is not None:
-            partition.go_offline()
-        told = _told_of_recovery(partition.log) if job.is_new else []
-        if found is None or job.key in self._opening:
-            return told  # dropped, or changed again: its turn comes
+        log = partition.log
+        if problem is not None:
+            self._store.let_go(log)
+            return self._not_served(job.key, partition.topic_partition, problem)
+        log.flushed(log.log_end_offset)
+        if found is None:
+            return self._store.drop(log, now_ms)
+        log.config = self._config_of(found[0].name)
+        self._hosted.add(partition)
+        told = _told_of_recovery(log)
+        if job.key in self._opening:
+            return told  # it changed again: its turn comes
         return told + self._update(partition, found[1], now_ms)
 
     def _not_served(self, key: Key, name: TopicPartition, problem: StorageError) -> Effects:

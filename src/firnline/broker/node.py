@@ -202,7 +202,11 @@ class BrokerNode:
         return self.lifecycle.leave(now_ms)
 
     def finish(self, now_ms: int) -> Effects:
-        """Nothing is led here any more: the controller in this process goes last, then all is closed."""
+        """Nothing is led here any more: put all on disk, let the controller in this process go, close."""
+        self.parts.hosting.stop()
+        return self.storage.settle(self._settled, now_ms)
+
+    def _settled(self, now_ms: int) -> Effects:
         if self.controller_node is not None:
             return self.controller_node.shutdown(now_ms)
         self._finish_at_last(now_ms)

@@ -17,6 +17,7 @@ from firnline.replica.partition import ACKS_ALL, Partition
 
 # Low byte of the attributes of a batch.
 _ATTRIBUTES_AT = 22
+_ATTRIBUTES = 5  # their place in a BatchHeader
 Origin = Literal["client", "coordinator"]
 Outcome = Appended | KafkaError
 # The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
@@ -37,23 +38,22 @@ class Producing:
     def append_at_once(
         self,
         partition: Partition,
-        batch: bytearray | memoryview | None,
+        batch: memoryview,
+        fields: tuple[int, ...],
         acks: int,
         now_ms: int,
-    ) -> Outcome | None:
-        """Append a client's batch to the one partition of its request, the usual case, for little.
+    ) -> tuple[int, int, int, int] | KafkaError | None:
+        """Append a client's usual batch to the one partition of its request, as `Partition.append_at_once`.
 
         None: nothing was done, and `produce` is to be asked, which knows all cases. After a failure ask
         `told_of_failure`, too.
         """
         if (
-            not batch
-            or not partition.answers_at_once(acks)
+            fields[_ATTRIBUTES] & TRANSACTIONAL_MASK
             or partition.topic_partition.topic in INTERNAL_TOPICS
-            or (len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & TRANSACTIONAL_MASK)
         ):
             return None
-        return partition.append(batch, acks=acks, now_ms=now_ms)
+        return partition.append_at_once(batch, fields, acks, now_ms)
 
     def told_of_failure(self, partition: Partition, now_ms: int) -> Effects:
         """What follows where an append took the partition offline: nothing where it did not."""

@@ -6,9 +6,10 @@ older state ever replaces a newer one. A directory whose files failed is offline
 last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from itertools import chain
+from typing import Any, NamedTuple, NoReturn
 
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import ConfigError, StorageError
@@ -21,10 +22,13 @@ from firnline.log.checkpoint import read_partition_metadata
 from firnline.log.directory import LogDirectory, read_meta_properties
 from firnline.log.log import Log
 from firnline.replica.hosted import HostedPartitions
+from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
 
 # How late a sync by flush.ms may be.
 _FLUSH_CHECK_MS = 1000
+# How many logs are looked at in one go: some ms of the loop.
+_LOOKS = 500
 
 
 def read_cluster_id(fs: Fs, directory: str) -> str:
@@ -34,6 +38,24 @@ def read_cluster_id(fs: Fs, directory: str) -> str:
     if not cluster_id:
         raise ConfigError(f"{directory} is not formatted: run `firnline storage format` first")
     return cluster_id
+
+
+# A slice of a job ends when this much is done, about 4 ms of the loop: a partition that was looked at counts
+# one, each effect that came of it many, because it took files to be opened or renamed.
+_SLICE_COST = 300
+_EFFECT_COST = 30
+
+_Place = tuple[LogDirectory, Log]
+# Takes a partition, what to do about a failure of its files, and the time.
+_Work = Callable[[Partition, Callable[[Partition, int], Effects], int], Effects]
+
+
+class _Settling(NamedTuple):
+    """A log that is being synced for the last time; `report` tells it of the success."""
+
+    directory: LogDirectory
+    log: Log
+    report: Callable[[], None]
 
 
 class Storage:
@@ -60,6 +82,7 @@ class Storage:
         self._offline: dict[str, StorageError] = {}
         self._syncing: dict[str, None] = {}
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
+        self._is_settling = False  # the last syncs are under way: no more jobs
 
     def start(self) -> Effects:
         """Take the directories into use; StorageError when one cannot be (rel d 89, 90)."""
@@ -188,72 +211,69 @@ class Storage:
         on_failure: Callable[[Partition, int], Effects],
         now_ms: int,
     ) -> Effects:
-        """Begin the periodic work; each job sets its own next timer."""
+        """Begin the periodic work; each job sets its own next timer.
+
+        A job goes over the partitions in slices, and requests are answered between them.
+        """
         config = self._config
-        jobs = (
+        jobs: tuple[tuple[str, int, _Work], ...] = (
             ("retention", config.log_retention_check_interval_ms, self._retain),
-            ("sync", config.log_flush_offset_checkpoint_interval_ms, self._sync),
+            ("sync", config.log_flush_offset_checkpoint_interval_ms, self._sync_one),
             ("flush.ms", _FLUSH_CHECK_MS, self._sync_due),
-            ("checkpoint", config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint),
             ("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers),
         )
-        return [
-            _job(name, interval_ms, partial(work, hosted, on_failure), now_ms)
+        effects: Effects = [
+            _job(
+                name,
+                interval_ms,
+                _Sweep(name, hosted, partial(self._work, work, on_failure)),
+                now_ms,
+            )
             for name, interval_ms, work in jobs
         ]
+        interval_ms = config.replica_high_watermark_checkpoint_interval_ms
+        return [*effects, _job("checkpoint", interval_ms, self._checkpoint, now_ms)]
+
+    def _work(
+        self,
+        work: _Work,
+        on_failure: Callable[[Partition, int], Effects],
+        partition: Partition,
+        now_ms: int,
+    ) -> Effects:
+        """Do one job for one partition."""
+        if partition.is_offline or self._is_settling:
+            return []
+        try:
+            return work(partition, on_failure, now_ms)
+        except StorageError:
+            return on_failure(partition, now_ms)
 
     def _retain(
-        self,
-        hosted: HostedPartitions,
-        on_failure: Callable[[Partition, int], Effects],
-        now_ms: int,
+        self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
-        """Take segments out of the logs that retention gives up (T12-T16)."""
-        effects: Effects = []
-        for partition in hosted:
-            if partition.is_offline:
-                continue
-            try:
-                effects += partition.log.delete_due_segments(now_ms)
-            except StorageError:
-                effects += on_failure(partition, now_ms)
-        return effects
-
-    def _sync(
-        self,
-        hosted: HostedPartitions,
-        on_failure: Callable[[Partition, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        """Sync what no acks=all asked for: it bounds what a start after a crash must scan (rel-P5)."""
-        effects: Effects = []
-        for partition in hosted:
-            effects += self._sync_one(partition, on_failure)
-        return effects
+        """Take segments out of the log that retention gives up (T12-T16)."""
+        return partition.log.delete_due_segments(now_ms)
 
     def _sync_due(
-        self,
-        hosted: HostedPartitions,
-        on_failure: Callable[[Partition, int], Effects],
-        now_ms: int,
+        self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
-        """Sync the logs of topics that have flush.ms, when it is over."""
-        effects: Effects = []
-        for partition in hosted:
-            flush_ms = partition.log.config.flush_ms
-            if flush_ms == INT64_MAX:
-                continue
-            path = partition.log.path
-            if now_ms - self._synced_ms.get(path, 0) >= flush_ms:
-                self._synced_ms[path] = now_ms
-                effects += self._sync_one(partition, on_failure)
-        return effects
+        """Sync the log of a topic that has flush.ms, when it is over."""
+        flush_ms = partition.log.config.flush_ms
+        if flush_ms == INT64_MAX:
+            return []
+        path = partition.log.path
+        if now_ms - self._synced_ms.get(path, 0) < flush_ms:
+            return []
+        self._synced_ms[path] = now_ms
+        return self._sync_one(partition, on_failure, now_ms)
 
     def _sync_one(
-        self, partition: Partition, on_failure: Callable[[Partition, int], Effects]
+        self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
+        """Sync what no acks=all asked for: it bounds what a start after a crash must scan (rel-P5)."""
         log = partition.log
-        if partition.is_offline or log.path in self._syncing:
+        if log.path in self._syncing:
             return []
         files = list(log.dirty_files())
         if not files:
@@ -283,28 +303,19 @@ class Storage:
             partition.log.flushed(end_offset)
         return []
 
-    def _checkpoint(
-        self,
-        hosted: HostedPartitions,
-        on_failure: Callable[[Partition, int], Effects],
-        now_ms: int,
-    ) -> Effects:
+    def _checkpoint(self, now_ms: int) -> Effects:
         """Write recovery points, log starts and high watermarks of each directory (rel-P6)."""
         effects: Effects = []
         for directory in self.directories:
-            if directory.path not in self._offline:
-                effects += directory.checkpoint_later()
+            if directory.path not in self._offline and not self._is_settling:
+                effects += directory.checkpoint_later(now_ms)
         return effects
 
     def _expire_producers(
-        self,
-        hosted: HostedPartitions,
-        on_failure: Callable[[Partition, int], Effects],
-        now_ms: int,
+        self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
     ) -> Effects:
         """Forget idempotent producers that have been idle for producer.id.expiration.ms."""
-        for partition in hosted:
-            partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+        partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
         return []
 
     # ------------------------------------------------------------------------------------- end
@@ -313,6 +324,67 @@ class Storage:
         """Let go of the directories without a word: the start failed further on."""
         for directory in self.directories:
             directory.abandon()
+
+    def settle(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        """Write and sync, off the loop, what a stop leaves of every log; then run `then(now_ms)`.
+
+        Nothing is led here any more. A log that nobody touched since a clean stop costs a look.
+        """
+        self._is_settling = True
+        logs = [
+            (directory, log)
+            for directory in self.directories
+            if directory.path not in self._offline
+            for log in directory.logs.values()
+        ]
+        return self._settle([], iter(logs), then, now_ms)
+
+    def _settle(
+        self,
+        again: list[_Place],
+        rest: Iterator[_Place],
+        then: Callable[[int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """One slice: the logs that are not done with yet, and some more."""
+        needs: list[tuple[_Settling, list[File]]] = []
+        for looks, (directory, log) in enumerate(chain(again, rest), 1):
+            report: Callable[[], None] = partial(log.flushed, log.log_end_offset)
+            try:
+                files = log.dirty_files()
+                if not files:
+                    files, report = log.closing_files(), log.closed
+            except StorageError as problem:
+                self._offline.setdefault(directory.path, problem)
+                continue
+            if files:
+                needs.append((_Settling(directory, log, report), files))
+            if looks >= _LOOKS or len(needs) >= SLICE:
+                break
+        else:
+            if not needs:
+                return then(now_ms)
+        if needs:
+            go_on = partial(self._settled, rest, then)
+            return sync_in_pool("close logs", needs, go_on)
+        timer = partial(self._settle, [], rest, then)
+        return [SetTimer(key=("storage", "settle"), at_ms=now_ms, then=timer)]
+
+    def _settled(
+        self,
+        rest: Iterator[_Place],
+        then: Callable[[int], Effects],
+        results: list[tuple[_Settling, StorageError | None]],
+        now_ms: int,
+    ) -> Effects:
+        again: list[_Place] = []
+        for (directory, log, report), problem in results:
+            if problem is None:
+                report()
+                again.append((directory, log))
+            else:
+                self._offline.setdefault(directory.path, problem)
+        return self._settle(again, rest, then, now_ms)
 
     def close(self, broker_epoch: int) -> None:
         """Sync and close every log, then leave the marker of a clean stop (rel-P7).
@@ -328,6 +400,35 @@ class Storage:
             except StorageError as problem:
                 self._offline[directory.path] = problem
                 directory.abandon()
+
+
+class _Sweep:
+    """Goes over all hosted partitions in slices; one that is not hosted any more is left out."""
+
+    def __init__(
+        self, name: str, hosted: HostedPartitions, work: Callable[[Partition, int], Effects]
+    ) -> None:
+        self._name = name
+        self._hosted = hosted
+        self._work = work
+
+    def __call__(self, now_ms: int) -> Effects:
+        """Begin a new round; one that has not ended is given up."""
+        return self._slice(iter(self._hosted), now_ms)
+
+    def _slice(self, rest: Iterator[Partition], now_ms: int) -> Effects:
+        effects: Effects = []
+        cost = 0
+        for partition in rest:
+            if self._hosted.by_name.get(partition.topic_partition) is partition:
+                found = self._work(partition, now_ms)
+                cost += 1 + _EFFECT_COST * len(found)
+                effects += found
+            if cost >= _SLICE_COST:
+                go_on = partial(self._slice, rest)
+                key = ("storage", self._name, "slice")
+                return [*effects, SetTimer(key=key, at_ms=now_ms, then=go_on)]
+        return effects
 
 
 def _job(name: str, interval_ms: int, work: Callable[[int], Effects], now_ms: int) -> SetTimer:

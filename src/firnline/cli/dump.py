@@ -1,10 +1,11 @@
 """`firnline dump`: the files of a log as text, or one JSON value per line. WORLD.
 
-What a file is follows from its name; what its records mean follows from the directory it lies in.
+What a file is follows from its name; what its records mean follows from the directory it lies in. Here are
+the files that hold batches, in `cli/dump_files.py` all others.
 """
 
 import mmap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,15 +20,14 @@ from firnline.base.ids import (
     REMOTE_LOG_METADATA_TOPIC,
     uuid_text,
 )
+from firnline.cli.dump_files import Fact, plain_name, reader_of
 from firnline.cli.show import format_option
-from firnline.log import names, offset_index, producer_state, time_index, txn_index
+from firnline.log import names
 from firnline.protocol.schema import Struct
 from firnline.records import compression, control
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.record import Record, records
-from firnline.runtime.disk import RealFs
 
-Fact = Mapping[str, Any]
 Decode = Callable[[Record], Any]
 CHECKPOINT = ".checkpoint"
 
@@ -39,8 +39,9 @@ CHECKPOINT = ".checkpoint"
 def command(files: tuple[Path, ...], batches: bool, style: str) -> None:
     """Print segments, indexes, snapshots and checkpoints as text.
 
-    Records of Kafka's own topics are decoded. With --format json each line is one JSON value. The exit
-    code is 1 when a file is damaged; what comes before the damage is printed.
+    Records of Kafka's own topics are decoded. With --format json each line is one JSON value, which names
+    its file where there are several. The exit code is 1 when a file is damaged; what comes before the damage
+    is printed.
     """
     is_whole = True
     for path in files:
@@ -48,7 +49,8 @@ def command(files: tuple[Path, ...], batches: bool, style: str) -> None:
             click.echo(f"# {path}")
         for fact in facts_of(path, with_records=not batches):
             is_whole &= "damage" not in fact
-            _print(fact, style)
+            is_one_of_many = len(files) > 1 and style == "json"
+            _print({"file": str(path), **fact} if is_one_of_many else fact, style)
     if not is_whole:
         raise StorageError("damage was found; see above")
 
@@ -59,22 +61,26 @@ def _print(fact: Fact, style: str) -> None:
 
         click.echo(json.dumps(fact))
         return
-    if "line" in fact:
-        click.echo(fact["line"])
-        return
     indent = "  " if "record" in fact else ""
     words = (f"{name}={_shown(name, value)}" for name, value in fact.items() if value is not None)
     click.echo(indent + " ".join(words))
 
 
 def _shown(name: str, value: Any) -> str:
-    if name.endswith("_ms") and isinstance(value, int) and value >= 0:
+    if name.lower().endswith(_TIMES) and isinstance(value, int) and value >= 0:
         return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}={_shown(k, v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(_shown("", item) for item in value) + "]"
-    return repr(value) if isinstance(value, str) and name in ("key", "value") else str(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    is_quoted = isinstance(value, str) and (name in ("key", "value") or not value or " " in value)
+    return repr(value) if is_quoted else str(value)
+
+
+# How the names of times in milliseconds end, in records of Kafka and in our catalog.
+_TIMES = ("_ms", "timestamp", "timestampms", "writtenms", "registeredms")
 
 
 def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
@@ -82,28 +88,21 @@ def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
 
     Raises ConfigError for a file whose name says nothing.
     """
-    reader = _READERS.get(path.suffix)
-    if reader is not None:
-        try:
-            yield from reader(path)
-        except (FirnlineError, ValueError) as problem:
-            yield {"damage": str(problem)}
-    elif path.suffix == names.LOG:
+    if path.is_dir():
+        raise ConfigError(f"{path} is a directory: name the files in it, as in {path}/*.log")
+    if plain_name(path).endswith(names.LOG):
         yield from _log(path, with_records=with_records)
-    elif path.suffix == CHECKPOINT:
+        return
+    if plain_name(path).endswith(CHECKPOINT):
         yield from _snapshot(path, with_records=with_records)
-    elif path.name.endswith(_TEXT_ENDS) or path.name in _TEXTS:
-        yield from ({"line": line} for line in path.read_text("utf-8", "replace").splitlines())
-    else:
+        return
+    reader = reader_of(path)
+    if reader is None:
         raise ConfigError(f"{path}: the name does not say what kind of file it is")
-
-
-_TEXTS = {"quorum-state", ".kafka_cleanshutdown"}
-# The last three are in a tier: epochs of a segment, catalog, names.
-_TEXT_ENDS = (
-    *("-checkpoint", ".properties", ".metadata"),
-    *(".leader_epoch_checkpoint", ".jsonl", ".live"),
-)
+    try:
+        yield from reader(path, path.read_bytes())
+    except (FirnlineError, ValueError) as problem:
+        yield {"damage": str(problem)}
 
 
 # ------------------------------------------------------------------------------- logs
@@ -199,7 +198,8 @@ def _control_value(kind: int, row: Record) -> Any:
 def _decoder(path: Path) -> Decode:
     """Choose how records are read by the partition directory that the file lies in."""
     owner = names.parse_partition_dir(path.absolute().parent.name)
-    topic = owner.topic if owner else METADATA_TOPIC if path.suffix == CHECKPOINT else ""
+    is_snapshot = plain_name(path).endswith(CHECKPOINT)
+    topic = owner.topic if owner else METADATA_TOPIC if is_snapshot else ""
     return {
         METADATA_TOPIC: _metadata_record,
         OFFSETS_TOPIC: _group_record,
@@ -220,7 +220,28 @@ def _metadata_record(row: Record) -> Fact:
 def _tier_record(row: Record) -> Fact:
     from firnline.tiered.metadata_records import decode
 
-    return _named(decode(row.value or b""))
+    fact = _named(decode(row.value or b""))
+    value = fact["value"]
+    for name, states in _STATES.items():
+        if name in value and value[name] in range(len(states)):
+            value[name] = states[value[name]]
+    return fact
+
+
+# What Kafka calls the states of the tier's records, by number.
+_STATES = {
+    "remote_log_segment_state": (
+        "COPY_SEGMENT_STARTED",
+        "COPY_SEGMENT_FINISHED",
+        "DELETE_SEGMENT_STARTED",
+        "DELETE_SEGMENT_FINISHED",
+    ),
+    "remote_partition_delete_state": (
+        "DELETE_PARTITION_MARKED",
+        "DELETE_PARTITION_STARTED",
+        "DELETE_PARTITION_FINISHED",
+    ),
+}
 
 
 def _group_record(row: Record) -> Fact:
@@ -255,48 +276,3 @@ def _text(data: Any) -> str | None:
     text = bytes(data).decode("utf-8", "replace")
     is_text = "\ufffd" not in text and all(c.isprintable() or c in "\n\t" for c in text)
     return text if is_text else "0x" + bytes(data).hex()
-
-
-# ------------------------------------------------------------------------------- other files
-
-
-def _base_offset(path: Path) -> int:
-    # In a tier the name goes on with the segment's id.
-    base, rest = path.name[:20], path.name[20:]
-    if len(base) < 20 or not (base.isascii() and base.isdigit()) or rest[:1] not in (".", "-"):
-        raise ConfigError(f"{path}: the name of an index begins with 20 digits")
-    return int(base)
-
-
-def _offset_index(path: Path) -> Iterator[Fact]:
-    base = _base_offset(path)
-    words = offset_index.read_words(path.read_bytes())
-    for relative, position in zip(words[::2], words[1::2], strict=True):
-        if relative or position:
-            yield {"offset": base + relative, "position": position}
-
-
-def _time_index(path: Path) -> Iterator[Fact]:
-    index = time_index.TimeIndex(RealFs(), str(path.absolute()), _base_offset(path))
-    if not index.load():
-        raise StorageError("the index does not ascend")
-    for timestamp_ms, offset in index.entries():
-        yield {"timestamp_ms": timestamp_ms, "offset": offset}
-
-
-def _txn_index(path: Path) -> Iterator[Fact]:
-    for entry in txn_index.parse(path.read_bytes()):
-        yield entry._asdict()
-
-
-def _producers(path: Path) -> Iterator[Fact]:
-    for entry in producer_state.decode_snapshot(path.read_bytes(), path=str(path)):
-        yield entry._asdict()
-
-
-_READERS: dict[str, Callable[[Path], Iterator[Fact]]] = {
-    names.INDEX: _offset_index,
-    names.TIME_INDEX: _time_index,
-    names.TXN_INDEX: _txn_index,
-    names.SNAPSHOT: _producers,
-}

@@ -6,6 +6,37 @@ from firnline.base.errors import Code, KafkaError
 from firnline.cli.show import as_json, broker_options, facts, pairs, rows
 from firnline.client.admin import Admin
 
+Assignments = tuple[tuple[int, ...], ...] | None
+
+
+def parse_assignment(
+    context: click.Context, option: click.Parameter, text: str | None
+) -> Assignments:
+    """Parse `0:1,1:2`: brokers of a partition between colons, partitions between commas, as Kafka's tool."""
+    if text is None:
+        return None
+    try:
+        found = tuple(tuple(map(int, part.split(":"))) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not like 0:1,1:2", context, option) from None
+    if any(len(frozenset(replicas)) < len(replicas) for replicas in found):
+        raise click.BadParameter("a partition names a broker twice", context, option)
+    if len(frozenset(map(len, found))) > 1:
+        raise click.BadParameter("every partition has as many replicas", context, option)
+    return found
+
+
+replica_assignment = click.option(
+    "--replica-assignment",
+    "assignments",
+    callback=parse_assignment,
+    metavar="0:1,1:2",
+    help="Brokers of each partition, the preferred one first.",
+)
+validate_only = click.option(
+    "--validate-only", "is_trial", is_flag=True, help="Ask whether it could be done; do nothing."
+)
+
 
 @click.group()
 def command() -> None:
@@ -17,14 +48,18 @@ def command() -> None:
 @click.option("--partitions", "-p", type=click.IntRange(1), help="Default: the broker's setting.")
 @click.option("--replication-factor", "-r", type=click.IntRange(1), help="Default: the broker's.")
 @click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="An override.")
+@replica_assignment
 @click.option("--if-not-exists", is_flag=True, help="A topic that is there is no error.")
+@validate_only
 @broker_options
 def create(
     name: str,
     partitions: int | None,
     replication_factor: int | None,
     configs: tuple[str, ...],
+    assignments: Assignments,
     if_not_exists: bool,
+    is_trial: bool,
     bootstrap: str,
     style: str,
 ) -> None:
@@ -34,6 +69,9 @@ def create(
     firnline topic create events -p 6 -c remote.storage.enable=true -c local.retention.ms=3600000
     """
     overrides = pairs(configs, "--config")
+    if assignments and (partitions or replication_factor):
+        raise click.UsageError("--replica-assignment says how many partitions and replicas")
+    is_there = False
     with Admin(bootstrap) as admin:
         try:
             topic_id = admin.create_topic(
@@ -41,15 +79,20 @@ def create(
                 partitions=partitions or -1,
                 replication_factor=replication_factor or -1,
                 configs=overrides,
+                assignments=assignments or (),
+                validate_only=is_trial,
             )
         except KafkaError as problem:
             if not if_not_exists or problem.code != Code.TOPIC_ALREADY_EXISTS:
                 raise
-            topic_id = ""
+            topic_id, is_there = "", True
+    is_made = not is_trial and not is_there
     if style == "json":
-        as_json({"topic": name, "topic_id": topic_id or None, "created": bool(topic_id)})
+        as_json({"topic": name, "topic_id": topic_id or None, "created": is_made})
+    elif is_there:
+        click.echo(f"{name} is there already")
     else:
-        click.echo(f"created {name}" if topic_id else f"{name} is there already")
+        click.echo(f"created {name}" if is_made else f"{name} could be created")
 
 
 @command.command("list")
@@ -85,28 +128,40 @@ def describe(name: str, all_configs: bool, bootstrap: str, style: str) -> None:
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Set an override.")
 @click.option("--unset", "resets", multiple=True, metavar="KEY", help="Drop an override.")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="Raise their number to this.")
+@replica_assignment
+@validate_only
 @broker_options
 def alter(
     name: str,
     changes: tuple[str, ...],
     resets: tuple[str, ...],
     partitions: int | None,
+    assignments: Assignments,
+    is_trial: bool,
     bootstrap: str,
     style: str,
 ) -> None:
-    """Change the settings of a topic, or add partitions."""
+    """Change the settings of a topic, or add partitions.
+
+    With --replica-assignment the partitions that are there are listed first, as for Kafka's tool; where they
+    are is not changed.
+    """
+    if assignments and len(assignments) != partitions:
+        raise click.UsageError("--replica-assignment lists as many partitions as --partitions says")
     if not (changes or resets or partitions):
         raise click.UsageError("nothing to change: give --set, --unset or --partitions")
     overrides = pairs(changes, "--set")
     with Admin(bootstrap) as admin:
         if overrides or resets:
-            admin.alter_topic(name, changes=overrides, resets=resets)
+            admin.alter_topic(name, changes=overrides, resets=resets, validate_only=is_trial)
         if partitions:
-            admin.set_partitions(name, partitions)
+            present = len(admin.topic(name)[1]) if assignments else 0
+            new = assignments[present:] if assignments else None
+            admin.set_partitions(name, partitions, assignments=new, validate_only=is_trial)
     if style == "json":
         as_json({"topic": name, "set": overrides, "unset": list(resets), "partitions": partitions})
     else:
-        click.echo(f"altered {name}")
+        click.echo(f"{name} could be altered" if is_trial else f"altered {name}")
 
 
 @command.command()

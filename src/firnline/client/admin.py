@@ -17,6 +17,7 @@ from firnline.protocol.messages.k02_list_offsets import (
 )
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from firnline.protocol.messages.k19_create_topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -27,6 +28,7 @@ from firnline.protocol.messages.k32_describe_configs import (
     DescribeConfigsResource,
 )
 from firnline.protocol.messages.k37_create_partitions import (
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
@@ -200,13 +202,22 @@ class Admin:
         partitions: int = -1,
         replication_factor: int = -1,
         configs: Mapping[str, str],
+        assignments: Sequence[Sequence[int]] = (),
         validate_only: bool = False,
     ) -> str:
-        """Create a topic and return its id as text, empty where the broker did not say."""
+        """Create a topic and return its id as text, empty where the broker did not say.
+
+        `assignments` are the replicas of each partition, preferred first, and exclude both counts.
+        `validate_only` asks whether it could be created.
+        """
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
+                for index, replicas in enumerate(assignments)
+            ],
             configs=[CreatableTopicConfig(name=k, value=v) for k, v in sorted(configs.items())],
         )
         request = CreateTopicsRequest(
@@ -224,10 +235,20 @@ class Admin:
         (result,) = self._ask(self.controller(), request).responses
         refuse(result.error_code, result.error_message, f"topic {name}")
 
-    def set_partitions(self, name: str, count: int) -> None:
-        """Raise the number of partitions to `count`."""
-        topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
-        request = CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms)
+    def set_partitions(
+        self,
+        name: str,
+        count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Raise the number of partitions to `count`; `assignments` are the replicas of each new one."""
+        chosen = [CreatePartitionsAssignment(broker_ids=list(each)) for each in assignments or ()]
+        topic = CreatePartitionsTopic(name=name, count=count, assignments=chosen or None)
+        request = CreatePartitionsRequest(
+            topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only
+        )
         (result,) = self._ask(self.controller(), request).results
         refuse(result.error_code, result.error_message, f"topic {name}")
 
@@ -247,7 +268,12 @@ class Admin:
         }
 
     def alter_topic(
-        self, name: str, *, changes: Mapping[str, str], resets: Iterable[str] = ()
+        self,
+        name: str,
+        *,
+        changes: Mapping[str, str],
+        resets: Iterable[str] = (),
+        validate_only: bool = False,
     ) -> None:
         """Set some overrides of a topic and drop others."""
         rows = [
@@ -258,7 +284,7 @@ class Admin:
         resource = AlterConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=name, configs=rows
         )
-        request = IncrementalAlterConfigsRequest(resources=[resource])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         (result,) = self._ask(self.controller(), request).responses
         refuse(result.error_code, result.error_message, f"topic {name}")
 

@@ -105,9 +105,10 @@ def _state(asked: Connection, cluster_id: str) -> QuorumState:
     }
     voters = [
         (row, "leader" if row.replica_id == part.leader_id else "follower")
-        for row in part.current_voters
+        for row in sorted(part.current_voters, key=lambda row: row.replica_id)
     ]
-    everybody = voters + [(row, "observer") for row in part.observers]
+    observers = sorted(part.observers, key=lambda row: row.replica_id)
+    everybody = voters + [(row, "observer") for row in observers]
     leader = next((row for row, role in everybody if role == "leader"), None)
     end_offset = part.high_watermark if leader is None else leader.log_end_offset
     return QuorumState(

@@ -20,6 +20,7 @@ from firnline.controller.partition_change import with_leader, without_replica
 from firnline.metadata import records as r
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, CORDONED_SINCE
 from firnline.metadata.image import (
+    METADATA_VERSION,
     NO_LEADER,
     BrokerImage,
     ClusterImage,
@@ -381,7 +382,10 @@ def _owner(brokers: Iterable[BrokerImage], directory: Uuid) -> int | None:
 def _feature_problem(
     finalised: Mapping[str, int], features: Mapping[str, FeatureRange]
 ) -> KafkaError | None:
-    """I33: a broker that cannot run what the cluster runs does not join it."""
+    """I33: a broker that cannot run what the cluster runs, or does not say, does not join it."""
+    if METADATA_VERSION not in features:
+        why = f"the broker does not say which levels of {METADATA_VERSION} it runs"
+        return KafkaError(Code.INVALID_REGISTRATION, why)
     for name in sorted(finalised):
         levels = features.get(name, FeatureRange(0, 0))
         if not levels.lowest <= finalised[name] <= levels.highest:

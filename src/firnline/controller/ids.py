@@ -39,7 +39,7 @@ def epoch_problem(image: ClusterImage, *, broker_id: int, broker_epoch: int) -> 
     broker = image.brokers.get(broker_id)
     if broker is None:
         why = f"no broker {broker_id} is registered"
-        return KafkaError(Code.BROKER_ID_NOT_REGISTERED, why)
+        return KafkaError(Code.STALE_BROKER_EPOCH, why)
     if broker.epoch != broker_epoch:
         why = f"broker {broker_id} is registered with another epoch"
         return KafkaError(Code.STALE_BROKER_EPOCH, why)

@@ -298,15 +298,7 @@ class Group:
     def _add(
         self, member_id: str, request: JoinRequest, answer: JoinAnswer, now_ms: int
     ) -> Effects:
-        member = Member(
-            member_id,
-            instance_id=request.instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            protocols=request.protocols,
-        )
+        member = _member(member_id, request)
         member.is_new = True
         member.join_answer = answer
         if not self.roster.members:
@@ -353,16 +345,8 @@ class Group:
         old_id = self.roster.instances[request.instance_id]
         old, old_leader = self.roster.members[old_id], self.roster.leader
         effects = self._fence(old)
-        new = Member(
-            member_id,
-            instance_id=request.instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            protocols=request.protocols,
-            assignment=old.assignment,
-        )
+        new = _member(member_id, request)
+        new.assignment = old.assignment
         new.join_answer = answer
         self.roster.replace(old_id, new)
         if old_id in self.unsynced:
@@ -638,6 +622,19 @@ class Group:
     def _enter(self, cause: Cause, now_ms: int) -> None:
         self.state = next_state(self.state, cause)
         self.state_since_ms = now_ms
+
+
+def _member(member_id: str, request: JoinRequest) -> Member:
+    """Whoever asks to join, as a member of that id."""
+    return Member(
+        member_id,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=request.protocols,
+    )
 
 
 def _answer_join(member: Member, result: JoinResult) -> Effects:

@@ -60,9 +60,14 @@ def read_whole(fs: Fs, path: str) -> bytes | None:
 
 
 def write_entries(fs: Fs, path: str, entries: Iterable[Sequence[object]]) -> None:
-    """Write a version 0 checkpoint: one entry a line, its columns parted by a space."""
+    """Write a version 0 checkpoint, durably."""
+    write_durably(fs, path, encode_entries(entries))
+
+
+def encode_entries(entries: Iterable[Sequence[object]]) -> bytes:
+    """Return a version 0 checkpoint: one entry a line, its columns parted by a space."""
     lines = [" ".join(map(str, entry)) for entry in entries]
-    write_durably(fs, path, "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode())
+    return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 
 
 def parse_entries(data: bytes, columns: int) -> list[list[str]]:

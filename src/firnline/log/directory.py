@@ -8,7 +8,9 @@ not opened yet. Source: spec Q11; rel-P6, P7, P10, P11.
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 
 from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
@@ -29,6 +31,8 @@ _META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
+# Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
+_NOTED = 500
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
 
 Kept = Callable[[Exception | None, int], Effects]
@@ -92,6 +96,7 @@ class LogDirectory:
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
+        self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
         self._guest: Log | None = None
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
         self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs made in this run
@@ -230,8 +235,7 @@ class LogDirectory:
             self._fs.make_dir(path)
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
-            directories = (DirSync(self._fs, path), DirSync(self._fs, self.path))
-            self._unsynced[topic_partition] = [file, *directories]
+            self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         log = open_log(
             self._fs,
             path,
@@ -265,8 +269,12 @@ class LogDirectory:
             return None
 
     def unsynced(self, log: Log) -> list[File]:
-        """Return, once, what has to be synced before a log is served: it was made in this run."""
-        return self._unsynced.pop(log.topic_partition, [])
+        """Return, once, what has to be synced before a log is served: it was made in this run.
+
+        Then tell the log that it was `flushed` up to its end.
+        """
+        files = self._unsynced.pop(log.topic_partition, [])
+        return [*log.dirty_files(), *files] if files else []
 
     def let_go(self, log: Log) -> None:
         """Serve a log no more; its files stay for the next start to look at."""
@@ -330,29 +338,37 @@ class LogDirectory:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write all three checkpoints: after retention ran, now and then, and at the end."""
-        self.write_recovery_points()
-        self.write_log_starts()
-        self.write_high_watermarks()
+        """Write all three checkpoints, here and now."""
+        self._note(self.logs.values())
+        for name in self._offsets():
+            self._write(name)
         self._forgotten.clear()
 
-    def checkpoint_later(self) -> Effects:
-        """Write all three off the loop; they take their names in the continuation, on the loop.
+    def checkpoint_later(self, now_ms: int) -> Effects:
+        """Write all three off the loop, some logs noted at a time; they take their names on the loop.
 
-        What was written here in the meantime is newer, and stays.
+        What was written here in the meantime is newer, and stays. What says the same as before is not
+        written again.
         """
         if self._is_checkpointing:
             return []
         self._is_checkpointing = True
-        self._note_recovery_points()
-        self._note_log_starts()
-        self._note_high_watermarks()
+        return self._note_slice(iter(list(self.logs.values())), Counter(self._writes), now_ms)
+
+    def _note_slice(self, rest: Iterator[Log], writes: Counter[str], now_ms: int) -> Effects:
+        some = list(islice(rest, _NOTED))
+        if some:
+            self._note(log for log in some if self.logs.get(log.topic_partition) is log)
+            go_on = partial(self._note_slice, rest, writes)
+            return [SetTimer(key=("checkpoint", self.path), at_ms=now_ms, then=go_on)]
+        self._note(())
+        known = self._offsets()
         contents = {
-            checkpoint.RECOVERY_POINTS: dict(self._recovery_points),
-            checkpoint.LOG_STARTS: dict(self._log_starts),
-            checkpoint.HIGH_WATERMARKS: dict(self._high_watermarks),
+            name: dict(offsets)
+            for name, offsets in known.items()
+            if self._said.get(name) != offsets
         }
-        fs, root, writes = self._fs, self.path, Counter(self._writes)
+        fs, root = self._fs, self.path
 
         def write() -> None:
             for name, offsets in contents.items():
@@ -361,16 +377,21 @@ class LogDirectory:
         def rename(result: object, now_ms: int) -> Effects:
             self._is_checkpointing = False
             for name in () if isinstance(result, Exception) else contents:
-                self._take_name(name, _LATER, writes[name])
+                self._take_name(name, _LATER, writes[name], contents[name])
             return []
 
+        if not contents:
+            return rename(None, now_ms)
         return [Submit(name=f"checkpoint {self.path}", pool="disk", work=write, then=rename)]
 
-    def _take_name(self, name: str, suffix: str, writes: int) -> None:
+    def _take_name(
+        self, name: str, suffix: str, writes: int, offsets: dict[TopicPartition, int]
+    ) -> None:
         """Let a checkpoint that was written off the loop replace the old one, unless a newer one has."""
         if self._release and self._writes[name] == writes:
             self._fs.rename(f"{self.path}/{name}{suffix}", f"{self.path}/{name}")
             self._writes[name] += 1
+            self._said[name] = offsets
 
     def keep_log_starts(self, then: Kept) -> Effects:
         """Write down where logs begin now; `then(problem or None, now_ms)` runs when no power cut undoes it.
@@ -383,7 +404,8 @@ class LogDirectory:
     def _keep_starts(self) -> Effects:
         name, waiters = checkpoint.LOG_STARTS, self._start_waiters
         self._is_keeping_starts, self._start_waiters = True, []
-        self._note_log_starts()
+        for log in self.logs.values():
+            self._note_start(log)
         offsets, writes = dict(self._log_starts), self._writes[name]
         fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
 
@@ -392,7 +414,7 @@ class LogDirectory:
                 return done(result, now_ms)
             try:
                 # One that overtook this one knew of these starts too.
-                self._take_name(name, _KEPT, writes)
+                self._take_name(name, _KEPT, writes, offsets)
             except StorageError as problem:
                 return done(problem, now_ms)
             return [Flush(files=[DirSync(fs, self.path)], then=done)]
@@ -415,39 +437,41 @@ class LogDirectory:
 
     def write_recovery_points(self) -> None:
         """Write down what needs no recovery; every truncation does so first (rel-P13)."""
-        self._note_recovery_points()
-        self._write(checkpoint.RECOVERY_POINTS, self._recovery_points)
+        self._note(self.logs.values())
+        self._write(checkpoint.RECOVERY_POINTS)
 
-    def _note_recovery_points(self) -> None:
-        self._recovery_points.update({tp: log.recovery_point for tp, log in self.logs.items()})
+    def _note(self, logs: Iterable[Log]) -> None:
+        """Take over what the checkpoints say of `logs`.
+
+        A high watermark is a hint for the next start, never the truth (rel-P6).
+        """
+        for log in logs:
+            self._recovery_points[log.topic_partition] = log.recovery_start
+            self._high_watermarks[log.topic_partition] = log.high_watermark
+            self._note_start(log)
         if self._guest is not None:
-            self._recovery_points[_METADATA] = self._guest.recovery_point
+            self._recovery_points[_METADATA] = self._guest.recovery_start
 
-    def write_log_starts(self) -> None:
-        """Write down where logs begin; after DeleteRecords too, so that they do not come back."""
-        self._note_log_starts()
-        self._write(checkpoint.LOG_STARTS, self._log_starts)
+    def _note_start(self, log: Log) -> None:
+        # Also where it is the first segment's base: a power cut can bring back a segment before it, whose
+        # removal was not synced yet.
+        if log.log_start_offset > 0:
+            self._log_starts[log.topic_partition] = log.log_start_offset
+        else:
+            self._log_starts.pop(log.topic_partition, None)
 
-    def _note_log_starts(self) -> None:
-        for tp, log in self.logs.items():
-            # Also where it is the first segment's base: a power cut can bring back a segment before it,
-            # whose removal was not synced yet.
-            if log.log_start_offset > 0:
-                self._log_starts[tp] = log.log_start_offset
-            else:
-                self._log_starts.pop(tp, None)
+    def _offsets(self) -> dict[str, dict[TopicPartition, int]]:
+        return {
+            checkpoint.RECOVERY_POINTS: self._recovery_points,
+            checkpoint.LOG_STARTS: self._log_starts,
+            checkpoint.HIGH_WATERMARKS: self._high_watermarks,
+        }
 
-    def write_high_watermarks(self) -> None:
-        """Write down the high watermarks: a hint for the next start, never the truth (rel-P6)."""
-        self._note_high_watermarks()
-        self._write(checkpoint.HIGH_WATERMARKS, self._high_watermarks)
-
-    def _note_high_watermarks(self) -> None:
-        self._high_watermarks.update({tp: log.high_watermark for tp, log in self.logs.items()})
-
-    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+    def _write(self, name: str) -> None:
+        offsets = dict(self._offsets()[name])
         self._writes[name] += 1
         checkpoint.write_offsets(self._fs, f"{self.path}/{name}", offsets)
+        self._said[name] = offsets
 
     def close(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Sync and close every log, write the checkpoints, and last the marker of a clean stop.

@@ -1,33 +1,63 @@
 """Which leader epoch began at which offset: the lineage of a log. STORE: one checkpoint file.
 
-`leader-epoch-checkpoint` is a version 0 checkpoint of `epoch start-offset` lines. It is replaced durably with
-each assignment and each truncation of the end (spec T46), later after one of the start, which opening does
-again; it never claims offsets beyond the log: opening truncates it to what the log has (rel-P13). Epochs and
-offsets ascend. Source: KIP-101, KIP-279.
+`leader-epoch-checkpoint` is a version 0 checkpoint of `epoch start-offset` lines. A truncation replaces it
+durably at once. An assignment waits for no disk: the log's next syncs carry the file along, and until they
+have, recovery begins where the epoch did, so that what a crash takes is read from the batches again
+(`unkept_from`, rel-P5). An epoch without a batch is therefore never written, which spares ten thousand idle
+partitions a sync each at every start. Opening truncates what the file claims to what the log has (rel-P13).
+Epochs and offsets ascend. Source: KIP-101, KIP-279; spec T46.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
-from functools import partial
+from itertools import zip_longest
+from operator import itemgetter
+from typing import NamedTuple
 
 from firnline.base.ids import NO_EPOCH, NO_OFFSET
-from firnline.base.ports import Fs
-from firnline.log.checkpoint import parse_entries, read_whole, write_entries
+from firnline.base.ports import File, Fs
+from firnline.base.units import INT64_MAX
+from firnline.log.checkpoint import encode_entries, parse_entries, read_whole, write_entries
+
+Entries = tuple[tuple[int, int], ...]  # (epoch, start offset), ascending
+# A replacement that waits for its sync; opening removes what a crash left of one.
+_ASIDE = ".aside.tmp"
+
+
+class _Aside(NamedTuple):
+    """A replacement of the file on its way."""
+
+    file: File
+    entries: Entries
 
 
 class LeaderEpochs:
     """Epochs of one partition with the offset each began at; two ascending lists of one length."""
 
-    __slots__ = ("_epochs", "_fs", "_is_unwritten", "_path", "_starts", "is_damaged")
+    __slots__ = (
+        "_aside",
+        "_epochs",
+        "_fs",
+        "_kept",
+        "_path",
+        "_placed",
+        "_starts",
+        "is_damaged",
+        "unkept_from",
+    )
 
     def __init__(self, fs: Fs, path: str) -> None:
         self._fs = fs
         self._path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self._is_unwritten = False
+        self._kept: Entries = ()  # what the file says, also after a power cut
+        self._aside: _Aside | None = None
+        self._placed: Entries | None = None  # has taken the name, which is not synced yet
         self.is_damaged = False  # the file could not be read: recovery has to look at the batches
+        # The first offset whose epoch a power cut may take from the file: recovery begins there.
+        self.unkept_from = INT64_MAX
         self._load()
+        self._kept = self.entries()
 
     def _load(self) -> None:
         data = read_whole(self._fs, self._path)
@@ -44,7 +74,7 @@ class LeaderEpochs:
             else:
                 self._put(epoch, start)
 
-    def entries(self) -> tuple[tuple[int, int], ...]:
+    def entries(self) -> Entries:
         """Return every (epoch, start offset), ascending."""
         return tuple(zip(self._epochs, self._starts))
 
@@ -54,33 +84,17 @@ class LeaderEpochs:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; True when that was news, and is now on disk.
+        """Note that `epoch` begins at `start_offset`; True when that was news. The file follows.
 
         Entries that contradict it, at or after its epoch or its start, are dropped.
         """
-        if not self.note(epoch, start_offset):
-            return False
-        self.write()
-        return True
-
-    def note(self, epoch: int, start_offset: int) -> bool:
-        """`assign` without the file: for recovery and for a batch of changes; `write` has to follow."""
         assert epoch >= 0, "an epoch of the log is never unknown"
         assert start_offset >= 0
         if self._epochs and self._epochs[-1] == epoch and start_offset >= self._starts[-1]:
             return False
         self._put(epoch, start_offset)
+        self._compare()
         return True
-
-    def assign_later(self, epoch: int, start_offset: int) -> Callable[[], None] | None:
-        """`assign`, with the file written by the returned call, off the loop; None when it was no news.
-
-        Until that is done nothing may be appended, and nothing else may change the lineage.
-        """
-        if not self.note(epoch, start_offset):
-            return None
-        self.is_damaged = self._is_unwritten = False
-        return partial(write_entries, self._fs, self._path, self.entries())
 
     def _put(self, epoch: int, start_offset: int) -> None:
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -89,7 +103,7 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
 
-    def replace(self, entries: tuple[tuple[int, int], ...]) -> None:
+    def replace(self, entries: Entries) -> None:
         """Take over a whole lineage, from the tier or from a leader, durably."""
         self._epochs, self._starts = [], []
         for epoch, start in entries:
@@ -117,37 +131,90 @@ class LeaderEpochs:
         return self._epochs[after - 1], self._starts[after]
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that begin at or after `end_offset`."""
-        keep = bisect_left(self._starts, end_offset)
-        if keep < len(self._starts):
-            del self._epochs[keep:], self._starts[keep:]
+        """Drop the epochs that begin at or after `end_offset`, durably: the log goes on without them."""
+        if self.forget_from(end_offset):
             self.write()
+
+    def forget_from(self, offset: int) -> bool:
+        """Drop the epochs that begin at or after `offset` here, not in the file; True when there were any."""
+        keep = bisect_left(self._starts, offset)
+        if keep == len(self._starts):
+            return False
+        del self._epochs[keep:], self._starts[keep:]
+        self._compare()
+        return True
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget what was before `start_offset`; the epoch it lies in now begins there (spec T46).
 
-        The file follows with the next `write`: retention must not wait for the disk.
+        The file follows with its next replacement, and opening does it again: retention waits for no disk.
         """
-        gone = bisect_right(self._starts, start_offset)
-        if gone == 0 or (gone == 1 and self._starts[0] == start_offset):
-            return
-        del self._epochs[: gone - 1], self._starts[: gone - 1]
-        self._starts[0] = start_offset
-        self._is_unwritten = True
+        rest = _from(self.entries(), start_offset)
+        self._epochs = [epoch for epoch, _ in rest]
+        self._starts = [start for _, start in rest]
 
     def clear(self) -> None:
-        """Forget everything."""
-        if self._epochs:
+        """Forget everything, durably."""
+        if self._epochs or self._kept or self._placed or self._aside:
             self._epochs.clear()
             self._starts.clear()
             self.write()
 
-    def write(self) -> None:
-        """Replace the file durably."""
-        write_entries(self._fs, self._path, self.entries())
-        self.is_damaged = self._is_unwritten = False
+    # -- the file ----------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Write what truncations of the start left to be written."""
-        if self._is_unwritten:
-            self.write()
+    def write(self) -> None:
+        """Replace the file durably, here and now."""
+        self._aside = self._placed = None  # older than this
+        write_entries(self._fs, self._path, self.entries())
+        self._kept = self.entries()
+        self.unkept_from = INT64_MAX
+        self.is_damaged = False
+
+    def write_aside(self) -> File | None:
+        """Write the lineage beside the file: synced, it may `place`. None where it has taken the name."""
+        entries = self.entries()
+        if self._placed == entries:
+            return None
+        if self._aside is None or self._aside.entries != entries:
+            # A new file: the sync of an older one may be under way.
+            self._fs.remove(self._path + _ASIDE)
+            file = self._fs.open(self._path + _ASIDE, create=True)
+            file.append(encode_entries(entries))
+            self._aside = _Aside(file, entries)
+        return self._aside.file
+
+    def place(self, file: File) -> bool:
+        """`file` is synced: let it take the name, unless it is outdated; True when it did.
+
+        The directory is to be synced next, and `placed_is_kept` told.
+        """
+        if self._aside is None or self._aside.file is not file:
+            return False
+        self._fs.rename(self._path + _ASIDE, self._path)
+        self._placed, self._aside = self._aside.entries, None
+        return True
+
+    def placed_is_kept(self) -> None:
+        """The directory was synced after `place`: no power cut undoes it."""
+        if self._placed is not None:
+            self._kept, self._placed = self._placed, None
+            self._compare()
+
+    def _compare(self) -> None:
+        """Find the first offset that the file on disk gives to another epoch than we do."""
+        ours = self.entries()
+        start = ours[0][1] if ours else 0
+        kept = _from(self._kept, start)
+        self.unkept_from = INT64_MAX
+        for mine, other in zip_longest(ours, kept):
+            if mine != other:
+                self.unkept_from = min(entry[1] for entry in (mine, other) if entry is not None)
+                return
+
+
+def _from(entries: Entries, start_offset: int) -> Entries:
+    """Return the lineage of what is at or after `start_offset`."""
+    gone = bisect_right(entries, start_offset, key=itemgetter(1))
+    if gone == 0:
+        return entries
+    return ((entries[gone - 1][0], start_offset), *entries[gone:])

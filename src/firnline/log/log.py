@@ -1,7 +1,7 @@
 """One partition's log: append, read, truncate; its start, end, high watermark and last stable offset. STORE.
 
 The hot path is `append_as_leader` with one batch of a client: judge the header, stamp it in place, one write.
-Nothing here syncs on its own, but for the rare changes (truncation, epochs): `dirty_files` says what a Flush
+Nothing here syncs on its own, but for truncations: `dirty_files` says what a Flush
 has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
 """
 
@@ -11,11 +11,11 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from firnline.base.effects import Appended, Effects, SetTimer, Submit
+from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
-from firnline.base.slices import FileRecords
+from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import INT32_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
@@ -25,8 +25,7 @@ from firnline.log.producer_state import (
     ProducerStates,
     decode_snapshot,
     read_latest_snapshot,
-    read_marker,
-    snapshot_offsets,
+    remove_snapshots_after,
     snapshot_path,
     write_snapshot,
 )
@@ -35,15 +34,32 @@ from firnline.log.segments import ClosedSegment, Segments, note_producer
 from firnline.log.sync_ledger import DirSync, SyncLedger
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader, set_log_append_time, set_offset_and_epoch
+from firnline.records.usual import usual_batch
 from firnline.records.validate import (
     BatchLimits,
     as_create_time,
     check_batches,
-    check_client_batch,
+    check_shape,
+    judge,
 )
 
 _STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
+_new_tuple = tuple.__new__  # half the price of the class's own constructor
 Origin = Literal["client", "coordinator"]
+Fields = tuple[int, ...]  # of a BatchHeader
+# Where a batch went: first and last offset, inclusive, the time the log gave it, or -1, and the log start.
+Placed = tuple[int, int, int, int]
+
+
+def appended(placed: Placed) -> Appended:
+    """Name what stands where in `placed`."""
+    base_offset, last_offset, time_ms, start_offset = placed
+    return Appended(
+        base_offset=base_offset,
+        last_offset=last_offset,
+        log_append_time_ms=time_ms,
+        log_start_offset=start_offset,
+    )
 
 
 class Log:
@@ -85,7 +101,8 @@ class Log:
         # checkpoint that vouches for bytes which were replaced (rel-P13).
         self.before_truncation = before_truncation
         self._segments = segments
-        self._ledger = SyncLedger(recovery_point)
+        self._ledger = SyncLedger(recovery_point, epochs)
+        self._closed_at: tuple[int, int] | None = None  # end and names that a clean stop has kept
         self._is_remote_system_enabled = is_remote_system_enabled
         self._snapshot_offset = NO_OFFSET
         self.recovery: object = None  # recovery.RecoveryReport
@@ -99,10 +116,16 @@ class Log:
         *,
         log_start_offset: int,
         high_watermark: int,
+        snapshot_offset: int,
+        is_as_closed: bool,
     ) -> None:
-        """Take over what opening found: marks from the checkpoints, segments that may not be on disk (T5)."""
+        """Take over what opening found: marks from the checkpoints, segments that may not be on disk (T5),
+        the newest producer snapshot or -1, and whether all is as a clean stop left it, and on disk."""
         self.recovery = report
         self._ledger.unsynced = unsynced
+        if is_as_closed:
+            self._ledger.dir_changes = 0
+            self._closed_at = self.log_end_offset, 0
         first = self._segments.first_base_offset
         self.local_log_start_offset = max(log_start_offset, first)
         self.log_start_offset = log_start_offset if self.is_tiered else self.local_log_start_offset
@@ -111,8 +134,7 @@ class Log:
             self.high_watermark = max(self.high_watermark, self.local_log_start_offset)
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
         self.epochs.truncate_from_start(self.log_start_offset)
-        offsets = snapshot_offsets(self._fs, self.path)
-        self._snapshot_offset = offsets[-1] if offsets else NO_OFFSET
+        self._snapshot_offset = snapshot_offset
 
     # -- settings ----------------------------------------------------------------------------------
 
@@ -152,8 +174,13 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """Everything below it is on disk and survives a power cut (rel-P5)."""
+        """Every batch below it is on disk and survives a power cut (rel-P5)."""
         return self._ledger.recovery_point
+
+    @property
+    def recovery_start(self) -> int:
+        """The recovery point for a checkpoint: below it the file of the epochs survives too (rel-P5)."""
+        return min(self._ledger.recovery_point, self.epochs.unkept_from)
 
     @property
     def last_stable_offset(self) -> int:
@@ -192,15 +219,24 @@ class Log:
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        header = check_client_batch(data, self._limits, now_ms)
-        if isinstance(header, KafkaError):
-            return header
-        _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = header
+        fields = usual_batch(data) or check_shape(data, self._limits)
+        if isinstance(fields, KafkaError):
+            return fields
+        placed = self.append_batch(data, fields, leader_epoch, now_ms)
+        return placed if isinstance(placed, KafkaError) else appended(placed)
+
+    def append_batch(
+        self, data: bytearray | memoryview, fields: Fields, leader_epoch: int, now_ms: int
+    ) -> Placed | KafkaError:
+        """As `append_as_leader`, a producer's batch whose shape and CRC are right: `fields` of its header."""
+        if problem := judge(fields, data, self._limits, now_ms):
+            return problem
+        _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields
         size = length + 12
         if size != len(data):
             data = memoryview(data)[:size]
         if producer_id >= 0:
-            verdict = self.producers.check(header, is_client=True)
+            verdict = self.producers.check(_new_tuple(BatchHeader, fields), is_client=True)
             if verdict is not None:
                 return self._repeat(verdict) if isinstance(verdict, BatchMark) else verdict
         if size > self._segment_bytes:
@@ -211,9 +247,9 @@ class Log:
         _STAMP.pack_into(data, 0, base_offset, length, leader_epoch)
         if self._is_log_append_time:
             max_time = now_ms
-            set_log_append_time(data, header, now_ms)
+            set_log_append_time(data, _new_tuple(BatchHeader, fields), now_ms)
         elif attributes & 8:
-            as_create_time(data, header)
+            as_create_time(data, _new_tuple(BatchHeader, fields))
         if leader_epoch != self._latest_epoch:
             self._assign_epoch(leader_epoch, base_offset)
         last_offset = base_offset + delta
@@ -228,21 +264,12 @@ class Log:
         segment.note(segment.append(data), size, last_offset, max_time)
         self.log_end_offset = self.producers.end_offset = last_offset + 1
         if producer_id >= 0:
-            self.producers.note_batch(header, base_offset, max_time)
-        return Appended(
-            base_offset=base_offset,
-            last_offset=last_offset,
-            log_append_time_ms=max_time if self._is_log_append_time else -1,
-            log_start_offset=self.log_start_offset,
-        )
+            self.producers.note_batch(_new_tuple(BatchHeader, fields), base_offset, max_time)
+        time_ms = max_time if self._is_log_append_time else -1
+        return base_offset, last_offset, time_ms, self.log_start_offset
 
-    def _repeat(self, mark: BatchMark) -> Appended:
-        return Appended(
-            base_offset=mark.first_offset,
-            last_offset=mark.last_offset,
-            log_append_time_ms=mark.timestamp_ms,
-            log_start_offset=self.log_start_offset,
-        )
+    def _repeat(self, mark: BatchMark) -> Placed:
+        return mark.first_offset, mark.last_offset, mark.timestamp_ms, self.log_start_offset
 
     def _append_own(
         self, data: bytearray | memoryview, leader_epoch: int, now_ms: int
@@ -256,8 +283,9 @@ class Log:
         first_offset = offset = self.log_end_offset
         stamped: list[BatchHeader] = []
         for header in found:
-            problem = self._judge_own(data, header)
-            if problem is not None:
+            if header.size_bytes > self._segment_bytes:
+                return KafkaError(Code.RECORD_LIST_TOO_LARGE, "the batch exceeds segment.bytes")
+            if problem := self.producers.check_own(data, header):
                 return problem
             set_offset_and_epoch(data, header.position, offset, leader_epoch)
             header = header._replace(base_offset=offset, leader_epoch=leader_epoch)
@@ -267,24 +295,8 @@ class Log:
             stamped.append(header)
             offset = header.next_offset
         self._write(data, stamped, now_ms)
-        return Appended(
-            base_offset=first_offset,
-            last_offset=offset - 1,
-            log_append_time_ms=now_ms if self._is_log_append_time else -1,
-            log_start_offset=self.log_start_offset,
-        )
-
-    def _judge_own(self, data: Buffer, header: BatchHeader) -> KafkaError | None:
-        if header.size_bytes > self._segment_bytes:
-            return KafkaError(Code.RECORD_LIST_TOO_LARGE, "the batch exceeds segment.bytes")
-        if header.producer_id < 0:
-            return None
-        if header.is_control:
-            marker = read_marker(data, header)
-            return None if marker is None else self.producers.check_marker(header, marker)
-        verdict = self.producers.check(header, is_client=False)
-        assert not isinstance(verdict, BatchMark), "repeats are looked for in clients' batches only"
-        return verdict
+        time_ms = now_ms if self._is_log_append_time else -1
+        return appended((first_offset, offset - 1, time_ms, self.log_start_offset))
 
     def append_as_follower(
         self, data: bytearray | memoryview | bytes, *, now_ms: int
@@ -310,12 +322,8 @@ class Log:
                 )
             expected = header.next_offset
         self._write(data, found, now_ms)
-        return Appended(
-            base_offset=found[0].base_offset,
-            last_offset=found[-1].last_offset,
-            log_append_time_ms=-1,
-            log_start_offset=self.log_start_offset,
-        )
+        first, last = found[0].base_offset, found[-1].last_offset
+        return appended((first, last, -1, self.log_start_offset))
 
     def _write(self, data: Buffer, found: list[BatchHeader], now_ms: int) -> None:
         """Write judged and stamped batches: one call for as many as go into one segment."""
@@ -394,6 +402,12 @@ class Log:
             upto_offset=upto_offset,
             min_one_batch=min_one_batch,
         )
+
+    def slice_at_once(
+        self, start_offset: int, max_bytes: int, upto_offset: int
+    ) -> FileSlice | None:
+        """As `read`, where both ends are known from appends and reads before; None: ask `read`."""
+        return self._segments.active.known_slice(start_offset, max_bytes, upto_offset)
 
     def read_batches(self, start_offset: int, *, max_bytes: int) -> bytes:
         """Return whole batches up to the log end as bytes, for coordinators and loaders."""
@@ -503,7 +517,9 @@ class Log:
                 self.roll(now_ms)
             elif not decision.segments:
                 break
-        return self._removal(gone, now_ms)
+        return retention.removal(
+            self._fs, gone, self.path, delay_ms=self._config.file_delete_delay_ms, now_ms=now_ms
+        )
 
     def _view(self) -> retention.LogView:
         return retention.LogView(
@@ -511,7 +527,8 @@ class Log:
             self.log_start_offset,
             self.local_log_start_offset,
             self.high_watermark,
-            self.highest_remote_offset,
+            # What the file of the lineage does not cover yet stays: only its batches say their epoch.
+            min(self.highest_remote_offset, self.epochs.unkept_from - 1),
             self.is_tiered,
         )
 
@@ -529,30 +546,6 @@ class Log:
         if not self.is_tiered or self._config.remote_log_copy_disable:
             self.advance_log_start(max(first, self.log_start_offset))
         return [path + names.DELETED for path in paths]
-
-    def _removal(self, paths: list[str], now_ms: int) -> Effects:
-        if not paths:
-            return []
-        fs = self._fs
-
-        def remove() -> None:
-            for path in paths:
-                fs.remove(path)
-
-        submit = Submit(
-            name=f"remove segments of {self.topic_partition}",
-            pool="disk",
-            work=remove,
-            # What could not be removed now is found and removed at the next start (rel-P11).
-            then=lambda result, now: [],
-        )
-        return [
-            SetTimer(
-                key=("remove-segments", self.path, paths[0]),
-                at_ms=now_ms + self._config.file_delete_delay_ms,
-                then=lambda now: [submit],
-            )
-        ]
 
     # -- truncation --------------------------------------------------------------------------------
 
@@ -600,14 +593,16 @@ class Log:
         self._ledger.recovery_point = offset
         self.producers.clear(offset)
         self.epochs.clear()
-        self._remove_snapshots_after(NO_OFFSET)
+        remove_snapshots_after(self._fs, self.path, NO_OFFSET)
+        self._snapshot_offset = NO_OFFSET
         self._after_truncation()
         self.high_watermark = max(self.high_watermark, self.log_start_offset)
 
     def _after_truncation(self) -> None:
         self._ledger.dir_changes += 1
         end = self.log_end_offset
-        self._remove_snapshots_after(end)
+        remove_snapshots_after(self._fs, self.path, end)
+        self._snapshot_offset = min(self._snapshot_offset, end)
         self.epochs.truncate_from_end(end)
         self._latest_epoch = self.epochs.latest_epoch
         self.high_watermark = min(self.high_watermark, end)
@@ -622,12 +617,6 @@ class Log:
             for path in segment.all_files():
                 self._fs.remove(path)
         self._fs.sync_dir(self.path)
-
-    def _remove_snapshots_after(self, offset: int) -> None:
-        for found in snapshot_offsets(self._fs, self.path):
-            if found > offset:
-                self._fs.remove(snapshot_path(self.path, found))
-        self._snapshot_offset = min(self._snapshot_offset, offset)
 
     def _reload_producers(self) -> None:
         """Producer state up to the log end, from the newest snapshot and what follows it."""
@@ -655,24 +644,22 @@ class Log:
         """
         ledger, active = self._ledger, self._segments.active
         has_news = self.log_end_offset > ledger.recovery_point and active.size_bytes > 0
-        if not has_news and not ledger.unsynced and not ledger.is_dir_dirty:
+        is_behind = self.epochs.unkept_from < self.log_end_offset
+        if not (has_news or is_behind or ledger.unsynced or ledger.is_dir_dirty):
             return []
         files: list[File] = []
         for segment in ledger.unsynced:
             files += segment.files_to_sync()
-        files += self._snapshot_files(ledger.unsynced)
+        snapshots = self._segments.snapshots_after(ledger.unsynced, self.path)
+        files += [self._fs.open(path) for path in snapshots if self._fs.exists(path)]
         if has_news:
             files += active.data_to_sync()
+        lineage = self.epochs.write_aside() if is_behind else None
+        files += [lineage] if lineage else []
         if ledger.is_dir_dirty:
             files.append(DirSync(self._fs, self.path))
-        ledger.open_round(self.log_end_offset)
+        ledger.open_round(self.log_end_offset, lineage)
         return files
-
-    def _snapshot_files(self, segments: list[Segment]) -> list[File]:
-        bases = {segment.base_offset for segment in segments}
-        ends = [end for segment, end in self._segments.closed() if segment.base_offset in bases]
-        paths = [snapshot_path(self.path, end) for end in ends]
-        return [self._fs.open(path) for path in paths if self._fs.exists(path)]
 
     def flushed(self, upto_offset: int) -> None:
         """The files that `dirty_files` listed when the log ended at `upto_offset` are synced."""
@@ -680,20 +667,34 @@ class Log:
 
     def sync_now(self) -> None:
         """Sync everything here and now; StorageError when that failed. For close, and for quorum logs."""
-        for file in self.dirty_files():
-            file.sync()
-        self._ledger.all_synced(self.log_end_offset)
+        while files := self.dirty_files():
+            for file in files:
+                file.sync()
+            self.flushed(self.log_end_offset)
 
-    def close(self) -> None:
-        """Write out and sync everything, so that the next start has nothing to recover (rel-P7)."""
-        self.epochs.close()
-        active = self._segments.active
+    def closing_files(self) -> list[File]:
+        """Write what the next start looks for; return what `closed` wants synced. Appends are over.
+
+        For a log without `dirty_files`. Empty where the last clean stop left all that is to be left.
+        """
+        active, end = self._segments.active, self.log_end_offset
+        if self._closed_at == (end, self._ledger.dir_changes):
+            return []
         active.finish()
-        self._ledger.dir_changes += 1
-        if self._snapshot_offset != self.log_end_offset:
-            self._take_snapshot(self.log_end_offset).sync()
-        for file in active.files_to_sync():
-            file.sync()
-        self.sync_now()
+        files = active.files_to_sync() if active.size_bytes else []
+        if self._snapshot_offset != end > self._segments.first_base_offset:
+            files.append(self._take_snapshot(end))
+        return [*files, DirSync(self._fs, self.path)] if files else []
+
+    def closed(self) -> None:
+        """The `closing_files` are synced: the next start has nothing to recover (rel-P7)."""
+        self._closed_at = self.log_end_offset, self._ledger.dir_changes
         for segment in self._segments.all():
             segment.file = None
+
+    def close(self) -> None:
+        """Write out and sync here and now what nobody did before."""
+        self.sync_now()
+        for file in self.closing_files():
+            file.sync()
+        self.closed()

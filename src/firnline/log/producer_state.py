@@ -213,6 +213,17 @@ class ProducerStates:
             return header.base_sequence == 0
         return header.base_sequence == (producer.last_sequence + 1) & SEQUENCE_MASK
 
+    def check_own(self, data: Buffer, header: BatchHeader) -> KafkaError | None:
+        """Judge a batch of a coordinator of ours: its sequence, or the transaction that it ends."""
+        if header.producer_id < 0:
+            return None
+        if header.is_control:
+            marker = read_marker(data, header)
+            return None if marker is None else self.check_marker(header, marker)
+        verdict = self.check(header, is_client=False)
+        assert not isinstance(verdict, BatchMark), "repeats are looked for in clients' batches only"
+        return verdict
+
     def check_marker(self, header: BatchHeader, marker: EndMarker) -> KafkaError | None:
         """Judge an end of transaction before it is appended by a leader."""
         producer = self._producers.get(header.producer_id)
@@ -400,18 +411,32 @@ def write_snapshot(fs: Fs, directory: str, offset: int, entries: Iterable[Snapsh
 
 def snapshot_offsets(fs: Fs, directory: str) -> list[int]:
     """Return the offsets of all snapshots in the directory, ascending."""
-    found = (names.parse_segment_file(name) for name in fs.list_dir(directory))
-    return sorted(pair[0] for pair in found if pair and pair[1] == names.SNAPSHOT)
+    return offsets_of_snapshots(fs.list_dir(directory))
+
+
+def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> None:
+    """Remove the snapshots of places beyond `offset`."""
+    for found in snapshot_offsets(fs, directory):
+        if found > offset:
+            fs.remove(snapshot_path(directory, found))
+
+
+def offsets_of_snapshots(found: Iterable[str]) -> list[int]:
+    """Return the offsets of the snapshots among the names of files, ascending."""
+    parsed = (names.parse_segment_file(name) for name in found)
+    return sorted(pair[0] for pair in parsed if pair and pair[1] == names.SNAPSHOT)
 
 
 def read_latest_snapshot(
-    fs: Fs, directory: str, *, upto_offset: int
+    fs: Fs, directory: str, *, upto_offset: int, found: Iterable[str] | None = None
 ) -> tuple[int, list[SnapshotEntry]] | None:
     """Return (offset, entries) of the newest good snapshot at or below `upto_offset`.
 
-    A damaged one is removed, and the one before it is tried: what it held is in the log.
+    A damaged one is removed, and the one before it is tried: what it held is in the log. `found` is the
+    list of the directory, where the caller has it.
     """
-    for offset in reversed(snapshot_offsets(fs, directory)):
+    listed = fs.list_dir(directory) if found is None else found
+    for offset in reversed(offsets_of_snapshots(listed)):
         if offset > upto_offset:
             continue
         path = snapshot_path(directory, offset)

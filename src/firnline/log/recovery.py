@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from firnline.base.errors import StorageError
-from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ids import NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
 from firnline.base.units import DAY_MS
 from firnline.config.topic import TopicConfig
@@ -63,8 +63,8 @@ def open_log(
     the log is damaged below its recovery point or cannot be read.
     """
     fs.make_dir(path)
-    _finish_renames(fs, path)
-    log = _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point).log(
+    opening = _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point)
+    log = opening.log(
         topic_partition,
         topic_id,
         config,
@@ -100,6 +100,9 @@ class _Opening:
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
         self.producers = ProducerStates()
         self.unsynced: list[Segment] = []
+        self.is_changed = _finish_renames(fs, path)
+        self.found = fs.list_dir(path)  # as it is before anything is opened
+        self.snapshot_offset = NO_OFFSET
 
     def log(
         self,
@@ -116,7 +119,7 @@ class _Opening:
         if end < log_start_offset:
             end = log_start_offset
             self.start_over(segments, end)
-        self.epochs.truncate_from_end(end)
+        self.epochs.forget_from(end)
         log = Log(
             self.fs,
             self.path,
@@ -136,17 +139,20 @@ class _Opening:
             self.unsynced,
             log_start_offset=log_start_offset,
             high_watermark=high_watermark,
+            snapshot_offset=self.snapshot_offset,
+            is_as_closed=self.was_clean and not self.is_changed,
         )
         return log
 
     def segments(self, log_start_offset: int) -> Segments:
         """Find the segments' files; remove indexes that no log belongs to."""
-        found = [names.parse_segment_file(name) for name in self.fs.list_dir(self.path)]
+        found = [names.parse_segment_file(name) for name in self.found]
         files = [pair for pair in found if pair is not None and pair[1] != names.SNAPSHOT]
         bases = {base for base, suffix in files if suffix == names.LOG}
         for base, suffix in files:
             if base not in bases:
                 self.fs.remove(f"{self.path}/{names.stem(base)}{suffix}")
+                self.is_changed = True
         loaded = [
             Segment.load(self.fs, self.path, base, rules=self.rules, now_ms=self.now_ms)
             for base in sorted(bases)
@@ -156,6 +162,7 @@ class _Opening:
         return Segments(loaded)
 
     def new_segment(self, base_offset: int) -> Segment:
+        self.is_changed = True
         return Segment.create(self.fs, self.path, base_offset, rules=self.rules, now_ms=self.now_ms)
 
     def end_offset(self, segments: Segments) -> int:
@@ -172,6 +179,7 @@ class _Opening:
                 self.recovery_point = min(self.recovery_point, first_bad.base_offset)
         if first_bad is not None:
             return self.recover(segments, first_bad)
+        self.is_changed |= segments.active.is_rebuilt
         self.load_producers(segments, end)
         return end
 
@@ -199,15 +207,17 @@ class _Opening:
             except StorageError:  # a torn tail, which is cut off
                 break
         self.epochs.write()
+        self.is_changed = True
 
     def note_epoch(self, epoch: int, offset: int) -> None:
         if epoch > self.epochs.latest_epoch:
-            self.epochs.note(epoch, offset)
+            self.epochs.assign(epoch, offset)
 
     def load_producers(self, segments: Segments, end_offset: int) -> None:
         """Producer state up to `end_offset`: the newest snapshot, and the headers after it."""
-        latest = read_latest_snapshot(self.fs, self.path, upto_offset=end_offset)
-        start = latest[0] if latest else 0
+        latest = read_latest_snapshot(self.fs, self.path, upto_offset=end_offset, found=self.found)
+        self.snapshot_offset = latest[0] if latest else NO_OFFSET
+        start = max(0, self.snapshot_offset)
         self.producers.load(latest[1] if latest else (), start)
         segments.replay(self.producers, end_offset)
 
@@ -216,6 +226,9 @@ class _Opening:
         self.load_producers(segments, first.base_offset)
         end = first.base_offset
         entries = self.epochs.entries()
+        self.epochs.forget_from(
+            end
+        )  # what was led without a batch, and was not followed by one of it
         for segment in segments.from_offset(first.base_offset):
             if segment is not first:
                 # A gap is where the end of the segment before was lost: ours begin where the log ended, and
@@ -241,6 +254,7 @@ class _Opening:
         if self.epochs.entries() != entries:
             self.epochs.write()
         self.remove_snapshots_after(end)
+        self.snapshot_offset = max(snapshot_offsets(self.fs, self.path), default=NO_OFFSET)
         return end
 
     def scan(self, segment: Segment, expected: int) -> int:
@@ -289,17 +303,21 @@ class _Opening:
             for path in segment.all_files():
                 self.fs.remove(path)
         segments.replace_all(self.new_segment(offset))
-        self.remove_snapshots_after(-1)
+        self.remove_snapshots_after(NO_OFFSET)
+        self.snapshot_offset = NO_OFFSET
         self.producers.clear(offset)
         self.unsynced.clear()
 
 
-def _finish_renames(fs: Fs, path: str) -> None:
-    """Remove what was condemned or not finished; complete a compaction that had been decided."""
+def _finish_renames(fs: Fs, path: str) -> bool:
+    """Remove what was condemned or not finished; complete a compaction that had been decided.
+
+    True when there was anything to do.
+    """
     found = fs.list_dir(path)
-    for name in found:
-        if name.endswith((names.DELETED, names.CLEANED, ".tmp")):
-            fs.remove(f"{path}/{name}")
+    gone = [name for name in found if name.endswith((names.DELETED, names.CLEANED, ".tmp"))]
+    for name in gone:
+        fs.remove(f"{path}/{name}")
     swaps = [name for name in found if name.endswith(names.SWAP)]
     for name in swaps:
         pair = names.parse_segment_file(name.removesuffix(names.SWAP))
@@ -307,6 +325,7 @@ def _finish_renames(fs: Fs, path: str) -> None:
             _remove_replaced(fs, path, pair[0], found)
     for name in swaps:
         fs.rename(f"{path}/{name}", f"{path}/{name.removesuffix(names.SWAP)}")
+    return bool(gone or swaps)
 
 
 def _remove_replaced(fs: Fs, path: str, base_offset: int, found: list[str]) -> None:

@@ -10,23 +10,28 @@ tick later than remote: strictly greater (T12).
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.ids import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
 )
+from firnline.base.ports import Fs
 from firnline.config.topic import TopicConfig
 
 _FROM_TOTAL = -2
 
 
 class SegmentAge(NamedTuple):
-    """One segment as retention sees it. `end_offset` is exclusive; times in ms since 1970."""
+    """One segment as retention sees it. `end_offset` is exclusive; times in ms since 1970.
+
+    Its time may have to be read from a file, so it is asked for where it decides.
+    """
 
     base_offset: int
     end_offset: int
     size_bytes: int
-    largest_time_ms: int
+    largest_time_ms: Callable[[], int]
 
 
 class LogView(NamedTuple):
@@ -86,7 +91,7 @@ def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
         if limit_bytes >= 0:
             rules.append(("size", _size_rule(view, limit_bytes)))
         if limit_ms >= 0:
-            rules.append(("age", lambda segment, _: now_ms - segment.largest_time_ms > limit_ms))
+            rules.append(("age", lambda segment, _: now_ms - segment.largest_time_ms() > limit_ms))
     for reason, is_in_breach in rules:
         decision = _oldest(view, reason, is_in_breach, is_copied=is_copied)
         if decision.segments or decision.roll_active:
@@ -116,9 +121,9 @@ def _oldest(
     count, last = 0, len(view.segments) - 1
     for slot, segment in enumerate(view.segments):
         is_active = slot == last
-        if view.high_watermark < segment.end_offset or not is_in_breach(segment, is_active):
-            break
         if is_active and not segment.size_bytes:
+            break
+        if view.high_watermark < segment.end_offset or not is_in_breach(segment, is_active):
             break
         # Rolled first in any case: the log always has an active segment.
         if is_active:
@@ -128,3 +133,23 @@ def _oldest(
             break
         count += 1
     return Decision(count, reason) if count else Decision()
+
+
+def removal(fs: Fs, paths: list[str], directory: str, *, delay_ms: int, now_ms: int) -> Effects:
+    """Return the effects that remove files of the log in `directory`, `delay_ms` from now."""
+    if not paths:
+        return []
+
+    def remove() -> None:
+        for path in paths:
+            fs.remove(path)
+
+    submit = Submit(
+        name=f"remove segments of {directory}",
+        pool="disk",
+        work=remove,
+        # What could not be removed now is found and removed at the next start (rel-P11).
+        then=lambda result, now: [],
+    )
+    key = ("remove-segments", directory, paths[0])
+    return [SetTimer(key=key, at_ms=now_ms + delay_ms, then=lambda now: [submit])]

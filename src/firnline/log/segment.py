@@ -84,6 +84,7 @@ class Segment:
         "index",
         "is_closed",
         "is_full",
+        "is_rebuilt",
         "rules",
         "size_bytes",
         "stem_path",
@@ -103,6 +104,7 @@ class Segment:
         self.size_bytes = 0
         self.is_closed = False
         self.is_full = False  # an index is: the segment has to roll (segment.index.bytes)
+        self.is_rebuilt = False  # the indexes on disk were of no use
         self.index = OffsetIndex(fs, self.stem_path + names.INDEX, base_offset)
         self.time_index = TimeIndex(fs, self.stem_path + names.TIME_INDEX, base_offset)
         self.txn_index = TxnIndex(fs, self.stem_path + names.TXN_INDEX)
@@ -231,6 +233,20 @@ class Segment:
         """Return the bytes from `position` to `end` without reading them."""
         return _new_tuple(FileSlice, (self.file or self._opened(), position, end - position))
 
+    def known_slice(self, offset: int, max_bytes: int, upto_offset: int) -> FileSlice | None:
+        """Return whole batches from the one that holds `offset` up to `upto_offset` or `max_bytes`.
+
+        None where it takes a look into index or file to find them, or none is so small.
+        """
+        position, end = self._hints.get(offset), self._hints.get(upto_offset)
+        if position is None or end is None or self.file is None:
+            return None
+        if end - position > max_bytes:
+            end = self._whole_ends.get(position + max_bytes, -1)
+        return (
+            _new_tuple(FileSlice, (self.file, position, end - position)) if end > position else None
+        )
+
     def locate(self, offset: int) -> int:
         """Return where the first batch begins whose last offset is at or after `offset`; else the size."""
         position = self._hints.get(offset, -1)
@@ -328,6 +344,7 @@ class Segment:
         self._is_indexed = True
 
     def _rebuild_indexes(self) -> None:
+        self.is_rebuilt = True
         self._reset()
         size = self.size_bytes
         for header in self.headers():

@@ -59,6 +59,11 @@ class Segments:
         """Return (segment, end offset) of all but the active one; the end is the next one's base."""
         return list(zip(self._segments, self._bases[1:]))
 
+    def snapshots_after(self, closed: list[Segment], directory: str) -> list[str]:
+        """Return where the producer snapshots at the ends of these closed segments are, if they are."""
+        ends = [end for segment, end in self.closed() if segment in closed]
+        return [snapshot_path(directory, end) for end in ends]
+
     def describe_closed(self, directory: str) -> list[ClosedSegment]:
         """Return what others may know of the closed segments, oldest first."""
         return [
@@ -77,7 +82,7 @@ class Segments:
     def ages(self, log_end_offset: int) -> list[SegmentAge]:
         """Return the segments as retention sees them, oldest first."""
         return [
-            SegmentAge(segment.base_offset, end, segment.size_bytes, segment.largest_time_ms())
+            SegmentAge(segment.base_offset, end, segment.size_bytes, segment.largest_time_ms)
             for segment, end in zip(self._segments, [*self._bases[1:], log_end_offset])
         ]
 

@@ -4,12 +4,16 @@ Rounds: `dirty_files` of the log lists files and opens a round; when their sync 
 closed, and only then is anything in it believed. So the recovery point never passes what was synced, also
 when the log rolled or was truncated while the sync was under way, and when two rounds end in another order
 than they began: each lists everything that was unsynced at its time (rel-P5, rel-P10).
+
+A new leader epoch is written beside its file and listed like the rest; it takes the name when its round is
+closed, and is kept once a later round has synced the directory (`LeaderEpochs.unkept_from`).
 """
 
 from dataclasses import dataclass, field
 
 from firnline.base.errors import Bug
-from firnline.base.ports import Buffer, Fs
+from firnline.base.ports import Buffer, File, Fs
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.segment import Segment
 
 
@@ -53,19 +57,22 @@ class _Round:
     covered_offset: int  # what of it is still in the log: a truncation lowers it
     segments: list[Segment]
     dir_changes: int
+    lineage: File | None
 
 
 @dataclass(slots=True)
 class SyncLedger:
-    """Recovery point of one log: everything below it is on disk.
+    """Recovery point of one log: every batch below it is on disk.
 
     Invariant: `recovery_point` never exceeds the base of the oldest closed segment in `unsynced`.
     """
 
     recovery_point: int
+    epochs: LeaderEpochs
     unsynced: list[Segment] = field(default_factory=list)  # closed, oldest first
     dir_changes: int = 1
     _dir_synced: int = 0
+    _placed_at: int = 0  # the change of the directory by which a lineage took its name
     _rounds: list[_Round] = field(default_factory=list)
 
     @property
@@ -73,9 +80,10 @@ class SyncLedger:
         """True when a name in the directory may not survive a power cut."""
         return self._dir_synced < self.dir_changes
 
-    def open_round(self, end_offset: int) -> None:
+    def open_round(self, end_offset: int, lineage: File | None = None) -> None:
         """Note that what is unsynced now is listed for a Flush that reaches `end_offset`."""
-        self._rounds.append(_Round(end_offset, end_offset, list(self.unsynced), self.dir_changes))
+        changes = self.dir_changes
+        self._rounds.append(_Round(end_offset, end_offset, list(self.unsynced), changes, lineage))
 
     def close_round(self, end_offset: int) -> None:
         """Believe the oldest round that reached `end_offset`, and forget those that began before it.
@@ -87,7 +95,10 @@ class SyncLedger:
             return
         done = self._rounds[wanted[0]]
         del self._rounds[: wanted[0] + 1]
-        self._dir_synced = max(self._dir_synced, done.dir_changes)
+        self._dir_is_synced(done.dir_changes)
+        if done.lineage is not None and self.epochs.place(done.lineage):
+            self.dir_changes += 1
+            self._placed_at = self.dir_changes
         self.removed(done.segments)
         self._advance(done.covered_offset)
 
@@ -95,8 +106,13 @@ class SyncLedger:
         """Everything below `end_offset` and every name was synced just now."""
         self._rounds.clear()
         self.unsynced.clear()
-        self._dir_synced = self.dir_changes
+        self._dir_is_synced(self.dir_changes)
         self._advance(end_offset)
+
+    def _dir_is_synced(self, changes: int) -> None:
+        self._dir_synced = max(self._dir_synced, changes)
+        if self._dir_synced >= self._placed_at:
+            self.epochs.placed_is_kept()
 
     def _advance(self, offset: int) -> None:
         if self.unsynced:

@@ -14,6 +14,7 @@ from firnline.metadata import records as r
 from firnline.metadata.batch_records import batch_records
 from firnline.metadata.delta import TOPICS_PER_STEP, ClusterDelta, Replay, TopicDelta, whole
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
+from firnline.metadata.snapshot_file import snapshot_name
 from firnline.protocol.schema import Message
 from firnline.raft.ports import SnapshotFile
 from firnline.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, crc_is_right, headers
@@ -104,6 +105,7 @@ class Loader:
                     "the metadata log holds what this release cannot act on",
                     offset=header.base_offset,
                     problem=problem,
+                    remedy=_RESTORE,
                 ) from None
             self._last = (header.last_offset, header.leader_epoch)
             self.last_timestamp_ms = header.max_timestamp
@@ -216,7 +218,7 @@ class SnapshotLoader:
         except (KafkaError, ProtocolError, StorageError) as problem:
             raise StorageError(
                 "a snapshot of the metadata is damaged",
-                snapshot=f"{self.snapshot_id.offset}-{self.snapshot_id.epoch}",
+                snapshot=snapshot_name(self.snapshot_id),
                 record=position,
                 problem=problem,
                 remedy=_RESTORE,

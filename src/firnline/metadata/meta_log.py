@@ -347,6 +347,11 @@ class MetaLog:
         self._log.close()
 
     @property
+    def path(self) -> str:
+        """The directory of the log and its snapshots."""
+        return self._log.path
+
+    @property
     def log(self) -> Log:
         """The partition log beneath, for checkpoints and retention of the log directory."""
         return self._log

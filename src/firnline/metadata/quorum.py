@@ -50,6 +50,11 @@ Told = Callable[[int], Effects]
 class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
     """What the facade needs: the quorum's log, a place for snapshots of its own, and the first records."""
 
+    @property
+    def path(self) -> str:
+        """The directory of the log and its snapshots, for whoever has to mend it."""
+        ...
+
     def bootstrap_records(self) -> Sequence[Message]:
         """What `storage format` left for the first leader."""
         ...
@@ -195,6 +200,7 @@ class MetadataQuorum:
         elif self._log.start_offset > 0:
             raise StorageError(
                 "the metadata log starts after 0 and no snapshot holds what was before (Q43)",
+                path=self._log.path,
                 start_offset=self._log.start_offset,
             )
         elif self._log.end_offset == 0:
@@ -281,7 +287,9 @@ class MetadataQuorum:
         self._load_began_ms = now_ms
         file = self._log.open_snapshot(snapshot_id)
         if file is None:
-            raise StorageError("a snapshot of the metadata is gone", snapshot=snapshot_id)
+            raise StorageError(
+                "a snapshot of the metadata is gone", path=self._log.path, snapshot=snapshot_id
+            )
         self._work = self._snapshot_steps(SnapshotLoader(snapshot_id, file))
         self._committed_offset = max(self._committed_offset, snapshot_id.offset)
 
@@ -328,12 +336,20 @@ class MetadataQuorum:
         return self._work is not None or self._loader.next_offset < self._committed_offset
 
     def _step(self, end_offset: int) -> None:
-        """Do one slice of what is to be applied."""
+        """Do one slice of what is to be applied. StorageError for damage, with the place and the remedy."""
         if self._work is None:
-            data = self._log.read(self._loader.next_offset, max_bytes=_READ_BYTES)
+            at = self._loader.next_offset
+            data = self._log.read(at, max_bytes=_READ_BYTES)
+            if not data:
+                raise StorageError(
+                    "committed metadata is not in the log", path=self._log.path, offset=at
+                )
             self._work = self._loader.steps(data, end_offset=end_offset)
-        for _ in self._work:
-            return
+        try:
+            for _ in self._work:
+                return
+        except StorageError as problem:
+            raise StorageError(problem.why, path=self._log.path, **problem.facts) from None
         self._work = None
 
     def _publish_applied(self, now_ms: int) -> Effects:

@@ -57,20 +57,18 @@ class FrameSplitter:
     def is_between_frames(self) -> bool:
         return self.buffer is None
 
-    def split(self, data: memoryview) -> tuple[memoryview | None, memoryview]:
-        """Take the next whole frame of `data`; return (frame without its size or None, what follows).
+    def whole(self, data: memoryview) -> int:
+        """Return where the first frame of `data` ends; 0 if it is not whole.
 
         Only between frames. Raises ProtocolError for a size that cannot be or is over the limit.
         """
         if len(data) < SIZE_BYTES:
-            return None, data
+            return 0
         (size,) = read_size(data)
         if size < FRAME_BYTES_MIN or size > self._frame_bytes_max:
             raise ProtocolError("bad frame size", size=size, limit=self._frame_bytes_max)
         end = SIZE_BYTES + size
-        if end > len(data):
-            return None, data
-        return data[SIZE_BYTES:end], data[end:]
+        return end if end <= len(data) else 0
 
     def keep(self, rest: memoryview) -> None:
         """Move the beginning of an incomplete frame to a buffer of its own."""
@@ -91,14 +89,14 @@ class FrameSplitter:
         return memoryview(self.buffer)[self._filled : min(end, len(self.buffer))]
 
     def received(self, size: int) -> memoryview | None:
-        """Note bytes received into `target`; return the frame without its size once it is whole."""
+        """Note bytes received into `target`; return the frame, size included, once it is whole."""
         assert self.buffer is not None
         self._filled += size
         if not self._frame_end and self._filled >= SIZE_BYTES:
             self._learn_size()
         if not self._frame_end or self._filled < self._frame_end:
             return None
-        return memoryview(self.buffer)[SIZE_BYTES : self._frame_end]
+        return memoryview(self.buffer)[: self._frame_end]
 
     def release(self) -> None:
         """Give the buffer back once its frame was handled, or when the connection ends."""

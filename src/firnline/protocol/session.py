@@ -31,6 +31,7 @@ class Api:
     """
 
     __slots__ = (
+        "at_once",
         "flexible",
         "handle",
         "in_bytes",
@@ -49,16 +50,22 @@ class Api:
         response: type[Message],
         version: int,
         handle: Callable[..., Any],
+        at_once: Callable[..., Any] | None = None,
     ) -> None:
         self.key = request.key
         self.version = version
         self.flexible = version in request.flexible
         self.read: Reader = unguarded_reader(request, version)
         self.write: Writer = writer(response, version)
-        # What follows the correlation id in the response header.
-        self.tail = b"\0" if self.flexible and self.key != API_VERSIONS_KEY else b""
+        self.tail = header_tail(request, version)
         self.handle = handle
+        self.at_once = at_once
         self.requests = self.in_bytes = self.out_bytes = 0
+
+
+def header_tail(request: type[Message], version: int) -> bytes:
+    """Return what follows the correlation id in the header of an answer: v1 has an empty tagged section."""
+    return b"\0" if version in request.flexible and request.key != API_VERSIONS_KEY else b""
 
 
 def skip_header_tags(frame: Buffer, position: int) -> int:

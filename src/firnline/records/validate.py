@@ -1,7 +1,8 @@
 """What a leader checks of a batch before it appends it: the header and the CRC. PURE.
 
-Records are looked into for compacted topics only (a record without a key is refused); elsewhere the body is
-opaque, and corrupt compressed data under a right CRC reaches consumers as it came. Codes are those that Kafka
+Records are looked into for compacted topics (one without a key is refused) and, by compiled code alone, where
+they are not compressed (records/usual); elsewhere the body is opaque, and what is corrupt in it under a right
+CRC reaches consumers as it came. Codes are those that Kafka
 4.3.1 answers to the same bytes (reliability d 31-44, spec C13), but where that is UNKNOWN_SERVER_ERROR (an
 unknown codec, a length of 2^31-1); and a wrong max timestamp, which it recomputes, is judged as stated.
 """
@@ -29,13 +30,10 @@ from firnline.records.batch import (
 )
 from firnline.records.compression import ZSTD
 from firnline.records.record import all_have_keys
+from firnline.records.usual import has_room, right_body, usual_batch
 
 _LEGACY_LENGTH_MIN = 14  # the shortest length any message format can have
 _MAGIC_BYTES = 17  # up to and with the magic byte
-# Length, attributes, two deltas, key length, value length, header count: a byte each.
-_RECORD_BYTES_MIN = 7
-# The most that a byte of each codec can open to; unknown codecs are refused further down.
-_RATIO_MAX = (1, 1100, 32, 256, 32_768, 1, 1, 1)
 _unpack = HEADER.unpack_from
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 
@@ -56,38 +54,52 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
     The batch is `header.size_bytes` long; Kafka lets less than a batch of anything follow it, which is not to
     be appended.
     """
+    found = usual_batch(data) or check_shape(data, limits)
+    if isinstance(found, KafkaError):
+        return found
+    return judge(found, data, limits, now_ms) or _new_tuple(BatchHeader, found)
+
+
+def check_shape(data: Buffer, limits: BatchLimits) -> tuple[int, ...] | KafkaError:
+    """Say what is wrong with bytes that are not as usual: or nothing, if only a few follow the batch."""
     try:
         header = _new_tuple(BatchHeader, (*_unpack(data), 0))
     except StructError:
         return _refuse_short(data)
-    (
-        base_offset, length, _, magic, crc, attributes, delta,
-        base_time, max_time, producer_id, _, sequence, count, _,
-    ) = header  # fmt: skip
-    max_bytes, before_max_ms, after_max_ms, is_log_append_time, is_compacted = limits
-    size = length + LOG_OVERHEAD_BYTES
-    if magic != 2 or size != len(data) or size < HEADER_BYTES:
+    size = header.size_bytes
+    if header.magic != 2 or size != len(data) or size < HEADER_BYTES:
         problem = _check_frame(data, header)
         if problem is not None:
             return problem
-    if base_offset:
+    if header.base_offset:
         return KafkaError(Code.INVALID_RECORD, "the base offset of a produced batch is not 0")
-    if size > max_bytes:
+    if size > limits.max_bytes:
         return _too_large(size, limits)
-    if crc32c(memoryview(data)[CRC_START:size]) != crc:
+    if crc32c(memoryview(data)[CRC_START:size]) != header.crc:
         return KafkaError(Code.CORRUPT_MESSAGE, "the batch does not match its CRC")
-    if (
-        delta < 0
-        or count != delta + 1
-        or count * _RECORD_BYTES_MIN
-        > (size - HEADER_BYTES) * _RATIO_MAX[attributes & COMPRESSION_MASK]
-    ):
+    delta, count = header.last_offset_delta, header.record_count
+    if delta < 0 or count != delta + 1 or not has_room(count, size, header.attributes):
         return KafkaError(
             Code.INVALID_RECORD,
             "the record count does not match the offsets, or the bytes cannot hold it",
             count=count,
             last_offset_delta=delta,
         )
+    if right_body is not None and not header.codec:
+        with memoryview(data) as view, view[HEADER_BYTES:size] as body:
+            if not right_body(body, count):
+                return KafkaError(Code.INVALID_RECORD, "the records are not what the batch says")
+    return header
+
+
+def judge(
+    fields: tuple[int, ...], data: Buffer, limits: BatchLimits, now_ms: int
+) -> KafkaError | None:
+    """Judge a batch of the right shape and CRC by what its topic allows; `fields` are those of its header."""
+    _, length, _, _, _, attributes, _, base_time, max_time, producer_id, _, sequence, _, _ = fields
+    max_bytes, before_max_ms, after_max_ms, is_log_append_time, is_compacted = limits
+    if length + LOG_OVERHEAD_BYTES > max_bytes:
+        return _too_large(length + LOG_OVERHEAD_BYTES, limits)
     if attributes and (problem := _check_attributes(attributes, limits)):
         return problem
     if producer_id >= 0 and sequence < 0:
@@ -100,10 +112,10 @@ def check_client_batch(data: Buffer, limits: BatchLimits, now_ms: int) -> BatchH
             or (base_time < earliest and base_time != NO_TIMESTAMP)
             or (max_time < earliest and max_time != NO_TIMESTAMP)
         ):
-            return _too_far(header, earliest, latest)
+            return _too_far(_new_tuple(BatchHeader, fields), earliest, latest)
     if is_compacted:
-        return _check_keys(data, header)
-    return header
+        return _check_keys(data, _new_tuple(BatchHeader, fields))
+    return None
 
 
 def _too_far(header: BatchHeader, earliest: int, latest: int) -> KafkaError:
@@ -219,7 +231,7 @@ def _check_attributes(attributes: int, limits: BatchLimits) -> KafkaError | None
     return None
 
 
-def _check_keys(data: Buffer, header: BatchHeader) -> BatchHeader | KafkaError:
+def _check_keys(data: Buffer, header: BatchHeader) -> KafkaError | None:
     """Look for records without a key, which a compacted topic cannot keep apart."""
     try:
         if not all_have_keys(data, header, limit_bytes=KEYED_BATCH_BYTES_MAX):
@@ -229,4 +241,4 @@ def _check_keys(data: Buffer, header: BatchHeader) -> BatchHeader | KafkaError:
     except KafkaError as problem:
         # A value from here on: with its traceback it would hold all that was decompressed.
         return KafkaError(problem.code, problem.why)
-    return header
+    return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import TypeVar
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, StorageError
@@ -20,9 +20,10 @@ from firnline.replica.partition import Partition
 
 # About 5 ms of the loop.
 SLICE = 16
-# A slice is synced by as many threads as the disk pool has.
+# What is synced together is shared by as many threads as the disk pool has.
 _SHARES = 2
 _RETRY_MS = 100
+_T = TypeVar("_T")
 
 Key = tuple[Uuid, int]  # topic id, partition
 Then = Callable[[int], Effects]
@@ -30,17 +31,11 @@ Then = Callable[[int], Effects]
 
 @dataclass(slots=True)
 class Job:
-    """One partition on its way to being served.
-
-    write_epochs  writes the log's lineage durably, which syncs its directory too
-    files         what else is to be synced
-    """
+    """One partition on its way to being served; `files` are to be synced before it is."""
 
     key: Key
     partition: Partition
-    is_new: bool
-    write_epochs: Callable[[], None] | None = None
-    files: Sequence[File] = ()
+    files: Sequence[File]
 
 
 @dataclass(slots=True)
@@ -89,8 +84,8 @@ class Opening:
         while self._queue and not self._unfinished and not self._is_stopped:
             jobs = self._begin_slice(effects, now_ms)
             self._unfinished = len(jobs)
-            shares = (jobs[first::_SHARES] for first in range(_SHARES))
-            effects += [self._sync(share) for share in shares if share]
+            needs = [(job, job.files) for job in jobs]
+            effects += sync_in_pool("open logs", needs, self._synced)
         return effects if self._unfinished else effects + self._tell_waiters(now_ms)
 
     def _begin_slice(self, effects: Effects, now_ms: int) -> list[Job]:
@@ -107,31 +102,14 @@ class Opening:
         self._done += len(keys)
         return jobs
 
-    def _sync(self, jobs: list[Job]) -> Submit:
-        needs = [_Need(job.partition.log.path, job.write_epochs, job.files) for job in jobs]
-        work = partial(_make_durable, needs)
-        return Submit(name="open logs", pool="disk", work=work, then=partial(self._synced, jobs))
-
-    def _synced(
-        self, jobs: list[Job], result: list[StorageError | None] | Exception, now_ms: int
-    ) -> Effects:
+    def _synced(self, jobs: list[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
         if self._is_stopped:
             return []
-        if isinstance(result, KafkaError):  # the pool is full
-            timer = ("opening", jobs[0].key)
-            return [
-                SetTimer(key=timer, at_ms=now_ms + _RETRY_MS, then=lambda _: [self._sync(jobs)])
-            ]
-        if isinstance(result, Exception):
-            raise result
         effects: Effects = []
-        for job, problem in zip(jobs, result, strict=True):
+        for job, problem in jobs:
             effects += self._finish(job, problem, now_ms)
-        self._unfinished -= len(jobs)
-        if not self._unfinished:
-            effects += self._tell_waiters(now_ms)
-            effects += self.go(now_ms)
-        return effects
+        self._unfinished = 0
+        return effects + self._tell_waiters(now_ms) + self.go(now_ms)
 
     def stop(self) -> None:
         """Open nothing more; what is under way is forgotten."""
@@ -171,33 +149,52 @@ class Opening:
         return effects
 
 
-class _Need(NamedTuple):
-    """What one partition needs from the disk; the thread gets nothing else of it."""
+def sync_in_pool(
+    name: str,
+    needs: Sequence[tuple[_T, Sequence[File]]],
+    then: Callable[[list[tuple[_T, StorageError | None]], int], Effects],
+) -> Effects:
+    """Sync the files of each of `needs` in the disk pool; a full pool is asked again.
 
-    directory: str
-    write_epochs: Callable[[], None] | None
-    files: Sequence[File]
+    `then([(whose, what went wrong or None)], now_ms)` runs once all are done with. Nothing else is
+    under way under the same `name`.
+    """
+    shares = [share for first in range(_SHARES) if (share := needs[first::_SHARES])]
+    done: list[tuple[_T, StorageError | None]] = []
+
+    def submit(place: int) -> Submit:
+        work = partial(_sync_all, [files for _, files in shares[place]])
+        return Submit(name=name, pool="disk", work=work, then=partial(synced, place))
+
+    def synced(place: int, result: list[StorageError | None] | Exception, now_ms: int) -> Effects:
+        if isinstance(result, KafkaError):  # the pool is full
+            at_ms = now_ms + _RETRY_MS
+            return [SetTimer(key=(name, place), at_ms=at_ms, then=lambda _: [submit(place)])]
+        if isinstance(result, Exception):
+            raise result
+        done.extend((whose, r) for (whose, _), r in zip(shares[place], result, strict=True))
+        return then(done, now_ms) if len(done) == len(needs) else []
+
+    return [submit(place) for place in range(len(shares))]
 
 
-def _make_durable(needs: Sequence[_Need]) -> list[StorageError | None]:
-    """Write and sync, each file and directory once; return what went wrong with each."""
+def _sync_all(needs: Sequence[Sequence[File]]) -> list[StorageError | None]:
+    """Sync the files of each, none twice; return what went wrong with each."""
     synced: dict[str, StorageError | None] = {}
     problems: list[StorageError | None] = []
-    for need in needs:
+    for files in needs:
         problem: StorageError | None = None
-        if need.write_epochs is not None:
-            problem = synced[need.directory] = _problem(need.write_epochs)
-        for file in need.files:
+        for file in files:
             if file.path not in synced:
-                synced[file.path] = _problem(file.sync)
+                synced[file.path] = _sync(file)
             problem = problem or synced[file.path]
         problems.append(problem)
     return problems
 
 
-def _problem(work: Callable[[], None]) -> StorageError | None:
+def _sync(file: File) -> StorageError | None:
     try:
-        work()
+        file.sync()
     except StorageError as problem:
         return problem
     return None

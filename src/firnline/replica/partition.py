@@ -18,7 +18,7 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
-from firnline.base.slices import EMPTY_RECORDS
+from firnline.base.slices import EMPTY_RECORDS, FileSlice
 from firnline.base.units import INT64_MAX
 from firnline.replica.read import (
     READ_COMMITTED,
@@ -115,11 +115,7 @@ class Partition:
             return False
         if is_new_epoch:
             self._replica_ends.clear()
-            try:
-                self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
-            except StorageError:
-                self.go_offline()
-                return False
+            self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
         self._advance_high_watermark()
         return is_new_epoch
 
@@ -170,15 +166,42 @@ class Partition:
             return _TOO_FEW_BEFORE
         try:
             outcome = log.append_as_leader(
-                data, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
+                data,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
             )
         except StorageError as problem:
-            if problem.facts.get("error") != "ENOSPC":
-                self.go_offline()
-            return _STORAGE_FAILED
+            return self._cannot_write(problem)
         if len(self.isr) == 1:
             log.advance_high_watermark(log.log_end_offset)
         return outcome
+
+    def append_at_once(
+        self, data: memoryview, fields: tuple[int, ...], acks: int, now_ms: int
+    ) -> tuple[int, int, int, int] | KafkaError | None:
+        """Append a client's batch whose answer waits for nothing, and which nobody waits for; else None.
+
+        Returns its first and last offset, its time of append, or -1, and the log start. `fields` are those
+        of its header, whose shape and CRC are known to be right.
+        """
+        if not self.answers_at_once(acks):
+            return None
+        log = self.log
+        if acks == ACKS_ALL and log.config.min_insync_replicas > 1:
+            return None
+        try:
+            placed = log.append_batch(data, fields, self.leader_epoch, now_ms)
+        except StorageError as problem:
+            return self._cannot_write(problem)
+        if len(self.isr) == 1:
+            log.advance_high_watermark(log.log_end_offset)
+        return placed
+
+    def _cannot_write(self, problem: StorageError) -> KafkaError:
+        if problem.facts.get("error") != "ENOSPC":
+            self.go_offline()
+        return _STORAGE_FAILED
 
     def grown(self, size_bytes: int, stable_before: int, high_before: int, now_ms: int) -> Effects:
         """Answer the readers whom an append of `size_bytes` made content.
@@ -314,6 +337,26 @@ class Partition:
         except StorageError:
             return _STORAGE_FAILED
         return _new_tuple(Local, (records, high_watermark, stable, start, aborted))
+
+    def read_at_once(
+        self, fetch_offset: int, max_bytes: int, leader_epoch: int
+    ) -> tuple[FileSlice, int, int, int] | None:
+        """Read what a consumer asks for, as `read` does, where the place is known and something is there.
+
+        Returns it with high watermark, last stable offset and log start; None: `read` is to be asked.
+        """
+        log = self.log
+        high_watermark = log.high_watermark
+        if (
+            self.refusal is not None
+            or (leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch)
+            or not log.local_log_start_offset <= fetch_offset < high_watermark
+        ):
+            return None
+        found = log.slice_at_once(fetch_offset, max_bytes, high_watermark)
+        if found is None:
+            return None
+        return found, high_watermark, log.last_stable_offset, log.log_start_offset
 
     def _divergence(self, epoch: int, fetch_offset: int) -> Diverging | KafkaError | None:
         log = self.log

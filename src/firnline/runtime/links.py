@@ -28,7 +28,7 @@ from firnline.client.wire import (
     encode_request,
     greeting,
 )
-from firnline.protocol.frame import BufferPool, FrameSplitter
+from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Versions
 from firnline.runtime.poll import READABLE, WRITABLE, PollLoop, Timer
 
@@ -312,7 +312,7 @@ class Link:
                 size = sock.recv_into(self._frames.target())
                 frame = self._frames.received(size) if size else None
                 if frame is not None:
-                    data = bytes(frame)
+                    data = bytes(frame[SIZE_BYTES:])
                     frame.release()
                     self._frames.release()
                     self._on_frame(data)
@@ -329,11 +329,9 @@ class Link:
         """Take the whole frames of `data`, keep the rest. An answer's effects may end this connection."""
         attempt = self._attempt
         frames: list[bytes] = []
-        while True:
-            frame, data = self._frames.split(data)
-            if frame is None:
-                break
-            frames.append(bytes(frame))
+        while end := self._frames.whole(data):
+            frames.append(bytes(data[SIZE_BYTES:end]))
+            data = data[end:]
         self._frames.keep(data)
         for each in frames:
             if self._sock is None or self._attempt != attempt:

@@ -12,14 +12,16 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from firnline.base.effects import Effects
 from firnline.base.errors import Bug, ProtocolError, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
-from firnline.base.units import KIB, MIB
-from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter, read_size
+from firnline.base.units import MIB
+from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
 from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
+from firnline.runtime.turn import Answer
 
 if TYPE_CHECKING:
     from firnline.api.dispatch import Dispatcher
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("firnline.net")
 
-_RECEIVE_BYTES = 256 * KIB
 _SENDFILE_STEP_BYTES = MIB
 # A connection that has not sent one whole request by then is closed (reliability d 8).
 FIRST_REQUEST_MS = 30_000
@@ -37,6 +38,7 @@ class Connection:
     """One client. States: reading, busy with a request, or sending its answer."""
 
     __slots__ = (
+        "_at_once",
         "_backlog",
         "_busy",
         "_fd",
@@ -50,6 +52,7 @@ class Connection:
         "_server",
         "_shared",
         "_sock",
+        "_stream",
         "closed",
         "dispatcher",
         "last_active_ms",
@@ -65,9 +68,11 @@ class Connection:
         self._runtime = server.runtime
         self.dispatcher = server.dispatcher
         self._sock = sock
+        self._at_once = server.dispatcher.at_once
         self._receive_into = sock.recv_into
         self._send_bytes = sock.send
-        self._shared = server.shared
+        self._shared = server.loop.shared
+        self._stream = (self._on_received, self._on_unsent)
         self._fd = sock.fileno()
         self._frames = FrameSplitter(server.buffers, frame_bytes_max=server.frame_bytes_max)
         self._backlog = b""  # bytes that came behind the request in progress
@@ -82,8 +87,49 @@ class Connection:
         self.principal = "User:ANONYMOUS"
 
         self._loop.watch(self._fd, READABLE, self._on_ready)
+        self._loop.streams[self._fd] = self._stream
 
     # ---- receiving
+
+    def _on_received(self, size: int) -> Answer | None:
+        """Take `size` bytes in the shared buffer, with which a frame begins; 0: the peer has gone."""
+        now_ms = self.last_active_ms = self._runtime.now_ms()
+        try:
+            answer = self._at_once(self, self._shared, size, now_ms)
+            kind = type(answer)
+            if kind is bytes or kind is tuple:  # one usual request, answered
+                self.requests += 1
+                return answer  # type: ignore[return-value]
+            if answer is not None:
+                self._do(answer)
+            elif size:
+                self._on_bytes(self._shared[:size])
+            else:
+                self.close()
+        except ProtocolError as problem:
+            self._server.on_bad_peer(self, problem)
+        except Exception as problem:  # noqa: BLE001 - told below
+            self._failed(problem)
+        self._settle()
+        return None
+
+    def _on_unsent(self, answer: Answer, sent: int) -> None:
+        """Send what is left of an answer after `sent` bytes of it."""
+        self._busy = True
+        parts: list[Part] = [answer] if isinstance(answer, bytes) else list(answer)
+        if sent:
+            parts = [memoryview(b"".join(map(_read, parts)))[sent:]]
+        self.answer(parts)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Have the loop receive for us whenever a request may begin, and only then."""
+        if self.closed:
+            return
+        if self._busy or self._backlog or self._frames.buffer is not None or not self._reading:
+            self._loop.streams.pop(self._fd, None)
+        else:
+            self._loop.streams[self._fd] = self._stream
 
     def _on_ready(self, events: int) -> None:
         if not events & READABLE:
@@ -98,30 +144,26 @@ class Connection:
             self._stop_reading()
             return
         try:
-            if self._frames.buffer is None:
-                shared = self._shared
-                size = self._receive_into(shared)
-                if size > SIZE_BYTES and size == read_size(shared)[0] + SIZE_BYTES:
-                    self._on_frame(shared[SIZE_BYTES:size])  # the usual case: one whole frame
-                elif size:
-                    self._on_bytes(shared[:size])
-            else:
-                size = self._receive_into(self._frames.target())
-                if size:
-                    self._on_frame_part(size)
+            target = self._shared if self._frames.buffer is None else self._frames.target()
+            size = self._receive_into(target)
             if not size:
                 self.close()
+            elif self._frames.buffer is None:
+                self._on_bytes(target[:size])
+            else:
+                self._on_frame_part(size)
         except (BlockingIOError, InterruptedError):
             pass
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except OSError:
             self.close()
+        self._settle()
 
     def _on_frame_part(self, size: int) -> None:
         frame = self._frames.received(size)
         if frame is not None:
-            self._on_frame(frame)
+            self._on_frame(frame, len(frame))
             frame.release()
             self._frames.release()
 
@@ -131,25 +173,43 @@ class Connection:
             if self._busy:
                 self._backlog = bytes(data)
                 return
-            frame, data = self._frames.split(data)
-            if frame is None:
+            end = self._frames.whole(data)
+            if not end:
                 self._frames.keep(data)
                 return
-            self._on_frame(frame)
+            self._on_frame(data, end)
+            data = data[end:]
 
-    def _on_frame(self, frame: memoryview) -> None:
-        runtime = self._runtime
-        self._busy = True
-        self.requests += 1
-        now_ms = self.last_active_ms = runtime.now_ms()
+    def _on_frame(self, data: memoryview, end: int) -> None:
+        """Handle the frame in `data[:end]`, its size included."""
+        now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
-            runtime.execute(self.dispatcher.on_frame(self, frame, now_ms))
+            answer = self._at_once(self, data, end, now_ms)
+            if answer is None:
+                self._busy = True
+                frame = data[SIZE_BYTES:end]
+                answer = self.dispatcher.on_frame(self, frame, now_ms)
+            self._do(answer)
         except ProtocolError:
             raise
-        except (Bug, StorageError) as problem:
-            runtime.fail(problem)
-        except Exception:  # one strange request must not stop the node for everybody
-            log.exception("a request failed inside; its connection is closed")
+        except Exception as problem:  # noqa: BLE001 - told below
+            self._failed(problem)
+
+    def _do(self, answer: Answer | Effects) -> None:
+        """Send an answer, or carry out what a request asks for instead."""
+        self._busy = True
+        self.requests += 1
+        if isinstance(answer, list):
+            self._runtime.execute(answer)
+        else:
+            self.answer([answer] if isinstance(answer, bytes) else list(answer))
+
+    def _failed(self, problem: Exception) -> None:
+        """One strange request must not stop the node for everybody; a broken node must not go on."""
+        if isinstance(problem, (Bug, StorageError)):
+            self._runtime.fail(problem)
+        else:
+            log.error("a request failed inside; its connection is closed", exc_info=problem)
             self.close()
 
     def _stop_reading(self) -> None:
@@ -175,6 +235,8 @@ class Connection:
         self._busy = False
         if self._backlog or not self._reading:
             self._loop.call_soon(self._resume)
+        else:
+            self._settle()
 
     def _send_now(self, parts: list[Part]) -> bool:
         """Send a frame; what the socket does not take is kept. True when nothing is left."""
@@ -199,6 +261,8 @@ class Connection:
                 self._busy = False
                 if self._backlog or not self._reading:
                     self._loop.call_soon(self._resume)
+                else:
+                    self._settle()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except OSError:
@@ -217,6 +281,7 @@ class Connection:
                 self._loop.rewatch(self._fd, READABLE)
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
+        self._settle()
 
     def _send(self) -> bool:
         """Send what the socket takes; True when nothing is left. OSError when the peer is gone."""
@@ -285,7 +350,11 @@ def _small(parts: list[Part]) -> bytes | None:
         size += part.size_bytes if isinstance(part, FileSlice) else len(part)
     if size > JOIN_BYTES_MAX:
         return None
-    return b"".join([p.read() if isinstance(p, FileSlice) else p for p in parts])
+    return b"".join(map(_read, parts))
+
+
+def _read(part: Part) -> Buffer:
+    return part.read() if isinstance(part, FileSlice) else part
 
 
 class Server:
@@ -309,7 +378,6 @@ class Server:
         self.loop = loop
         self.listener = listener
         self.frame_bytes_max = frame_bytes_max
-        self.shared = memoryview(bytearray(_RECEIVE_BYTES))
         self.buffers = BufferPool()
         self.bad_peers = 0
         self._idle_ms = idle_ms

@@ -2,7 +2,8 @@
 
 A poller, a dictionary of callbacks and a heap of timers. asyncio's loop spends about as much per
 event on handles, contexts and transports as a small request costs altogether; nothing here is
-asynchronous code, so there is nothing it would have to schedule (docs/decisions/0005).
+asynchronous code, so there is nothing it would have to schedule (docs/decisions/0005). What happens to
+a descriptor that is ready is in runtime/turn.
 """
 
 import heapq
@@ -13,12 +14,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from firnline.base.units import KIB
+from firnline.runtime.turn import Callbacks, Streams, turn
+
 READABLE = select.EPOLLIN
 WRITABLE = select.EPOLLOUT
 NOTHING = 0  # the peer's end and errors are told all the same
 
-# Descriptors served before timers and calls get their turn again.
-_READY_MAX = 64
+_RECEIVE_BYTES = 256 * KIB
 _WAIT_MAX_S = 60.0
 
 
@@ -41,7 +44,11 @@ class PollLoop:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._callbacks: dict[int, Callable[[int], object]] = {}
+        self._callbacks: Callbacks = {}
+        # Watched descriptors from which bytes are received in `turn`, as long as they are here.
+        self.streams: Streams = {}
+        # What is received into; the bytes stand until whoever was told of them returns.
+        self.shared = memoryview(bytearray(_RECEIVE_BYTES))
         self._timers: list[tuple[float, int, Timer]] = []
         self._serial = itertools.count()
         self._soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
@@ -58,6 +65,7 @@ class PollLoop:
 
     def unwatch(self, fd: int) -> None:
         """Forget a descriptor, before it is closed."""
+        self.streams.pop(fd, None)
         if self._callbacks.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
@@ -74,13 +82,10 @@ class PollLoop:
     def run(self) -> None:
         """Serve until `stop` is called; exceptions of callbacks end it."""
         self._running = True
-        poll, callbacks, monotonic = self._epoll.poll, self._callbacks, time.monotonic
-        timers, soon = self._timers, self._soon
+        poller, callbacks, monotonic = self._epoll, self._callbacks, time.monotonic
+        timers, soon, streams, shared = self._timers, self._soon, self.streams, self.shared
         while self._running:
-            for fd, events in poll(self._wait_s(), _READY_MAX):
-                callback = callbacks.get(fd)
-                if callback is not None:  # else forgotten earlier in this turn
-                    callback(events)
+            turn(poller, self._wait_s(), callbacks, streams, shared)
             if timers and timers[0][0] <= monotonic():
                 self._call_due()
             if soon:

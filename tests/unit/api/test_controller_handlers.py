@@ -158,7 +158,12 @@ def test_a_registration_is_checked_before_it_is_written(rig: Rig) -> None:
         return int(at_leader(rig, registration(**more), 4).error_code)
 
     assert code(cluster_id="BBBBBBBBBBBBBBBBBBBBBg") == Code.INCONSISTENT_CLUSTER_ID
-    assert code(features=[]) == Code.UNSUPPORTED_VERSION
+    assert code(features=[]) == Code.INVALID_REGISTRATION
+    old = m62.BrokerSupportedFeature(
+        name="metadata.version", min_supported_version=7, max_supported_version=20
+    )
+    assert code(features=[old]) == Code.UNSUPPORTED_VERSION
+    assert code(is_migrating_zk_broker=True) == Code.BROKER_ID_NOT_REGISTERED
     assert code(log_dirs=[]) == Code.INVALID_REGISTRATION
     theirs = rig[4].broker.storage.directory_ids
     assert code(log_dirs=theirs) == Code.INVALID_REGISTRATION
@@ -305,8 +310,15 @@ def test_an_envelope_brings_the_clients_answer_as_the_client_reads_it(
             envelope(creation("x"), 7, request_principal=None),
             Code.PRINCIPAL_DESERIALIZATION_FAILURE,
         ),
+        *(
+            (
+                envelope(creation("x"), 7, request_principal=wrong),
+                Code.PRINCIPAL_DESERIALIZATION_FAILURE,
+            )
+            for wrong in (b"", b"zz", b"\0\1" + NOBODY[2:], NOBODY[:-4], NOBODY + b"x")
+        ),
     ],
-    ids=["not for others", "versions", "short", "nonsense", "cut", "address", "nobody"],
+    ids=["not for others", "versions", "short", "nonsense", "cut", "address", "nobody", *"12345"],
 )
 def test_an_envelope_that_is_none_is_refused_as_a_whole(
     rig: Rig, sent: EnvelopeRequest, code: Code

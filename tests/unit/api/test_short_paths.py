@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from firnline.api.handlers import k00_produce, k01_fetch, k18_api_versions
+from firnline.api.usual import usual_request
 from firnline.base.errors import Code, KafkaError
-from firnline.base.slices import FileRecords
+from firnline.base.slices import FileSlice
 from firnline.broker.fetch import Fetching
 from firnline.broker.produce import Producing
 from firnline.protocol.messages.k00_produce import (
@@ -16,14 +17,11 @@ from firnline.protocol.messages.k00_produce import (
 )
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
-from firnline.protocol.session import Encoded, pieces
+from firnline.protocol.session import pieces
+from firnline.records.build import NewRecord, build_batch
 from firnline.replica.partition import Partition
-from tests.unit.api.wire import Wire
+from tests.unit.api.wire import Wire, frame_of
 from tests.unit.replica.list_log import TOPIC_ID, batch, batch_bytes, log_of, partition
-
-
-def _nothing(*_: object) -> None:
-    """Stands for a short path that is never taken."""
 
 
 def produce(acks: int, data: Any) -> ProduceRequest:
@@ -35,13 +33,17 @@ def produce(acks: int, data: Any) -> ProduceRequest:
 def fetch(offset: int, limit: int, **more: Any) -> FetchRequest:
     part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=limit)
     topic = FetchTopic(topic="t", topic_id=TOPIC_ID, partitions=[part])
-    return FetchRequest(topics=[topic], min_bytes=1, **more)
+    return FetchRequest(topics=[topic], **({"min_bytes": 1} | more))
 
 
 def transactional() -> bytearray:
-    data = batch()
-    data[22] |= 0x10
-    return data
+    return build_batch(
+        [NewRecord(None, b"v", 1000)],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
 
 
 def disk_failed(p: Partition) -> None:
@@ -64,44 +66,45 @@ def as_it_is(p: Partition) -> None:
 @pytest.mark.parametrize("acks", [-1, 0, 1, 2])
 @pytest.mark.parametrize("rule", ["never", "auto", "always"])
 def test_the_short_way_of_a_produce_answers_as_the_long_one(
-    monkeypatch: pytest.MonkeyPatch, version: int, acks: int, rule: Any
+    version: int, acks: int, rule: Any
 ) -> None:
     for case in (as_it_is, refused, disk_failed, one_replica_short):
         for data in (batch(2), transactional(), b""):
             said = []
             for is_short in (True, False):
-                if not is_short:
-                    monkeypatch.setattr(k00_produce, "_handle_one", _nothing)
                 p = partition()
                 p.fsync_rule = rule
                 case(p)
                 wire, failed = Wire(p), []
                 wire.node.producing = Producing(lambda bad, now, to=failed: to.append(bad) or [])
-                wire.send(k00_produce, produce(acks, bytes(data)), version)
+                send = wire.send_usual if is_short else wire.send
+                send(k00_produce, produce(acks, bytes(data)), version)
+                assert wire.was_usual == (is_short and bool(data))
                 said.append((wire.answers, log_of(p).log_end_offset, p.is_offline, len(failed)))
-                monkeypatch.undo()
             assert said[0] == said[1], (case.__name__, bytes(data))
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_the_short_way_of_a_fetch_answers_as_the_long_one(
-    monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
+def test_the_short_way_of_a_fetch_answers_as_the_long_one(version: int) -> None:
     one = batch_bytes()
     for offset in (-1, 0, 1, 2, 3, 9):
         for limit in (0, one, 2 * one, 10**6):
-            for more in ({}, {"isolation_level": 1}, {"session_epoch": 0}, {"max_bytes": one}):
+            for more in (
+                {},
+                {"isolation_level": 1},
+                {"session_epoch": 0},
+                {"max_bytes": one},
+                {"min_bytes": 5 * one},
+            ):
                 said = []
                 for is_short in (True, False):
-                    if not is_short:
-                        monkeypatch.setattr(k01_fetch, "_handle_one", _nothing)
                     p = partition()
                     for _ in range(3):
                         p.append(batch(), acks=1, now_ms=0)
                     wire = Wire(p)
-                    wire.send(k01_fetch, fetch(offset, limit, **more), version)
+                    send = wire.send_usual if is_short else wire.send
+                    send(k01_fetch, fetch(offset, limit, **more), version)
                     said.append(wire.answers)
-                    monkeypatch.undo()
                 assert said[0] == said[1], (offset, limit, more)
 
 
@@ -114,39 +117,30 @@ def test_the_usual_produce_and_fetch_do_go_the_short_way(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Producing, "produce", refuse)
     monkeypatch.setattr(Fetching, "fetch", refuse)
-    assert wire.send(k00_produce, produce(1, batch()), 9)
-    assert wire.send(k01_fetch, fetch(0, 10**6, session_epoch=-1), 12)
+    assert wire.send_usual(k00_produce, produce(1, batch()), 9)
+    assert wire.send_usual(k01_fetch, fetch(0, 10**6, session_epoch=-1), 12)
 
 
 def test_somebody_who_waits_hears_of_an_append_by_the_short_way_too() -> None:
     wire = Wire(partition())
     wire.send(k01_fetch, fetch(0, 10**6, session_epoch=-1, max_wait_ms=500), 12)
     assert wire.answers == []
-    wire.send(k00_produce, produce(1, batch()), 9)
+    wire.send_usual(k00_produce, produce(1, batch()), 9)
     assert len(wire.answers) == 2
 
 
-def test_an_answer_in_bytes_keeps_its_slices_out_of_them() -> None:
+def test_the_records_of_an_answer_stay_in_their_file() -> None:
     p = partition()
     p.append(batch(), acks=1, now_ms=0)
     wire = Wire(p)
-    told: list[Any] = []
-
-    class Context:
-        api_version = 12
-        listener = "PLAIN"
-
-        def reply(self, message: Any) -> Any:
-            told.append(message)
-
-    context: Any = Context()
-    k01_fetch.handle(wire.node, context, fetch(0, 10**6, session_epoch=-1), 0)
-    [message] = told
-    assert type(message) is Encoded
+    data = frame_of(fetch(0, 10**6, session_epoch=-1), 12)
+    asked = usual_request(data, len(data))
+    assert asked is not None
+    parts = k01_fetch.at_once(wire.node, None, asked, 0)
     records = log_of(p).read(0, max_bytes=10**6, upto_offset=1)
-    assert type(records) is FileRecords
-    assert message.parts[1].read() == records.read()
-    assert message.size_bytes == len(message.write(12))
+    assert parts is not None
+    assert [type(part) for part in parts] == [bytes, FileSlice, bytes]
+    assert parts[1].read() == records.read()
 
 
 def test_a_sample_is_cut_only_where_it_is_plain() -> None:

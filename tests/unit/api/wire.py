@@ -1,11 +1,14 @@
 """A node of a few partitions on lists, asked through wire bytes at any version."""
 
+import struct
 from types import SimpleNamespace
 from typing import Any
 
 from immutables import Map
 
+from firnline.api.usual import usual_request
 from firnline.base.effects import CloseConnection, Effects, Reply
+from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
@@ -22,6 +25,7 @@ from firnline.metadata.image import (
 )
 from firnline.protocol.messages import messages_of
 from firnline.protocol.schema import Message
+from firnline.protocol.session import header_tail
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
 from tests.unit.broker.hosting import World
@@ -30,6 +34,7 @@ from tests.unit.replica.list_log import NODE_ID, TOPIC_ID
 OTHER_NODE, ELSEWHERE_ID = 2, b"\x09" * 16
 NODE_CLOSED = "closed"
 SILENCE = "no answer"
+CORRELATION_ID = 0x0102_0304
 
 
 class Dice:
@@ -88,12 +93,20 @@ def image() -> ClusterImage:
     )
 
 
+def frame_of(request: Message, version: int) -> memoryview:
+    """A whole request frame as the receive buffer holds it."""
+    head = struct.pack(">hhih", request.key, version, CORRELATION_ID, 4) + b"test"
+    body = head + (b"\0" if version in request.flexible else b"") + request.write(version)
+    return memoryview(bytearray(struct.pack(">i", len(body)) + body))
+
+
 class Wire:
     """Sends requests as bytes and reads answers from bytes."""
 
     def __init__(self, *partitions: Partition) -> None:
         self.world = World()
         self.answers: list[Any] = []
+        self.was_usual = False
         leaders = Leaders(image)
         hosted = HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
         for p in partitions:
@@ -126,6 +139,27 @@ class Wire:
         self.run(module.handle(self.node, context, read, self.world.now_ms))
         # The buffer is used for the next request at once: nobody may hold a view of it.
         data.release()
+        return self.answers
+
+    def send_usual(self, module: Any, request: Message, version: int) -> list[Any]:
+        """As `send`, by the way of whole frames: is it a usual one? Only then it is handled at once."""
+        data = frame_of(request, version)
+        peer = SimpleNamespace(listener="PLAIN")
+        asked = usual_request(data, len(data))
+        self.was_usual = asked is not None
+        answer = asked and module.at_once(self.node, peer, asked, self.world.now_ms)
+        if answer is None:
+            return self.send(module, request, version)
+        if isinstance(answer, list):
+            self.run(answer)
+        else:
+            parts = (answer,) if isinstance(answer, bytes) else answer
+            frame = b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
+            assert frame[:8] == struct.pack(">ii", len(frame) - 4, CORRELATION_ID)
+            start = 8 + len(header_tail(type(request), version))
+            said, end = messages_of(request.key)[1].read(frame[start:], version)
+            assert end == len(frame) - start
+            self.answers.append(said)
         return self.answers
 
     def run(self, effects: Effects) -> None:

@@ -138,6 +138,39 @@ def test_topic_create_sends_what_was_asked_for(broker: FakeBroker) -> None:
     assert [(c.name, c.value) for c in topic.configs] == [("retention.ms", "5")]
 
 
+def test_the_brokers_of_each_partition_can_be_stated(broker: FakeBroker) -> None:
+    broker.answers[19] = lambda _: CreateTopicsResponse(
+        topics=[CreatableTopicResult(name="t", topic_id=ID, configs=None)]
+    )
+    result = run(broker, "topic", "create", "t", "--replica-assignment", "0:1,1:2")
+    assert (result.exit_code, result.stdout) == (0, "created t\n"), result.output
+    (request,) = [each for each in broker.asked if each.key == 19]
+    (topic,) = request.topics
+    assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
+    rows = [(each.partition_index, each.broker_ids) for each in topic.assignments]
+    assert rows == [(0, (0, 1)), (1, (1, 2))]
+    assert not request.validate_only
+
+
+@pytest.mark.parametrize("text", ["", "0:a", "0:", "0:0", "0:1,1", "0 1"])
+def test_an_assignment_that_cannot_be_meant_is_wrong_usage(broker: FakeBroker, text: str) -> None:
+    assert run(broker, "topic", "create", "t", "--replica-assignment", text).exit_code == 2
+    assert (
+        run(broker, "topic", "create", "t", "-p", "1", "--replica-assignment", "0").exit_code == 2
+    )
+    assert not broker.asked
+
+
+def test_a_trial_creates_nothing_and_says_so(broker: FakeBroker) -> None:
+    broker.answers[19] = lambda _: CreateTopicsResponse(
+        topics=[CreatableTopicResult(name="t", topic_id=ID, configs=None)]
+    )
+    result = run(broker, "topic", "create", "t", "--validate-only")
+    assert (result.exit_code, result.stdout) == (0, "t could be created\n")
+    assert json_of(broker, "topic", "create", "t", "--validate-only")["created"] is False
+    assert all(each.validate_only for each in broker.asked if each.key == 19)
+
+
 def test_a_refusal_names_the_topic_and_the_reason(broker: FakeBroker) -> None:
     broker.answers[19] = lambda _: CreateTopicsResponse(
         topics=[
@@ -206,6 +239,18 @@ def test_topic_alter_sets_drops_and_adds(broker: FakeBroker) -> None:
     rows = [(c.name, c.config_operation, c.value) for c in alter.resources[0].configs]
     assert rows == [("a", 0, "1"), ("b", 1, None)]
     assert (grow.topics[0].count, grow.topics[0].assignments) == (4, None)
+
+
+def test_topic_alter_states_the_brokers_of_new_partitions_alone(broker: FakeBroker) -> None:
+    """As Kafka's tool: the list begins with the partitions that are there."""
+    broker.answers[37] = lambda _: CreatePartitionsResponse(results=[CreatePartitionsTopicResult()])
+    grow = ("topic", "alter", "events", "-p", "3", "--validate-only", "--replica-assignment")
+    result = run(broker, *grow, "5,6,7")
+    assert (result.exit_code, result.stdout) == (0, "events could be altered\n"), result.output
+    (request,) = [each for each in broker.asked if each.key == 37]
+    assert [each.broker_ids for each in request.topics[0].assignments] == [(6,), (7,)]
+    assert request.validate_only
+    assert run(broker, *grow, "5,6").exit_code == 2
 
 
 def test_topic_alter_without_a_change_is_wrong_usage(broker: FakeBroker) -> None:

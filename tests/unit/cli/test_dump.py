@@ -9,11 +9,12 @@ from click.testing import CliRunner, Result
 
 from firnline.cli.main import cli
 from firnline.coordinator import records as group_records
-from firnline.log.offset_index import write_words
 from firnline.log.producer_state import SnapshotEntry, encode_snapshot
+from firnline.log.sparse_index import write_words
 from firnline.metadata import records as metadata_records
 from firnline.metadata.snapshot_file import snapshot_batches
 from firnline.records.build import NewRecord, build_batch
+from firnline.tiered import metadata_records as tier_records
 
 TIME_MS = 1_700_000_000_000
 STEM = "00000000000000000100"
@@ -212,19 +213,72 @@ def test_producers_of_a_snapshot_are_listed(tmp_path: Path) -> None:
     assert dump(path).exit_code == 1
 
 
+def test_a_checkpoint_and_a_catalog_are_facts_for_programs_too(tmp_path: Path) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    path.write_text("0\n1\nevents 0 5\n")
+    assert dump(path).stdout == "topic=events partition=0 offset=5\n"
+    assert facts(path) == [{"topic": "events", "partition": 0, "offset": 5}]
+    catalog = tmp_path / "0-1.jsonl"
+    catalog.write_text('{"kind":"head","writtenMs":1700000000000,"parts":[]}\n{"lines":1}\n')
+    assert facts(catalog)[1] == {"lines": 1}
+    assert dump(catalog).stdout.splitlines()[0] == (
+        "kind=head writtenMs=2023-11-14T22:13:20.000+00:00 parts=[]"
+    )
+
+
+def test_programs_are_told_which_file_a_fact_is_of(tmp_path: Path) -> None:
+    paths = [segment(tmp_path, batch(b"x"), directory=f"t-{number}") for number in range(2)]
+    assert [fact["file"] for fact in facts(*paths, "--batches")] == list(map(str, paths))
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("state", "name"),
+    list(
+        enumerate(
+            (
+                "COPY_SEGMENT_STARTED",
+                "COPY_SEGMENT_FINISHED",
+                "DELETE_SEGMENT_STARTED",
+                "DELETE_SEGMENT_FINISHED",
+            )
+        )
+    ),
+)
+def test_states_of_the_tier_have_kafkas_names(tmp_path: Path, state: int, name: str) -> None:
+    record = tier_records.RemoteLogSegmentMetadataUpdateRecord(remote_log_segment_state=state)
+    value = tier_records.encode(record)
+    path = segment(tmp_path, batch(value), directory="__remote_log_metadata-3")
+    assert facts(path)[1]["value"]["remote_log_segment_state"] == name
+    assert f"remote_log_segment_state={name}" in dump(path).stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
     [
-        "recovery-point-offset-checkpoint",
-        f"{STEM}-id.leader_epoch_checkpoint",
-        "0-1.jsonl",
-        "x.live",
+        (0, "DELETE_PARTITION_MARKED"),
+        (1, "DELETE_PARTITION_STARTED"),
+        (2, "DELETE_PARTITION_FINISHED"),
+        (9, 9),
     ],
 )
-def test_text_files_are_printed(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_text("0\n1\nevents 0 5\n")
-    assert dump(path).stdout == "0\n1\nevents 0 5\n"
+def test_states_of_a_deletion_have_kafkas_names(tmp_path: Path, state: int, name: object) -> None:
+    record = tier_records.RemotePartitionDeleteMetadataRecord(remote_partition_delete_state=state)
+    value = tier_records.encode(record)
+    path = segment(tmp_path, batch(value), directory="__remote_log_metadata-3")
+    assert facts(path)[1]["value"]["remote_partition_delete_state"] == name
+
+
+def test_lists_in_records_are_readable_and_times_are_times(tmp_path: Path) -> None:
+    key = group_records.GroupMetadataKey(group="g")
+    member = group_records.GroupMember(member_id="m", client_id="c", client_host="/h")
+    value = group_records.GroupMetadataValue(
+        protocol_type="consumer", leader="m", current_state_timestamp=TIME_MS, members=[member]
+    )
+    row = NewRecord(group_records.encode_key(key), group_records.encode_value(value, 3), TIME_MS)
+    path = segment(tmp_path, bytes(build_batch([row])), directory="__consumer_offsets-7")
+    text = dump(path).stdout
+    assert "members=[{member_id=m, group_instance_id=null, client_id=c" in text
+    assert "current_state_timestamp=2023-11-14T22:13:20.000+00:00" in text
 
 
 def test_a_file_of_no_known_kind_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Checkpoints that are written off the loop."""
 
-from firnline.base.effects import Effects, Submit
+from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import LOG_STARTS, RECOVERY_POINTS, read_offsets
@@ -31,9 +31,18 @@ def only(effects: Effects) -> Submit:
     return submit
 
 
+def later(found: LogDirectory) -> Submit:
+    """Note what is to be written, slice by slice."""
+    [effect] = found.checkpoint_later(NOW)
+    while isinstance(effect, SetTimer):
+        assert effect.at_ms == NOW
+        [effect] = effect.then(NOW)
+    return only([effect])
+
+
 def test_what_was_written_in_the_pool_takes_its_name_on_the_loop() -> None:
     found = directory()
-    submit = only(found.checkpoint_later())
+    submit = later(found)
     submit.work()
     assert points(found) == {}
     submit.then(None, NOW)
@@ -43,7 +52,7 @@ def test_what_was_written_in_the_pool_takes_its_name_on_the_loop() -> None:
 def test_an_older_state_never_replaces_a_newer_one() -> None:
     """A truncation lowers the recovery point on disk; a slow writer must not raise it again (rel-P13)."""
     found = directory()
-    slow = only(found.checkpoint_later())
+    slow = later(found)
     slow.work()
     found.logs[TP].truncate_to(0)
     assert points(found) == {TP: 0}
@@ -53,11 +62,11 @@ def test_an_older_state_never_replaces_a_newer_one() -> None:
 
 def test_one_writer_at_a_time_and_another_after_a_failure() -> None:
     found = directory()
-    slow = only(found.checkpoint_later())
-    assert found.checkpoint_later() == []
+    slow = later(found)
+    assert found.checkpoint_later(NOW) == []
     slow.then(OSError("no space"), NOW)
     assert points(found) == {}
-    again = only(found.checkpoint_later())
+    again = later(found)
     again.work()
     again.then(None, NOW)
     assert points(found) == {TP: 1}
@@ -66,7 +75,7 @@ def test_one_writer_at_a_time_and_another_after_a_failure() -> None:
 def test_a_directory_that_was_let_go_is_left_alone() -> None:
     """Another process may hold it by now."""
     found = directory()
-    slow = only(found.checkpoint_later())
+    slow = later(found)
     slow.work()
     found.abandon()
     slow.then(None, NOW)
@@ -75,7 +84,7 @@ def test_a_directory_that_was_let_go_is_left_alone() -> None:
 
 def test_a_log_start_that_was_promised_is_not_undone_by_a_checkpoint_from_before() -> None:
     found = directory()
-    slow = only(found.checkpoint_later())
+    slow = later(found)
     slow.work()
     found.logs[TP].advance_log_start(1)
     kept: list[object] = []
@@ -89,3 +98,35 @@ def test_a_log_start_that_was_promised_is_not_undone_by_a_checkpoint_from_before
     assert kept == [None]
     assert read_offsets(found._fs, f"/data/{LOG_STARTS}") == {TP: 1}
     assert points(found) == {TP: 1}
+
+
+def test_what_says_the_same_as_before_is_not_written_again() -> None:
+    """An idle node with ten thousand partitions would write them out every five seconds."""
+    found = directory()
+    first = later(found)
+    first.work()
+    first.then(None, NOW)
+    [timer] = found.checkpoint_later(NOW)
+    assert timer.then(NOW) == []
+    found.logs[TP].append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
+    found.logs[TP].sync_now()
+    second = later(found)
+    second.work()
+    second.then(None, NOW)
+    assert points(found) == {TP: 2}
+
+
+def test_an_entry_that_is_no_longer_true_is_written_over_though_nothing_is_left_to_say() -> None:
+    """After a start nobody knows what the file says: an old log start must not stay in it."""
+    found = directory()
+    found.logs[TP].advance_log_start(1)
+    found.checkpoint()
+    found.abandon()
+    again = LogDirectory(found._fs, "/data", cluster_id="c", node_id=1, unique=SeededRng().uuid)
+    again.start()
+    log = again.open(TP, TOPIC_ID, TopicConfig(), NOW)
+    log.truncate_fully(0)
+    submit = later(again)
+    submit.work()
+    submit.then(None, NOW)
+    assert read_offsets(found._fs, f"/data/{LOG_STARTS}") == {}

@@ -175,7 +175,7 @@ def test_a_crash_recovers_from_the_saved_point(fs: CrashableFs) -> None:
     for number in range(60):
         append(log, batch("x" * 40))
         if number == 40:
-            flush(log)
+            log.sync_now()
             directory.checkpoint()
     again = started(fs.crash(SeededRng(), keep="all"))
     assert len(found_records(again.open(A, ID, small(), NOW))) == 60
@@ -188,7 +188,7 @@ def test_a_truncation_is_checkpointed_before_the_log_is_cut(fs: CrashableFs) -> 
     log = opened(directory, A, segment_bytes=10**6)
     for _ in range(10):
         append(log, batch("x" * 600))
-    flush(log)
+    log.sync_now()
     directory.checkpoint()
     assert text(fs, "recovery-point-offset-checkpoint") == "0\n1\na 0 10\n"
     log.truncate_to(4)
@@ -209,7 +209,7 @@ def test_deleted_records_stay_deleted_after_a_crash(fs: CrashableFs) -> None:
     flush(log)
     log.advance_high_watermark(30)
     log.advance_log_start(13)
-    directory.write_log_starts()
+    directory.checkpoint()
     assert text(fs, "log-start-offset-checkpoint") == "0\n1\na 0 13\n"
     again = started(fs.crash(SeededRng(), keep="none"))
     log = again.open(A, ID, small(), NOW)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from firnline.base.units import INT64_MAX
 from firnline.log.epochs import LeaderEpochs
 from firnline.sim.disk import CrashableFs
 from tests.log_world import SeededRng
@@ -25,11 +26,63 @@ def epochs(fs: CrashableFs) -> LeaderEpochs:
     return epochs
 
 
-def test_an_assignment_is_on_disk_when_it_returns(fs: CrashableFs, epochs: LeaderEpochs) -> None:
-    """T46."""
+def lineage_after_a_crash(fs: CrashableFs) -> tuple[tuple[int, int], ...]:
+    return LeaderEpochs(fs.crash(SeededRng(), keep="none"), PATH).entries()
+
+
+def test_an_assignment_waits_for_no_disk_and_is_kept_once_it_was_synced(fs: CrashableFs) -> None:
+    """T46, rel-P5: until then recovery has to begin where the epoch did."""
+    epochs = LeaderEpochs(fs, PATH)
+    before = fs.syncs
+    for epoch, start in ((2, 5), (4, 11), (7, 20)):
+        assert epochs.assign(epoch, start)
+    assert (fs.syncs, epochs.unkept_from) == (before, 5)
+    file = epochs.write_aside()
+    assert file is not None
+    assert epochs.write_aside() is file, "the same lineage is written once"
+    file.sync()
+    assert epochs.place(file)
+    assert epochs.write_aside() is None
+    assert epochs.unkept_from == 5, "the new name is not on disk"
+    fs.sync_dir("/e")
+    epochs.placed_is_kept()
+    assert epochs.unkept_from == INT64_MAX
     after = fs.crash(SeededRng(), keep="none")
     assert after.open(PATH).read(0, 99) == b"0\n3\n2 5\n4 11\n7 20\n"
     assert LeaderEpochs(after, PATH).entries() == ((2, 5), (4, 11), (7, 20))
+
+
+def test_a_lineage_that_changed_meanwhile_does_not_take_the_name(
+    fs: CrashableFs, epochs: LeaderEpochs
+) -> None:
+    epochs.write()
+    epochs.assign(9, 30)
+    old = epochs.write_aside()
+    epochs.assign(11, 40)
+    new = epochs.write_aside()
+    assert old is not None
+    assert new is not None
+    assert new is not old
+    assert not epochs.place(old)
+    assert epochs.unkept_from == 30
+    epochs.truncate_from_end(35)
+    assert not epochs.place(new), "the truncation was written since"
+    assert lineage_after_a_crash(fs) == epochs.entries() == ((2, 5), (4, 11), (7, 20), (9, 30))
+    assert epochs.unkept_from == INT64_MAX
+
+
+def test_what_the_file_claims_beyond_the_log_is_no_news_until_the_log_is_there(
+    fs: CrashableFs, epochs: LeaderEpochs
+) -> None:
+    """rel-P13: an epoch that was led without a batch stays in the file; it must not be believed later."""
+    epochs.write()
+    again = LeaderEpochs(fs, PATH)
+    before = fs.syncs
+    assert again.forget_from(20)
+    assert fs.syncs == before
+    assert (again.entries(), again.unkept_from) == (((2, 5), (4, 11)), 20)
+    assert again.assign(7, 20)
+    assert again.unkept_from == INT64_MAX, "it is what the file says"
 
 
 def test_an_epoch_is_assigned_once(epochs: LeaderEpochs) -> None:
@@ -85,12 +138,15 @@ def test_the_epoch_of_an_offset(epochs: LeaderEpochs) -> None:
 def test_truncation_from_the_start_moves_the_first_entry(
     fs: CrashableFs, epochs: LeaderEpochs, start: int, left: tuple[tuple[int, int], ...]
 ) -> None:
+    epochs.write()
     before = fs.syncs
     epochs.truncate_from_start(start)
     assert epochs.entries() == left
     assert fs.syncs == before, "retention waits for no disk"
-    epochs.close()
-    assert LeaderEpochs(fs, PATH).entries() == left
+    assert epochs.unkept_from == INT64_MAX, "opening does it again"
+    again = LeaderEpochs(fs, PATH)
+    again.truncate_from_start(start)
+    assert again.entries() == left
 
 
 @pytest.mark.parametrize(
@@ -100,6 +156,7 @@ def test_truncation_from_the_start_moves_the_first_entry(
 def test_truncation_from_the_end_drops_what_begins_there(
     fs: CrashableFs, epochs: LeaderEpochs, end: int, left: tuple[tuple[int, int], ...]
 ) -> None:
+    epochs.write()
     epochs.truncate_from_end(end)
     assert epochs.entries() == left == LeaderEpochs(fs, PATH).entries()
 

@@ -6,6 +6,8 @@ import pytest
 
 from firnline.base.effects import Appended
 from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.log.checkpoint import LEADER_EPOCHS
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.records.batch import BatchHeader, crc_is_right, headers, parse_header
 from firnline.runtime.disk import RealFs
@@ -15,6 +17,7 @@ from tests.log_world import (
     COMMIT,
     NOW,
     PATH,
+    SeededRng,
     append,
     batch,
     end_txn,
@@ -596,6 +599,25 @@ def test_producer_state_is_taken_over_from_elsewhere(log: Log) -> None:
     other.install_producer_snapshot(data, 1)
     assert refused(other, batch("a", pid=7, seq=5)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(other, batch("b", pid=7, seq=1))
+
+
+def test_a_segment_stays_until_its_epoch_survives_without_it() -> None:
+    """rel-T2: what went to the tier says its epoch nowhere else than in the file of the lineage."""
+    fs = CrashableFs()
+    rules = small(remote_storage_enable=True, local_retention_ms=1)
+    log = opened(fs, rules, is_remote_system_enabled=True)
+    for directory in ("/", "/data"):
+        fs.sync_dir(directory)
+    fill(log, 3)
+    log.roll(NOW)
+    flush(log)  # the data; the file of the lineage has its name, which a power cut may undo
+    log.advance_high_watermark(3)
+    log.set_highest_remote(2)
+    assert log.delete_due_segments(NOW + 10) == []
+    flush(log)
+    assert log.delete_due_segments(NOW + 10) != []
+    after = fs.crash(SeededRng(), keep="none")
+    assert LeaderEpochs(after, f"{PATH}/{LEADER_EPOCHS}").entries() == ((0, 0),)
 
 
 # -- durability ------------------------------------------------------------------------------------

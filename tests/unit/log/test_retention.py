@@ -1,6 +1,7 @@
 """Retention as a table of views and decisions, and what a log does about one. Spec T3, T4, T12-T16, X34."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -22,7 +23,7 @@ def config(**changes: object) -> TopicConfig:
 def view(*ages_ms: int, size: int = 100, **changes: object) -> LogView:
     """Segments of ten offsets each, with these ages at NOW, the last one active."""
     segments = [
-        SegmentAge(number * 10, number * 10 + 10, size, NOW - age)
+        SegmentAge(number * 10, number * 10 + 10, size, partial(int, NOW - age))
         for number, age in enumerate(ages_ms)
     ]
     whole = LogView(segments, 0, 0, len(ages_ms) * 10, -1, is_tiered=False)
@@ -40,6 +41,22 @@ def test_the_oldest_go_first_and_the_first_that_stays_protects_the_rest() -> Non
     rules = config(retention_ms=HOUR)
     assert decide(view(HOUR * 2, HOUR * 3, 0, HOUR * 4, 0), rules, NOW) == Decision(2, "age")
     assert decide(view(0, HOUR * 3, 0), rules, NOW) == Decision()
+
+
+def test_the_times_of_segments_that_stay_anyway_are_not_read() -> None:
+    """A thousand segments are a thousand index files; the first one that stays decides."""
+    asked: list[int] = []
+
+    def time_of(number: int) -> int:
+        asked.append(number)
+        return NOW - (HOUR * 2 if number < 2 else 0)
+
+    segments = [
+        SegmentAge(number, number + 1, 100, partial(time_of, number)) for number in range(9)
+    ]
+    whole = LogView(segments, 0, 0, 9, -1, is_tiered=False)
+    assert decide(whole, config(retention_ms=HOUR), NOW) == Decision(2, "age")
+    assert asked == [0, 1, 2]
 
 
 def test_size_removes_no_more_than_the_excess() -> None:
@@ -168,6 +185,7 @@ def filled(rules: TopicConfig, fs: CrashableFs | None = None, **more: bool) -> L
     for number in range(60):
         append(log, batch("x" * 40, time_ms=NOW + number))
     log.advance_high_watermark(60)
+    log.sync_now()
     return log
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from firnline.base.errors import Bug
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.segment import IndexRules, Segment
 from firnline.log.sync_ledger import DirSync, SyncLedger
 from firnline.sim.disk import CrashableFs
@@ -13,7 +14,7 @@ def segment(base_offset: int) -> Segment:
 
 
 def test_a_round_is_believed_when_it_is_reported() -> None:
-    ledger = SyncLedger(0)
+    ledger = SyncLedger(0, LeaderEpochs(CrashableFs(), "/t-0/lineage"))
     ledger.open_round(10)
     assert (ledger.recovery_point, ledger.is_dir_dirty) == (0, True)
     ledger.close_round(10)
@@ -21,13 +22,13 @@ def test_a_round_is_believed_when_it_is_reported() -> None:
 
 
 def test_a_report_without_a_round_is_not_believed() -> None:
-    ledger = SyncLedger(0)
+    ledger = SyncLedger(0, LeaderEpochs(CrashableFs(), "/t-0/lineage"))
     ledger.close_round(10)
     assert ledger.recovery_point == 0
 
 
 def test_a_segment_closed_after_the_listing_holds_the_recovery_point() -> None:
-    ledger = SyncLedger(0)
+    ledger = SyncLedger(0, LeaderEpochs(CrashableFs(), "/t-0/lineage"))
     ledger.open_round(10)
     ledger.unsynced.append(segment(4))
     ledger.close_round(10)
@@ -38,7 +39,7 @@ def test_a_segment_closed_after_the_listing_holds_the_recovery_point() -> None:
 
 
 def test_a_name_made_after_the_listing_is_still_to_be_synced() -> None:
-    ledger = SyncLedger(0)
+    ledger = SyncLedger(0, LeaderEpochs(CrashableFs(), "/t-0/lineage"))
     ledger.open_round(1)
     ledger.dir_changes += 1
     ledger.close_round(1)
@@ -47,7 +48,7 @@ def test_a_name_made_after_the_listing_is_still_to_be_synced() -> None:
 
 def test_a_late_report_of_an_early_round_vouches_for_no_other() -> None:
     """Two pools sync: the second round ends first. The first must not be taken for a third one."""
-    ledger = SyncLedger(0)
+    ledger = SyncLedger(0, LeaderEpochs(CrashableFs(), "/t-0/lineage"))
     ledger.open_round(10)
     ledger.open_round(20)
     ledger.close_round(20)
@@ -64,7 +65,7 @@ def test_a_late_report_of_an_early_round_vouches_for_no_other() -> None:
 
 
 def test_a_truncation_takes_back_what_a_running_sync_would_vouch_for() -> None:
-    ledger = SyncLedger(3)
+    ledger = SyncLedger(3, LeaderEpochs(CrashableFs(), "/t-0/lineage"))
     ledger.unsynced = [segment(0), segment(8)]
     ledger.open_round(10)
     ledger.truncated_to(5)
@@ -78,7 +79,7 @@ def test_a_truncation_takes_back_what_a_running_sync_would_vouch_for() -> None:
 
 
 def test_the_same_end_can_be_listed_twice() -> None:
-    ledger = SyncLedger(0)
+    ledger = SyncLedger(0, LeaderEpochs(CrashableFs(), "/t-0/lineage"))
     ledger.open_round(10)
     ledger.unsynced.append(segment(2))
     ledger.open_round(10)

@@ -534,8 +534,35 @@ def test_a_damaged_snapshot_stops_the_node_and_says_which_and_what_helps() -> No
 
     log = Damaged()
     log.snapshot = (40, 3, Snapshot(0, [*BOOTSTRAP, setting("1")], 0))
-    with pytest.raises(StorageError, match=r"40-3.*CRC.*restore"):
+    with pytest.raises(StorageError, match=r"path=/data/__.*40-0000000003.*CRC.*restore"):
         Node(log).settle()
+
+
+def test_a_record_that_cannot_be_read_stops_the_node_and_says_where_it_is() -> None:
+    """A later release's, or damage: skipping it would make this node's image differ from all others."""
+    node = Node()
+    node.replicate(*BOOTSTRAP)
+    rows = [NewRecord(None, b"\x01\x7f\x00", 1)]
+    node.log.append(build_batch(rows, leader_epoch=1), epoch=1, now_ms=1)
+    with pytest.raises(StorageError, match=r"path=/data/__.*offset=1 .*type=127.*remedy="):
+        node.commit()
+
+
+def test_committed_records_that_are_not_there_stop_the_node() -> None:
+    """Waiting for them would be waiting for ever."""
+    node = Node()
+    node.replicate(*BOOTSTRAP)
+    node.commit(1)
+    with pytest.raises(StorageError, match=r"not in the log.*offset=1"):
+        node.commit(2)
+
+
+def test_a_change_of_what_does_not_exist_is_damage_too() -> None:
+    node = Node()
+    node.replicate(*BOOTSTRAP)
+    node.replicate(r.RemoveTopicRecord(topic_id=b"x" * 16))
+    with pytest.raises(StorageError, match=r"offset=1 .*unknown topic"):
+        node.commit()
 
 
 def test_a_feature_that_is_raised_while_we_run_stops_the_node_with_the_command_that_helps() -> None:

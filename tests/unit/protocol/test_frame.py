@@ -30,15 +30,16 @@ def receive(frames: FrameSplitter, piece: bytes) -> list[bytes]:
             data = data[size:]
             frame = frames.received(size)
             if frame is not None:
-                whole.append(bytes(frame))
+                whole.append(bytes(frame[4:]))
                 frame.release()
                 frames.release()
             continue
-        frame, data = frames.split(data)
-        if frame is None:
+        end = frames.whole(data)
+        if not end:
             frames.keep(data)
             break
-        whole.append(bytes(frame))
+        whole.append(bytes(data[4:end]))
+        data = data[end:]
     return whole
 
 

@@ -100,11 +100,13 @@ def test_committed_is_what_a_majority_of_voters_has(
     assert leader.disk.high_watermark == committed
 
 
-def test_an_observer_commits_nothing() -> None:
+def test_observers_commit_nothing_however_many_there_are() -> None:
+    """rel-Q6."""
     _, leader = leading()
     leader.propose(b"a")
     leader.sync()
-    assert high_watermark(leader, 9, 2) == 1
+    for observer_id in (8, 9, 10):
+        assert high_watermark(leader, observer_id, 2) == 1
     assert high_watermark(leader, 2, 2) == 2
 
 
@@ -348,18 +350,16 @@ def test_offset_0_gets_the_snapshot_though_the_log_still_begins_there() -> None:
     assert part(answer).snapshot_id.end_offset == 1
 
 
-def test_the_log_start_with_an_epoch_that_is_not_the_snapshots_is_not_valid() -> None:
-    """X9: records of two histories would meet there."""
-    _, leader = leading()
-    epoch = leader.node.epoch
-    leader.propose(b"a")
-    leader.sync()
-    leader.disk.take_snapshot(1)
-    leader.disk.retire_snapshots(1, now_ms=1)
-    (answer,) = leader.ask(fetch(epoch, 2, (1, epoch)))
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_the_log_start_with_an_epoch_that_is_not_the_snapshots_is_not_valid(epoch: int) -> None:
+    """X9: records of two histories would meet there. The snapshot ends at 2 in epoch 1."""
+    _, leader = second_epoch()
+    leader.disk.take_snapshot(2)
+    leader.disk.retire_snapshots(2, now_ms=1)
+    (answer,) = leader.ask(fetch(2, 1, (2, 1)))
     assert bytes(part(answer).records) == leader.disk.batches[0]
-    (answer,) = leader.ask(fetch(epoch, 2, (1, epoch - 1)))
-    assert part(answer).snapshot_id.end_offset == 1
+    (answer,) = leader.ask(fetch(2, 1, (2, epoch)))
+    assert (part(answer).snapshot_id.end_offset, part(answer).snapshot_id.epoch) == (2, 1)
     assert len(part(answer).records) == 0
 
 
@@ -429,6 +429,15 @@ def test_a_leader_that_nobody_fetches_from_resigns() -> None:
     assert leader.listener.heard[-1] == f"leader -1 of {leader.node.epoch}"
     assert {f.name for f in net.flights} == {"EndQuorumEpochRequest"}
     assert isinstance(leader.node.propose([b"a"], epoch=1, now_ms=1), KafkaError)
+
+
+def test_a_new_leader_that_nobody_ever_fetches_from_resigns() -> None:
+    """X7: also one that was never heard by anybody but those who voted for it."""
+    net, leader = second_epoch()
+    began_ms = net.now_ms
+    leader.fire("contacts")
+    assert net.now_ms == began_ms + 3000
+    assert leader.node.role is Role.RESIGNED
 
 
 @pytest.mark.parametrize(("voters", "needed"), [(2, 1), (3, 1), (4, 2), (5, 2)])

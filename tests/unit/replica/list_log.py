@@ -43,9 +43,6 @@ class ListEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         self.pairs.append((epoch, start_offset))
 
-    def assign_later(self, epoch: int, start_offset: int) -> None:
-        self.assign(epoch, start_offset)
-
     def epoch_at(self, offset: int) -> int | None:
         return max((e for e, start in self.pairs if start <= offset), default=None)
 
@@ -91,6 +88,15 @@ class ListLog:
         stable = self.open_transaction_offset
         return self.high_watermark if stable is None else min(stable, self.high_watermark)
 
+    def append_batch(
+        self, data: Any, fields: tuple[int, ...], leader_epoch: int, now_ms: int
+    ) -> tuple[int, int, int, int] | KafkaError:
+        assert fields[1] == len(data) - 12
+        found = self.append_as_leader(data, leader_epoch=leader_epoch, now_ms=now_ms)
+        if isinstance(found, KafkaError):
+            return found
+        return found.base_offset, found.last_offset, -1, found.log_start_offset
+
     def append_as_leader(
         self, data: Any, *, leader_epoch: int, now_ms: int, origin: str = "client"
     ) -> Appended | KafkaError:
@@ -125,6 +131,14 @@ class ListLog:
             left -= len(data)
             slices.append(FileSlice(Bytes(data), 0, len(data)))  # type: ignore[arg-type]
         return FileRecords(slices)
+
+    def slice_at_once(
+        self, start_offset: int, max_bytes: int, upto_offset: int
+    ) -> FileSlice | None:
+        found = self.read(
+            start_offset, max_bytes=max_bytes, upto_offset=upto_offset, min_one_batch=False
+        )
+        return found.slices[0] if len(found.slices) == 1 else None
 
     def aborted_transactions(self, start_offset: int, upto_offset: int) -> Sequence[Aborted]:
         return [a for a in self.aborted if a.first_offset < upto_offset]

@@ -40,6 +40,9 @@ class Echo:
         self.file = RealFs().open(str(big))
         self.held: Ticket | None = None
 
+    def at_once(self, connection: Any, data: memoryview, size: int, now_ms: int) -> None:
+        """Nothing is usual here."""
+
     def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
         ticket = Ticket(connection, bytes(frame))
         command = ticket.body[:1]

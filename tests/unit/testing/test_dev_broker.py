@@ -63,6 +63,21 @@ def test_a_topic_from_creation_to_deletion(firnline_broker: Broker) -> None:
     assert json_of(firnline_broker, "topic", "list") == []
 
 
+def test_a_trial_leaves_nothing_and_stated_brokers_are_used(firnline_broker: Broker) -> None:
+    create = ("topic", "create", "t", "--replica-assignment", "1,1")
+    assert not json_of(firnline_broker, *create, "--validate-only")["created"]
+    assert json_of(firnline_broker, "topic", "list") == []
+    json_of(firnline_broker, *create)
+    grow = ("topic", "alter", "t", "-p", "3", "--replica-assignment", "1,1,1")
+    json_of(firnline_broker, *grow, "--validate-only")
+    assert len(json_of(firnline_broker, "topic", "describe", "t")["partitions"]) == 2
+    json_of(firnline_broker, *grow)
+    assert len(json_of(firnline_broker, "topic", "describe", "t")["partitions"]) == 3
+    at = ("--bootstrap-server", firnline_broker.bootstrap)
+    done = firnline("topic", "create", "u", "--replica-assignment", "9", *at)
+    assert done.stderr.startswith("firnline: INVALID_REPLICA_ASSIGNMENT: topic u: ")
+
+
 def test_a_bad_topic_setting_is_one_line_with_the_reason(firnline_broker: Broker) -> None:
     at = ("--bootstrap-server", firnline_broker.bootstrap)
     done = firnline("topic", "create", "t", "-c", "retention.mss=5", *at)

@@ -4,11 +4,13 @@ acks=0 has no answer; an error under acks=0 closes the connection, which is how 
 it. Source: spec C13, KIP-951.
 """
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
+from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, Uuid
@@ -17,13 +19,14 @@ from firnline.protocol.messages.k00_produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
-from firnline.protocol.session import Encoded, pieces
+from firnline.protocol.session import header_tail, pieces
 from firnline.records.batch import COMPRESSION_MASK
 from firnline.records.compression import ZSTD
 
@@ -35,7 +38,7 @@ _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 10
 _ZSTD_VERSION = 7
 _START_OFFSET_VERSION = 5
-_pack_place = Struct(">qqq").pack  # base offset, log append time, log start offset
+_ATTRIBUTES = 5  # their place in a BatchHeader
 # Low byte of the attributes of the first batch.
 _ATTRIBUTES_POSITION = 22
 
@@ -45,10 +48,6 @@ def handle(
 ) -> Effects:
     """Append what was sent; answer when `acks` is reached."""
     topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        effects = _handle_one(node, context, request, now_ms)
-        if effects is not None:
-            return effects
     hosted = node.hosted
     version = context.api_version
     writes: list[Write] = []
@@ -74,52 +73,56 @@ def handle(
     )
 
 
-def _handle_one(
-    node: "BrokerNode", context: RequestContext, request: ProduceRequest, now_ms: int
-) -> Effects | None:
-    """Append to the one partition that is asked for; None where that is not all there is to it."""
-    topic = request.topic_data[0]
-    data = topic.partition_data[0]
-    version = context.api_version
-    if version < _START_OFFSET_VERSION:
+def at_once(
+    node: "BrokerNode", connection: Any, asked: Fields, now_ms: int
+) -> bytes | Effects | None:
+    """Append the usual batch of the one partition that is asked for; return the frame of the answer, or
+    effects after a failure. None where that is not all there is to it: then nothing was done."""
+    version, correlation_id, topic, index, acks, records, fields = asked
+    hosted = node.hosted
+    found = (hosted.by_name if version < _TOPIC_ID_VERSION else hosted.by_id).get((topic, index))
+    if (
+        found is None
+        or version < _START_OFFSET_VERSION
+        or (version < _ZSTD_VERSION and fields[_ATTRIBUTES] & COMPRESSION_MASK == ZSTD)
+    ):
         return None
-    found = (
-        node.hosted.by_name.get((topic.name, data.index))
-        if version < _TOPIC_ID_VERSION
-        else node.hosted.by_id.get((topic.topic_id, data.index))
-    )
-    records = data.records
-    if found is None:
-        return None
-    if version < _ZSTD_VERSION and _is_zstd(records):
-        return None
-    outcome = node.producing.append_at_once(found, records, request.acks, now_ms)  # type: ignore[arg-type]
+    outcome = node.producing.append_at_once(found, records, fields, acks, now_ms)
+    if type(outcome) is tuple:
+        pack, size, before, after = _placed(version, topic, index)
+        first, _, time_ms, start = outcome
+        return pack(size, correlation_id, before, first, time_ms, start, after)
     if outcome is None:
         return None
-    # The receive buffer is used again once this call is over: nobody may keep a view of it.
-    data.records = None
-    if type(outcome) is KafkaError:
-        effects = _answer(node, context, request, [outcome], now_ms)
-        return effects + node.producing.told_of_failure(found, now_ms)
-    assert type(outcome) is Appended
-    before, after = _around_place(version, topic.name, topic.topic_id, data.index)
-    body = (
-        before
-        + _pack_place(outcome.base_offset, outcome.log_append_time_ms, outcome.log_start_offset)
-        + after
+    assert isinstance(outcome, KafkaError)
+    context = RequestContext(connection, 0, version, correlation_id, None, now_ms)
+    named = {"topic_id" if version >= _TOPIC_ID_VERSION else "name": topic}
+    data = TopicProduceData(partition_data=[PartitionProduceData(index=index)], **named)
+    effects = _answer(
+        node, context, ProduceRequest(acks=acks, topic_data=[data]), [outcome], now_ms
     )
-    return [context.reply(Encoded([body], len(body)))]
+    return effects + node.producing.told_of_failure(found, now_ms)
 
 
 @lru_cache(maxsize=4096)
-def _around_place(version: int, topic: str, topic_id: Uuid, index: int) -> tuple[bytes, ...]:
-    """Return what always stands in the answer to an append before its place in the log, and after it."""
+def _placed(
+    version: int, topic: str | Uuid, index: int
+) -> tuple[Callable[..., bytes], int, bytes, bytes]:
+    """Return how the frame of an answer is packed, from its size, the correlation id, what always stands
+    before the place of a batch in the log, that place, and what stands after it."""
     mark = (0x4B1D_0000_0000_0001, 0x4B1D_0000_0000_0002, 0x4B1D_0000_0000_0003)
     part = PartitionProduceResponse(
         index=index, base_offset=mark[0], log_append_time_ms=mark[1], log_start_offset=mark[2]
     )
-    answered = TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[part])
-    return pieces(ProduceResponse(responses=[answered]).write(version), _pack_place(*mark))
+    answered = TopicProduceResponse(
+        **{"topic_id" if version >= _TOPIC_ID_VERSION else "name": topic},
+        partition_responses=[part],
+    )
+    sample = ProduceResponse(responses=[answered]).write(version)
+    before, after = pieces(sample, Struct(">qqq").pack(*mark))
+    before = header_tail(ProduceRequest, version) + before
+    form = Struct(f">ii{len(before)}sqqq{len(after)}s")
+    return form.pack, form.size - 4, before, after
 
 
 def _is_zstd(records: object) -> bool:

@@ -5,17 +5,19 @@ KIP-227, KIP-516, KIP-951; the high watermark tag of version 18 is read and, wit
 used by nobody.
 """
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
+from firnline.api.usual import Fields
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
-from firnline.base.slices import EMPTY_RECORDS, FileRecords
-from firnline.broker.fetch import CONSUMER_REPLICA, FetchAnswer, FetchAsk
-from firnline.broker.fetch_session import FINAL_EPOCH, NO_SESSION, Wanted
+from firnline.base.slices import EMPTY_RECORDS
+from firnline.broker.fetch import FetchAnswer, FetchAsk
+from firnline.broker.fetch_session import Wanted
 from firnline.protocol.messages.k01_fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -27,8 +29,9 @@ from firnline.protocol.messages.k01_fetch import (
     NodeEndpoint,
 )
 from firnline.protocol.primitives import uvarint
-from firnline.protocol.session import Encoded, pieces
-from firnline.replica.read import READ_UNCOMMITTED, Diverging, Local, ReadOutcome
+from firnline.protocol.schema import Part
+from firnline.protocol.session import header_tail, pieces
+from firnline.replica.read import Diverging, Local, ReadOutcome
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
@@ -36,10 +39,8 @@ if TYPE_CHECKING:
 _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 12
 _REPLICA_STATE_VERSION = 15
-_SESSION_VERSION = 7
 _FLEXIBLE_VERSION = 12
 _new = object.__new__
-_pack_offsets = Struct(">qqq").pack  # high watermark, last stable offset, log start offset
 _pack_length = Struct(">i").pack
 _MARK = b"records: here"
 _MOVED = (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH)
@@ -51,10 +52,6 @@ def handle(
     """Read what is asked; answer now or when there is enough."""
     version = context.api_version
     uses_ids = version >= _TOPIC_ID_VERSION
-    if request.session_epoch == FINAL_EPOCH and len(request.topics) == 1:
-        effects = _handle_one(node, context, request)
-        if effects is not None:
-            return effects
     wanted = []
     for topic in request.topics:
         name = None if uses_ids else topic.topic
@@ -94,55 +91,41 @@ def handle(
     return node.fetching.fetch(ask, partial(_answer, node, context), now_ms)
 
 
-def _handle_one(
-    node: "BrokerNode", context: RequestContext, request: FetchRequest
-) -> Effects | None:
-    """Answer a request for one partition, without a session, that has what is wanted; else None."""
-    version = context.api_version
-    topic = request.topics[0]
-    if (
-        version < _SESSION_VERSION
-        or request.session_id != NO_SESSION
-        or request.isolation_level != READ_UNCOMMITTED
-        or request.replica_id != CONSUMER_REPLICA
-        or request.replica_state.replica_id != CONSUMER_REPLICA
-        or request.forgotten_topics_data
-        or len(topic.partitions) != 1
-    ):
-        return None
-    [part] = topic.partitions
-    index = part.partition
-    found = (
-        node.hosted.by_name.get((topic.topic, index))
-        if version < _TOPIC_ID_VERSION
-        else node.hosted.by_id.get((topic.topic_id, index))
-    )
+def at_once(
+    node: "BrokerNode", connection: Any, asked: Fields, now_ms: int
+) -> tuple[Part, ...] | None:
+    """Answer the usual request where there is what is wanted, with the parts of a frame; else None."""
+    (
+        key_and_version, correlation_id, topic, index, offset, part_bytes, max_bytes, min_bytes, epoch,
+    ) = asked  # fmt: skip
+    version = key_and_version & 0xFFFF
+    hosted = node.hosted
+    found = (hosted.by_name if version < _TOPIC_ID_VERSION else hosted.by_id).get((topic, index))
     if found is None:
         return None
-    max_bytes = part.partition_max_bytes
-    outcome = node.fetching.read_at_once(
-        found,
-        part.fetch_offset,
-        max_bytes=max_bytes if max_bytes < request.max_bytes else request.max_bytes,
-        min_bytes=request.min_bytes,
-        leader_epoch=part.current_leader_epoch,
-        last_fetched_epoch=part.last_fetched_epoch,
-    )
+    limit = part_bytes if part_bytes < max_bytes else max_bytes
+    outcome = node.fetching.read_at_once(found, offset, limit, min_bytes, epoch)
     if outcome is None:
         return None
-    records, high_watermark, stable, start, _ = outcome
-    before, between, after = _around_records(version, topic.topic, topic.topic_id, index)
-    size = len(records)
-    length = uvarint(size + 1) if version >= _FLEXIBLE_VERSION else _pack_length(size)
-    front = before + _pack_offsets(high_watermark, stable, start) + between + length
-    body = records.slices if type(records) is FileRecords else (records,)
-    return [context.reply(Encoded([front, *body, after], len(front) + size + len(after)))]
+    records, high_watermark, stable, start = outcome
+    size = records[2]
+    pack, fixed_bytes, before, between, after = _around_records(version, topic, index)
+    if version >= _FLEXIBLE_VERSION:
+        length = uvarint(size + 1)
+        fixed_bytes += len(length)
+    else:
+        length = _pack_length(size)
+    front = pack(fixed_bytes + size, correlation_id, before, high_watermark, stable, start, between)
+    return front + length, records, after
 
 
 @lru_cache(maxsize=4096)
-def _around_records(version: int, topic: str, topic_id: Uuid, index: int) -> tuple[bytes, ...]:
-    """Return what always stands in such an answer before its offsets, then before the length of its
-    records, and after the records."""
+def _around_records(
+    version: int, topic: str | Uuid, index: int
+) -> tuple[Callable[..., bytes], int, bytes, bytes, bytes]:
+    """Return how the frame of such an answer is packed up to the length of the records: from its size,
+    the correlation id, what always stands before the offsets, those, and what stands after them. Of the
+    size, what is not the records nor their varint length; and what follows the records."""
     mark = (0x4B1D_0000_0000_0001, 0x4B1D_0000_0000_0002, 0x4B1D_0000_0000_0003)
     part = FetchablePartitionResponse(
         partition_index=index,
@@ -152,11 +135,17 @@ def _around_records(version: int, topic: str, topic_id: Uuid, index: int) -> tup
         aborted_transactions=None,
         records=_MARK,
     )
-    answered = FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=[part])
+    answered = FetchableTopicResponse(
+        **{"topic_id" if version >= _TOPIC_ID_VERSION else "topic": topic}, partitions=[part]
+    )
     sample = FetchResponse(responses=[answered]).write(version)
-    before, between, after = pieces(sample, _pack_offsets(*mark), _MARK)
+    before, between, after = pieces(sample, Struct(">qqq").pack(*mark), _MARK)
     length_bytes = 1 if version >= _FLEXIBLE_VERSION else 4
-    return before, between[:-length_bytes], after
+    before = header_tail(FetchRequest, version) + before
+    between = between[:-length_bytes]
+    form = Struct(f">ii{len(before)}sqqq{len(between)}s")
+    fixed_bytes = form.size - 4 + len(after) + (0 if version >= _FLEXIBLE_VERSION else 4)
+    return form.pack, fixed_bytes, before, between, after
 
 
 def _answer(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) -> Effects:

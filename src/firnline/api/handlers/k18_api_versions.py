@@ -6,9 +6,11 @@ Source: KIP-35, KIP-511 (names of the client are checked), KIP-584.
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from struct import Struct
+from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.usual import Fields
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.protocol.messages.k18_api_versions import (
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
     from firnline.metadata.image import ClusterImage
 
+_pack_start = Struct(">ii").pack  # size, correlation id
 _FEATURES_VERSION = 3
 _ZERO_MIN_VERSION = 4
 # Letters and digits at both ends; dots and dashes between them (KIP-511).
@@ -40,13 +43,27 @@ def handle(
         request.client_software_name, request.client_software_version
     ):
         return [context.reply(ApiVersionsResponse(error_code=Code.INVALID_REQUEST))]
+    body = _body(node, version)
+    return [context.reply(Encoded([body], len(body)))]
+
+
+def at_once(node: "AnyNode", connection: object, asked: Fields, now_ms: int) -> bytes | None:
+    """Answer with the whole frame; None where the client's name or version is none."""
+    key_and_version, correlation_id, name, software_version = asked
+    if not _is_software(name, software_version):
+        return None
+    body = _body(node, key_and_version & 0xFFFF)
+    return _pack_start(4 + len(body), correlation_id) + body
+
+
+def _body(node: "AnyNode", version: int) -> bytes:
+    """Return the answer without a header; it stays the same until the image changes."""
     kind = version, node.endpoint_type
     said = _said.get(kind)
-    if said is None or said.image is not node.image or said.features is not node.supported_features:
-        body = _response(node, version).write(version)
-        said = _Said(node.image, node.supported_features, Encoded([body], len(body)))
+    if said is None or said[0] is not node.image or said[1] is not node.supported_features:
+        said = (node.image, node.supported_features, _response(node, version).write(version))
         _said[kind] = said
-    return [context.reply(said.answer)]
+    return said[2]
 
 
 @lru_cache(maxsize=256)
@@ -54,16 +71,8 @@ def _is_software(name: str, version: str) -> bool:
     return bool(_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version))
 
 
-class _Said(NamedTuple):
-    """The last answer at one version, and what it was made of."""
-
-    image: "ClusterImage"
-    features: object
-    answer: Encoded
-
-
-# By version and kind of listener.
-_said: dict[tuple[int, int], _Said] = {}
+# By version and kind of listener: the last answer, and the image and the features that it was made of.
+_said: dict[tuple[int, int], tuple["ClusterImage", object, bytes]] = {}
 _ROWS = {1: SERVED, 2: CONTROLLER_SERVED}
 
 

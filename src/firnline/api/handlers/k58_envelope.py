@@ -12,6 +12,7 @@ from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Code, ProtocolError
 from firnline.protocol.messages.headers import ResponseHeader
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from firnline.protocol.messages.principal import decode_principal
 from firnline.protocol.session import Api
 from firnline.protocol.versions import CONTROLLER_SERVED, FORWARDABLE
 
@@ -28,7 +29,9 @@ def handle(
     def refuse(code: Code) -> Effects:
         return [context.reply(EnvelopeResponse(error_code=code))]
 
-    if request.request_principal is None:
+    try:
+        decode_principal(request.request_principal or b"")
+    except ProtocolError:
         return refuse(Code.PRINCIPAL_DESERIALIZATION_FAILURE)
     if len(request.client_host_address) not in _ADDRESS_BYTES:
         return refuse(Code.INVALID_REQUEST)

@@ -32,6 +32,9 @@ def handle(
     problem = node.inactive_problem
     if problem is None and request.cluster_id != node.cluster_id:
         problem = KafkaError(Code.INCONSISTENT_CLUSTER_ID)
+    if problem is None and request.is_migrating_zk_broker:
+        # Kafka's own answer, which has no code for a broker of the past.
+        problem = KafkaError(Code.BROKER_ID_NOT_REGISTERED)
     if problem is not None:
         return then(problem, now_ms)
     result = node.controller.register_broker(_registration(request), now_ms)

@@ -1,0 +1,508 @@
+/* What Python spends the most time on for a small request, done without it: bytes are received, found to be
+ * one usual request, checked against their CRC, and answers are sent.
+ *
+ * Nothing is decided here. A function that meets anything unusual says so (None, or the bytes back), and
+ * Python goes the way for all cases. Each has a twin in Python which says the same of the same bytes, and
+ * which is its oracle in tests/unit/native: `turn` in runtime/turn.py, `usual_request` in
+ * api/usual.py, `usual_batch` in records/usual.py. No state is kept between calls.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define API_VERSIONS 18
+#define READY_MAX 64
+#define TOGETHER_MAX 16
+#define JOIN_BYTES_MAX (64 * 1024)  /* base/limits.py: larger answers are not copied */
+#define TOPIC_CHARS_MAX 249
+#define OWN_CRC_BYTES_MAX 2048
+
+static PyObject *fileno_name;
+static PyObject *crc32c;  /* of the package of that name: long runs are faster there */
+
+/* ---- CRC-32C ---------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAS_OWN_CRC __builtin_cpu_supports("sse4.2")
+__attribute__((target("sse4.2")))
+static uint32_t own_crc(const uint8_t *at, size_t size) {
+    uint64_t crc = 0xFFFFFFFFu;
+    for (; size >= 8; size -= 8, at += 8) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        crc = __builtin_ia32_crc32di(crc, word);
+    }
+    for (; size; size--) crc = __builtin_ia32_crc32qi((uint32_t)crc, *at++);
+    return (uint32_t)crc ^ 0xFFFFFFFFu;
+}
+#else
+#define HAS_OWN_CRC 0
+static uint32_t own_crc(const uint8_t *at, size_t size) { (void)at; (void)size; return 0; }
+#endif
+
+/* Whether owner[start:end], which are the bytes at `at`, have the CRC; -1 with an exception. */
+static int has_crc(PyObject *owner, Py_ssize_t start, Py_ssize_t end, const uint8_t *at, uint32_t wanted) {
+    if (HAS_OWN_CRC && end - start <= OWN_CRC_BYTES_MAX) return own_crc(at, (size_t)(end - start)) == wanted;
+    PyObject *whole = PyMemoryView_FromObject(owner);
+    PyObject *part = whole ? PySequence_GetSlice(whole, start, end) : NULL;
+    PyObject *found = part ? PyObject_CallOneArg(crc32c, part) : NULL;
+    Py_XDECREF(whole);
+    Py_XDECREF(part);
+    if (!found) return -1;
+    unsigned long crc = PyLong_AsUnsignedLong(found);
+    Py_DECREF(found);
+    if (crc == (unsigned long)-1 && PyErr_Occurred()) return -1;
+    return crc == wanted;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+/* Bytes not yet read. What is read past the end is 0 and sets `failed`, which is asked at the end. */
+struct reader { const uint8_t *at, *end; int failed; };
+
+static const uint8_t *take(struct reader *r, Py_ssize_t size) {
+    if (size < 0 || size > r->end - r->at) { r->failed = 1; r->at = r->end; return NULL; }
+    r->at += size;
+    return r->at - size;
+}
+static uint32_t be32(const uint8_t *at) {
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+static int16_t be16(const uint8_t *at) { return (int16_t)((uint16_t)at[0] << 8 | at[1]); }
+static int64_t be64(const uint8_t *at) { return (int64_t)((uint64_t)be32(at) << 32 | be32(at + 4)); }
+static int int8(struct reader *r) { const uint8_t *at = take(r, 1); return at ? (int8_t)*at : 0; }
+static int int16(struct reader *r) { const uint8_t *at = take(r, 2); return at ? be16(at) : 0; }
+static int32_t int32(struct reader *r) { const uint8_t *at = take(r, 4); return at ? (int32_t)be32(at) : 0; }
+static int64_t int64(struct reader *r) { const uint8_t *at = take(r, 8); return at ? be64(at) : 0; }
+
+/* A length or count: fixed width, or a varint one too large; -1 is null. */
+static int32_t length(struct reader *r, int is_compact, int width) {
+    if (!is_compact) return width == 2 ? int16(r) : int32(r);
+    uint32_t value = 0;
+    for (int shift = 0; shift < 35; shift += 7) {
+        const uint8_t *at = take(r, 1);
+        if (!at) return 0;
+        if (shift == 28 && *at > 7) break;
+        value |= (uint32_t)(*at & 0x7F) << shift;
+        if (!(*at & 0x80)) return (int32_t)value - 1;
+    }
+    r->failed = 1;
+    return 0;
+}
+static void expect(struct reader *r, int is_true) { if (!is_true) r->failed = 1; }
+/* An empty tagged section, where there is one. */
+static void no_tags(struct reader *r, int is_flexible) { if (is_flexible) expect(r, int8(r) == 0); }
+
+static int is_ascii(const uint8_t *at, Py_ssize_t size) {
+    uint8_t all = 0;
+    for (Py_ssize_t i = 0; i < size; i++) all |= at[i];
+    return all < 0x80;
+}
+
+/* Name of a topic, plain ASCII, or its id; the caller makes an object of it. */
+struct topic { const uint8_t *at; Py_ssize_t size; int is_id; };
+
+static struct topic read_topic(struct reader *r, int is_compact, int is_id) {
+    struct topic t = {NULL, 16, is_id};
+    if (!is_id) t.size = length(r, is_compact, 2);
+    expect(r, t.size > 0 && t.size <= TOPIC_CHARS_MAX);
+    t.at = r->failed ? NULL : take(r, t.size);
+    if (t.at && !is_id) expect(r, is_ascii(t.at, t.size));
+    return t;
+}
+static PyObject *topic_object(struct topic t) {
+    if (t.is_id) return PyBytes_FromStringAndSize((const char *)t.at, t.size);
+    PyObject *name = PyUnicode_New(t.size, 127);
+    if (name) memcpy(PyUnicode_1BYTE_DATA(name), t.at, (size_t)t.size);
+    return name;
+}
+
+/* ---- a record batch --------------------------------------------------------------------------- */
+
+#define HEADER_BYTES 61
+#define CRC_START 21
+#define RECORD_BYTES_MIN 7
+static const int64_t RATIO_MAX[8] = {1, 1100, 32, 256, 32768, 1, 1, 1};  /* records/validate.py */
+
+/* A zigzag varint of at most `bytes_max` bytes; bits above its width are dropped, as Kafka does. */
+static int64_t varint(struct reader *r, int bytes_max) {
+    uint64_t value = 0;
+    for (int i = 0; i < bytes_max; i++) {
+        const uint8_t *at = take(r, 1);
+        if (!at) return 0;
+        value |= (uint64_t)(*at & 0x7F) << 7 * i;
+        if (*at & 0x80) continue;
+        if (bytes_max == 5) value = (uint32_t)value;
+        return (int64_t)(value >> 1 ^ (0 - (value & 1)));
+    }
+    r->failed = 1;
+    return 0;
+}
+static int32_t varint32(struct reader *r) { return (int32_t)varint(r, 5); }
+/* Bytes behind their length; a negative one is null. */
+static void skip_bytes(struct reader *r) {
+    int32_t size = varint32(r);
+    if (size > 0) take(r, size);
+}
+
+/* Whether `size` bytes are `count` records, each as long as it says, and no more. */
+static int is_body(const uint8_t *at, Py_ssize_t size, int32_t count) {
+    struct reader all = {at, at + size, 0};
+    for (int32_t i = 0; i < count; i++) {
+        int32_t length = varint32(&all);
+        const uint8_t *start = take(&all, length);
+        if (all.failed) return 0;
+        struct reader r = {start, start + length, 0};
+        take(&r, 1);  /* attributes: unused */
+        varint(&r, 10);  /* timestamp and offset: Kafka does not compare them either */
+        varint32(&r);
+        skip_bytes(&r);
+        skip_bytes(&r);
+        int32_t headers = varint32(&r);
+        expect(&r, headers >= 0);
+        for (; headers > 0 && !r.failed; headers--) {
+            int32_t name = varint32(&r);
+            take(&r, name);
+            skip_bytes(&r);
+        }
+        if (r.failed || r.at != r.end) return 0;
+    }
+    return all.at == all.end;
+}
+
+/* right_body(data, count) */
+static PyObject *right_body(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "right_body(data, count)");
+    long records = PyLong_AsLong(args[1]);
+    Py_buffer view;
+    if ((records == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    int is_right = records >= 0 && records <= INT32_MAX && is_body(view.buf, view.len, (int32_t)records);
+    PyBuffer_Release(&view);
+    return PyBool_FromLong(is_right);
+}
+
+/* The fields of records.batch.BatchHeader if owner[start:end], the bytes at `at`, is one whole v2 batch in
+ * the shape that producers send, with the right CRC, and, if not compressed, a right body. None if not, NULL with an exception. */
+static PyObject *batch_header(PyObject *owner, Py_ssize_t start, Py_ssize_t end, const uint8_t *at) {
+    Py_ssize_t size = end - start;
+    if (size < HEADER_BYTES) Py_RETURN_NONE;
+    int64_t base_offset = be64(at);
+    int32_t batch_length = (int32_t)be32(at + 8), delta = (int32_t)be32(at + 23);
+    int32_t count = (int32_t)be32(at + 57);
+    int attributes = be16(at + 21);
+    if (base_offset || (int64_t)batch_length + 12 != size || at[16] != 2 || delta < 0
+        || (int64_t)count != (int64_t)delta + 1
+        || (int64_t)count * RECORD_BYTES_MIN > (size - HEADER_BYTES) * RATIO_MAX[attributes & 7])
+        Py_RETURN_NONE;
+    int is_right = has_crc(owner, start + CRC_START, end, at + CRC_START, be32(at + 17));
+    if (is_right < 0) return NULL;
+    if (!is_right) Py_RETURN_NONE;
+    if (!(attributes & 7) && !is_body(at + HEADER_BYTES, size - HEADER_BYTES, count)) Py_RETURN_NONE;
+    int64_t fields[14] = {
+        0, batch_length, (int32_t)be32(at + 12), 2, be32(at + 17), attributes, delta, be64(at + 27),
+        be64(at + 35), be64(at + 43), be16(at + 51), (int32_t)be32(at + 53), count, 0,
+    };
+    PyObject *header = PyTuple_New(14);
+    for (int i = 0; header && i < 14; i++) {
+        PyObject *number = PyLong_FromLongLong(fields[i]);
+        if (!number) { Py_DECREF(header); return NULL; }
+        PyTuple_SET_ITEM(header, i, number);
+    }
+    return header;
+}
+
+static PyObject *usual_batch(PyObject *module, PyObject *data) {
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)) return NULL;
+    PyObject *found = batch_header(data, 0, view.len, view.buf);
+    PyBuffer_Release(&view);
+    return found;
+}
+
+/* ---- requests --------------------------------------------------------------------------------- */
+
+/* (key and version, correlation id, topic, partition, acks, records, header of the batch) */
+static PyObject *produce_request(struct reader *r, int32_t version, int32_t correlation_id, PyObject *data,
+                                 const uint8_t *base) {
+    int flexible = version >= 9;
+    expect(r, length(r, flexible, 2) == -1);  /* no transactional id */
+    int acks = int16(r);
+    int32(r);  /* the timeout: nobody waits */
+    expect(r, length(r, flexible, 4) == 1);
+    struct topic topic = read_topic(r, flexible, version >= 13);
+    expect(r, length(r, flexible, 4) == 1);
+    int32_t index = int32(r);
+    int32_t size = length(r, flexible, 4);
+    const uint8_t *records = r->failed ? NULL : take(r, size);
+    no_tags(r, flexible);
+    no_tags(r, flexible);
+    no_tags(r, flexible);
+    if (r->failed || r->at != r->end) Py_RETURN_NONE;
+    Py_ssize_t start = records - base;
+    PyObject *header = batch_header(data, start, start + size, records);
+    if (!header || header == Py_None) return header;
+    return Py_BuildValue("iiNiiNN", version, correlation_id, topic_object(topic), index, acks,
+                         PySequence_GetSlice(data, start, start + size), header);
+}
+
+/* (key and version, correlation id, topic, partition, offset, bytes of the partition, bytes of the answer,
+ *  least bytes, leader epoch) */
+static PyObject *fetch_request(struct reader *r, int32_t version, int32_t correlation_id) {
+    int flexible = version >= 12;
+    if (version < 15) expect(r, int32(r) == -1);  /* a consumer */
+    int32(r);  /* the longest wait: what is there is answered at once */
+    int32_t min_bytes = int32(r), max_bytes = int32(r);
+    expect(r, int8(r) == 0);   /* reads what is not committed, too */
+    expect(r, int32(r) == 0 && int32(r) == -1);  /* no session */
+    expect(r, length(r, flexible, 4) == 1);
+    struct topic topic = read_topic(r, flexible, version >= 13);
+    expect(r, length(r, flexible, 4) == 1);
+    int32_t index = int32(r);
+    int32_t epoch = version >= 9 ? int32(r) : -1;
+    int64_t offset = int64(r);
+    if (version >= 12) expect(r, int32(r) == -1);  /* the epoch of the last record: followers state it */
+    int64(r);  /* the log start of a follower */
+    int32_t partition_bytes = int32(r);
+    no_tags(r, flexible);
+    no_tags(r, flexible);
+    expect(r, length(r, flexible, 4) == 0);  /* nothing to forget */
+    if (version >= 11) {  /* the rack */
+        int32_t size = length(r, flexible, 2);
+        const uint8_t *rack = take(r, size);
+        if (rack) expect(r, is_ascii(rack, size));
+    }
+    no_tags(r, flexible);
+    if (r->failed || r->at != r->end) Py_RETURN_NONE;
+    return Py_BuildValue("iiNiLiiii", 1 << 16 | version, correlation_id, topic_object(topic), index,
+                         (long long)offset, partition_bytes, max_bytes, min_bytes, epoch);
+}
+
+/* (key and version, correlation id, name and version of the client's software) */
+static PyObject *api_versions_request(struct reader *r, int32_t version, int32_t correlation_id) {
+    int32_t name_size = length(r, 1, 2);
+    const uint8_t *name = r->failed ? NULL : take(r, name_size);
+    int32_t version_size = length(r, 1, 2);
+    const uint8_t *software_version = r->failed ? NULL : take(r, version_size);
+    no_tags(r, 1);
+    if (r->failed || r->at != r->end || !is_ascii(name, name_size) || !is_ascii(software_version, version_size))
+        Py_RETURN_NONE;
+    return Py_BuildValue("iis#s#", API_VERSIONS << 16 | version, correlation_id, name, (Py_ssize_t)name_size,
+                         software_version, (Py_ssize_t)version_size);
+}
+
+/* usual_request(data, size): what the first `size` bytes of `data` ask, if they are one frame of a Produce of
+ * one batch, a Fetch of one partition, or ApiVersions. */
+static PyObject *usual_request(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "usual_request(data, size)");
+    Py_ssize_t size = PyLong_AsSsize_t(args[1]);
+    if (size == -1 && PyErr_Occurred()) return NULL;
+    Py_buffer view;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    PyObject *found = Py_None;
+    const uint8_t *base = view.buf;
+    if (size >= 14 && size <= view.len && (int64_t)(int32_t)be32(base) + 4 == size) {
+        struct reader r = {base + 14, base + size, 0};
+        int key = be16(base + 4), version = be16(base + 6), client_size = be16(base + 12);
+        int32_t correlation_id = (int32_t)be32(base + 8);
+        int is_produce = key == 0 && version >= 3 && version <= 13;
+        int is_api_versions = key == API_VERSIONS && (version == 3 || version == 4);
+        if (is_produce || is_api_versions || (key == 1 && version >= 7 && version <= 18)) {
+            if (client_size != -1) {
+                const uint8_t *client = take(&r, client_size);
+                if (client) expect(&r, is_ascii(client, client_size));
+            }
+            no_tags(&r, version >= (is_api_versions ? 3 : is_produce ? 9 : 12));
+            found = is_produce ? produce_request(&r, version, correlation_id, args[0], base)
+                  : is_api_versions ? api_versions_request(&r, version, correlation_id)
+                               : fetch_request(&r, version, correlation_id);
+            PyBuffer_Release(&view);
+            return found;
+        }
+    }
+    PyBuffer_Release(&view);
+    return Py_NewRef(found);
+}
+
+/* ---- sockets ---------------------------------------------------------------------------------- */
+
+/* Copy (bytes, (file, position, size), bytes) to `room`; return its size, 0 if it is another kind of answer
+ * or cannot be read whole, -1 with an exception. */
+static Py_ssize_t gather(PyObject *answer, uint8_t *room, Py_ssize_t room_size) {
+    if (PyTuple_GET_SIZE(answer) != 3) return 0;
+    PyObject *front = PyTuple_GET_ITEM(answer, 0), *slice = PyTuple_GET_ITEM(answer, 1);
+    PyObject *after = PyTuple_GET_ITEM(answer, 2);
+    if (!PyBytes_Check(front) || !PyBytes_Check(after) || !PyTuple_Check(slice) || PyTuple_GET_SIZE(slice) != 3)
+        return 0;
+    Py_ssize_t front_size = PyBytes_GET_SIZE(front), after_size = PyBytes_GET_SIZE(after);
+    long long position = PyLong_AsLongLong(PyTuple_GET_ITEM(slice, 1));
+    Py_ssize_t size = PyLong_AsSsize_t(PyTuple_GET_ITEM(slice, 2));
+    if (PyErr_Occurred()) return -1;
+    if (size < 0 || size > room_size || front_size > room_size || after_size > room_size
+        || front_size + size + after_size > room_size)
+        return 0;
+    PyObject *number = PyObject_CallMethodNoArgs(PyTuple_GET_ITEM(slice, 0), fileno_name);
+    if (!number) return -1;
+    long fd = PyLong_AsLong(number);
+    Py_DECREF(number);
+    if (fd == -1 && PyErr_Occurred()) return -1;
+    if (fd < 0) return 0;
+    memcpy(room, PyBytes_AS_STRING(front), (size_t)front_size);
+    ssize_t got;
+    Py_BEGIN_ALLOW_THREADS
+    got = pread((int)fd, room + front_size, (size_t)size, position);
+    Py_END_ALLOW_THREADS
+    if (got != size) return 0;
+    memcpy(room + front_size + size, PyBytes_AS_STRING(after), (size_t)after_size);
+    return front_size + size + after_size;
+}
+
+/* Send what on_received returned; on_unsent(answer, bytes sent) is called when something is left. */
+static int send_answer(int fd, PyObject *answer, PyObject *on_unsent, uint8_t *room, Py_ssize_t room_size) {
+    const void *bytes = room;
+    Py_ssize_t size;
+    if (PyBytes_Check(answer)) {
+        bytes = PyBytes_AS_STRING(answer);
+        size = PyBytes_GET_SIZE(answer);
+    } else if (PyTuple_Check(answer)) {
+        size = gather(answer, room, room_size < JOIN_BYTES_MAX ? room_size : JOIN_BYTES_MAX);
+        if (size < 0) return -1;
+    } else {
+        PyErr_Format(PyExc_TypeError, "an answer is bytes or a tuple, and not %R", answer);
+        return -1;
+    }
+    ssize_t sent = size ? send(fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+    if (sent == size && size) return 0;
+    PyObject *done = PyObject_CallFunction(on_unsent, "On", answer, sent < 0 ? (Py_ssize_t)0 : (Py_ssize_t)sent);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* An answer that is sent together with those after it: the peers then wake up once, not once for each. */
+struct due { int fd; PyObject *stream, *answer; };
+struct turn { PyObject *callbacks, *streams; Py_buffer shared; struct due due[TOGETHER_MAX]; int due_count; };
+
+/* Send what is due; -1 with an exception. A stream that was closed meanwhile is passed over. */
+static int send_due(struct turn *t) {
+    int done = 0;
+    for (int i = 0; i < t->due_count; i++) {
+        struct due *due = &t->due[i];
+        PyObject *key = done < 0 ? NULL : PyLong_FromLong(due->fd);
+        if (key && PyDict_GetItemWithError(t->streams, key) == due->stream)
+            done = send_answer(due->fd, due->answer, PyTuple_GET_ITEM(due->stream, 1), t->shared.buf, t->shared.len);
+        if (PyErr_Occurred()) done = -1;
+        Py_XDECREF(key);
+        Py_DECREF(due->stream);
+        Py_DECREF(due->answer);
+    }
+    t->due_count = 0;
+    return done;
+}
+
+static void drop_due(struct turn *t) {
+    while (t->due_count) {
+        Py_DECREF(t->due[--t->due_count].stream);
+        Py_DECREF(t->due[t->due_count].answer);
+    }
+}
+
+/* Receive from one stream and have it handled; -1 with an exception. */
+static int serve(struct turn *t, int fd, PyObject *stream) {
+    ssize_t got = recv(fd, t->shared.buf, (size_t)t->shared.len, MSG_DONTWAIT);
+    if (got < 0) {
+        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+        got = 0;  /* the peer is gone, one way or the other */
+    }
+    PyObject *size = PyLong_FromSsize_t(got);
+    PyObject *answer = size ? PyObject_CallOneArg(PyTuple_GET_ITEM(stream, 0), size) : NULL;
+    Py_XDECREF(size);
+    if (!answer) return -1;
+    if (answer == Py_None) {
+        Py_DECREF(answer);
+        return 0;
+    }
+    t->due[t->due_count++] = (struct due){fd, Py_NewRef(stream), answer};
+    return t->due_count == TOGETHER_MAX ? send_due(t) : 0;
+}
+
+/* Serve one ready descriptor; -1 with an exception. */
+static int serve_ready(struct turn *t, int fd, uint32_t events) {
+    PyObject *key = PyLong_FromLong(fd), *found = NULL;
+    if (!key) return -1;
+    int done = -1;
+    if (events & EPOLLIN && (found = PyDict_GetItemWithError(t->streams, key))) {
+        Py_INCREF(found);
+        if (PyTuple_Check(found) && PyTuple_GET_SIZE(found) == 2) done = serve(t, fd, found);
+        else PyErr_SetString(PyExc_TypeError, "a stream is (on_received, on_unsent)");
+        Py_DECREF(found);
+    } else if (!PyErr_Occurred() && (found = PyDict_GetItemWithError(t->callbacks, key))) {
+        Py_INCREF(found);
+        PyObject *number = PyLong_FromUnsignedLong(events);
+        PyObject *result = number ? PyObject_CallOneArg(found, number) : NULL;
+        Py_XDECREF(number);
+        Py_XDECREF(result);
+        Py_DECREF(found);
+        done = result ? 0 : -1;
+    } else if (!PyErr_Occurred()) {
+        done = 0;  /* forgotten earlier in this turn */
+    }
+    Py_DECREF(key);
+    return done;
+}
+
+/* turn(poller, seconds to wait, callbacks, streams, shared buffer) */
+static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 5 || !PyDict_Check(args[2]) || !PyDict_Check(args[3]))
+        return PyErr_Format(PyExc_TypeError, "turn(poller, wait_s, callbacks, streams, shared)");
+    int epoll_fd = PyObject_AsFileDescriptor(args[0]);
+    double wait_ms = PyFloat_AsDouble(args[1]) * 1000;
+    struct turn t = {.callbacks = args[2], .streams = args[3]};
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[4], &t.shared, PyBUF_WRITABLE)) return NULL;
+    struct epoll_event ready[READY_MAX];
+    int found, wait = wait_ms > 60000 ? 60000 : wait_ms > 0 ? (int)ceil(wait_ms) : 0;
+    Py_BEGIN_ALLOW_THREADS
+    found = epoll_wait(epoll_fd, ready, READY_MAX, wait);
+    Py_END_ALLOW_THREADS
+    int is_bad = 0;
+    if (found < 0) {
+        if (errno != EINTR) PyErr_SetFromErrno(PyExc_OSError);
+        is_bad = errno != EINTR || PyErr_CheckSignals();
+    }
+    for (int i = 0; i < found && !is_bad; i++)
+        is_bad = serve_ready(&t, ready[i].data.fd, ready[i].events) < 0;
+    if (is_bad) drop_due(&t);
+    else is_bad = send_due(&t) < 0;
+    PyBuffer_Release(&t.shared);
+    if (is_bad) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- the module ------------------------------------------------------------------------------- */
+
+static PyMethodDef methods[] = {
+    {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
+    {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
+    {"usual_batch", usual_batch, METH_O, "See records/usual.py."},
+    {"usual_request", (PyCFunction)(void (*)(void))usual_request, METH_FASTCALL, "See api/usual.py."},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "firnline._native", .m_size = -1, .m_methods = methods,
+};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *package = PyImport_ImportModule("crc32c");
+    crc32c = package ? PyObject_GetAttrString(package, "crc32c") : NULL;
+    Py_XDECREF(package);
+    fileno_name = PyUnicode_InternFromString("fileno");
+    return crc32c && fileno_name ? PyModule_Create(&definition) : NULL;
+}

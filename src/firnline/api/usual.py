@@ -1,0 +1,181 @@
+"""Whether bytes are one usual request: Produce of one batch, Fetch of one partition, or ApiVersions. PURE.
+
+The twin of `usual_request` in _native.c. None for everything else, be it allowed, refused or garbage: the
+way for all cases knows what to say. Usual is what clients send at their steady state, with all text ASCII
+and no tagged fields.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import Any
+
+from firnline.base.ids import Uuid
+from firnline.base.limits import TOPIC_NAME_CHARS_MAX
+from firnline.base.native import native
+from firnline.protocol.session import API_VERSIONS_KEY
+from firnline.records.usual import usual_batch_python
+
+Fields = tuple[Any, ...]
+_START = Struct(">ihhih")  # frame size, key, version, correlation id, length of the client id
+_FETCH_START = Struct(">iiibii")
+_int8, _int16, _int32, _int64 = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
+
+
+class _Unusual(Exception):
+    """Not what is looked for here."""
+
+
+class _Reader:
+    """Reads big-endian fields of `data`; StructError or _Unusual past `end`."""
+
+    def __init__(self, data: memoryview, at: int, end: int) -> None:
+        self.data, self.at, self.end = data, at, end
+
+    def take(self, size: int) -> int:
+        """Pass `size` bytes; return where they begin."""
+        if size < 0 or size > self.end - self.at:
+            raise _Unusual
+        self.at += size
+        return self.at - size
+
+    def number(self, form: Struct) -> int:
+        at = self.take(form.size)
+        found: int = form.unpack_from(self.data, at)[0]
+        return found
+
+    def length(self, is_compact: bool, form: Struct) -> int:
+        """Read a length or a count; -1 is null."""
+        if not is_compact:
+            return self.number(form)
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.data[self.take(1)]
+            if shift == 28 and byte > 7:
+                break
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value - 1
+        raise _Unusual
+
+    def text(self, size: int) -> str:
+        at = self.take(size)
+        return str(self.data[at : self.at], "ascii")
+
+    def topic(self, is_compact: bool, is_id: bool) -> str | Uuid:
+        if is_id:
+            at = self.take(16)
+            return bytes(self.data[at : self.at])
+        size = self.length(is_compact, _int16)
+        expect(0 < size <= TOPIC_NAME_CHARS_MAX)
+        return self.text(size)
+
+    def no_tags(self, is_flexible: bool) -> None:
+        """Pass an empty tagged section, where there is one."""
+        expect(not is_flexible or self.data[self.take(1)] == 0)
+
+
+def expect(is_true: bool) -> None:
+    """Give up unless it is so."""
+    if not is_true:
+        raise _Unusual
+
+
+def usual_request_python(data: memoryview, size: int, *, walks: bool = False) -> Fields | None:
+    """Return what is asked if the first `size` bytes of `data` are one whole frame of that kind; else None.
+
+    Produce  (key and version, correlation id, topic, partition, acks, view of the records, `usual_batch`)
+    Fetch    (key and version, correlation id, topic, partition, offset, bytes of the partition, of the
+             answer, least bytes, leader epoch), by a consumer without a session that reads what is not
+             committed, too
+    ApiVersions  (key and version, correlation id, name and version of the client's software)
+    topic    its name, or from version 13 its id
+    walks    as in `usual_batch_python`
+    """
+    if size < _START.size or size > len(data):
+        return None
+    frame_bytes, key, version, correlation_id, client_bytes = _START.unpack_from(data)
+    if frame_bytes + 4 != size:
+        return None
+    reader = _Reader(data, _START.size, size)
+    try:
+        if key == 0 and 3 <= version <= 13:
+            _skip_header(reader, client_bytes, version >= 9)
+            return _produce(reader, version, correlation_id, walks=walks)
+        if key == API_VERSIONS_KEY and 3 <= version <= 4:
+            _skip_header(reader, client_bytes, True)
+            return _api_versions(reader, version, correlation_id)
+        if key == 1 and 7 <= version <= 18:
+            _skip_header(reader, client_bytes, version >= 12)
+            return _fetch(reader, version, correlation_id)
+    except (_Unusual, StructError, UnicodeDecodeError):
+        pass
+    return None
+
+
+def _skip_header(reader: _Reader, client_bytes: int, is_flexible: bool) -> None:
+    if client_bytes != -1:
+        reader.text(client_bytes)
+    reader.no_tags(is_flexible)
+
+
+def _produce(reader: _Reader, version: int, correlation_id: int, *, walks: bool) -> Fields | None:
+    flexible = version >= 9
+    expect(reader.length(flexible, _int16) == -1)  # no transactional id
+    acks = reader.number(_int16)
+    reader.number(_int32)  # the timeout: nobody waits
+    expect(reader.length(flexible, _int32) == 1)
+    topic = reader.topic(flexible, version >= 13)
+    expect(reader.length(flexible, _int32) == 1)
+    index = reader.number(_int32)
+    size = reader.length(flexible, _int32)
+    start = reader.take(size)
+    for _ in range(3):
+        reader.no_tags(flexible)
+    expect(reader.at == reader.end)
+    records = reader.data[start : start + size]
+    header = usual_batch_python(records, walks=walks)
+    if header is None:
+        return None
+    return (version, correlation_id, topic, index, acks, records, header)
+
+
+def _fetch(reader: _Reader, version: int, correlation_id: int) -> Fields:
+    flexible = version >= 12
+    if version < 15:
+        expect(reader.number(_int32) == -1)  # a consumer
+    at = reader.take(_FETCH_START.size)
+    _, min_bytes, max_bytes, isolation, session, turn = _FETCH_START.unpack_from(reader.data, at)
+    expect((isolation, session, turn) == (0, 0, -1))
+    expect(reader.length(flexible, _int32) == 1)
+    topic = reader.topic(flexible, version >= 13)
+    expect(reader.length(flexible, _int32) == 1)
+    index = reader.number(_int32)
+    epoch = reader.number(_int32) if version >= 9 else -1
+    offset = reader.number(_int64)
+    if version >= 12:
+        expect(reader.number(_int32) == -1)  # the epoch of the last record, which followers state
+    reader.number(_int64)  # the log start of a follower
+    partition_bytes = reader.number(_int32)
+    reader.no_tags(flexible)
+    reader.no_tags(flexible)
+    expect(reader.length(flexible, _int32) == 0)  # nothing to forget
+    if version >= 11:
+        reader.text(reader.length(flexible, _int16))  # the rack
+    reader.no_tags(flexible)
+    expect(reader.at == reader.end)
+    limits = (partition_bytes, max_bytes, min_bytes, epoch)
+    return (1 << 16 | version, correlation_id, topic, index, offset, *limits)
+
+
+def _api_versions(reader: _Reader, version: int, correlation_id: int) -> Fields:
+    name = reader.text(reader.length(True, _int16))
+    software_version = reader.text(reader.length(True, _int16))
+    reader.no_tags(True)
+    expect(reader.at == reader.end)
+    return (API_VERSIONS_KEY << 16 | version, correlation_id, name, software_version)
+
+
+usual_request: Callable[[memoryview, int], Fields | None] = (
+    usual_request_python if native is None else native.usual_request
+)

@@ -1,0 +1,161 @@
+"""Any file of a log directory or a tier that holds no batches, as facts for people and programs. WORLD.
+
+Nothing is changed, and a damaged file is told as far as it goes: the fact after the last good one names the
+damage. Which kind of file it is follows from its name, also when it was condemned (`.deleted`, `.swap`).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import javaproperties
+
+from firnline.base.errors import ConfigError, StorageError
+from firnline.log import checkpoint, names, offset_index, producer_state, time_index, txn_index
+from firnline.log.directory import CLEAN_SHUTDOWN, META_PROPERTIES
+
+Fact = Mapping[str, Any]
+Reader = Callable[[Path, bytes], Iterator[Fact]]
+_OFFSETS = ("topic", "partition", "offset")
+_EPOCHS = ("epoch", "start_offset")
+_STEM_DIGITS = 20
+
+
+def reader_of(path: Path) -> Reader | None:
+    """Return what reads a file of that name; None where the name says nothing."""
+    name = plain_name(path)
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    return next((reader for end, reader in _BY_END.items() if name.endswith(end)), None)
+
+
+def plain_name(path: Path) -> str:
+    """Return the name that the file had before it was condemned or replaced."""
+    name = path.name
+    for suffix in (names.DELETED, names.SWAP, names.CLEANED):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _base_offset(path: Path) -> int:
+    # In a tier the name goes on with the segment's id.
+    base, rest = path.name[:_STEM_DIGITS], path.name[_STEM_DIGITS:]
+    if not (base.isascii() and base.isdigit() and len(base) == _STEM_DIGITS) or rest[0] not in ".-":
+        raise ConfigError(f"{path}: the name of an index begins with 20 digits")
+    return int(base)
+
+
+def _entries(data: bytes, entry: Struct) -> Iterator[tuple[int, ...]]:
+    yield from entry.iter_unpack(data[: len(data) // entry.size * entry.size])
+
+
+def _torn(data: bytes, end: int) -> Iterator[Fact]:
+    if end < len(data):
+        yield {"damage": f"{len(data) - end} bytes are no entry", "position": end}
+
+
+def _offset_index(path: Path, data: bytes) -> Iterator[Fact]:
+    base = _base_offset(path)
+    data = _without_zeros(data, offset_index.ENTRY_BYTES)
+    last = -1
+    for offset, position in _entries(data, Struct(">ii")):
+        good = {} if offset > last else {"damage": "the index does not ascend"}
+        last = offset
+        yield {"offset": base + offset, "position": position} | good
+    yield from _torn(data, len(data) // offset_index.ENTRY_BYTES * offset_index.ENTRY_BYTES)
+
+
+def _time_index(path: Path, data: bytes) -> Iterator[Fact]:
+    base = _base_offset(path)
+    data = _without_zeros(data, time_index.ENTRY_BYTES)
+    last = -1
+    for timestamp_ms, offset in _entries(data, Struct(">qi")):
+        good = {} if timestamp_ms > last else {"damage": "the index does not ascend"}
+        last = timestamp_ms
+        yield {"timestamp_ms": timestamp_ms, "offset": base + offset} | good
+    yield from _torn(data, len(data) // time_index.ENTRY_BYTES * time_index.ENTRY_BYTES)
+
+
+def _without_zeros(data: bytes, size: int) -> bytes:
+    """Leave out the tail of zeros of an index that Kafka makes in full length while it is in use."""
+    end = len(data)
+    while end >= size and not end % size and not any(data[end - size : end]):
+        end -= size
+    return data[:end]
+
+
+def _txn_index(path: Path, data: bytes) -> Iterator[Fact]:
+    good = txn_index.parse(data)
+    yield from (entry._asdict() for entry in good)
+    yield from _torn(data, len(good) * txn_index.ENTRY_BYTES)
+
+
+def _producers(path: Path, data: bytes) -> Iterator[Fact]:
+    try:
+        entries = producer_state.decode_snapshot(data)
+    except StorageError as problem:
+        yield {"damage": problem.why}
+        return
+    yield from (entry._asdict() for entry in entries)
+
+
+def _checkpoint(columns: tuple[str, ...]) -> Reader:
+    def read(path: Path, data: bytes) -> Iterator[Fact]:
+        if not data:  # what Kafka makes before the first write
+            return
+        try:
+            facts = [
+                {name: cell if name == "topic" else int(cell) for name, cell in zip(columns, row)}
+                for row in checkpoint.parse_entries(data, len(columns))
+            ]
+        except ValueError as problem:
+            yield {"damage": str(problem)}
+            return
+        yield from facts
+
+    return read
+
+
+def _properties(path: Path, data: bytes) -> Iterator[Fact]:
+    yield dict(sorted(javaproperties.loads(data.decode("latin-1")).items()))
+
+
+def _colons(path: Path, data: bytes) -> Iterator[Fact]:
+    parts = (line.partition(": ") for line in data.decode(errors="replace").splitlines())
+    yield {name: value for name, _, value in parts}
+
+
+def _json(path: Path, data: bytes) -> Iterator[Fact]:
+    """One JSON value a line, as in markers, `quorum-state` and a catalog."""
+    for line in data.decode(errors="replace").splitlines():
+        try:
+            found = json.loads(line)
+        except ValueError as problem:
+            yield {"damage": str(problem), "line": line}
+            return
+        yield found if isinstance(found, dict) else {"value": found}
+
+
+_BY_NAME: dict[str, Reader] = {
+    checkpoint.RECOVERY_POINTS: _checkpoint(_OFFSETS),
+    checkpoint.LOG_STARTS: _checkpoint(_OFFSETS),
+    checkpoint.HIGH_WATERMARKS: _checkpoint(_OFFSETS),
+    checkpoint.CLEANER_OFFSETS: _checkpoint(_OFFSETS),
+    checkpoint.LEADER_EPOCHS: _checkpoint(_EPOCHS),
+    checkpoint.PARTITION_METADATA: _colons,
+    META_PROPERTIES: _properties,
+    CLEAN_SHUTDOWN: _json,
+    "quorum-state": _json,
+}
+_BY_END: dict[str, Reader] = {
+    names.INDEX: _offset_index,
+    names.TIME_INDEX: _time_index,
+    names.TXN_INDEX: _txn_index,
+    names.SNAPSHOT: _producers,
+    # In a tier: the epochs of a segment, a catalog, a topic's name.
+    ".leader_epoch_checkpoint": _checkpoint(_EPOCHS),
+    ".jsonl": _json,
+    ".live": _json,
+}

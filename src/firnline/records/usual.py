@@ -1,0 +1,129 @@
+"""Whether bytes are one record batch in the shape that producers send: its header, or None. PURE.
+
+The twins of `usual_batch` and `right_body` in _native.c. Nothing is judged here but shape and CRC: what a
+topic allows is asked in `records/validate.py`, which also says of anything else what is wrong with it.
+
+Compiled code walks the records of a batch that is not compressed, too, as Kafka does, for some ten
+nanoseconds each. In Python it would be a microsecond each, so there it is left out, and a body that is
+corrupt under a right CRC reaches consumers as it came; a compressed one does so in any case.
+"""
+
+from collections.abc import Callable
+from struct import error as StructError
+
+from crc32c import crc32c
+
+from firnline.base.native import native
+from firnline.base.ports import Buffer
+from firnline.records.batch import (
+    COMPRESSION_MASK,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+)
+
+# Length, attributes, two deltas, key length, value length, header count: a byte each.
+_RECORD_BYTES_MIN = 7
+# The most that a byte of each codec can open to; unknown codecs are refused further down.
+_RATIO_MAX = (1, 1100, 32, 256, 32_768, 1, 1, 1)
+_unpack = HEADER.unpack_from
+
+
+def has_room(record_count: int, size_bytes: int, attributes: int) -> bool:
+    """Whether a batch of `size_bytes` can hold so many records, given its codec."""
+    room = (size_bytes - HEADER_BYTES) * _RATIO_MAX[attributes & COMPRESSION_MASK]
+    return record_count * _RECORD_BYTES_MIN <= room
+
+
+def usual_batch_python(data: Buffer, *, walks: bool = False) -> tuple[int, ...] | None:
+    """Return the fields of a BatchHeader if `data` is one whole v2 batch from offset 0, with the right CRC
+    and a record count that fits its offsets and its bytes; else None.
+
+    walks  its records, if they are not compressed, have to be in order, too
+    """
+    try:
+        header = (*_unpack(data), 0)
+    except StructError:
+        return None
+    base_offset, length, _, magic, crc, attributes, delta, *_, count, _ = header
+    size = length + LOG_OVERHEAD_BYTES
+    if (
+        base_offset
+        or size != len(data)
+        or size < HEADER_BYTES
+        or magic != 2
+        or delta < 0
+        or count != delta + 1
+        or not has_room(count, size, attributes)
+    ):
+        return None
+    body = memoryview(data)[HEADER_BYTES:]
+    if crc32c(memoryview(data)[CRC_START:]) != crc:
+        return None
+    if walks and not attributes & COMPRESSION_MASK and not right_body_python(body, count):
+        return None
+    return header
+
+
+def right_body_python(data: Buffer, count: int) -> bool:
+    """Whether `data` is `count` records, each as long as it says, with as many headers, and no more."""
+    position, end = 0, len(data)
+    try:
+        for _ in range(count):
+            length, position = _varint(data, position, end, 5)
+            if length < 0 or length > end - position:
+                return False
+            if not _is_record(data, position, position + length):
+                return False
+            position += length
+    except _Short:
+        return False
+    return position == end and count >= 0
+
+
+class _Short(Exception):
+    """Bytes that end early, or a varint that does not end."""
+
+
+def _is_record(data: Buffer, position: int, end: int) -> bool:
+    _, position = _varint(data, position + 1, end, 10)  # attributes, and the time
+    _, position = _varint(data, position, end, 5)  # the offset: Kafka does not compare it either
+    position = _skip(data, position, end)
+    position = _skip(data, position, end)
+    count, position = _varint(data, position, end, 5)
+    if count < 0:
+        return False
+    for _ in range(count):
+        size, position = _varint(data, position, end, 5)
+        if size < 0:
+            return False
+        position = _skip(data, position + size, end)
+    return position == end
+
+
+def _skip(data: Buffer, position: int, end: int) -> int:
+    """Pass bytes behind their length; a negative one is null."""
+    size, position = _varint(data, position, end, 5)
+    return position + max(size, 0)
+
+
+def _varint(data: Buffer, position: int, end: int, bytes_max: int) -> tuple[int, int]:
+    """Read a zigzag varint; bits above its width are dropped, as Kafka does."""
+    value = 0
+    for shift in range(0, 7 * bytes_max, 7):
+        if position >= end:
+            raise _Short
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            value &= 0xFFFF_FFFF if bytes_max == 5 else 0xFFFF_FFFF_FFFF_FFFF
+            return value >> 1 ^ -(value & 1), position
+    raise _Short
+
+
+usual_batch: Callable[[Buffer], tuple[int, ...] | None] = (
+    usual_batch_python if native is None else native.usual_batch
+)
+right_body: Callable[[Buffer, int], bool] | None = None if native is None else native.right_body

@@ -1,0 +1,112 @@
+"""Any file of a log directory is told, whole or damaged, and telling it changes nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firnline.base.errors import ConfigError
+from firnline.base.ids import TopicPartition
+from firnline.cli.dump import facts_of
+from firnline.log.directory import LogDirectory, format_directory
+from firnline.runtime.disk import RealFs
+from tests.log_world import ABORT, NOW, SeededRng, append, batch, end_txn, small
+
+ID = bytes(range(16))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A log directory that was closed in order, with every kind of file."""
+    fs, path = RealFs(), str(tmp_path / "data")
+    format_directory(fs, path, cluster_id="c", node_id=1, directory_id=ID)
+    directory = LogDirectory(fs, path, cluster_id="c", node_id=1, unique=SeededRng().uuid)
+    directory.start()
+    log = directory.open(TopicPartition("t", 0), ID, small(), NOW)
+    for number in range(20):
+        append(log, batch("one", b"\xff\x00", pid=7, seq=number * 2, is_transactional=True))
+    end_txn(log, 7, ABORT)
+    directory.close(broker_epoch=12)
+    return tmp_path / "data"
+
+
+def facts(path: Path) -> list[dict[str, Any]]:
+    return [dict(fact) for fact in facts_of(path)]
+
+
+def files(data: Path) -> list[Path]:
+    return [path for path in sorted(data.rglob("*")) if path.is_file() and path.name != ".lock"]
+
+
+def test_every_file_of_a_directory_is_told_and_left_alone(data: Path) -> None:
+    before = {path: path.read_bytes() for path in files(data)}
+    assert len(before) > 12
+    for path in before:
+        path.chmod(0o444)
+        rows = facts(path)
+        assert not any("damage" in row for row in rows), (path, rows)
+        assert json.loads(json.dumps(rows)) == rows
+    assert {path: path.read_bytes() for path in files(data)} == before
+
+
+def test_facts_say_what_is_in_the_file(data: Path) -> None:
+    partition = data / "t-0"
+    segments = sorted(partition.glob("*.log"))
+    records = [row for path in segments for row in facts(path) if "record" in row]
+    assert (records[0]["value"], records[1]["value"], records[0]["key"]) == ("one", "0xff00", "k")
+    assert records[-1]["control"] == "ABORT"
+    (txn,) = [row for path in partition.glob("*.txnindex") for row in facts(path)]
+    assert txn == {
+        "producer_id": 7,
+        "first_offset": 0,
+        "last_offset": 40,
+        "last_stable_offset": 41,
+    }
+    (entry,) = facts(partition / "00000000000000000041.snapshot")
+    assert (entry["producer_id"], entry["last_sequence"], entry["txn_first_offset"]) == (7, 39, -1)
+    assert facts(partition / "leader-epoch-checkpoint") == [{"epoch": 0, "start_offset": 0}]
+    assert facts(data / "recovery-point-offset-checkpoint") == [
+        {"topic": "t", "partition": 0, "offset": 41}
+    ]
+    assert facts(data / ".kafka_cleanshutdown") == [{"version": 0, "brokerEpoch": 12}]
+    (meta,) = facts(data / "meta.properties")
+    assert meta["cluster.id"] == "c"
+    (owner,) = facts(partition / "partition.metadata")
+    assert owner == {"version": "0", "topic_id": "AAECAwQFBgcICQoLDA0ODw"}
+    index = facts(segments[0].with_suffix(".index"))
+    assert index
+    assert all(row["offset"] in range(40) for row in index)
+    assert facts(segments[0].with_suffix(".timeindex"))[-1]["timestamp_ms"] == NOW
+
+
+def test_damage_is_told_after_what_is_good(data: Path) -> None:
+    for path in files(data):
+        with path.open("ab") as file:
+            file.write(b"\xff\xfe{")
+        if path.name not in ("partition.metadata", "meta.properties"):  # any text is a property
+            assert "damage" in facts(path)[-1], path
+
+
+def test_an_index_that_is_in_use_by_kafka_is_not_cut_by_looking_at_it(data: Path) -> None:
+    """Kafka makes an index in full length; its tail of zeros is there until the segment is closed."""
+    path = data / "t-0" / "00000000000000000000.timeindex"
+    rows = facts(path)
+    path.write_bytes(path.read_bytes() + bytes(1200))
+    size = path.stat().st_size
+    assert facts(path) == rows
+    assert path.stat().st_size == size
+
+
+@pytest.mark.parametrize("suffix", [".deleted", ".swap", ".cleaned"])
+def test_condemned_files_are_told_by_what_they_were(data: Path, suffix: str) -> None:
+    for name in ("00000000000000000000.log", "00000000000000000000.timeindex"):
+        path = data / "t-0" / name
+        rows = facts(path)
+        assert rows
+        assert facts(path.rename(path.with_name(name + suffix))) == rows
+
+
+def test_a_directory_is_refused_with_what_to_do(data: Path) -> None:
+    with pytest.raises(ConfigError, match="name the files in it"):
+        facts(data / "t-0")
