@@ -379,3 +379,35 @@ def _empty(tmp_path: Path) -> Path:
     path = tmp_path / "empty"
     path.write_bytes(b"")
     return path
+
+
+def test_each_listener_is_served_by_its_own_dispatcher(node: Running) -> None:
+    """What the members of a quorum ask is nothing that clients may ask, and the other way round."""
+
+    class Shout(Echo):
+        def encode(self, reply: Reply) -> list[Part]:
+            body = reply.context.body.upper()
+            return [struct.pack(">i", len(body)) + body]
+
+    sock = listen("127.0.0.1", 0)
+    shout = Shout(Path(node.runtime.dispatcher.file.path))  # type: ignore[attr-defined]
+
+    def open_another() -> None:
+        server = Server(
+            node.runtime,
+            node.loop,
+            sock,
+            listener="OTHER",
+            frame_bytes_max=LIMIT,
+            idle_ms=600_000,
+            connections_max=8,
+            dispatcher=shout,  # type: ignore[arg-type]
+        )
+        node.runtime.servers.append(server)
+
+    node.on_loop(open_another)
+    body = b"echo twice"
+    for port, wanted in ((node.port, body), (sock.getsockname()[1], body.upper())):
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.sendall(struct.pack(">i", len(body)) + body)
+            assert client.recv(100)[4:] == wanted
