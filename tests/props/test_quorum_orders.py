@@ -173,6 +173,8 @@ class World:
         self.net.heal()
         for member in self.net.members.values():
             member.holds_flushes = False
+            if member.node._election.is_leaving:
+                member.crash(power=False)
             if not member.is_up:
                 member.start()
         members = list(self.net.members.values())

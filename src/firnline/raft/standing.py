@@ -38,6 +38,7 @@ class Standing:
     __slots__ = (
         "_announced",
         "_elections",
+        "_flushing",
         "_saved",
         "_warned",
         "bootstrap",
@@ -101,6 +102,7 @@ class Standing:
         self._elections = elections
         self._saved = ElectionState(0)
         self._announced = (NOBODY, 0)
+        self._flushing: tuple[int, int] | None = None  # generation and end of the log
         self._warned: dict[int, KafkaError] = {}
         self.role = Role.UNATTACHED
         self.epoch = 0
@@ -306,12 +308,20 @@ class Standing:
 
     # -------------------------------------------------------------------------------------- durability
 
+    @property
+    def is_synced(self) -> bool:
+        """Does the log survive a power cut as it is?"""
+        return self.log.synced_offset >= self.log.end_offset
+
     def flush(self) -> Effects:
-        """Sync the log as it is now; `on_synced` runs afterwards.
+        """Sync the log as it is now, unless that is under way; `on_synced` runs afterwards.
 
         What was cut or replaced meanwhile is not what the sync covered, so it does not count then.
         """
-        end_offset, generation = self.log.end_offset, self.generation
+        generation, end_offset = flushing = (self.generation, self.log.end_offset)
+        if self._flushing == flushing:
+            return []
+        self._flushing = flushing
 
         def flushed(problem: StorageError | None, at_ms: int) -> Effects:
             if problem is not None:
@@ -319,6 +329,8 @@ class Standing:
                 raise problem
             if self.is_stopped:
                 return []
+            if self._flushing == flushing:
+                self._flushing = None
             if generation == self.generation:
                 self.log.synced(end_offset)
             return self.on_synced(at_ms) + self.poke(at_ms)

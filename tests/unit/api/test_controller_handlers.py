@@ -376,8 +376,9 @@ def test_an_envelope_that_is_none_is_refused_as_a_whole(
 
 
 def test_an_envelope_at_a_standby_is_refused_so_that_the_broker_looks_on(rig: Rig) -> None:
-    found = at_standby(rig, envelope(creation("x"), 7), 0)
-    assert (found.error_code, found.response_data) == (Code.NOT_CONTROLLER, None)
+    for sent in (envelope(creation("x"), 7), envelope(m55.DescribeQuorumRequest(), 2)):
+        found = at_standby(rig, sent, 0)
+        assert (found.error_code, found.response_data) == (Code.NOT_CONTROLLER, None)
 
 
 def test_a_controller_deposed_in_the_middle_sends_the_envelope_on() -> None:

@@ -1,10 +1,13 @@
 """The socket side of a node, with a node that only echoes: order, back-pressure, bad peers."""
 
+import gc
 import socket
 import struct
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -248,6 +251,38 @@ def test_a_peer_that_leaves_in_mid_frame_frees_its_buffer(node: Running) -> None
         counts: list[int] = []
         node.on_loop(lambda: counts.append(node.server.connection_count))
         assert counts == [1]
+
+
+def test_a_closed_connection_needs_no_garbage_collector(node: Running) -> None:
+    """Those that come and go by the thousand must not pile up until it runs."""
+    found: list[Any] = []
+    gc.disable()
+    try:
+        with node.connect() as sock:
+            sock.sendall(frame(b"e-is-here"))
+            read_frame(sock)
+            node.on_loop(lambda: found.extend(map(tracked, node.server._connections.values())))
+        with node.connect() as sock:  # the loop has closed the first one when this one is answered
+            sock.sendall(frame(b"e-is-there"))
+            read_frame(sock)
+        node.on_loop(lambda: None)
+        assert found
+        assert not found[0].is_alive
+    finally:
+        gc.enable()
+
+
+class Sentinel:
+    """Lives as long as what holds it."""
+
+
+def tracked(connection: Any) -> Any:
+    """Let a connection hold something; return whether that is still alive, as `is_alive`."""
+    held = Sentinel()
+    connection.principal = held
+    alive = SimpleNamespace(is_alive=True)
+    weakref.finalize(held, lambda: setattr(alive, "is_alive", False))
+    return alive
 
 
 def test_connections_above_the_limit_are_refused(node: Running) -> None:

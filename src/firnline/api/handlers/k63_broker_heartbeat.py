@@ -28,9 +28,6 @@ def handle(
         )
         return [context.reply(answer)]
 
-    problem = node.inactive_problem
-    if problem is not None:
-        return then(problem, now_ms)
     beat = Heartbeat(
         request.broker_id,
         request.broker_epoch,
