@@ -183,11 +183,12 @@ class KafkaNode(Node):
     def _format(self) -> None:
         """Use Kafka's tool for the first node; the others get the same files and an id of their own."""
         made = self.cluster.directory / "formatted-by-kafka"
-        if not made.exists():
+        if "log.dirs" in self.settings or not made.exists():
             identity = self.cluster.cluster_id
             line = ("format", "-t", identity, "-c", str(self.properties), *AT_ZERO)
             kafka.tool("storage", *line)
-            shutil.copytree(self.data, made)
+            if not made.exists():
+                shutil.copytree(self.data, made)
             return
         self.data.mkdir(parents=True)
         shutil.copyfile(made / "bootstrap.checkpoint", self.data / "bootstrap.checkpoint")

@@ -5,7 +5,7 @@ new controller counts every broker as heard from at its beginning (I7). Source: 
 I1-I7, I25, I26, I34.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -60,6 +60,8 @@ class Heartbeat(NamedTuple):
     metadata_offset: int
     want_fence: bool = False
     want_shut_down: bool = False
+    offline_log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None  # None: not said
 
 
 class HeartbeatAnswer(NamedTuple):
@@ -209,6 +211,9 @@ class Brokers:
             self._shutdown_offsets.setdefault(beat.broker_id, next_offset)
         wanted = self._next_state(image, broker, beat)
         records = self._transition(image, broker, state, wanted)
+        if not records:
+            # Said again with every heartbeat: a change of state comes first, and by itself.
+            records = self._directories_changed(image, broker, beat)
         if wanted is State.CONTROLLED_SHUTDOWN and state is State.UNFENCED:
             self._shutdown_offsets[beat.broker_id] = next_offset + len(records)
         answer = HeartbeatAnswer(
@@ -327,6 +332,54 @@ class Brokers:
 
         return self._for_each_partition(image, change)
 
+    def _directories_changed(
+        self, image: ClusterImage, broker: BrokerImage, beat: Heartbeat
+    ) -> list[Message]:
+        """Write down directories that failed, with who leads what was in them, and those cordoned.
+
+        Source: KIP-858 (a failed directory), KIP-1066 (a cordoned one).
+        """
+        change = r.BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id, broker_epoch=broker.epoch
+        )
+        lost = [each for each in broker.log_dirs if each in beat.offline_log_dirs]
+        left = [each for each in broker.log_dirs if each not in lost]
+        records: list[Message] = []
+        if lost and left:  # with the last one the broker itself goes
+            change.log_dirs = left
+            records = self._without_directories(image, broker.broker_id, lost)
+        cordoned = beat.cordoned_log_dirs
+        is_known = image.metadata_version >= CORDONED_SINCE
+        if cordoned is not None and is_known and cordoned != broker.cordoned_log_dirs:
+            change.cordoned_log_dirs = cordoned
+        if change.log_dirs or change.cordoned_log_dirs is not None:
+            records.append(change)
+        return records
+
+    def _without_directories(
+        self, image: ClusterImage, broker_id: int, lost: Sequence[Uuid]
+    ) -> list[Message]:
+        """Take a broker away from the partitions that it had in those directories."""
+
+        def change(topic_id: Uuid, number: int, before: PartitionImage, unclean: bool) -> Change:
+            if _directory_of(before, broker_id) not in lost:
+                return None
+            if broker_id not in before.isr and before.leader != broker_id:
+                return None
+            return without_replica(
+                topic_id,
+                number,
+                before,
+                broker_id,
+                is_active=lambda node_id: (
+                    node_id != broker_id and _may_lead(image, before, node_id)
+                ),
+                is_unclean_allowed=unclean,
+                metadata_version=image.metadata_version,
+            )
+
+        return self._for_each_partition(image, change)
+
     def _for_each_partition(
         self, image: ClusterImage, change: Callable[[Uuid, int, PartitionImage, bool], Change]
     ) -> list[Message]:
@@ -347,6 +400,24 @@ def _state_of(broker: BrokerImage) -> State:
     if broker.fenced:
         return State.FENCED
     return State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else State.UNFENCED
+
+
+def _directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:
+    """Where a replica is; None where nobody ever said."""
+    if broker_id not in partition.replicas or not partition.directories:
+        return None
+    return partition.directories[partition.replicas.index(broker_id)]
+
+
+def _may_lead(image: ClusterImage, partition: PartitionImage, broker_id: int) -> bool:
+    """May that broker lead the partition: is it there, and the directory with its replica?"""
+    broker = image.brokers.get(broker_id)
+    if broker is None or not broker.is_active:
+        return False
+    directory = _directory_of(partition, broker_id)
+    if directory is None or int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES:
+        return True
+    return not broker.log_dirs or directory in broker.log_dirs
 
 
 def _leads_any(image: ClusterImage, broker_id: int) -> bool:

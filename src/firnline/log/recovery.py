@@ -226,9 +226,8 @@ class _Opening:
         self.load_producers(segments, first.base_offset)
         end = first.base_offset
         entries = self.epochs.entries()
-        self.epochs.forget_from(
-            end
-        )  # what was led without a batch, and was not followed by one of it
+        # What was led without a batch, and was not followed by one of it.
+        self.epochs.forget_from(end)
         for segment in segments.from_offset(first.base_offset):
             if segment is not first:
                 # A gap is where the end of the segment before was lost: ours begin where the log ended, and
@@ -251,6 +250,9 @@ class _Opening:
                 self.unsynced.append(segment)
         segments.active.open_active()
         self.unsynced = [segment for segment in self.unsynced if segment is not segments.active]
+        if entries and entries[0][1] < end:
+            # Batches before the file's first line were below the log start: they are not of the log again.
+            self.epochs.truncate_from_start(entries[0][1])
         if self.epochs.entries() != entries:
             self.epochs.write()
         self.remove_snapshots_after(end)

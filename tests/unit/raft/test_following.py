@@ -327,6 +327,25 @@ def test_a_snapshot_that_is_gone_on_the_leader_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(wire.FetchSnapshotResponse(error_code=-1), id="as Kafka 4.3.1 says it"),
+        pytest.param(wire.fetch_snapshot_response(Code.NOT_LEADER_OR_FOLLOWER, LEADER), id="6"),
+        pytest.param(wire.fetch_snapshot_response(Code.UNKNOWN_SERVER_ERROR, LEADER), id="-1"),
+        pytest.param(wire.FetchSnapshotResponse(), id="nothing at all"),
+    ],
+)
+def test_an_answer_that_is_no_piece_of_the_snapshot_ends_the_download(refused: Any) -> None:
+    """X12: whoever asks for the same piece again and again waits for ever."""
+    net, member = with_log(batch(0, 1, b"a"))
+    answer(net, member, needs(90, 3))
+    answer(net, member, chunk(90, 3, 7, 0, b"snap"))
+    answer(net, member, refused)
+    assert [p.is_discarded for p in member.disk.parts] == [True]
+    assert only(net).name == "FetchRequest"
+
+
+@pytest.mark.parametrize(
     "nonsense",
     [
         pytest.param(chunk(91, 3, 7, 0, b"snap"), id="another snapshot"),
