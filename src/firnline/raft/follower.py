@@ -110,7 +110,9 @@ class Follower:
             position=self._transfer.position,
             max_bytes=standing.settings.fetch_snapshot_max_bytes,
         )
-        return standing.ask(leader, request, self._on_chunk)
+        # Whatever it answers but a piece of it, a Fetch says what is there instead (Q36, X12). Leaders of
+        # Kafka 4.3.1 say UNKNOWN_SERVER_ERROR for all refusals of a FetchSnapshot.
+        return standing.ask(leader, request, self._on_chunk, on_refused=self._transfer.drop)
 
     def _fetch(self, peer: Peer) -> Effects:
         standing = self._standing

@@ -149,7 +149,10 @@ class Standing:
     def resume(self) -> None:
         """Take up what was saved (Q15). A leader comes back resigned: what it had not synced may be gone,
         and its epoch must not give those offsets to other records (X1)."""
-        self.committed = self.log.start_offset
+        # What a snapshot holds is committed; one beyond the log is not of this log.
+        known_offset = max(self.log.start_offset, (self.log.newest_snapshot_id or _EMPTY).offset)
+        is_within = known_offset <= self.log.end_offset
+        self.committed = known_offset if is_within else self.log.start_offset
         saved = self._elections.load()
         if saved is not None:
             self._saved = saved
@@ -368,10 +371,12 @@ class Standing:
         *,
         version_min: int = 0,
         on_unsupported: Callable[[int], Effects] | None = None,
+        on_refused: Callable[[], None] | None = None,
     ) -> Effects:
         """Ask `peer`; what the answer says of the quorum is believed first, then `go_on(said, now_ms)`.
 
         A peer that did not answer, or whose answer led nowhere, is left alone for a while.
+        `on_refused()`: it answered, and there is nothing to go on with.
         """
 
         def then(response: Any, now_ms: int) -> Effects:
@@ -379,26 +384,26 @@ class Standing:
                 return []
             if on_unsupported is not None and _is_unsupported(response):
                 return on_unsupported(now_ms) + self.poke(now_ms)
+            before, effects = self.known, list[Any]()
+            outcome: Effects | KafkaError | None = None
             said = self._read(response)
-            effects: Effects = []
             if isinstance(said, Said):
-                before = self.known
                 effects, goes_on = self._heed(said, now_ms)
                 if goes_on:
                     outcome = go_on(said, now_ms)
-                    if isinstance(outcome, list):
-                        self._warned.pop(peer.node_id, None)
-                        return effects + outcome + self.poke(now_ms)
-                    effects += self._warn(peer, outcome)
-                    self.calls.rest(peer.node_id, now_ms)
-                    return effects + self.poke(now_ms)
-                if self.known == before:
-                    # It taught us nothing: asking again at once would only ask the same.
-                    self.calls.rest(peer.node_id, now_ms)
+                elif said.error in (Code.INVALID_REQUEST, Code.INVALID_VOTER_KEY):
+                    outcome = refusal(said)
             else:
+                outcome = said
+            if isinstance(outcome, list):
+                self._warned.pop(peer.node_id, None)
+                return effects + outcome + self.poke(now_ms)
+            if on_refused is not None and not isinstance(response, Unanswered):
+                on_refused()
+            if self.known == before:
+                # It taught us nothing: asking again at once would only ask the same.
                 self.calls.rest(peer.node_id, now_ms)
-                effects = self._warn(peer, said)
-            return effects + self.poke(now_ms)
+            return effects + self._warn(peer, outcome) + self.poke(now_ms)
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 

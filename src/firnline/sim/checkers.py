@@ -355,6 +355,11 @@ class Checkers:
         if each is None or each.pre_vote:
             return
         self._note_vote(process, each.replica_epoch, each.replica_id)
+        # As a candidate of this epoch it gets the same votes again after a power cut.
+        end = self._durable[process.node_id].end_offset(process.host.fs)
+        if end < each.last_offset:
+            text = f"asks for votes with a log up to {each.last_offset}; its disk has up to {end}"
+            self.complain("rel-P1", text, process.node_id)
 
     def _on_vote_answered(self, process: Process, request: Any, response: Any) -> None:
         asked, answer = first_partition(request), first_partition(response)
