@@ -109,6 +109,12 @@ class Node:
         """Start the process, formatting its directory first where it is new; wait until it answers."""
         assert not self.is_running, f"{self} is running"
         self.format()
+        self.launch()
+        if wait:
+            self.await_answer()
+
+    def launch(self) -> None:
+        """Start the process on the directory as it is."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command(),
@@ -118,8 +124,6 @@ class Node:
                 start_new_session=True,
                 env=self.environment,
             )
-        if wait:
-            self.await_answer()
 
     def format(self) -> None:
         """Write the settings, and make the directory a node's where it is none yet."""

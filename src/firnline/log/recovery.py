@@ -10,6 +10,7 @@ acknowledged (reliability d 92). Renamed and left-over files are finished off (r
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
@@ -341,3 +342,13 @@ def _remove_replaced(fs: Fs, path: str, base_offset: int, found: list[str]) -> N
         pair = names.parse_segment_file(name)
         if pair is not None and pair[1] != names.SNAPSHOT and base_offset <= pair[0] < end:
             fs.remove(f"{path}/{name}")
+
+
+def told_of_recovery(log: Log) -> Effects:
+    """Say what an operator has to know of a log that was opened: what recovery cut off."""
+    found = log.recovery
+    if not isinstance(found, RecoveryReport) or not (found.bytes_cut or found.segments_dropped):
+        return []
+    lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
+    where = f"{log.topic_partition} ends at offset {log.log_end_offset}"
+    return [Warn(line=f"{where}: {lost} were not whole, and cut off")]

@@ -149,7 +149,10 @@ class Standing:
     def resume(self) -> None:
         """Take up what was saved (Q15). A leader comes back resigned: what it had not synced may be gone,
         and its epoch must not give those offsets to other records (X1)."""
-        self.committed = self.log.start_offset
+        # What a snapshot holds is committed; one beyond the log is not of this log.
+        known_offset = max(self.log.start_offset, (self.log.newest_snapshot_id or _EMPTY).offset)
+        is_within = known_offset <= self.log.end_offset
+        self.committed = known_offset if is_within else self.log.start_offset
         saved = self._elections.load()
         if saved is not None:
             self._saved = saved
@@ -386,7 +389,10 @@ class Standing:
             said = self._read(response)
             if isinstance(said, Said):
                 effects, goes_on = self._heed(said, now_ms)
-                outcome = go_on(said, now_ms) if goes_on else None
+                if goes_on:
+                    outcome = go_on(said, now_ms)
+                elif said.error in (Code.INVALID_REQUEST, Code.INVALID_VOTER_KEY):
+                    outcome = refusal(said)
             else:
                 outcome = said
             if isinstance(outcome, list):
