@@ -57,6 +57,14 @@ def _replicas(
     return (active[leader], *followers, *others[: wanted - 1 - len(followers)])
 
 
+def assignment_problem(
+    brokers: Mapping[int, BrokerImage], replica_ids: Sequence[int]
+) -> KafkaError | None:
+    """Say why a partition cannot be on these brokers, or return None. They may be fenced."""
+    why = _replica_problem(brokers, replica_ids, None)
+    return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why) if why else None
+
+
 def manual_problem(
     brokers: Mapping[int, BrokerImage], assignments: Iterable[Sequence[int]], replicas: int | None
 ) -> KafkaError | None:

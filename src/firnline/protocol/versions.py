@@ -43,7 +43,10 @@ SERVED: tuple[ServedApi, ...] = tuple(
         (32, 1, 4, "describe_configs"),
         (37, 0, 3, "create_partitions"),
         (42, 0, 2, "delete_groups"),
+        (43, 0, 2, "elect_leaders"),
         (44, 0, 1, "incremental_alter_configs"),
+        (45, 0, 1, "alter_partition_reassignments"),
+        (46, 0, 0, "list_partition_reassignments"),
         (55, 0, 2, "describe_quorum"),
         (60, 0, 2, "describe_cluster"),
         (64, 0, 0, "unregister_broker"),
@@ -61,7 +64,10 @@ CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
         (20, 1, 6, "delete_topics"),
         (32, 1, 4, "describe_configs"),
         (37, 0, 3, "create_partitions"),
+        (43, 0, 2, "elect_leaders"),
         (44, 0, 1, "incremental_alter_configs"),
+        (45, 0, 1, "alter_partition_reassignments"),
+        (46, 0, 0, "list_partition_reassignments"),
         (52, 0, 2, "vote"),
         (53, 0, 1, "begin_quorum_epoch"),
         (54, 0, 1, "end_quorum_epoch"),
@@ -81,7 +87,7 @@ CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
 )
 
 # What a broker may put into an Envelope for the active controller.
-FORWARDABLE = frozenset({19, 20, 37, 44, 55, 64})
+FORWARDABLE = frozenset({19, 20, 37, 43, 44, 45, 46, 55, 64})
 
 PRODUCE_VERSION_MIN = 3
 # Ours alone, never advertised: what lies where in the tier, and copy now.
