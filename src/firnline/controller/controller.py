@@ -12,11 +12,20 @@ from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
-from firnline.controller import configs, elections, ids, isr_changes, reassignments, topics
+from firnline.controller import (
+    configs,
+    elections,
+    feature_levels,
+    ids,
+    isr_changes,
+    reassignments,
+    topics,
+)
 from firnline.controller.brokers import Brokers, Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.configs import Alteration
 from firnline.controller.directories import Place, assign_directories
 from firnline.controller.elections import Elected
+from firnline.controller.feature_levels import FeatureUpdate
 from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.isr_changes import IsrChange
 from firnline.controller.reassignments import Reassignment
@@ -114,6 +123,18 @@ class Controller:
         """Write down in which directories a broker's replicas are; answers in the order asked."""
         return assign_directories(
             self._metadata.newest, broker_id=broker_id, broker_epoch=broker_epoch, wanted=wanted
+        )
+
+    def update_features(
+        self,
+        wanted: Sequence[FeatureUpdate],
+        *,
+        voters: Sequence[int],
+        validate_only: bool = False,
+    ) -> ControllerResult[KafkaError | None]:
+        """Change feature levels, all or none. See `feature_levels`."""
+        return feature_levels.update_features(
+            self._metadata.newest, wanted, voters=voters, validate_only=validate_only
         )
 
     # ------------------------------------------------------------------------------- partitions

@@ -1,4 +1,4 @@
-"""What is asked of partitions as a whole, on controllers and through brokers, through wire bytes."""
+"""What is asked of partitions and of the cluster, on controllers and through brokers, through wire bytes."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from firnline.protocol.messages import k43_elect_leaders as m43
 from firnline.protocol.messages import k45_alter_partition_reassignments as m45
 from firnline.protocol.messages import k46_list_partition_reassignments as m46
 from firnline.protocol.messages import k56_alter_partition as m56
+from firnline.protocol.messages import k57_update_features as m57
 from tests.unit.broker.cluster import Rig
 
 THREE = {1: "controller", 2: "controller", 3: "controller"}
@@ -184,9 +185,54 @@ def test_a_move_is_refused_partition_by_partition(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     "request_",
-    [election(0, ("t", [0])), move([4]), m46.ListPartitionReassignmentsRequest()],
+    [
+        election(0, ("t", [0])),
+        move([4]),
+        m46.ListPartitionReassignmentsRequest(),
+        m57.UpdateFeaturesRequest(),
+    ],
     ids=lambda each: type(each).__name__,
 )
 def test_a_standby_moves_elects_and_lists_nothing(rig: Rig, request_: Any) -> None:
     found = rig.ask(standby(rig), request_, type(request_).valid.last, controller=True)
     assert found.error_code == Code.NOT_CONTROLLER
+
+
+# ---------------------------------------------------------------------------------------- features
+
+
+def levels(*rows: tuple[str, int, int], **more: Any) -> m57.UpdateFeaturesRequest:
+    updates = [
+        m57.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+        for name, level, kind in rows
+    ]
+    return m57.UpdateFeaturesRequest(feature_updates=updates, **more)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_level_that_is_there_is_confirmed_through_a_broker(rig: Rig, version: int) -> None:
+    now = rig[leader(rig)].controller.image.metadata_version
+    found = rig.ask(4, levels(("metadata.version", now, 1)), version)
+    assert (found.error_code, found.error_message) == (0, None)
+    rows = [("metadata.version", 0)] if version < 2 else []
+    assert [(each.feature, each.error_code) for each in found.results] == rows
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_refused_level_is_refused_for_all(rig: Rig, version: int) -> None:
+    before = rig[leader(rig)].controller.image.features
+    wrong = levels(("metadata.version", 30, 1), ("nope", 1, 1))
+    found = rig.ask(4, wrong, version)
+    assert (found.error_code, list(found.results)) == (Code.INVALID_UPDATE_VERSION, [])
+    assert "nope" in (found.error_message or "")
+    assert rig[leader(rig)].controller.image.features == before
+
+
+def test_version_0_says_downgrade_in_its_own_way(rig: Rig) -> None:
+    row = m57.FeatureUpdateKey(feature="metadata.version", max_version_level=29)
+    refused = rig.ask(4, m57.UpdateFeaturesRequest(feature_updates=[row]), 0)
+    row.allow_downgrade = True
+    lossy = rig.ask(4, m57.UpdateFeaturesRequest(feature_updates=[row]), 0)
+    assert refused.error_code == lossy.error_code == Code.INVALID_UPDATE_VERSION
+    assert "does not allow a downgrade" in (refused.error_message or "")
+    assert "would be lost" in (lossy.error_message or "")
