@@ -5,7 +5,7 @@ new controller counts every broker as heard from at its beginning (I7). Source: 
 I1-I7, I25, I26, I34.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,9 +14,15 @@ from immutables import Map
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.config.broker import BrokerConfig
-from firnline.config.layers import topic_config
 from firnline.controller.ids import epoch_problem
-from firnline.controller.partition_change import with_leader, without_replica
+from firnline.controller.partition_change import (
+    AS_IT_IS,
+    RESERVED_DIRECTORIES,
+    PartitionChanges,
+    Target,
+    directory_of,
+    in_order,
+)
 from firnline.metadata import records as r
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, CORDONED_SINCE
 from firnline.metadata.image import (
@@ -27,7 +33,6 @@ from firnline.metadata.image import (
     ControllerImage,
     Endpoint,
     FeatureRange,
-    PartitionImage,
 )
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_records import (
@@ -35,10 +40,6 @@ from firnline.metadata.snapshot_records import (
     register_controller_record,
 )
 from firnline.protocol.schema import Message
-
-Change = r.PartitionChangeRecord | None
-# Directory ids below this are reserved: unassigned, lost, migrating and more to come. KIP-858.
-_RESERVED_DIRECTORIES = 100
 
 
 class Registration(NamedTuple):
@@ -289,48 +290,43 @@ class Brokers:
             change.fenced = 1
         return [change, *self._without_broker(image, broker.broker_id)]
 
-    def _without_broker(self, image: ClusterImage, lost: int) -> list[Message]:
-        """Take a broker out of every ISR and away from every leadership (I25)."""
+    def _without_broker(
+        self, image: ClusterImage, lost: int, *, in_directories: Sequence[Uuid] | None = None
+    ) -> list[Message]:
+        """Take a broker out of every ISR and away from every leadership (I25).
+
+        in_directories  only where its replica is in one of these; None for everywhere
+        """
 
         def is_active(node_id: int) -> bool:
             broker = image.brokers.get(node_id)
             return node_id != lost and broker is not None and broker.is_active
 
-        def change(topic_id: Uuid, number: int, before: PartitionImage, unclean: bool) -> Change:
+        changes = PartitionChanges(image, self._config, is_active)
+        for topic, number, before in in_order(image):
             if lost not in before.isr and before.leader != lost:
-                return None
-            return without_replica(
-                topic_id,
-                number,
-                before,
-                lost,
-                is_active=is_active,
-                is_unclean_allowed=unclean,
-                metadata_version=image.metadata_version,
-            )
-
-        return self._for_each_partition(image, change)
+                continue
+            if in_directories is None or directory_of(before, lost) in in_directories:
+                rest = tuple(node_id for node_id in before.isr if node_id != lost)
+                election = changes.election_of(topic.name)
+                changes.change(topic.topic_id, number, Target(isr=rest), election)
+        return changes.records
 
     def _elections(self, image: ClusterImage, gained: int) -> list[Message]:
         """Elect leaders for partitions without one, now that a broker is there to lead (I5)."""
 
         def is_active(node_id: int) -> bool:
             broker = image.brokers.get(node_id)
-            return node_id == gained or (broker is not None and broker.is_active)
+            if broker is None or broker.in_controlled_shutdown:
+                return False  # who was fenced on its way out goes on its way when it is not
+            return node_id == gained or not broker.fenced
 
-        def change(topic_id: Uuid, number: int, before: PartitionImage, unclean: bool) -> Change:
-            if before.leader != NO_LEADER or gained not in before.replicas:
-                return None
-            return with_leader(
-                topic_id,
-                number,
-                before,
-                is_active=is_active,
-                is_unclean_allowed=unclean,
-                metadata_version=image.metadata_version,
-            )
-
-        return self._for_each_partition(image, change)
+        changes = PartitionChanges(image, self._config, is_active)
+        for topic, number, before in in_order(image):
+            if before.leader == NO_LEADER and gained in before.replicas:
+                election = changes.election_of(topic.name)
+                changes.change(topic.topic_id, number, AS_IT_IS, election)
+        return changes.records
 
     def _directories_changed(
         self, image: ClusterImage, broker: BrokerImage, beat: Heartbeat
@@ -347,7 +343,7 @@ class Brokers:
         records: list[Message] = []
         if lost and left:  # with the last one the broker itself goes
             change.log_dirs = left
-            records = self._without_directories(image, broker.broker_id, lost)
+            records = self._without_broker(image, broker.broker_id, in_directories=lost)
         cordoned = beat.cordoned_log_dirs
         is_known = image.metadata_version >= CORDONED_SINCE
         if cordoned is not None and is_known and cordoned != broker.cordoned_log_dirs:
@@ -356,68 +352,11 @@ class Brokers:
             records.append(change)
         return records
 
-    def _without_directories(
-        self, image: ClusterImage, broker_id: int, lost: Sequence[Uuid]
-    ) -> list[Message]:
-        """Take a broker away from the partitions that it had in those directories."""
-
-        def change(topic_id: Uuid, number: int, before: PartitionImage, unclean: bool) -> Change:
-            if _directory_of(before, broker_id) not in lost:
-                return None
-            if broker_id not in before.isr and before.leader != broker_id:
-                return None
-            return without_replica(
-                topic_id,
-                number,
-                before,
-                broker_id,
-                is_active=lambda node_id: (
-                    node_id != broker_id and _may_lead(image, before, node_id)
-                ),
-                is_unclean_allowed=unclean,
-                metadata_version=image.metadata_version,
-            )
-
-        return self._for_each_partition(image, change)
-
-    def _for_each_partition(
-        self, image: ClusterImage, change: Callable[[Uuid, int, PartitionImage, bool], Change]
-    ) -> list[Message]:
-        """Return what `change(topic id, number, partition, may be unclean)` asks for, in a stable order."""
-        found: list[Message] = []
-        for name in sorted(image.topics_by_name):
-            topic = image.topics_by_name[name]
-            config = topic_config(self._config, image.topic_config_overrides(name))
-            unclean = config.unclean_leader_election_enable
-            for number, before in sorted(topic.partitions.items()):
-                record = change(topic.topic_id, number, before, unclean)
-                if record is not None:
-                    found.append(record)
-        return found
-
 
 def _state_of(broker: BrokerImage) -> State:
     if broker.fenced:
         return State.FENCED
     return State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else State.UNFENCED
-
-
-def _directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:
-    """Where a replica is; None where nobody ever said."""
-    if broker_id not in partition.replicas or not partition.directories:
-        return None
-    return partition.directories[partition.replicas.index(broker_id)]
-
-
-def _may_lead(image: ClusterImage, partition: PartitionImage, broker_id: int) -> bool:
-    """May that broker lead the partition: is it there, and the directory with its replica?"""
-    broker = image.brokers.get(broker_id)
-    if broker is None or not broker.is_active:
-        return False
-    directory = _directory_of(partition, broker_id)
-    if directory is None or int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES:
-        return True
-    return not broker.log_dirs or directory in broker.log_dirs
 
 
 def _leads_any(image: ClusterImage, broker_id: int) -> bool:
@@ -437,7 +376,7 @@ def _directory_problem(
     if len(dict.fromkeys(wanted.log_dirs)) != len(wanted.log_dirs):
         return KafkaError(Code.INVALID_REGISTRATION, "a log directory is given twice")
     for directory in wanted.log_dirs:
-        if int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES:
+        if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
             return KafkaError(Code.INVALID_REGISTRATION, "a log directory has a reserved id")
         owner = _owner(brokers.values(), directory)
         if owner not in (None, wanted.broker_id):
