@@ -196,6 +196,7 @@ class Hosting:
             partition_epoch=state.partition_epoch,
             replicas=state.replicas,
             isr=state.isr,
+            now_ms=now_ms,
         )
         effects: Effects = []
         if not partition.is_leader:
