@@ -5,7 +5,7 @@ new controller counts every broker as heard from at its beginning (I7). Source: 
 I1-I7, I25, I26, I34.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,9 +14,14 @@ from immutables import Map
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.config.broker import BrokerConfig
-from firnline.config.layers import topic_config
 from firnline.controller.ids import epoch_problem
-from firnline.controller.partition_change import with_leader, without_replica
+from firnline.controller.partition_change import (
+    AS_IT_IS,
+    RESERVED_DIRECTORIES,
+    PartitionChanges,
+    Target,
+    in_order,
+)
 from firnline.metadata import records as r
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, CORDONED_SINCE
 from firnline.metadata.image import (
@@ -27,7 +32,6 @@ from firnline.metadata.image import (
     ControllerImage,
     Endpoint,
     FeatureRange,
-    PartitionImage,
 )
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_records import (
@@ -35,10 +39,6 @@ from firnline.metadata.snapshot_records import (
     register_controller_record,
 )
 from firnline.protocol.schema import Message
-
-Change = r.PartitionChangeRecord | None
-# Directory ids below this are reserved: unassigned, lost, migrating and more to come. KIP-858.
-_RESERVED_DIRECTORIES = 100
 
 
 class Registration(NamedTuple):
@@ -291,20 +291,13 @@ class Brokers:
             broker = image.brokers.get(node_id)
             return node_id != lost and broker is not None and broker.is_active
 
-        def change(topic_id: Uuid, number: int, before: PartitionImage, unclean: bool) -> Change:
-            if lost not in before.isr and before.leader != lost:
-                return None
-            return without_replica(
-                topic_id,
-                number,
-                before,
-                lost,
-                is_active=is_active,
-                is_unclean_allowed=unclean,
-                metadata_version=image.metadata_version,
-            )
-
-        return self._for_each_partition(image, change)
+        changes = PartitionChanges(image, self._config, is_active)
+        for topic, number, before in in_order(image):
+            if lost in before.isr or before.leader == lost:
+                rest = tuple(node_id for node_id in before.isr if node_id != lost)
+                election = changes.election_of(topic.name)
+                changes.change(topic.topic_id, number, Target(isr=rest), election)
+        return changes.records
 
     def _elections(self, image: ClusterImage, gained: int) -> list[Message]:
         """Elect leaders for partitions without one, now that a broker is there to lead (I5)."""
@@ -313,34 +306,12 @@ class Brokers:
             broker = image.brokers.get(node_id)
             return node_id == gained or (broker is not None and broker.is_active)
 
-        def change(topic_id: Uuid, number: int, before: PartitionImage, unclean: bool) -> Change:
-            if before.leader != NO_LEADER or gained not in before.replicas:
-                return None
-            return with_leader(
-                topic_id,
-                number,
-                before,
-                is_active=is_active,
-                is_unclean_allowed=unclean,
-                metadata_version=image.metadata_version,
-            )
-
-        return self._for_each_partition(image, change)
-
-    def _for_each_partition(
-        self, image: ClusterImage, change: Callable[[Uuid, int, PartitionImage, bool], Change]
-    ) -> list[Message]:
-        """Return what `change(topic id, number, partition, may be unclean)` asks for, in a stable order."""
-        found: list[Message] = []
-        for name in sorted(image.topics_by_name):
-            topic = image.topics_by_name[name]
-            config = topic_config(self._config, image.topic_config_overrides(name))
-            unclean = config.unclean_leader_election_enable
-            for number, before in sorted(topic.partitions.items()):
-                record = change(topic.topic_id, number, before, unclean)
-                if record is not None:
-                    found.append(record)
-        return found
+        changes = PartitionChanges(image, self._config, is_active)
+        for topic, number, before in in_order(image):
+            if before.leader == NO_LEADER and gained in before.replicas:
+                election = changes.election_of(topic.name)
+                changes.change(topic.topic_id, number, AS_IT_IS, election)
+        return changes.records
 
 
 def _state_of(broker: BrokerImage) -> State:
@@ -366,7 +337,7 @@ def _directory_problem(
     if len(dict.fromkeys(wanted.log_dirs)) != len(wanted.log_dirs):
         return KafkaError(Code.INVALID_REGISTRATION, "a log directory is given twice")
     for directory in wanted.log_dirs:
-        if int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES:
+        if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
             return KafkaError(Code.INVALID_REGISTRATION, "a log directory has a reserved id")
         owner = _owner(brokers.values(), directory)
         if owner not in (None, wanted.broker_id):

@@ -12,13 +12,20 @@ from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
-from firnline.controller import configs, ids, topics
+from firnline.controller import configs, ids, isr_changes, topics
 from firnline.controller.brokers import Brokers, Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.configs import Alteration
 from firnline.controller.directories import Place, assign_directories
 from firnline.controller.ids import ProducerIdBlock
+from firnline.controller.isr_changes import IsrChange
 from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
-from firnline.metadata.image import ClusterImage, ConfigResource, ControllerImage, ResourceType
+from firnline.metadata.image import (
+    ClusterImage,
+    ConfigResource,
+    ControllerImage,
+    PartitionImage,
+    ResourceType,
+)
 from firnline.metadata.result import ControllerResult
 
 
@@ -105,6 +112,20 @@ class Controller:
         """Write down in which directories a broker's replicas are; answers in the order asked."""
         return assign_directories(
             self._metadata.newest, broker_id=broker_id, broker_epoch=broker_epoch, wanted=wanted
+        )
+
+    # ------------------------------------------------------------------------------- partitions
+
+    def alter_partitions(
+        self, *, broker_id: int, broker_epoch: int, wanted: Sequence[IsrChange]
+    ) -> ControllerResult[list[PartitionImage | KafkaError] | KafkaError]:
+        """Change ISRs as leaders propose; answers in the order asked. See `isr_changes`."""
+        return isr_changes.alter_partitions(
+            self._metadata.newest,
+            self._config,
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            wanted=wanted,
         )
 
     # ------------------------------------------------------------------------------- brokers

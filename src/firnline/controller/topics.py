@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import ZERO_UUID, Uuid
+from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import check_topic
+from firnline.controller.partition_change import default_directory
 from firnline.controller.placement import Assignment, manual_problem, place
 from firnline.controller.topic_names import collision_key, creation_problem, has_collision_chars
 from firnline.metadata import records as r
 from firnline.metadata.image import (
-    BrokerImage,
     ClusterImage,
     PartitionImage,
     ResourceType,
@@ -31,8 +31,6 @@ from firnline.protocol.schema import Message
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
 BY_DEFAULT = -1
-_UNASSIGNED: Uuid = ZERO_UUID
-_MIGRATING: Uuid = bytes(15) + b"\x02"
 
 
 class NewTopic(NamedTuple):
@@ -203,7 +201,7 @@ def _partition_records(
         isr = tuple(node_id for node_id in replicas if brokers[node_id].is_active)
         partition = PartitionImage(
             replicas=replicas,
-            directories=tuple(_directory(brokers[node_id]) for node_id in replicas),
+            directories=tuple(default_directory(brokers[node_id]) for node_id in replicas),
             isr=isr,
             leader=isr[0],
             leader_epoch=0,
@@ -211,13 +209,6 @@ def _partition_records(
         )
         made.append(partition_record(topic_id, number, partition, image.metadata_version))
     return made
-
-
-def _directory(broker: BrokerImage) -> Uuid:
-    """Where a broker will put a new replica, as far as its registration tells. KIP-858."""
-    if not broker.log_dirs:
-        return _MIGRATING
-    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else _UNASSIGNED
 
 
 def delete_topics(

@@ -50,8 +50,8 @@ SERVED: tuple[ServedApi, ...] = tuple(
     )
 )
 
-# The same for listeners of controllers: rows `advertised controller`. AlterPartition and what belongs to
-# features that are not there yet are left out.
+# The same for listeners of controllers: rows `advertised controller`. What belongs to
+# features that are not there yet is left out.
 CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
     ServedApi(*row)
     for row in (
@@ -66,6 +66,7 @@ CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
         (53, 0, 1, "begin_quorum_epoch"),
         (54, 0, 1, "end_quorum_epoch"),
         (55, 0, 2, "describe_quorum"),
+        (56, 2, 3, "alter_partition"),
         (58, 0, 0, "envelope"),
         (59, 0, 1, "fetch_snapshot"),
         (60, 0, 2, "describe_cluster"),

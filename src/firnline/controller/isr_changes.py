@@ -1,0 +1,152 @@
+"""AlterPartition: the leader of a partition says which replicas are in sync, and may be told no. PURE.
+
+The checks come in Kafka's order, so that a leader learns of the worst first: that this controller is not
+the active one any more, that it leads no more, that it was too slow, and only then that a replica may not
+join. A replica joins only with the broker epoch it is registered with (KIP-903). Source: KIP-497, KIP-841,
+KIP-903; spec 2.3, I8-I11.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import Uuid
+from firnline.config.broker import BrokerConfig
+from firnline.controller.ids import epoch_problem
+from firnline.controller.partition_change import (
+    RECOVERED,
+    RECOVERING,
+    PartitionChanges,
+    Target,
+)
+from firnline.metadata.image import ClusterImage, PartitionImage
+from firnline.metadata.result import ControllerResult
+
+# The leader could not tell which incarnation of the broker it heard from: no check (I10, I17).
+UNKNOWN_EPOCH = -1
+
+
+class IsrMember(NamedTuple):
+    """A replica to be in sync, and the epoch of the broker that the leader heard from."""
+
+    broker_id: int
+    broker_epoch: int = UNKNOWN_EPOCH
+
+
+class IsrChange(NamedTuple):
+    """What a leader wants of one partition, and the state it believes the partition to be in."""
+
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[IsrMember, ...]
+    recovery_state: int = RECOVERED
+
+
+def alter_partitions(
+    image: ClusterImage,
+    config: BrokerConfig,
+    *,
+    broker_id: int,
+    broker_epoch: int,
+    wanted: Sequence[IsrChange],
+) -> ControllerResult[list[PartitionImage | KafkaError] | KafkaError]:
+    """Decide on proposals of one leader, each on its own; answers in the order asked.
+
+    An answer is the partition as it is then. NEW_LEADER_ELECTED is an error that comes with a change: the
+    proposal ended a reassignment, and its sender leads no more (I8). KafkaError STALE_BROKER_EPOCH for all.
+    """
+    problem = epoch_problem(image, broker_id=broker_id, broker_epoch=broker_epoch)
+    if problem is not None:
+        return ControllerResult([], problem)
+    changes = PartitionChanges(image, config)
+    answers = [_alter(changes, broker_id, proposal) for proposal in wanted]
+    return ControllerResult(changes.records, answers, is_atomic=False)
+
+
+def _alter(
+    changes: PartitionChanges, sender: int, proposal: IsrChange
+) -> PartitionImage | KafkaError:
+    topic = changes.image.topics_by_id.get(proposal.topic_id)
+    if topic is None:
+        return KafkaError(Code.UNKNOWN_TOPIC_ID, "no topic has this id")
+    before = changes.partition(proposal.topic_id, proposal.partition)
+    if before is None:
+        return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
+    problem = (
+        _epoch_problem(before, sender, proposal)
+        or _isr_problem(before, proposal)
+        or _eligibility_problem(changes.image, proposal)
+    )
+    if problem is not None:
+        return problem
+    isr = tuple(member.broker_id for member in proposal.isr)
+    after = changes.change(
+        proposal.topic_id,
+        proposal.partition,
+        Target(isr=isr, recovery_state=proposal.recovery_state),
+        changes.election_of(topic.name),
+    )
+    if after is None:
+        return before  # nothing to do: the leader takes the present epoch as its commit (I9)
+    if after.leader != sender:
+        why = f"the reassignment is complete, and broker {after.leader} leads now"
+        return KafkaError(Code.NEW_LEADER_ELECTED, why)
+    return after
+
+
+def _epoch_problem(before: PartitionImage, sender: int, proposal: IsrChange) -> KafkaError | None:
+    """Checks 2 to 6: is it about the present state, and from whom it should be?"""
+    if proposal.leader_epoch > before.leader_epoch:
+        why = f"leader epoch {proposal.leader_epoch} is later than {before.leader_epoch} here"
+        return KafkaError(Code.NOT_CONTROLLER, why)
+    if proposal.partition_epoch > before.partition_epoch:
+        why = f"partition epoch {proposal.partition_epoch} is later than {before.partition_epoch} here"
+        return KafkaError(Code.NOT_CONTROLLER, why)
+    if proposal.leader_epoch < before.leader_epoch:
+        why = f"leader epoch {proposal.leader_epoch} is over: it is {before.leader_epoch}"
+        return KafkaError(Code.FENCED_LEADER_EPOCH, why)
+    if sender != before.leader:
+        return KafkaError(Code.INVALID_REQUEST, f"broker {before.leader} leads this partition")
+    if proposal.partition_epoch < before.partition_epoch:
+        why = f"partition epoch {proposal.partition_epoch} is over: it is {before.partition_epoch}"
+        return KafkaError(Code.INVALID_UPDATE_VERSION, why)
+    return None
+
+
+def _isr_problem(before: PartitionImage, proposal: IsrChange) -> KafkaError | None:
+    """Checks 7 and 8: could this be in sync at all?"""
+    ids = [member.broker_id for member in proposal.isr]
+    if not ids or len(set(ids)) < len(ids) or any(each not in before.replicas for each in ids):
+        why = f"{ids} is not an in-sync part of the replicas {list(before.replicas)}"
+        return KafkaError(Code.INVALID_REQUEST, why)
+    if before.leader not in ids:
+        return KafkaError(Code.INVALID_REQUEST, f"{ids} leaves out the leader {before.leader}")
+    if proposal.recovery_state not in (RECOVERED, RECOVERING):
+        return KafkaError(Code.INVALID_REQUEST, "there is no such recovery state")
+    if proposal.recovery_state == RECOVERING:
+        if len(ids) > 1:
+            why = "nobody joins while the leader recovers from an unclean election"
+            return KafkaError(Code.INVALID_REQUEST, why)
+        if before.leader_recovery_state == RECOVERED:
+            return KafkaError(Code.INVALID_REQUEST, "a leader that has recovered stays so")
+    return None
+
+
+def _eligibility_problem(image: ClusterImage, proposal: IsrChange) -> KafkaError | None:
+    """Check 9: does each member live, and is it the incarnation that the leader heard from? (rel-R1)"""
+    for broker_id, broker_epoch in proposal.isr:
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            why = "is not registered"
+        elif broker.fenced:
+            why = "is fenced"
+        elif broker.in_controlled_shutdown:
+            why = "is shutting down"
+        elif broker_epoch not in (UNKNOWN_EPOCH, broker.epoch):
+            why = f"has epoch {broker.epoch}; the leader heard from epoch {broker_epoch}"
+        else:
+            continue
+        return KafkaError(Code.INELIGIBLE_REPLICA, f"broker {broker_id} {why}")
+    return None
