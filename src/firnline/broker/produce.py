@@ -222,7 +222,7 @@ class _Pending:
         return self._kept(index, partition, now_ms)
 
     def _kept(self, index: int, partition: Partition, now_ms: int) -> Effects:
-        """Committed because the others left the ISR: then it is on this machine alone, and has to be on disk."""
+        """Committed because the others left the ISR: it is on this machine alone, so it has to be on disk."""
         outcome = self.outcomes[index]
         assert isinstance(outcome, Appended)
         end_offset = partition.log.log_end_offset
