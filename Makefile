@@ -1,5 +1,5 @@
 # The workshop. On a fresh machine `make demo` and `make test` are all that is needed.
-# Needs Python 3.11 or newer and a C compiler; Java 17 for Spark, fetched as a wheel where it is missing.
+# Needs Python 3.11 or newer and a C compiler; a Java for Spark comes as a wheel.
 
 VENV   := .venv
 PY     := $(VENV)/bin/python

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from firnline.base.effects import (
@@ -26,7 +27,7 @@ from firnline.raft.node import Proposed, RaftNode
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet
-from firnline.records.batch import headers, set_offset_and_epoch
+from firnline.records.batch import BatchHeader, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from tests.quorum_rig import SnapshotBytes
@@ -69,6 +70,11 @@ class Part:
         self.is_discarded = True
 
 
+@lru_cache(maxsize=100_000)
+def _header(batch: bytes) -> BatchHeader:
+    return next(headers(batch))
+
+
 class Disk:
     """Log, snapshots and vote of one node. `lose_power` forgets what was not synced."""
 
@@ -86,7 +92,7 @@ class Disk:
     @property
     def end_offset(self) -> int:
         if self.batches:
-            return next(headers(self.batches[-1])).next_offset
+            return _header(self.batches[-1]).next_offset
         return self.start_offset
 
     @property
@@ -95,7 +101,7 @@ class Disk:
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         epochs: list[tuple[int, int]] = []
-        for header in map(next, map(headers, self.batches)):
+        for header in map(_header, self.batches):
             if not epochs or epochs[-1][0] != header.leader_epoch:
                 epochs.append((header.leader_epoch, header.base_offset))
         return end_offset_for(
@@ -123,7 +129,7 @@ class Disk:
     def read(self, start_offset: int, *, max_bytes: int) -> bytes:
         found, size = [], 0
         for batch in self.batches:
-            if next(headers(batch)).last_offset >= start_offset:
+            if _header(batch).last_offset >= start_offset:
                 size += len(batch)
                 if found and size > max_bytes:
                     break
@@ -132,7 +138,7 @@ class Disk:
 
     def truncate_to(self, offset: int) -> None:
         assert offset >= self.high_watermark, "what is committed was cut"
-        self.batches = [b for b in self.batches if next(headers(b)).next_offset <= offset]
+        self.batches = [b for b in self.batches if _header(b).next_offset <= offset]
         assert self.end_offset == offset, "cut inside a batch"
         self.synced_offset = min(self.synced_offset, offset)
 
@@ -175,7 +181,7 @@ class Disk:
         assert new_start_offset in {one.offset for one in self.snapshots}
         self.start_offset = new_start_offset
         self.snapshots = {k: v for k, v in self.snapshots.items() if k.offset >= new_start_offset}
-        self.batches = [b for b in self.batches if next(headers(b)).next_offset > new_start_offset]
+        self.batches = [b for b in self.batches if _header(b).next_offset > new_start_offset]
         return []
 
     def snapshot_sizes(self) -> Sequence[tuple[OffsetAndEpoch, int, int]]:
@@ -205,9 +211,7 @@ class Disk:
         self.snapshots[OffsetAndEpoch(offset, epoch)] = (data, at_ms)
 
     def lose_power(self) -> None:
-        self.batches = [
-            b for b in self.batches if next(headers(b)).next_offset <= self.synced_offset
-        ]
+        self.batches = [b for b in self.batches if _header(b).next_offset <= self.synced_offset]
         self.parts = []
         newest = self.newest_snapshot_id
         if newest is not None and newest.offset > self.end_offset:

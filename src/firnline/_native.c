@@ -117,6 +117,7 @@ static struct topic read_topic(struct reader *r, int is_compact, int is_id) {
     return t;
 }
 static PyObject *topic_object(struct topic t) {
+    if (!t.at) Py_RETURN_NONE;
     if (t.is_id) return PyBytes_FromStringAndSize((const char *)t.at, t.size);
     PyObject *name = PyUnicode_New(t.size, 127);
     if (name) memcpy(PyUnicode_1BYTE_DATA(name), t.at, (size_t)t.size);
@@ -254,25 +255,32 @@ static PyObject *produce_request(struct reader *r, int32_t version, int32_t corr
 }
 
 /* (key and version, correlation id, topic, partition, offset, bytes of the partition, bytes of the answer,
- *  least bytes, leader epoch) */
+ *  least bytes, leader epoch, session, epoch of the session); with no topic where a session asks for nothing new */
 static PyObject *fetch_request(struct reader *r, int32_t version, int32_t correlation_id) {
     int flexible = version >= 12;
     if (version < 15) expect(r, int32(r) == -1);  /* a consumer */
     int32(r);  /* the longest wait: what is there is answered at once */
     int32_t min_bytes = int32(r), max_bytes = int32(r);
     expect(r, int8(r) == 0);   /* reads what is not committed, too */
-    expect(r, int32(r) == 0 && int32(r) == -1);  /* no session */
-    expect(r, length(r, flexible, 4) == 1);
-    struct topic topic = read_topic(r, flexible, version >= 13);
-    expect(r, length(r, flexible, 4) == 1);
-    int32_t index = int32(r);
-    int32_t epoch = version >= 9 ? int32(r) : -1;
-    int64_t offset = int64(r);
-    if (version >= 12) expect(r, int32(r) == -1);  /* the epoch of the last record: followers state it */
-    int64(r);  /* the log start of a follower */
-    int32_t partition_bytes = int32(r);
-    no_tags(r, flexible);
-    no_tags(r, flexible);
+    int32_t session = int32(r), session_epoch = int32(r);
+    expect(r, session ? session > 0 && session_epoch > 0 : session_epoch == -1);  /* in one, or without */
+    int32_t topics = length(r, flexible, 4);
+    expect(r, topics == 1 || (session && topics == 0));
+    struct topic topic = {NULL, 0, 0};
+    int32_t index = -1, epoch = -1, partition_bytes = 0;
+    int64_t offset = -1;
+    if (topics == 1) {
+        topic = read_topic(r, flexible, version >= 13);
+        expect(r, length(r, flexible, 4) == 1);
+        index = int32(r);
+        if (version >= 9) epoch = int32(r);
+        offset = int64(r);
+        if (version >= 12) expect(r, int32(r) == -1);  /* the epoch of the last record: followers state it */
+        int64(r);  /* the log start of a follower */
+        partition_bytes = int32(r);
+        no_tags(r, flexible);
+        no_tags(r, flexible);
+    }
     expect(r, length(r, flexible, 4) == 0);  /* nothing to forget */
     if (version >= 11) {  /* the rack */
         int32_t size = length(r, flexible, 2);
@@ -281,8 +289,8 @@ static PyObject *fetch_request(struct reader *r, int32_t version, int32_t correl
     }
     no_tags(r, flexible);
     if (r->failed || r->at != r->end) Py_RETURN_NONE;
-    return Py_BuildValue("iiNiLiiii", 1 << 16 | version, correlation_id, topic_object(topic), index,
-                         (long long)offset, partition_bytes, max_bytes, min_bytes, epoch);
+    return Py_BuildValue("iiNiLiiiiii", 1 << 16 | version, correlation_id, topic_object(topic), index,
+                         (long long)offset, partition_bytes, max_bytes, min_bytes, epoch, session, session_epoch);
 }
 
 /* (key and version, correlation id, name and version of the client's software) */

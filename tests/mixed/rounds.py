@@ -2,12 +2,14 @@
 
 A round has two halves, one under a leader of each kind: a topic is made, others are changed; a follower,
 of the other kind where there is one, loses its disk and comes back by FetchSnapshot from the leader; the
-leader is ended, by kill -9 and by SIGTERM in turn, and comes back behind the next one, under which a topic
-is made too. Only one voter is away at a time, and none while a wiped one catches up: it might vote twice.
+leader is ended in one of three ways, and comes back behind the next one, under which a topic is made too.
+Only one voter is away at a time, and none while a wiped one catches up: it might vote twice.
 """
 
 import contextlib
+import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -36,6 +38,9 @@ from tests.peers.quorum import View, await_caught_up, await_leader
 
 PATIENCE_S = 60.0
 _DONE_BEFORE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.INVALID_PARTITIONS)
+_SAFE = {"enable.idempotence": True, "message.timeout.ms": 60_000, **SILENT}
+# The leader writes a record that says nothing each half second, and gives up after 1.5 fetch timeouts.
+_TAIL_S = 1.2
 _TURNS_MAX = 12  # leaders ended before the other kind must have led
 
 
@@ -48,13 +53,15 @@ class Report:
     violations: list[str] = field(default_factory=list)
     led: Counter[str] = field(default_factory=Counter)
     wiped: Counter[str] = field(default_factory=Counter)
+    truncated: Counter[str] = field(default_factory=Counter)
     end_offset: int = 0
     kept: int = 0  # things that our release only keeps
 
     def __str__(self) -> str:
         return (
             f"{self.faults} faults, {self.acked} topics acknowledged, {self.end_offset} records;"
-            f" led {dict(self.led)}, wiped and back {dict(self.wiped)}"
+            f" led {dict(self.led)}, wiped and back {dict(self.wiped)},"
+            f" truncated {dict(self.truncated)}"
         )
 
 
@@ -74,20 +81,28 @@ class Rounds:
         for node in self.cluster.controllers:
             if kinds.count(node.kind) == 1:
                 node.settings["controller.quorum.fetch.timeout.ms"] = 2000
+        (broker,) = self.cluster.brokers
+        self._broker_id = broker.node_id
+        # Two directories: the broker says which one took a replica (AssignReplicasToDirs).
+        broker.settings["log.dirs"] = f"{broker.data},{broker.data.with_name('more')}"
+        # A producer that asks for a deleted topic would have it made again.
+        broker.settings["auto.create.topics.enable"] = "false"
         self.report = Report()
         self.topics: list[str] = []
         self.deleted: list[str] = []
         self._rng = random.Random(seed)
-        self._stops = 0
 
     def run(self, rounds: int) -> Report:
         """Run that many rounds, then compare every node with every other."""
         with self.cluster:
             self._admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, **SILENT})
+            self._producer = Producer({"bootstrap.servers": self.cluster.bootstrap, **_SAFE})
             view = await_caught_up(self.cluster, within_s=PATIENCE_S)
-            for _ in range(rounds):
+            for number in range(rounds):
                 for kind in sorted(self.kinds):
                     view = self._until_leads(kind, view)
+                    if number == 0:
+                        self.restart_broker()
                     self.make_topic()
                     self.change_things(self.cluster[view.leader].kind)
                     self.wipe_a_follower(view)
@@ -107,7 +122,7 @@ class Rounds:
         raise AssertionError(f"no {kind} led in {_TURNS_MAX} elections")
 
     def make_topic(self) -> None:
-        """Create a topic through the broker; try again until it is acknowledged."""
+        """Create a topic through the broker and write to it; try again until that is acknowledged."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             name = f"made-{len(self.topics)}-{self._rng.randrange(1 << 30):x}"
@@ -121,6 +136,16 @@ class Rounds:
                 time.sleep(0.1)
         self.topics.append(name)
         self.report.acked += 1
+        self._producer.produce(name, b"record")
+        if self._producer.flush(PATIENCE_S):
+            self.report.violations.append(f"no record was taken by {name}")
+
+    def restart_broker(self) -> None:
+        """Stop the broker in order and start it again: it leaves, registers anew, and is let in."""
+        (broker,) = self.cluster.brokers
+        broker.stop()
+        broker.start()
+        await_caught_up(self.cluster, within_s=PATIENCE_S)
 
     def change_things(self, leads: str) -> None:
         """Settings, partitions, a deletion; of a leader of Kafka's also a record that we only keep."""
@@ -177,19 +202,36 @@ class Rounds:
         self.report.faults += 1
 
     def end_leader(self, view: View) -> View:
-        """End the leader, wait for the next one, and bring the old one back behind it."""
+        """End the leader, wait for the next one, and bring the old one back behind it.
+
+        In turn: by kill -9 while its log has a tail that it must lose, by kill -9, and by SIGTERM.
+        """
         old = self.cluster[view.leader]
+        ways = (self._end_with_a_tail, Node.kill, Node.stop)
+        ways[self.report.led[old.kind] % len(ways)](old)
         self.report.led[old.kind] += 1
         self.report.faults += 1
-        self._stops += 1
-        if self._stops % 2:
-            old.kill()
-        else:
-            old.stop()
-        await_leader(self.cluster, after_epoch=view.epoch, within_s=PATIENCE_S)
+        after = await_leader(self.cluster, after_epoch=view.epoch, within_s=PATIENCE_S)
         self.make_topic()
+        tail = read_disk(str(old), old.metadata, is_cut=True).end
         old.start()
-        return await_caught_up(self.cluster, within_s=PATIENCE_S)
+        view = await_caught_up(self.cluster, within_s=PATIENCE_S)
+        by = self.cluster[view.leader]
+        if tail[1] > epoch_start(by, after.epoch):
+            self.report.truncated[f"{old.kind} by {by.kind}"] += 1
+        return view
+
+    def _end_with_a_tail(self, leader: Node) -> None:
+        """Pause the followers, so that the leader writes what nobody hears of, and kill it then."""
+        followers = [n for n in self.cluster.controllers if n is not leader]
+        for node in followers:
+            os.kill(node.pid, signal.SIGSTOP)
+        try:
+            time.sleep(_TAIL_S)
+            leader.kill()
+        finally:
+            for node in followers:
+                os.kill(node.pid, signal.SIGCONT)
 
     def _check_topics(self) -> None:
         there = self._admin.list_topics(timeout=PATIENCE_S).topics
@@ -209,8 +251,24 @@ class Rounds:
         lost = [name for name in self.topics if name not in image.topics_by_name]
         if lost:
             self.report.violations.append(f"{len(lost)} acknowledged topics lost, first {lost[0]}")
+        # The broker tells in its own time: the newest topics may wait for it.
+        homeless = [
+            name
+            for name in self.topics[:-2]
+            if name not in lost
+            for partition in image.topics_by_name[name].partitions.values()
+            if not set(partition.directories) <= set(image.brokers[self._broker_id].log_dirs)
+        ]
+        if homeless:
+            self.report.violations.append(f"{homeless[0]} is in no directory of the broker's")
 
 
 def came_by_snapshot(node: Node) -> bool:
     """Does the log of a node begin behind a snapshot? A download leaves no segment from 0 on."""
     return min(int(p.stem) for p in node.metadata.glob("*.log")) > 0
+
+
+def epoch_start(node: Node, epoch: int) -> int:
+    """Return where an epoch begins in the log of a node that was there, from its leader-epoch-checkpoint."""
+    rows = (node.metadata / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+    return {int(row.split()[0]): int(row.split()[1]) for row in rows}[epoch]

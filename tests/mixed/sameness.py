@@ -13,7 +13,7 @@ from pathlib import Path
 from firnline.base.errors import KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as metadata_records
-from firnline.metadata.image import ClusterImage
+from firnline.metadata.image import ClusterImage, ConfigResource, ResourceType
 from firnline.metadata.loader import Loader
 from firnline.metadata.snapshot_file import parse_snapshot_name, read_snapshot
 from firnline.records.batch import crc_is_right, headers
@@ -172,11 +172,17 @@ def _from_the_log(disk: Disk, end_offset: int) -> ClusterImage:
 
 
 def _different_fields(one: ClusterImage, other: ClusterImage) -> Iterator[str]:
-    """Name the fields that differ. Kafka's snapshots do not say who got the last producer ids."""
+    """Name the fields that differ, but for what Kafka 4.3.1 does to its own image.
+
+    Its snapshots do not say who got the last producer ids, and keep the settings of a topic that was changed
+    and deleted within what it applied at once. Our images drop those: tests/unit/metadata sees to it.
+    """
     for name in one._fields:
         if name == "producer_id_owner":
             continue
         a, b = getattr(one, name), getattr(other, name)
+        if name == "configs":
+            a, b = _of_topics_there(one), _of_topics_there(other)
         if a == b:
             continue
         if isinstance(a, Mapping):
@@ -184,3 +190,11 @@ def _different_fields(one: ClusterImage, other: ClusterImage) -> Iterator[str]:
             yield f"{name}[{keys[0]!r}] is {a.get(keys[0])!r} and {b.get(keys[0])!r}"
         else:
             yield f"{name} is {a!r} and {b!r}"
+
+
+def _of_topics_there(image: ClusterImage) -> dict[ConfigResource, Mapping[str, str]]:
+    return {
+        resource: settings
+        for resource, settings in image.configs.items()
+        if resource.resource_type != ResourceType.TOPIC or resource.name in image.topics_by_name
+    }

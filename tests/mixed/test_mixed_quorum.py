@@ -37,3 +37,4 @@ def test_a_quorum_of_both_kinds_agrees_on_every_record(tmp_path: Path, kinds: li
     report = run(tmp_path, kinds, ROUNDS)
     assert report.wiped[f"{FIRNLINE} by {KAFKA}"] >= ROUNDS
     assert report.wiped[f"{KAFKA} by {FIRNLINE}"] >= ROUNDS
+    assert sum(report.truncated.values()) >= 1

@@ -143,6 +143,16 @@ MUTANTS = (
         "(lambda *_: [])(",
         tests=(_LEADING + "test_a_majority_that_fetches_keeps_its_leader",),
     ),
+    Mutant(
+        "rel-P1: a candidate claims what its disk will keep",
+        "raft.election:Election.ask_due",
+        "standing.role is Role.CANDIDATE and not standing.is_synced",
+        "False",
+        seeds=(1, 2, 3, 4, 5, 6),
+        seconds=30,
+        options={**_ELECTIONS, "flush_us": (2_000, 90_000), "operations_per_s": 60},
+        invariants=("rel-P1",),
+    ),
     # ------------------------------------------------------------------------- high watermark
     Mutant(
         "rel-Q6: what is committed is on a majority of disks",
@@ -210,7 +220,7 @@ MUTANTS = (
     Mutant(
         "X17: a voter fetches on once its disk has what it fetched",
         "raft.follower:Follower.fetch_due",
-        "standing.is_voter and log.synced_offset < log.end_offset",
+        "standing.is_voter and not standing.is_synced",
         "False",
         seeds=(1,),
         seconds=8,

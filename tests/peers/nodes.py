@@ -109,6 +109,12 @@ class Node:
         """Start the process, formatting its directory first where it is new; wait until it answers."""
         assert not self.is_running, f"{self} is running"
         self.format()
+        self.launch()
+        if wait:
+            self.await_answer()
+
+    def launch(self) -> None:
+        """Start the process on the directory as it is."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 self._command(),
@@ -118,8 +124,6 @@ class Node:
                 start_new_session=True,
                 env=self.environment,
             )
-        if wait:
-            self.await_answer()
 
     def format(self) -> None:
         """Write the settings, and make the directory a node's where it is none yet."""
@@ -183,11 +187,12 @@ class KafkaNode(Node):
     def _format(self) -> None:
         """Use Kafka's tool for the first node; the others get the same files and an id of their own."""
         made = self.cluster.directory / "formatted-by-kafka"
-        if not made.exists():
+        if "log.dirs" in self.settings or not made.exists():
             identity = self.cluster.cluster_id
             line = ("format", "-t", identity, "-c", str(self.properties), *AT_ZERO)
             kafka.tool("storage", *line)
-            shutil.copytree(self.data, made)
+            if not made.exists():
+                shutil.copytree(self.data, made)
             return
         self.data.mkdir(parents=True)
         shutil.copyfile(made / "bootstrap.checkpoint", self.data / "bootstrap.checkpoint")

@@ -1,6 +1,6 @@
 """Simulated hours that add up: seed after seed, each with one line in docs/soak.jsonl. WORLD.
 
-    python -m tests.sim.soak [--hours 100] [--minutes 60] [--first-seed 1]
+    python -m tests.sim.soak [--hours 100] [--minutes 60] [--first-seed 1] [--jobs 2]
 
 A line holds commit, form, seeds, hours, faults, committed records, and violations. A run goes on after the
 last seed that the ledger has of this commit, so it may be stopped at any time. An hour counts when it had, on
@@ -9,8 +9,11 @@ code is 1 when a violation was ever found at this commit.
 """
 
 import argparse
+import os
 import sys
 import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +22,38 @@ from firnline.sim.run import run
 from tests.chaos.soak import LEDGER, append, commit, read_ledger
 
 FORM = "simulate"
-_PIECE = 20  # seeds to a line of the ledger
+PIECE = 20  # seeds to a line of the ledger
 FAULTS_PER_10_S = 1.0
 COMMITTED_PER_S = 20.0
 
 
-def soak(*, hours: float, ledger: Path, at: str, until_s: float, first_seed: int) -> list[str]:
+def soak(
+    *, hours: float, ledger: Path, at: str, until_s: float, first_seed: int, jobs: int = 1
+) -> list[str]:
     """Run seeds until the ledger has `hours` of this commit, or time is up; return what was violated."""
-    while time.monotonic() < until_s:
-        rows = _rows(ledger, at)
-        if _hours(rows) >= hours:
-            break
-        seed = max([first_seed, *(row["seeds"][1] + 1 for row in rows)])
-        row = _piece(at, seed, until_s)
-        append(ledger, row)
-        print(f"simulate {_hours([*rows, row]):.2f}/{hours} h: seeds {row['seeds']}", flush=True)
-        for text in row["violations"]:
-            print(f"  {text}", flush=True)
-    rows = _rows(ledger, at)
-    for line in totals(rows):
+    known = _rows(ledger, at)
+    seed = max([first_seed, *(row["seeds"][1] + 1 for row in known)])
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running: dict[Future[dict[str, Any]], None] = {}
+        while running or (_hours(known) < hours and time.monotonic() < until_s):
+            while len(running) < jobs and _hours(known) < hours and time.monotonic() < until_s:
+                running[pool.submit(piece, at, seed, until_s)] = None
+                seed += PIECE
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                del running[future]
+                row = future.result()
+                append(ledger, row)
+                known.append(row)
+                print(f"simulate {_hours(known):.2f}/{hours} h: seeds {row['seeds']}", flush=True)
+                for text in row["violations"]:
+                    print(f"  {text}", flush=True)
+    for line in totals(known):
         print(line)
-    return [text for row in rows for text in row["violations"]]
+    return [text for row in known for text in row["violations"]]
 
 
-def _piece(at: str, seed: int, until_s: float) -> dict[str, Any]:
+def piece(at: str, seed: int, until_s: float) -> dict[str, Any]:
     """Run some seeds, at least one, and sum them up."""
     row: dict[str, Any] = {
         "commit": at,
@@ -54,7 +65,7 @@ def _piece(at: str, seed: int, until_s: float) -> dict[str, Any]:
         "committed": 0,
         "violations": [],
     }
-    for each in range(seed, seed + _PIECE):
+    for each in range(seed, seed + PIECE):
         outcome = run(each)
         row["seeds"][1] = each
         row["hours"] = round(row["hours"] + outcome.simulated_s / 3600, 6)
@@ -97,6 +108,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=100)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     found = soak(
         hours=options.hours,
@@ -104,6 +116,7 @@ def main() -> int:
         at=commit(),
         until_s=time.monotonic() + options.minutes * 60,
         first_seed=options.first_seed,
+        jobs=options.jobs,
     )
     return 1 if found else 0
 

@@ -3,44 +3,52 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.sim import soak as soaking
 
 
-def rows(ledger: Path) -> list[dict[str, object]]:
+def rows(ledger: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ledger.read_text().splitlines()]
 
 
-def test_a_run_goes_on_after_the_last_seed_of_the_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_after_the_last_seed_of_the_commit(tmp_path: Path) -> None:
+    """Goal: hours of runs that were stopped add up. Method: seeds for a moment, at two commits."""
     ledger = tmp_path / "soak.jsonl"
-    played: list[int] = []
 
-    def piece(at: str, seed: int, until_s: float) -> dict[str, object]:
-        played.append(seed)
-        return {
-            "commit": at,
-            "form": soaking.FORM,
-            "seeds": [seed, seed + 9],
-            "hours": 0.5,
-            "cpu_s": 90.0,
-            "faults": 400,
-            "committed": 50_000,
-            "violations": ["rel-Q4 violated"] if seed == 11 else [],
-        }
+    def soak(at: str, first_seed: int) -> list[str]:
+        # Time is up as soon as the first seed is done.
+        until_s = time.monotonic() + 0.5
+        return soaking.soak(hours=100, ledger=ledger, at=at, until_s=until_s, first_seed=first_seed)
 
-    monkeypatch.setattr(soaking, "_piece", piece)
+    assert soak("a", 1) == []
+    assert soak("a", 1) == []
+    assert soak("b", 7) == []
+    found = rows(ledger)
+    assert [row["seeds"] for row in found] == [[1, 1], [2, 2], [7, 7]]
+    assert all(row["hours"] * 3600 > 50 and row["committed"] > 500 for row in found)
+
+
+def test_enough_hours_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = tmp_path / "soak.jsonl"
+    row = {
+        "commit": "a",
+        "form": soaking.FORM,
+        "seeds": [1, 20],
+        "hours": 1.5,
+        "cpu_s": 540.0,
+        "faults": 2000,
+        "committed": 200_000,
+        "violations": ["rel-Q4 violated"],
+    }
+    ledger.write_text(json.dumps(row) + "\n")
     later = time.monotonic() + 60
-    assert soaking.soak(hours=0.5, ledger=ledger, at="a", until_s=later, first_seed=1) == []
-    found = soaking.soak(hours=1.5, ledger=ledger, at="a", until_s=later, first_seed=1)
-    assert played == [1, 11, 21]
-    assert found == ["rel-Q4 violated"]
-    assert soaking.soak(hours=0.5, ledger=ledger, at="b", until_s=later, first_seed=5) == []
-    assert played[3:] == [5], "another commit begins anew"
-    assert len(rows(ledger)) == 4
+    found = soaking.soak(hours=1.0, ledger=ledger, at="a", until_s=later, first_seed=1)
+    assert found == ["rel-Q4 violated"], "what went wrong at this commit stays known"
+    assert len(rows(ledger)) == 1
+    assert "1.50 simulated hours at 10.0 times real time a core" in capsys.readouterr().out
 
 
 def test_hours_without_enough_faults_or_records_do_not_count() -> None:
@@ -48,4 +56,3 @@ def test_hours_without_enough_faults_or_records_do_not_count() -> None:
     assert soaking.totals([row])[1].endswith("the hours count")
     assert soaking.totals([{**row, "faults": 359}])[1].endswith("do not count")
     assert soaking.totals([{**row, "committed": 71_999}])[1].endswith("do not count")
-    assert soaking.totals([row])[0] == "1.00 simulated hours at 10.0 times real time a core"

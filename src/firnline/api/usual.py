@@ -86,8 +86,9 @@ def usual_request_python(data: memoryview, size: int, *, walks: bool = False) ->
 
     Produce  (key and version, correlation id, topic, partition, acks, view of the records, `usual_batch`)
     Fetch    (key and version, correlation id, topic, partition, offset, bytes of the partition, of the
-             answer, least bytes, leader epoch), by a consumer without a session that reads what is not
-             committed, too
+             answer, least bytes, leader epoch, session, its epoch), by a consumer that reads what is not
+             committed, too; without a session (0, -1), or in one that asks for one change, or for none: then
+             the topic is None
     ApiVersions  (key and version, correlation id, name and version of the client's software)
     topic    its name, or from version 13 its id
     walks    as in `usual_batch_python`
@@ -146,8 +147,24 @@ def _fetch(reader: _Reader, version: int, correlation_id: int) -> Fields:
         expect(reader.number(_int32) == -1)  # a consumer
     at = reader.take(_FETCH_START.size)
     _, min_bytes, max_bytes, isolation, session, turn = _FETCH_START.unpack_from(reader.data, at)
-    expect((isolation, session, turn) == (0, 0, -1))
-    expect(reader.length(flexible, _int32) == 1)
+    expect(isolation == 0)
+    expect((session > 0 and turn > 0) if session else turn == -1)
+    topics = reader.length(flexible, _int32)
+    expect(topics == 1 or (session > 0 and topics == 0))
+    wanted = _wanted(reader, version) if topics else (None, -1, -1, 0, -1)
+    expect(reader.length(flexible, _int32) == 0)  # nothing to forget
+    if version >= 11:
+        reader.text(reader.length(flexible, _int16))  # the rack
+    reader.no_tags(flexible)
+    expect(reader.at == reader.end)
+    *place, partition_bytes, epoch = wanted
+    limits = (partition_bytes, max_bytes, min_bytes, epoch)
+    return (1 << 16 | version, correlation_id, *place, *limits, session, turn)
+
+
+def _wanted(reader: _Reader, version: int) -> tuple[str | Uuid, int, int, int, int]:
+    """Read one topic with one partition: topic, partition, offset, bytes, leader epoch."""
+    flexible = version >= 12
     topic = reader.topic(flexible, version >= 13)
     expect(reader.length(flexible, _int32) == 1)
     index = reader.number(_int32)
@@ -159,13 +176,7 @@ def _fetch(reader: _Reader, version: int, correlation_id: int) -> Fields:
     partition_bytes = reader.number(_int32)
     reader.no_tags(flexible)
     reader.no_tags(flexible)
-    expect(reader.length(flexible, _int32) == 0)  # nothing to forget
-    if version >= 11:
-        reader.text(reader.length(flexible, _int16))  # the rack
-    reader.no_tags(flexible)
-    expect(reader.at == reader.end)
-    limits = (partition_bytes, max_bytes, min_bytes, epoch)
-    return (1 << 16 | version, correlation_id, topic, index, offset, *limits)
+    return topic, index, offset, partition_bytes, epoch
 
 
 def _api_versions(reader: _Reader, version: int, correlation_id: int) -> Fields:

@@ -89,8 +89,8 @@ class Send:
     """Ask another node; then `then(response or Unanswered, now_ms)`, exactly once.
 
     `request` is a message of `protocol.messages`; it leaves in the newest version both sides know,
-    but no newer than `version_max` and no older than `version_min`. Requests of one `channel` to one peer
-    keep their order and share a connection; other channels do not wait for them.
+    but no newer than `version_max`; where that is older than `version_min` it does not leave. Requests of
+    one `channel` to one peer keep their order and share a connection; other channels do not wait for them.
     """
 
     peer: Peer

@@ -19,6 +19,8 @@ from firnline.broker.controller_port import (
 )
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
+from firnline.controller.rounds import Round
+from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
 from firnline.metadata.quorum import MetadataQuorum
@@ -33,6 +35,7 @@ _REGISTRATION_RETRY_MS = 200
 _LEAVING_LOOK_MS = 10
 # A leader that nobody tells it was heard goes all the same.
 _LEAVING_MAX_MS = 5_000
+_MS_PER_SECOND = 1_000
 
 
 class ControllerNode:
@@ -79,6 +82,18 @@ class ControllerNode:
         self._is_registered = False
         self._leaves_until_ms: int | None = None
         self._is_closed = False
+        self._unclean_elections = Round(
+            "unclean-elections",
+            quorum,
+            controller.elect_unclean_leaders,
+            interval_ms=config.unclean_leader_election_interval_ms,
+        )
+        self._rounds = [self._unclean_elections]
+        if config.auto_leader_rebalance_enable:
+            interval_ms = config.leader_imbalance_check_interval_seconds * _MS_PER_SECOND
+            balancing = controller.balance_leaders
+            self._rounds.append(Round("balancing", quorum, balancing, interval_ms=interval_ms))
+        quorum.publishers.append(self._on_published)
         quorum.on_active = self._on_active
         quorum.on_inactive = self._on_inactive
 
@@ -119,14 +134,25 @@ class ControllerNode:
         """This node decides from now on."""
         self.controller.activate(now_ms)
         effects: Effects = [self._fencing_timer(now_ms)]
+        for each in self._rounds:
+            effects += each.start(now_ms)
         if not self._is_registered:
             effects += self._register(now_ms)
         return effects + self.on_active(now_ms)
 
+    def _on_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
+        """A setting that was altered may allow the election that a partition waits for (I27)."""
+        if not self.quorum.is_active or not delta.configs:
+            return []
+        return self._unclean_elections.soon(now_ms)
+
     def _on_inactive(self, now_ms: int) -> Effects:
         """Another node decides, or nobody."""
         self.controller.deactivate()
-        return [CancelTimer(key=_FENCING)]
+        effects: Effects = [CancelTimer(key=_FENCING)]
+        for each in self._rounds:
+            effects += each.stop()
+        return effects
 
     def shutdown(self, now_ms: int) -> Effects:
         """Resign in order, then close the files and call `on_stopped`. May be called again."""

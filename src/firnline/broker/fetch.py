@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ids import NO_EPOCH, TopicPartition, Uuid
 from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
     Answered,
@@ -110,6 +110,9 @@ class FetchAsk:
         self.uses_ids = uses_ids
 
 
+FetchLimits = tuple[int, int, bool]  # bytes of the answer, least bytes, topics are named by id
+
+
 class FetchAnswer(NamedTuple):
     """`error` concerns the whole request; otherwise one outcome per partition that has news."""
 
@@ -193,6 +196,43 @@ class Fetching:
         return (
             effects if partition.proposed is None else effects + self.on_follower(partition, now_ms)
         )
+
+    def read_in_session(
+        self,
+        session_id: int,
+        session_epoch: int,
+        news: Wanted | None,
+        ask: FetchLimits,
+        now_ms: int,
+    ) -> tuple[Wanted, tuple[FileSlice, int, int, int]] | None:
+        """As `read_at_once`, in a session of one partition, of which `news` are the new position, if any.
+
+        Returns what the session wants, and what was read. None: nothing was done.
+        """
+        max_bytes, min_bytes, uses_ids = ask
+        known = self.sessions.of_one(session_id, session_epoch, uses_ids=uses_ids)
+        if known is None or (news is not None and news.key != known.key):
+            return None
+        wanted = news or known
+        hosted = self.hosted
+        partition = (
+            hosted.by_id.get((known.topic_id, known.index))
+            if known.topic is None
+            else hosted.by_name.get((known.topic, known.index))
+        )
+        if partition is None or wanted.last_fetched_epoch != NO_EPOCH:
+            return None
+        limit = min(wanted.max_bytes, max_bytes)
+        found = self.read_at_once(
+            partition, wanted.fetch_offset, limit, min_bytes, wanted.leader_epoch
+        )
+        if found is None:
+            return None
+        if news is not None:
+            known.ask_again(news)
+        _, known.told_high_watermark, _, known.told_log_start = found
+        self.sessions.took_turn(session_id, now_ms)
+        return known, found
 
     def next_serial(self) -> int:
         self._serial += 1

@@ -242,6 +242,25 @@ class FetchSessions:
         self._sessions[session_id] = self._sessions.pop(session_id)
         return Incremental(session)
 
+    def of_one(self, session_id: int, session_epoch: int, *, uses_ids: bool) -> Wanted | None:
+        """Return the partition of a session that holds one, if this is its next epoch. Changes nothing."""
+        session = self._sessions.get(session_id)
+        if (
+            session is None
+            or len(session) != 1
+            or session.epoch != session_epoch
+            or session.uses_ids != uses_ids
+        ):
+            return None
+        return next(iter(session.wanted))
+
+    def took_turn(self, session_id: int, now_ms: int) -> None:
+        """The Fetch that `of_one` was asked for is answered."""
+        session = self._sessions.pop(session_id)
+        session.used_ms = now_ms
+        session.advance()
+        self._sessions[session_id] = session
+
     def _make(
         self, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int
     ) -> FetchSession | None:

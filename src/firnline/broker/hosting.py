@@ -15,7 +15,7 @@ from firnline.base.ports import File
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
-from firnline.log.recovery import RecoveryReport
+from firnline.log.recovery import told_of_recovery
 from firnline.metadata.delta import ClusterDelta, TopicDelta
 from firnline.metadata.image import (
     EMPTY_IMAGE,
@@ -174,7 +174,7 @@ class Hosting:
             return self._store.drop(log, now_ms)
         log.config = self._config_of(found[0].name)
         self._hosted.add(partition)
-        told = _told_of_recovery(log)
+        told = told_of_recovery(log)
         if job.key in self._opening:
             return told  # it changed again: its turn comes
         return told + self._update(partition, found[1], now_ms)
@@ -259,13 +259,3 @@ def _tell(listeners: list[Told], partition: Partition, now_ms: int) -> Effects:
     for told in listeners:
         effects += told(partition, now_ms)
     return effects
-
-
-def _told_of_recovery(log: "Log") -> Effects:
-    """Say what an operator has to know of a log that was opened: what recovery cut off."""
-    found = log.recovery
-    if not isinstance(found, RecoveryReport) or not (found.bytes_cut or found.segments_dropped):
-        return []
-    lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
-    where = f"{log.topic_partition} ends at offset {log.log_end_offset}"
-    return [Warn(line=f"{where}: {lost} were not whole, and cut off")]

@@ -16,6 +16,7 @@ from firnline.broker.controller_port import ControllerPort
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.log.directory import LogDirectory
+from firnline.log.recovery import told_of_recovery
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
@@ -71,6 +72,7 @@ def open_quorum(
     try:
         voters = voters_of(config)
         log = open_meta_log(fs, config, now_ms=now_ms, directory=directory)
+        effects += told_of_recovery(log.log)
     except BaseException:
         if own is not None:
             own.abandon()

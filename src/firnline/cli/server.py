@@ -56,10 +56,11 @@ def read_file(path: Path) -> dict[str, str]:
 
 def with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
     """Return `config` with its directories made absolute: relative ones start where we are."""
+    metadata = config.metadata_log_dir
     return replace(
         config,
         log_dirs=tuple(os.path.abspath(path) for path in config.directories),
-        metadata_log_dir=os.path.abspath(config.metadata_directory),
+        metadata_log_dir=None if metadata is None else os.path.abspath(metadata),
     )
 
 

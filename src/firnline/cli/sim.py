@@ -54,23 +54,24 @@ def run_command(
 ) -> None:
     """Run one seed; the exit code is 0 only when no invariant was violated."""
     outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode)
+    is_json = style == "json"
     for line in report.summary(outcome):
-        click.echo(line, err=style == "json")
+        click.echo(line, err=is_json)
     if outcome.violations:
-        _explain(outcome, shrink_seconds)
-    if style == "json":
+        _explain(outcome, shrink_seconds, err=is_json)
+    if is_json:
         click.echo(json.dumps(report.facts(outcome)))
     sys.exit(1 if outcome.violations else 0)
 
 
-def _explain(outcome: Outcome, shrink_seconds: float) -> None:
+def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
     """Say how to play it again, with the fewest faults found, and tell what happened."""
-    click.echo(f"again:  {report.replay_command(outcome)}", err=True)
+    click.echo(f"again:  {report.replay_command(outcome)}", err=err)
     small = shrink(outcome, seconds_max=shrink_seconds)
-    click.echo(f"shrunk from {len(outcome.faults)} to {len(small.numbers)} faults", err=True)
+    click.echo(f"shrunk from {len(outcome.faults)} to {len(small.numbers)} faults", err=err)
     for each in small.outcome.faults:
-        click.echo(f"  {each.at_us / 1e6:>10.6f} fault {each.number}: {each.text}", err=True)
-    click.echo(f"shrunk: {report.replay_command(small.outcome, small.numbers)}", err=True)
+        click.echo(f"  {each.at_us / 1e6:>10.6f} fault {each.number}: {each.text}", err=err)
+    click.echo(f"shrunk: {report.replay_command(small.outcome, small.numbers)}", err=err)
     told = run(
         outcome.seed,
         seconds=small.outcome.options.chaos_s,
@@ -79,7 +80,7 @@ def _explain(outcome: Outcome, shrink_seconds: float) -> None:
         keep_story=True,
     )
     for line in report.story(told.story, told.options.node_ids):
-        click.echo(line, err=True)
+        click.echo(line, err=err)
 
 
 @command.command(name="replay")

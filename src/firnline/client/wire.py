@@ -89,14 +89,6 @@ def decode_versions(frame: Buffer, *, correlation_id: int) -> dict[int, Versions
     return {row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys}
 
 
-def correlation_of(frame: Buffer) -> int:
-    """Return which request `frame`, without its length, answers. Raises ProtocolError."""
-    if len(frame) < _SIZE.size:
-        raise ProtocolError("an answer without a header", size=len(frame))
-    (correlation_id,) = _SIZE.unpack_from(frame)
-    return int(correlation_id)
-
-
 def choose_version(
     request: type[Message] | Message,
     spoken: Mapping[int, Versions],

@@ -8,6 +8,7 @@ Source: KIP-226 (dynamic configs), KIP-405 (rules of tiered topics, T7); observe
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from firnline.base.errors import Code, ConfigError, KafkaError
@@ -43,6 +44,10 @@ _COARSER = {
     "log.roll.jitter.ms": ("log.roll.jitter.hours",),
     "log.flush.interval.ms": ("log.flush.scheduler.interval.ms",),
 }
+
+
+# Kafka's default is null: ours is what stands in its place.
+_NULL = ("log.dirs",)
 
 
 class Synonym(NamedTuple):
@@ -311,16 +316,18 @@ def _value(config: BrokerConfig, each: Key, stated: Mapping[str, str]) -> Value:
 
 def _broker_synonyms(each: Key, layers: Layers) -> list[Synonym]:
     """Return where the value of a broker key may come from, strongest first, its default last."""
+    keys = [each, *(broker_keys()[name] for name in _COARSER.get(each.name, ()))]
     found = [
-        Synonym(each.name, None if each.is_sensitive else text, source)
-        for text, source in layers.stated(each.name)
+        Synonym(key.name, None if key.is_sensitive else text, source)
+        for key in keys
+        for text, source in layers.stated(key.name)
     ]
-    for name in _COARSER.get(each.name, ()):
-        found += [Synonym(name, text, source) for text, source in layers.stated(name)]
-    default = None if each.is_required else text_of(each, each.default)
-    if default is not None:
-        found.append(Synonym(each.name, default, DEFAULT))
-    return found
+    for key in keys:
+        default = None if key.is_required or key.name in _NULL else text_of(key, key.default)
+        if default is not None:
+            found.append(Synonym(key.name, default, DEFAULT))
+    # As Kafka: where the key itself says nothing, those in a coarser unit are not told either.
+    return list(dropwhile(lambda synonym: synonym.name != each.name, found))
 
 
 def _entry(each: Key, value: str | None, synonyms: list[Synonym], *, is_read_only: bool) -> Entry:

@@ -72,6 +72,9 @@ def variable_name(name: str) -> str:
     return "FIRNLINE_" + name.removeprefix("firnline.").upper().replace(".", "_")
 
 
+_NUMBERS = ("node.id", "broker.id")
+
+
 def load(stated: Mapping[str, str]) -> BrokerConfig:
     """Parse, check and resolve what was stated. Raises ConfigError; its text names the key."""
     stated = _with_either_number(stated)
@@ -96,12 +99,11 @@ def load(stated: Mapping[str, str]) -> BrokerConfig:
 
 
 def _with_either_number(stated: Mapping[str, str]) -> Mapping[str, str]:
-    """Kafka takes broker.id for node.id and refuses two that differ."""
-    if "broker.id" not in stated or stated.get("node.id") == stated["broker.id"]:
-        return stated
-    if "node.id" in stated:
+    """Kafka takes either of broker.id and node.id for both and refuses two that differ."""
+    found = [stated[name] for name in _NUMBERS if name in stated]
+    if any(number != found[0] for number in found):
         raise ConfigError("node.id and broker.id differ: state node.id alone")
-    return {**stated, "node.id": stated["broker.id"]}
+    return {**stated, **dict.fromkeys(_NUMBERS, found[0])} if found else stated
 
 
 def _prefixes(stated: Mapping[str, str]) -> tuple[str, ...]:

@@ -9,6 +9,12 @@ from firnline.config.define import key
 class QuorumKeys:
     """Who this node is, who votes, and how the metadata log is kept."""
 
+    auto_leader_rebalance_enable: bool = key(
+        "BOOLEAN",
+        True,
+        "The active controller gives leadership back to preferred replicas that are in sync.",
+        importance="HIGH",
+    )
     broker_heartbeat_interval_ms: int = key(
         "INT", 2000, "Time between two heartbeats of a broker to the controller.", source="KIP-631"
     )
@@ -128,6 +134,13 @@ class QuorumKeys:
     internal_metadata_max_batch_size_in_bytes: int = key(
         "INT", 8388608, "Largest batch of the metadata log.", importance="LOW", internal=True
     )
+    leader_imbalance_check_interval_seconds: int = key(
+        "LONG",
+        300,
+        "Time between two rounds of giving leadership back to preferred replicas.",
+        valid="[1,...]",
+        importance="HIGH",
+    )
     metadata_log_dir: str | None = key(
         "STRING",
         None,
@@ -224,4 +237,11 @@ class QuorumKeys:
         importance="HIGH",
         source="KIP-500",
         required=True,
+    )
+    unclean_leader_election_interval_ms: int = key(
+        "LONG",
+        300000,
+        "Time between two rounds of unclean elections, for partitions whose settings allow them.",
+        valid="[1,...]",
+        internal=True,
     )

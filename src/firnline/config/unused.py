@@ -16,7 +16,6 @@ add.partitions.to.txn.retry.backoff.max.ms | INT | 100 | [0,...] | HIGH
 add.partitions.to.txn.retry.backoff.ms | INT | 20 | [1,...] | HIGH
 alter.log.dirs.replication.quota.window.num | INT | 11 | [1,...] | LOW
 alter.log.dirs.replication.quota.window.size.seconds | INT | 1 | [1,...] | LOW
-auto.leader.rebalance.enable | BOOLEAN | true | | HIGH
 background.threads | INT | 10 | [1,...] | HIGH dynamic
 connection.failed.authentication.delay.ms | INT | 100 | [0,...] | LOW
 controlled.shutdown.enable | BOOLEAN | true | | MEDIUM
@@ -91,7 +90,6 @@ group.streams.num.standby.replicas | INT | 0 | [0,...] | MEDIUM
 group.streams.session.timeout.ms | INT | 45000 | [1,...] | MEDIUM
 kafka.metrics.polling.interval.secs | INT | 10 | [1,...] | LOW
 kafka.metrics.reporters | LIST | [] | | LOW
-leader.imbalance.check.interval.seconds | LONG | 300 | [1,...] | HIGH
 log.cleaner.dedupe.buffer.size | LONG | 134217728 | | MEDIUM dynamic
 log.cleaner.io.buffer.load.factor | DOUBLE | 0.9 | | MEDIUM dynamic
 log.cleaner.io.buffer.size | INT | 524288 | [0,...] | MEDIUM dynamic
@@ -222,7 +220,6 @@ transaction.state.log.num.partitions | INT | 50 | [1,...] | HIGH
 transaction.state.log.replication.factor | SHORT | 3 | [1,...] | HIGH
 transaction.state.log.segment.bytes | INT | 104857600 | [1,...] | HIGH
 transactional.id.expiration.ms | INT | 604800000 | [1,...] | HIGH
-unclean.leader.election.interval.ms | LONG | 300000 | [1,...] | MEDIUM internal
 """
 
 # Set to anything else, these would let a user believe in something that is not done.

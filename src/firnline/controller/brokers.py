@@ -5,7 +5,7 @@ new controller counts every broker as heard from at its beginning (I7). Source: 
 I1-I7, I25, I26, I34.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from firnline.controller.partition_change import (
     RESERVED_DIRECTORIES,
     PartitionChanges,
     Target,
+    directory_of,
     in_order,
 )
 from firnline.metadata import records as r
@@ -60,6 +61,8 @@ class Heartbeat(NamedTuple):
     metadata_offset: int
     want_fence: bool = False
     want_shut_down: bool = False
+    offline_log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None  # None: not said
 
 
 class HeartbeatAnswer(NamedTuple):
@@ -209,6 +212,9 @@ class Brokers:
             self._shutdown_offsets.setdefault(beat.broker_id, next_offset)
         wanted = self._next_state(image, broker, beat)
         records = self._transition(image, broker, state, wanted)
+        if not records:
+            # Said again with every heartbeat: a change of state comes first, and by itself.
+            records = self._directories_changed(image, broker, beat)
         if wanted is State.CONTROLLED_SHUTDOWN and state is State.UNFENCED:
             self._shutdown_offsets[beat.broker_id] = next_offset + len(records)
         answer = HeartbeatAnswer(
@@ -284,8 +290,13 @@ class Brokers:
             change.fenced = 1
         return [change, *self._without_broker(image, broker.broker_id)]
 
-    def _without_broker(self, image: ClusterImage, lost: int) -> list[Message]:
-        """Take a broker out of every ISR and away from every leadership (I25)."""
+    def _without_broker(
+        self, image: ClusterImage, lost: int, *, in_directories: Sequence[Uuid] | None = None
+    ) -> list[Message]:
+        """Take a broker out of every ISR and away from every leadership (I25).
+
+        in_directories  only where its replica is in one of these; None for everywhere
+        """
 
         def is_active(node_id: int) -> bool:
             broker = image.brokers.get(node_id)
@@ -293,7 +304,9 @@ class Brokers:
 
         changes = PartitionChanges(image, self._config, is_active)
         for topic, number, before in in_order(image):
-            if lost in before.isr or before.leader == lost:
+            if lost not in before.isr and before.leader != lost:
+                continue
+            if in_directories is None or directory_of(before, lost) in in_directories:
                 rest = tuple(node_id for node_id in before.isr if node_id != lost)
                 election = changes.election_of(topic.name)
                 changes.change(topic.topic_id, number, Target(isr=rest), election)
@@ -312,6 +325,30 @@ class Brokers:
                 election = changes.election_of(topic.name)
                 changes.change(topic.topic_id, number, AS_IT_IS, election)
         return changes.records
+
+    def _directories_changed(
+        self, image: ClusterImage, broker: BrokerImage, beat: Heartbeat
+    ) -> list[Message]:
+        """Write down directories that failed, with who leads what was in them, and those cordoned.
+
+        Source: KIP-858 (a failed directory), KIP-1066 (a cordoned one).
+        """
+        change = r.BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id, broker_epoch=broker.epoch
+        )
+        lost = [each for each in broker.log_dirs if each in beat.offline_log_dirs]
+        left = [each for each in broker.log_dirs if each not in lost]
+        records: list[Message] = []
+        if lost and left:  # with the last one the broker itself goes
+            change.log_dirs = left
+            records = self._without_broker(image, broker.broker_id, in_directories=lost)
+        cordoned = beat.cordoned_log_dirs
+        is_known = image.metadata_version >= CORDONED_SINCE
+        if cordoned is not None and is_known and cordoned != broker.cordoned_log_dirs:
+            change.cordoned_log_dirs = cordoned
+        if change.log_dirs or change.cordoned_log_dirs is not None:
+            records.append(change)
+        return records
 
 
 def _state_of(broker: BrokerImage) -> State:

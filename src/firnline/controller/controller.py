@@ -12,12 +12,23 @@ from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
-from firnline.controller import configs, ids, isr_changes, topics
+from firnline.controller import (
+    configs,
+    elections,
+    feature_levels,
+    ids,
+    isr_changes,
+    reassignments,
+    topics,
+)
 from firnline.controller.brokers import Brokers, Heartbeat, HeartbeatAnswer, Registration
 from firnline.controller.configs import Alteration
 from firnline.controller.directories import Place, assign_directories
+from firnline.controller.elections import Elected
+from firnline.controller.feature_levels import FeatureUpdate
 from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.isr_changes import IsrChange
+from firnline.controller.reassignments import Reassignment
 from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
 from firnline.metadata.image import (
     ClusterImage,
@@ -114,6 +125,18 @@ class Controller:
             self._metadata.newest, broker_id=broker_id, broker_epoch=broker_epoch, wanted=wanted
         )
 
+    def update_features(
+        self,
+        wanted: Sequence[FeatureUpdate],
+        *,
+        voters: Sequence[int],
+        validate_only: bool = False,
+    ) -> ControllerResult[KafkaError | None]:
+        """Change feature levels, all or none. See `feature_levels`."""
+        return feature_levels.update_features(
+            self._metadata.newest, wanted, voters=voters, validate_only=validate_only
+        )
+
     # ------------------------------------------------------------------------------- partitions
 
     def alter_partitions(
@@ -126,6 +149,28 @@ class Controller:
             broker_id=broker_id,
             broker_epoch=broker_epoch,
             wanted=wanted,
+        )
+
+    def elect_leaders(
+        self, kind: int, wanted: Sequence[tuple[str, int]] | None
+    ) -> ControllerResult[list[Elected] | KafkaError]:
+        """Elect leaders of (topic, partition) pairs, None for all. See `elections`."""
+        return elections.elect_leaders(self._metadata.newest, self._config, kind, wanted)
+
+    def balance_leaders(self) -> ControllerResult[bool]:
+        """Do one round of preferred elections; the answer is True if another may be needed at once."""
+        return elections.balance_leaders(self._metadata.newest, self._config)
+
+    def elect_unclean_leaders(self) -> ControllerResult[bool]:
+        """Do one round of elections that may lose records, where allowed; answer as `balance_leaders`."""
+        return elections.elect_unclean_leaders(self._metadata.newest, self._config)
+
+    def alter_reassignments(
+        self, wanted: Sequence[Reassignment], *, may_change_factor: bool = True
+    ) -> ControllerResult[list[KafkaError | None]]:
+        """Begin moves of partitions, or call them off; answers in the order asked."""
+        return reassignments.alter_reassignments(
+            self._metadata.newest, self._config, wanted, may_change_factor=may_change_factor
         )
 
     # ------------------------------------------------------------------------------- brokers

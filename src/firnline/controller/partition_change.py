@@ -145,14 +145,13 @@ class PartitionChanges:
         """Is this broker active, and the directory of its replica in use? KIP-858."""
         if not self._is_active(node_id):
             return False
-        if node_id not in partition.replicas:
+        directory = directory_of(partition, node_id)
+        if directory is None:
             return True  # a replica that comes with this change
-        broker = self.image.brokers[node_id]
-        directory = partition.directories[partition.replicas.index(node_id)]
-        if directory == _LOST:
-            return False
-        is_reserved = int.from_bytes(directory, "big") < RESERVED_DIRECTORIES
-        return is_reserved or not broker.log_dirs or directory in broker.log_dirs
+        if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
+            return directory != _LOST
+        log_dirs = self.image.brokers[node_id].log_dirs
+        return not log_dirs or directory in log_dirs
 
     def _is_active_broker(self, node_id: int) -> bool:
         broker = self.image.brokers.get(node_id)
@@ -199,7 +198,7 @@ class PartitionChanges:
             record.adding_replicas = wanted.adding
         if self.image.metadata_version < DIRECTORIES_SINCE:
             return
-        known = dict(zip(before.replicas, before.directories, strict=True))
+        known = dict(zip(before.replicas, before.directories, strict=False))
         directories = tuple(
             known[node_id] if node_id in known else default_directory(self.image.brokers[node_id])
             for node_id in wanted.replicas
@@ -239,6 +238,13 @@ def in_order(image: ClusterImage) -> Iterator[tuple[TopicImage, int, PartitionIm
         topic = image.topics_by_name[name]
         for number, partition in sorted(topic.partitions.items()):
             yield topic, number, partition
+
+
+def directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:
+    """Where a replica is; None where nobody ever said."""
+    if broker_id not in partition.replicas or not partition.directories:
+        return None
+    return partition.directories[partition.replicas.index(broker_id)]
 
 
 def default_directory(broker: BrokerImage) -> Uuid:

@@ -1,8 +1,9 @@
-"""Which brokers get the replicas of new partitions. PURE. Source: KIP-631; spec I26.
+"""Which brokers get the replicas of new partitions. PURE. Source: KIP-36, KIP-631; spec I26.
 
-Leaders go round the active brokers in id order, from a start that the topic id gives, so topics spread
+Leaders go round the active brokers, rack after rack, from a start that the topic id gives, so topics spread
 and the same question has the same answer. Followers come behind the leader at a distance that grows with
-each round, so that one broker's partitions have their followers on many. Racks are not looked at.
+each round, so that one broker's partitions have their followers on many. No rack gets another replica of a
+partition while one with fewer could have it; brokers without a rack are in one rack of their own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +25,13 @@ def place(
 ) -> list[Assignment] | KafkaError:
     """Return replicas, preferred leader first, of `count` partitions from `first_partition` on.
 
-    Brokers that are fenced or on their way out get followers only where the others do not suffice.
+    Brokers that are fenced or on their way out get followers only where the others do not suffice for the
+    number of replicas, or for a replica on every rack.
     KafkaError INVALID_REPLICATION_FACTOR when there are too few brokers, or none that could lead.
     """
-    active = [node_id for node_id in sorted(brokers) if brokers[node_id].is_active]
-    others = [node_id for node_id in sorted(brokers) if not brokers[node_id].is_active]
+    racks = {node_id: brokers[node_id].rack for node_id in sorted(brokers)}
+    active = _alternating([each for each in racks if brokers[each].is_active], racks)
+    others = _alternating([each for each in racks if not brokers[each].is_active], racks)
     if replication_factor > len(brokers):
         return KafkaError(
             Code.INVALID_REPLICATION_FACTOR,
@@ -38,23 +41,56 @@ def place(
         return KafkaError(Code.INVALID_REPLICATION_FACTOR, "all brokers are fenced at the moment")
     start = int.from_bytes(topic_id, "big")
     return [
-        _replicas(active, others, start, partition, replication_factor)
+        _replicas(active, others, racks, start, partition, replication_factor)
         for partition in range(first_partition, first_partition + count)
     ]
 
 
+def _alternating(node_ids: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
+    """Return brokers of one rack after those of another, as long as there are several."""
+    turns: dict[int, int] = {}
+    seen: dict[str | None, int] = {}
+    for node_id in node_ids:
+        turns[node_id] = seen.get(racks[node_id], 0)
+        seen[racks[node_id]] = turns[node_id] + 1
+    return sorted(node_ids, key=lambda each: (turns[each], racks[each] or "", each))
+
+
 def _replicas(
-    active: Sequence[int], others: Sequence[int], start: int, partition: int, wanted: int
+    active: Sequence[int],
+    others: Sequence[int],
+    racks: Mapping[int, str | None],
+    start: int,
+    partition: int,
+    wanted: int,
 ) -> Assignment:
-    leader = (start + partition) % len(active)
-    rest = len(active) - 1
+    at = (start + partition) % len(active)
+    behind = [*active[at + 1 :], *active[:at]]
     # The round number shifts the followers: partition p and p + n have the same leader, other followers.
-    shift = (partition // len(active)) % max(rest, 1)
-    followers = [
-        active[(leader + 1 + (shift + step) % rest) % len(active)]
-        for step in range(min(wanted - 1, rest))
-    ]
-    return (active[leader], *followers, *others[: wanted - 1 - len(followers)])
+    shift = (partition // len(active)) % max(len(behind), 1)
+    followers = [*behind[shift:], *behind[:shift], *others]
+    chosen = [active[at]]
+    counts = dict.fromkeys(racks.values(), 0)
+    counts[racks[active[at]]] = level = 1
+    left = len(counts) - 1  # racks that have less than `level` replicas of this partition
+    while len(chosen) < wanted:
+        for node_id in followers:
+            if not left or len(chosen) == wanted:
+                break
+            if counts[racks[node_id]] < level and node_id not in chosen:
+                chosen.append(node_id)
+                counts[racks[node_id]] += 1
+                left -= 1
+        level, left = level + 1, len(counts)
+    return tuple(chosen)
+
+
+def assignment_problem(
+    brokers: Mapping[int, BrokerImage], replica_ids: Sequence[int]
+) -> KafkaError | None:
+    """Say why a partition cannot be on these brokers, or return None. They may be fenced."""
+    why = _replica_problem(brokers, replica_ids, None)
+    return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why) if why else None
 
 
 def manual_problem(

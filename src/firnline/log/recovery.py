@@ -10,6 +10,7 @@ acknowledged (reliability d 92). Renamed and left-over files are finished off (r
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
@@ -226,9 +227,8 @@ class _Opening:
         self.load_producers(segments, first.base_offset)
         end = first.base_offset
         entries = self.epochs.entries()
-        self.epochs.forget_from(
-            end
-        )  # what was led without a batch, and was not followed by one of it
+        # What was led without a batch, and was not followed by one of it.
+        self.epochs.forget_from(end)
         for segment in segments.from_offset(first.base_offset):
             if segment is not first:
                 # A gap is where the end of the segment before was lost: ours begin where the log ended, and
@@ -251,6 +251,9 @@ class _Opening:
                 self.unsynced.append(segment)
         segments.active.open_active()
         self.unsynced = [segment for segment in self.unsynced if segment is not segments.active]
+        if entries and entries[0][1] < end:
+            # Batches before the file's first line were below the log start: they are not of the log again.
+            self.epochs.truncate_from_start(entries[0][1])
         if self.epochs.entries() != entries:
             self.epochs.write()
         self.remove_snapshots_after(end)
@@ -339,3 +342,13 @@ def _remove_replaced(fs: Fs, path: str, base_offset: int, found: list[str]) -> N
         pair = names.parse_segment_file(name)
         if pair is not None and pair[1] != names.SNAPSHOT and base_offset <= pair[0] < end:
             fs.remove(f"{path}/{name}")
+
+
+def told_of_recovery(log: Log) -> Effects:
+    """Say what an operator has to know of a log that was opened: what recovery cut off."""
+    found = log.recovery
+    if not isinstance(found, RecoveryReport) or not (found.bytes_cut or found.segments_dropped):
+        return []
+    lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
+    where = f"{log.topic_partition} ends at offset {log.log_end_offset}"
+    return [Warn(line=f"{where}: {lost} were not whole, and cut off")]

@@ -64,6 +64,8 @@ _VERSIONS_BY_LEVEL: dict[type[Message], tuple[tuple[int, int], ...]] = {
 }
 TRANSACTIONS_SINCE, CONTROLLER_REGISTRATION_SINCE = 13, 15
 DIRECTORIES_SINCE, CORDONED_SINCE = 17, 30
+# Levels of metadata.version with records, or fields of records, that the level below has not.
+NEW_RECORDS_SINCE = (8, 11, 13, 14, 15, 17, 23, 30)
 # Below this level a shrinking ISR has a new leader epoch (I11).
 NO_BUMP_ON_SHRINK_SINCE = 12
 

@@ -5,7 +5,7 @@ that is ahead of the log wins: the node stopped between its rename and the trunc
 KIP-630; spec Q5, Q6, Q10, Q12, Q37, Q40-Q44.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
@@ -86,7 +86,12 @@ def open_meta_log(
         write_partition_metadata(fs, path, METADATA_TOPIC_ID)
         fs.sync_dir(log_dir)
     delete_delay_ms = config.internal_metadata_delete_delay_millis
-    return MetaLog(fs, log, log_dir, delete_delay_ms=delete_delay_ms)
+    keep = _nothing if directory is None else directory.write_recovery_points
+    return MetaLog(fs, log, log_dir, delete_delay_ms=delete_delay_ms, keep_recovery_point=keep)
+
+
+def _nothing() -> None:
+    pass
 
 
 class QuorumStateFile:
@@ -116,8 +121,17 @@ class MetaLog:
       I2  no snapshot ends before the log start, and none is ahead of the log end (Q43, Q44).
     """
 
-    def __init__(self, fs: Fs, log: Log, log_dir: str, *, delete_delay_ms: int) -> None:
+    def __init__(
+        self,
+        fs: Fs,
+        log: Log,
+        log_dir: str,
+        *,
+        delete_delay_ms: int,
+        keep_recovery_point: Callable[[], None],
+    ) -> None:
         """Repair what a stop at any moment leaves; StorageError for what cannot be of one history."""
+        self._keep_recovery_point = keep_recovery_point
         self._fs = fs
         self._log = log
         self._log_dir = log_dir
@@ -301,6 +315,8 @@ class MetaLog:
             self.withdraw(part)
         else:
             self._snapshots.register(part.snapshot_id)
+            # A voter answered for what is synced: after a crash, damage in it is no torn tail (rel-P5).
+            self._keep_recovery_point()
 
     def withdraw(self, part: SnapshotPart) -> None:
         """Remove a part that was given its name, unless a snapshot of that name counts already."""

@@ -224,7 +224,10 @@ def _read_run(src: _Source, run: list[tuple[str, str]]) -> None:
 
 
 def _read_length(src: _Source, letter: str, flexible: bool) -> str:
-    """Emit the reading of a length, of one or two bytes inline; null is -1 afterwards. Return the local."""
+    """Emit the reading of a length, of one or two bytes inline. Return the local.
+
+    Null is -1; Kafka 4.3.1 takes every negative length for it.
+    """
     n = src.local("n")
     if flexible:
         src.add(f"{n} = b[p]")
@@ -266,7 +269,7 @@ def _read_value(
 def _read_bytes(src: _Source, target: str, kind: str, nullable: bool, flexible: bool) -> None:
     n = _read_length(src, "h" if kind == "string" else "i", flexible)
     if nullable or kind == "records":
-        src.add(f"if {n} == -1: {target} = None")
+        src.add(f"if {n} < 0: {target} = None")
         src.add("else:")
         src.indent += 1
     src.add(f"q = p + {n}")
@@ -290,7 +293,7 @@ def _read_array(
 ) -> None:
     n = _read_length(src, "i", flexible)
     if nullable:
-        src.add(f"if {n} == -1: {target} = None")
+        src.add(f"if {n} < 0: {target} = None")
         src.add("else:")
         src.indent += 1
     least = bytes_min(element, version, flexible)

@@ -77,12 +77,12 @@ def skip_header_tags(frame: Buffer, position: int) -> int:
 
 
 def read_client_id(frame: Buffer, length: int) -> tuple[str | None, int]:
-    """Return the client id, whose length stood at byte 8, and the position after it."""
+    """Return the client id, whose length stood at byte 8, and the position after it; negative is null."""
     start = REQUEST_START.size
-    if length == -1:
+    if length < 0:
         return None, start
     after = start + length
-    if length < 0 or after > len(frame):
+    if after > len(frame):
         check_length(length, start, len(frame))
     try:
         return str(frame[start:after], "utf-8"), after

@@ -43,8 +43,12 @@ SERVED: tuple[ServedApi, ...] = tuple(
         (32, 1, 4, "describe_configs"),
         (37, 0, 3, "create_partitions"),
         (42, 0, 2, "delete_groups"),
+        (43, 0, 2, "elect_leaders"),
         (44, 0, 1, "incremental_alter_configs"),
+        (45, 0, 1, "alter_partition_reassignments"),
+        (46, 0, 0, "list_partition_reassignments"),
         (55, 0, 2, "describe_quorum"),
+        (57, 0, 2, "update_features"),
         (60, 0, 2, "describe_cluster"),
         (64, 0, 0, "unregister_broker"),
     )
@@ -61,12 +65,16 @@ CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
         (20, 1, 6, "delete_topics"),
         (32, 1, 4, "describe_configs"),
         (37, 0, 3, "create_partitions"),
+        (43, 0, 2, "elect_leaders"),
         (44, 0, 1, "incremental_alter_configs"),
+        (45, 0, 1, "alter_partition_reassignments"),
+        (46, 0, 0, "list_partition_reassignments"),
         (52, 0, 2, "vote"),
         (53, 0, 1, "begin_quorum_epoch"),
         (54, 0, 1, "end_quorum_epoch"),
         (55, 0, 2, "describe_quorum"),
         (56, 2, 3, "alter_partition"),
+        (57, 0, 2, "update_features"),
         (58, 0, 0, "envelope"),
         (59, 0, 1, "fetch_snapshot"),
         (60, 0, 2, "describe_cluster"),
@@ -81,7 +89,7 @@ CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
 )
 
 # What a broker may put into an Envelope for the active controller.
-FORWARDABLE = frozenset({19, 20, 37, 44, 55, 64})
+FORWARDABLE = frozenset({19, 20, 37, 43, 44, 45, 46, 55, 57, 64})
 
 PRODUCE_VERSION_MIN = 3
 # Ours alone, never advertised: what lies where in the tier, and copy now.

@@ -146,6 +146,10 @@ class Election:
             for peer in standing.voters.others(standing.node_id):
                 if not self._acknowledged.get(peer.node_id) and self._may_ask(peer, now_ms):
                     effects += self._say_farewell(peer)
+        elif standing.role is Role.CANDIDATE and not standing.is_synced:
+            # What it claims to have it must have after a power cut too: as a candidate of the same epoch
+            # it would get the same votes again, for a log that is no longer there.
+            effects = standing.flush()
         elif standing.role in (Role.PROSPECTIVE, Role.CANDIDATE) and not self._ballot.is_lost:
             for peer in standing.voters.others(standing.node_id):
                 if self._ballot.is_open(peer.node_id) and self._may_ask(peer, now_ms):

@@ -46,7 +46,7 @@ def decode_election_state(data: bytes, *, path: str) -> ElectionState:
             int(fields["leaderEpoch"]), int(fields["leaderId"]), int(fields["votedId"])
         )
     except (ValueError, KeyError, TypeError) as problem:
-        raise StorageError("quorum-state is damaged", path=path, problem=repr(problem)) from None
+        raise _damaged(path, problem=repr(problem)) from None
     if version == _DYNAMIC_VOTERS:
         raise ConfigError(
             "the metadata quorum of this directory has dynamic voters (kraft.version 1), which this"
@@ -54,5 +54,14 @@ def decode_election_state(data: bytes, *, path: str) -> ElectionState:
             path=path,
         )
     if version != _STATIC_VOTERS or state.epoch < 0:
-        raise StorageError("quorum-state is damaged", path=path, version=version, epoch=state.epoch)
+        raise _damaged(path, version=version, epoch=state.epoch)
     return state
+
+
+def _damaged(path: str, **facts: object) -> StorageError:
+    # Without its vote this node might vote twice in an epoch.
+    remedy = (
+        "restore it from a copy, or format this directory anew while every other voter runs and is"
+        " level with the leader"
+    )
+    return StorageError("quorum-state is damaged", path=path, **facts, remedy=remedy)

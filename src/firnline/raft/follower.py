@@ -30,7 +30,6 @@ class Follower:
         self._transfer = SnapshotTransfer(standing.log)
         self._is_installing = False
         self._is_leader_silent = False
-        self._syncing: tuple[int, int] | None = None  # generation and end of the log
         self._promised_offset = 0  # high watermark the leader named
         self.leader_start_offset: int | None = None
         self.fetched_records = 0
@@ -63,7 +62,6 @@ class Follower:
     def on_synced(self, now_ms: int) -> Effects:
         """What was appended is on the disk: now it may be called committed, and promised."""
         standing = self._standing
-        self._syncing = None
         if standing.role is not Role.FOLLOWER:
             return []
         return self._commit(min(self._promised_offset, standing.log.synced_offset), now_ms)
@@ -78,24 +76,16 @@ class Follower:
     def fetch_due(self, now_ms: int) -> Effects:
         """Send the one next request, if it may leave now."""
         standing = self._standing
-        log = standing.log
         if standing.calls.is_waiting or self._is_installing:
             return []
-        if standing.is_voter and log.synced_offset < log.end_offset:
-            return self._sync()
+        if standing.is_voter and not standing.is_synced:
+            return standing.flush()
         leader = standing.leader if standing.role is Role.FOLLOWER else None
         may_ask = leader is not None and standing.calls.is_ready(leader.node_id, now_ms)
         if leader is not None and may_ask and not self._is_leader_silent:
             return self._ask_leader(leader)
         peer = self._somebody(now_ms)
         return [] if peer is None else self._fetch(peer)
-
-    def _sync(self) -> Effects:
-        syncing = (self._standing.generation, self._standing.log.end_offset)
-        if self._syncing == syncing:
-            return []
-        self._syncing = syncing
-        return self._standing.flush()
 
     def _somebody(self, now_ms: int) -> Peer | None:
         """Anybody who may know the leader, but for those who were no use just now."""
@@ -120,7 +110,9 @@ class Follower:
             position=self._transfer.position,
             max_bytes=standing.settings.fetch_snapshot_max_bytes,
         )
-        return standing.ask(leader, request, self._on_chunk)
+        # Whatever it answers but a piece of it, a Fetch says what is there instead (Q36, X12). Leaders of
+        # Kafka 4.3.1 say UNKNOWN_SERVER_ERROR for all refusals of a FetchSnapshot.
+        return standing.ask(leader, request, self._on_chunk, on_refused=self._transfer.drop)
 
     def _fetch(self, peer: Peer) -> Effects:
         standing = self._standing

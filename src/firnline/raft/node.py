@@ -311,6 +311,7 @@ class RaftNode:
         standing = self._standing
         log, settings = standing.log, standing.settings
         effects = self._clean_later(now_ms)
+        self._leader.live_observers(now_ms)
         lag: Lag | None = None
         if settings.start_offset_lag_time_max_ms > 0:
             lag = self._lag(now_ms)

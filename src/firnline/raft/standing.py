@@ -38,6 +38,7 @@ class Standing:
     __slots__ = (
         "_announced",
         "_elections",
+        "_flushing",
         "_saved",
         "_warned",
         "bootstrap",
@@ -101,6 +102,7 @@ class Standing:
         self._elections = elections
         self._saved = ElectionState(0)
         self._announced = (NOBODY, 0)
+        self._flushing: tuple[int, int] | None = None  # generation and end of the log
         self._warned: dict[int, KafkaError] = {}
         self.role = Role.UNATTACHED
         self.epoch = 0
@@ -147,7 +149,10 @@ class Standing:
     def resume(self) -> None:
         """Take up what was saved (Q15). A leader comes back resigned: what it had not synced may be gone,
         and its epoch must not give those offsets to other records (X1)."""
-        self.committed = self.log.start_offset
+        # What a snapshot holds is committed; one beyond the log is not of this log.
+        known_offset = max(self.log.start_offset, (self.log.newest_snapshot_id or _EMPTY).offset)
+        is_within = known_offset <= self.log.end_offset
+        self.committed = known_offset if is_within else self.log.start_offset
         saved = self._elections.load()
         if saved is not None:
             self._saved = saved
@@ -306,12 +311,20 @@ class Standing:
 
     # -------------------------------------------------------------------------------------- durability
 
+    @property
+    def is_synced(self) -> bool:
+        """Does the log survive a power cut as it is?"""
+        return self.log.synced_offset >= self.log.end_offset
+
     def flush(self) -> Effects:
-        """Sync the log as it is now; `on_synced` runs afterwards.
+        """Sync the log as it is now, unless that is under way; `on_synced` runs afterwards.
 
         What was cut or replaced meanwhile is not what the sync covered, so it does not count then.
         """
-        end_offset, generation = self.log.end_offset, self.generation
+        generation, end_offset = flushing = (self.generation, self.log.end_offset)
+        if self._flushing == flushing:
+            return []
+        self._flushing = flushing
 
         def flushed(problem: StorageError | None, at_ms: int) -> Effects:
             if problem is not None:
@@ -319,6 +332,8 @@ class Standing:
                 raise problem
             if self.is_stopped:
                 return []
+            if self._flushing == flushing:
+                self._flushing = None
             if generation == self.generation:
                 self.log.synced(end_offset)
             return self.on_synced(at_ms) + self.poke(at_ms)
@@ -356,10 +371,12 @@ class Standing:
         *,
         version_min: int = 0,
         on_unsupported: Callable[[int], Effects] | None = None,
+        on_refused: Callable[[], None] | None = None,
     ) -> Effects:
         """Ask `peer`; what the answer says of the quorum is believed first, then `go_on(said, now_ms)`.
 
         A peer that did not answer, or whose answer led nowhere, is left alone for a while.
+        `on_refused()`: it answered, and there is nothing to go on with.
         """
 
         def then(response: Any, now_ms: int) -> Effects:
@@ -367,26 +384,26 @@ class Standing:
                 return []
             if on_unsupported is not None and _is_unsupported(response):
                 return on_unsupported(now_ms) + self.poke(now_ms)
+            before, effects = self.known, list[Any]()
+            outcome: Effects | KafkaError | None = None
             said = self._read(response)
-            effects: Effects = []
             if isinstance(said, Said):
-                before = self.known
                 effects, goes_on = self._heed(said, now_ms)
                 if goes_on:
                     outcome = go_on(said, now_ms)
-                    if isinstance(outcome, list):
-                        self._warned.pop(peer.node_id, None)
-                        return effects + outcome + self.poke(now_ms)
-                    effects += self._warn(peer, outcome)
-                    self.calls.rest(peer.node_id, now_ms)
-                    return effects + self.poke(now_ms)
-                if self.known == before:
-                    # It taught us nothing: asking again at once would only ask the same.
-                    self.calls.rest(peer.node_id, now_ms)
+                elif said.error in (Code.INVALID_REQUEST, Code.INVALID_VOTER_KEY):
+                    outcome = refusal(said)
             else:
+                outcome = said
+            if isinstance(outcome, list):
+                self._warned.pop(peer.node_id, None)
+                return effects + outcome + self.poke(now_ms)
+            if on_refused is not None and not isinstance(response, Unanswered):
+                on_refused()
+            if self.known == before:
+                # It taught us nothing: asking again at once would only ask the same.
                 self.calls.rest(peer.node_id, now_ms)
-                effects = self._warn(peer, said)
-            return effects + self.poke(now_ms)
+            return effects + self._warn(peer, outcome) + self.poke(now_ms)
 
         return [self.calls.ask(peer, request, then, version_min=version_min)]
 

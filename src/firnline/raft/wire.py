@@ -233,12 +233,11 @@ def only_partition(request: Any) -> Any | None:
 
 
 def _is_metadata(topic: Any) -> bool:
-    """By id where there is one (Fetch from version 13), by name otherwise."""
-    topic_id = getattr(topic, "topic_id", ZERO_UUID)
-    if topic_id != ZERO_UUID:
-        return bool(topic_id == METADATA_TOPIC_ID)
-    name = getattr(topic, "topic_name", None) or getattr(topic, "topic", None)
-    return (name or getattr(topic, "name", None)) == METADATA_TOPIC
+    """By id in a Fetch, which older versions lack: Kafka 4.3.1 refuses those too. By name otherwise."""
+    if hasattr(topic, "topic_id"):
+        return bool(topic.topic_id == METADATA_TOPIC_ID)
+    name = topic.topic_name if hasattr(topic, "topic_name") else topic.name
+    return bool(name == METADATA_TOPIC)
 
 
 def leader_of(request: Any, leader_id: int, voters: VoterSet, listener: str) -> Peer | None:

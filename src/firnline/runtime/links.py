@@ -22,7 +22,6 @@ from firnline.base.limits import LINK_REQUESTS_MAX
 from firnline.base.units import KIB
 from firnline.client.wire import (
     choose_version,
-    correlation_of,
     decode_answer,
     decode_versions,
     encode_request,
@@ -344,8 +343,8 @@ class Link:
             self._on_greeted(frame)
             return
         correlation_id = next(iter(self._in_flight), None)
-        if correlation_id is None or correlation_of(frame) != correlation_id:
-            raise ProtocolError("an answer to another request")
+        if correlation_id is None:
+            raise ProtocolError("an answer that nobody asked for")
         ask = self._in_flight[correlation_id]
         answer = decode_answer(
             ask.effect.request, ask.version, frame, correlation_id=correlation_id

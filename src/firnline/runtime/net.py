@@ -340,6 +340,7 @@ class Connection:
         self._out.clear()
         self._frames.release()
         self._server.forget(self._fd)
+        del self._stream  # it refers to us: memory comes back at once
         self._sock.close()
 
 

@@ -5,6 +5,7 @@ first, so that one in use costs nothing; clients are taken once the controller c
 The first SIGTERM or SIGINT asks for a controlled shutdown, the second one ends the process at once.
 """
 
+import gc
 import logging
 import os
 import resource
@@ -50,11 +51,20 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     StorageError when the node cannot start.
     """
     raise_open_files_limit()
+    collect_seldom()
     process = _Process(config, ready)
     try:
         return process.serve()
     finally:
         process.close()
+
+
+def collect_seldom() -> None:
+    """Let the collector of cycles look less often: an image of the cluster is a million objects in none.
+
+    At 400,000 partitions it is a third of the CPU of a load, and its longest look 141 ms; 71 ms with these.
+    """
+    gc.set_threshold(20_000, 20, 100)
 
 
 def raise_open_files_limit() -> None:
@@ -172,6 +182,8 @@ class _Process:
         if controller is None:
             return
         dispatcher = Dispatcher(controller, CONTROLLER_SERVED)
+        if controller is node:
+            runtime.dispatcher = dispatcher
         for endpoint in _own_controller_listeners(self._config):
             self._serve_on(endpoint, dispatcher)
 
@@ -216,9 +228,10 @@ class _Process:
             self._loop.stop()
             return
         log.info("stopping")
+        clients = [listener.listener for listener in self._config.client_listeners]
         for server in runtime.servers:
             # The quorum goes on until this node has taken leave of it.
-            if server.dispatcher is runtime.dispatcher:
+            if server.listener in clients:
                 server.stop_accepting()
         self._loop.call_later(SHUTDOWN_MAX_S, self._loop.stop)
         runtime.execute(runtime.node.shutdown(runtime.now_ms()))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.image import ClusterImage
-from firnline.protocol.messages.k01_fetch import FetchRequest
+from firnline.protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from firnline.protocol.messages.k52_vote import VoteRequest, VoteResponse
 from firnline.protocol.messages.k53_begin_quorum_epoch import BeginQuorumEpochRequest
 from firnline.protocol.messages.k59_fetch_snapshot import (
@@ -325,17 +325,28 @@ class Checkers:
             look(self, process, request)
 
     def received(self, process: Process, from_id: int, request: Message) -> None:
-        """Look at a request as it is handled: a place that is valid counts for its sender from now on."""
+        """Look at a request as it is handled: where a replica that is known to fetch is by now."""
         each = first_partition(request) if type(request) is FetchRequest else None
         seen = self._seen.get(process.node_id)
-        if each is not None and seen is not None and seen.role is Role.LEADER:
-            known = seen.reached.get(from_id, 0)
-            seen.reached[from_id] = max(known, each.fetch_offset)
+        if each is not None and seen is not None and from_id in seen.reached:
+            seen.reached[from_id] = max(seen.reached[from_id], each.fetch_offset)
+
+    def _on_fetch_answered(self, process: Process, to_id: int, request: Any, response: Any) -> None:
+        """A place that the leader found valid makes its replica a live one (Q51)."""
+        each, seen = first_partition(response), self._seen.get(process.node_id)
+        if each is None or seen is None or each.error_code:
+            return
+        if each.diverging_epoch.epoch < 0 and each.snapshot_id.end_offset < 0:
+            offset = first_partition(request).fetch_offset  # type: ignore[union-attr]
+            seen.reached[to_id] = max(seen.reached.get(to_id, 0), offset)
 
     def answered(self, process: Process, to_id: int, request: Message, response: Message) -> None:
         """Look at an answer as it leaves."""
         if type(response) is VoteResponse:
             self._on_vote_answered(process, request, response)
+        elif type(response) is FetchResponse:
+            if self._options.start_offset_lag_ms > 0:
+                self._on_fetch_answered(process, to_id, request, response)
         elif type(response) is FetchSnapshotResponse:
             self.snapshots.served(process, to_id, response)
 
@@ -344,6 +355,11 @@ class Checkers:
         if each is None or each.pre_vote:
             return
         self._note_vote(process, each.replica_epoch, each.replica_id)
+        # As a candidate of this epoch it gets the same votes again after a power cut.
+        end = self._durable[process.node_id].end_offset(process.host.fs)
+        if end < each.last_offset:
+            text = f"asks for votes with a log up to {each.last_offset}; its disk has up to {end}"
+            self.complain("rel-P1", text, process.node_id)
 
     def _on_vote_answered(self, process: Process, request: Any, response: Any) -> None:
         asked, answer = first_partition(request), first_partition(response)

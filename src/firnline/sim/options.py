@@ -103,7 +103,8 @@ def draw_options(seed: int) -> Options:
         drift_ppm_max=chance.pick((0, 200, 5_000)),
         wall_offset_s_max=chance.pick((0, 1, 100)),
         election_timeout_ms=election_timeout_ms,
-        fetch_timeout_ms=election_timeout_ms * chance.pick((1, 2, 2)),
+        # A Fetch may wait for half a second: below that, followers of a quiet leader take it for dead.
+        fetch_timeout_ms=max(800, election_timeout_ms * chance.pick((1, 2, 2))),
         idle_interval_ms=chance.pick((100, 500, 500)),
         segment_bytes=chance.spread(1_024, 65_536),
         delete_delay_ms=chance.pick((0, 500, 5_000, 60_000)),

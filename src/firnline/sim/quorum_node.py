@@ -4,8 +4,11 @@ A voter is a whole controller, as a process of its own; an observer is what a br
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from firnline.api.handlers import k70_controller_registration
+from firnline.api.remote_controller import RemoteController
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Bug
 from firnline.base.ports import Fs, Rng
@@ -18,6 +21,7 @@ from firnline.controller.controller import Controller
 from firnline.metadata.format import format_storage
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.protocol.messages.k70_controller_registration import ControllerRegistrationRequest
 from firnline.sim.net import HOST_PREFIX, PORT
 from firnline.sim.options import Options
 
@@ -72,7 +76,14 @@ class QuorumNode:
         self._node: ControllerNode | None = None
         self._ground: Ground | None = None
         if node_id in options.voter_ids:
-            node = self._node = build_controller(config, fs, rng, now_ms=now_ms, settings=settings)
+            node = self._node = build_controller(
+                config,
+                fs,
+                rng,
+                now_ms=now_ms,
+                remote=partial(RemoteController, config),
+                settings=settings,
+            )
             node.on_stopped = self._stopped
             self.quorum: MetadataQuorum = node.quorum
             self.controller: Controller = node.controller
@@ -101,7 +112,11 @@ class QuorumNode:
         return self._ground.effects + self.quorum.start(now_ms)
 
     def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
-        """Handle what another node asks of this one's quorum."""
+        """Handle what another node asks of this one's quorum, or of its controller."""
+        if isinstance(request, ControllerRegistrationRequest):
+            assert self._node is not None, "nobody takes a broker for the active controller"
+            context: Any = _Asker(answer)
+            return k70_controller_registration.handle(self._node, context, request, now_ms)
         return self.raft.on_request(request, answer, now_ms)
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
@@ -121,6 +136,13 @@ class QuorumNode:
 
     def _stopped(self, now_ms: int) -> None:
         self.on_stopped()
+
+
+class _Asker:
+    """What a handler uses of `api.context.RequestContext`."""
+
+    def __init__(self, reply: Callable[[Any], Effect]) -> None:
+        self.reply = reply
 
 
 def _nothing() -> None:

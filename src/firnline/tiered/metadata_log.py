@@ -53,7 +53,7 @@ from firnline.tiered.spi import (
 )
 
 # What one step applies; the rest waits for the next, so that a long history does not stop the loop.
-STEP_BYTES = 256 * KIB
+STEP_BYTES = 16 * KIB
 DROPPED_KEPT = 1000
 
 
@@ -133,6 +133,7 @@ class TopicMetadataLog:
         # Up to which offset a partition must be applied before questions about its users are answered.
         self._targets: dict[TopicIdPartition, int | None] = {}
         self._awaiting: dict[int, dict[TopicIdPartition, None]] = {}
+        self._behind: dict[int, None] = {}  # partitions with more to apply, in their turn
         self._dropped: dict[tuple[int, int], None] = {}
         self._is_started = False
         self._started_ms = 0
@@ -217,22 +218,49 @@ class TopicMetadataLog:
     # -------------------------------------------------------------------------------------- apply
 
     def poll_all(self, now_ms: int) -> Effects:
-        """Apply what is new in every metadata partition that is consumed."""
-        return [e for partition in list(self._consumed) for e in self.poll(partition, now_ms)]
+        """Apply what is new in every metadata partition that is consumed; see `_catch_up`."""
+        self._behind.update(dict.fromkeys(self._consumed))
+        return self._catch_up(now_ms)
+
+    def _catch_up(self, now_ms: int) -> Effects:
+        """Apply one step of what is new, of all partitions together; the rest follows by a timer at once.
+
+        A start applies the whole history: the loop serves requests between two steps.
+        """
+        effects: Effects = []
+        applied_bytes = 0
+        while self._behind and applied_bytes < STEP_BYTES:
+            partition = next(iter(self._behind))
+            del self._behind[partition]
+            made, size_bytes = self._step(partition, now_ms)
+            effects += made
+            applied_bytes += size_bytes
+        return effects + self._go_on(now_ms)
+
+    def _go_on(self, now_ms: int) -> Effects:
+        if not self._behind:
+            return []
+        return [SetTimer(key=("tier-metadata", "behind"), at_ms=now_ms, then=self._catch_up)]
 
     def poll(self, partition: int, now_ms: int) -> Effects:
-        """Apply what is new, at most a step of it; the rest follows by a timer at once."""
+        """Apply what is new in one partition, at most a step of it; the rest follows by a timer at once."""
+        effects, _ = self._step(partition, now_ms)
+        return effects + self._go_on(now_ms)
+
+    def _step(self, partition: int, now_ms: int) -> tuple[Effects, int]:
+        """Apply a step; return what follows of it, and how many bytes it was."""
         consumed = self._consumed.get(partition)
         bounds = self._feed.bounds(partition) if consumed else None
         if consumed is None or bounds is None:
-            return []
+            return [], 0
         log_start, high_watermark = bounds
         if high_watermark < consumed.next_offset:
-            return self._forgotten(partition, consumed)
+            return self._forgotten(partition, consumed), 0
         if log_start > consumed.next_offset:
             consumed.has_forgotten = consumed.has_forgotten or consumed.next_offset > 0
             consumed.next_offset = log_start
         touched: dict[TopicIdPartition, None] = {}
+        data = b""
         if consumed.next_offset < high_watermark:
             data = self._feed.read(partition, consumed.next_offset, STEP_BYTES)
             self._apply(partition, consumed, data, touched)
@@ -246,14 +274,8 @@ class TopicMetadataLog:
                 effects += self.on_applied(where, now_ms)
         effects += self._release(partition, consumed, now_ms)
         if consumed.next_offset < high_watermark:
-            effects.append(
-                SetTimer(
-                    key=("tier-metadata", partition),
-                    at_ms=now_ms,
-                    then=partial(self.poll, partition),
-                )
-            )
-        return effects
+            self._behind[partition] = None
+        return effects, len(data)
 
     def _forgotten(self, partition: int, consumed: _Consumed) -> Effects:
         """The partition lost records that were applied: nothing is decided on it any more (F28)."""

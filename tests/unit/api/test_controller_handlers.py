@@ -16,7 +16,12 @@ from firnline.protocol.messages import k62_broker_registration as m62
 from firnline.protocol.messages import k73_assign_replicas_to_dirs as m73
 from firnline.protocol.messages.k03_metadata import MetadataRequest
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
-from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from firnline.protocol.messages.k19_create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -201,6 +206,49 @@ def test_a_broker_registers_beats_and_is_forgotten(rig: Rig, version: int) -> No
     assert at_leader(rig, level, 0).error_code == Code.STALE_BROKER_EPOCH
 
 
+def test_a_directory_that_failed_loses_its_partitions_and_no_other(rig: Rig) -> None:
+    """KIP-858: a broker of two directories lives on with one; with the last one it goes itself."""
+    one, two = b"\x21" * 16, b"\x22" * 16
+    made = at_leader(rig, registration(log_dirs=[one, two]), 4)
+    beat = {"broker_id": 9, "broker_epoch": made.broker_epoch, "current_metadata_offset": 10**6}
+    at_leader(rig, BrokerHeartbeatRequest(**beat), 2)
+    controller = rig[leader(rig)].controller
+    for name, directory in (("in-one", one), ("in-two", two)):
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[9])],
+        )
+        assert at_leader(rig, CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+        topic_id = controller.image.topics_by_name[name].topic_id
+        rows = [
+            m73.AssignedTopic(
+                topic_id=topic_id, partitions=[m73.AssignedPartition(partition_index=0)]
+            )
+        ]
+        assigned = m73.AssignReplicasToDirsRequest(
+            broker_id=9,
+            broker_epoch=made.broker_epoch,
+            directories=[m73.AssignedDirectory(id=directory, topics=rows)],
+        )
+        assert at_leader(rig, assigned, 0).error_code == 0
+    for _ in range(2):  # it is said again with every heartbeat, and written once
+        at_leader(rig, BrokerHeartbeatRequest(**beat, offline_log_dirs=[two]), 2)
+        image = controller.image
+        assert image.brokers[9].log_dirs == (one,)
+        assert image.topics_by_name["in-one"].partitions[0].leader == 9
+        lost = image.topics_by_name["in-two"].partitions[0]
+        assert (lost.leader, lost.isr, lost.leader_epoch) == (-1, (9,), 1)
+    at_leader(rig, BrokerHeartbeatRequest(**beat, offline_log_dirs=[one, two]), 2)
+    assert controller.image.brokers[9].log_dirs == (one,)
+    at_leader(rig, BrokerHeartbeatRequest(**beat, cordoned_log_dirs=[one]), 2)
+    assert controller.image.brokers[9].cordoned_log_dirs == (one,)
+    names = [DeleteTopicState(name=name) for name in ("in-one", "in-two")]
+    assert at_leader(rig, DeleteTopicsRequest(topics=names), 6).responses[0].error_code == 0
+    assert rig.ask(4, UnregisterBrokerRequest(broker_id=9), 0).error_code == 0
+
+
 def test_blocks_of_producer_ids_follow_each_other(rig: Rig) -> None:
     epoch = rig[4].broker.broker_epoch
     request = AllocateProducerIdsRequest(broker_id=4, broker_epoch=epoch)
@@ -328,8 +376,9 @@ def test_an_envelope_that_is_none_is_refused_as_a_whole(
 
 
 def test_an_envelope_at_a_standby_is_refused_so_that_the_broker_looks_on(rig: Rig) -> None:
-    found = at_standby(rig, envelope(creation("x"), 7), 0)
-    assert (found.error_code, found.response_data) == (Code.NOT_CONTROLLER, None)
+    for sent in (envelope(creation("x"), 7), envelope(m55.DescribeQuorumRequest(), 2)):
+        found = at_standby(rig, sent, 0)
+        assert (found.error_code, found.response_data) == (Code.NOT_CONTROLLER, None)
 
 
 def test_a_controller_deposed_in_the_middle_sends_the_envelope_on() -> None:

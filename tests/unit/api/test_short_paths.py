@@ -9,6 +9,7 @@ from firnline.api.usual import usual_request
 from firnline.base.errors import Code, KafkaError
 from firnline.base.slices import FileSlice
 from firnline.broker.fetch import Fetching
+from firnline.broker.fetch_session import Wanted
 from firnline.broker.produce import Producing
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
@@ -106,6 +107,68 @@ def test_the_short_way_of_a_fetch_answers_as_the_long_one(version: int) -> None:
                     send(k01_fetch, fetch(offset, limit, **more), version)
                     said.append(wire.answers)
                 assert said[0] == said[1], (offset, limit, more)
+
+
+SESSIONS: dict[str, list[dict[str, Any]]] = {
+    "as it goes": [{"offset": 0}, {"offset": 1}, {}, {}, {"offset": 2}, {"offset": 0}, {}],
+    "a limit": [{"offset": 0, "limit": 1}, {}, {"offset": 0, "limit": 10**6}, {"max_bytes": 1}],
+    "nothing new": [{"offset": 3}, {"offset": 0}, {"offset": 3}, {"offset": 9}, {"offset": 0}],
+    "enough or not": [{"offset": 0, "min_bytes": 10**6}, {"min_bytes": 10**6}, {}],
+    "an epoch twice": [{"offset": 0}, {"epoch": 1}, {}],
+    "an epoch too far": [{"epoch": 7}, {"offset": 0}],
+    "another session": [{"session_id": 77}, {"offset": 0}],
+    "another partition": [{"offset": 0}, {"offset": 0, "index": 1}, {}, {"offset": 1}],
+    "another leader epoch": [{"offset": 0, "leader_epoch": 9}, {"offset": 0}, {"leader_epoch": 2}],
+    "committed alone": [{"isolation_level": 1}, {}],
+    "another version": [{"version": 7}, {"version": 18}, {}],
+}
+
+
+def state_of(wire: Wire, session_id: int) -> list[object]:
+    """What the node remembers of a session."""
+    session = wire.node.fetching.sessions._sessions[session_id]
+    state: list[object] = [session.epoch, session.used_ms]
+    for wanted in session.wanted:
+        state += [getattr(wanted, name) for name in Wanted.__slots__ if name != "hosted"]
+    return state
+
+
+@pytest.mark.parametrize("case", SESSIONS)
+@pytest.mark.parametrize("version", [7, 11, 12, 13, 18])
+def test_the_short_way_of_a_session_answers_as_the_long_one(version: int, case: str) -> None:
+    """A session is opened on one partition; then incremental requests, of one change or of none."""
+    said = []
+    for is_short in (True, False):
+        p = partition()
+        for _ in range(3):
+            p.append(batch(), acks=1, now_ms=0)
+        wire = Wire(p, partition(index=1))
+        send = wire.send_usual if is_short else wire.send
+        wire.send(k01_fetch, fetch(0, 10**6, session_epoch=0), version)
+        session_id = wire.answers[-1].session_id
+        assert session_id
+        epoch, shorts = 1, 0
+        for step in SESSIONS[case]:
+            request = fetch(step.get("offset", 0), step.get("limit", 10**6))
+            part = request.topics[0].partitions[0]
+            part.partition = step.get("index", 0)
+            part.current_leader_epoch = step.get("leader_epoch", -1)
+            if not step.keys() & {"offset", "index", "leader_epoch"}:
+                request.topics = []
+            request.session_id = step.get("session_id", session_id)
+            request.session_epoch = step.get("epoch", epoch)
+            request.isolation_level = step.get("isolation_level", 0)
+            request.min_bytes = step.get("min_bytes", 1)
+            request.max_bytes = step.get("max_bytes", 10**6)
+            send(k01_fetch, request, step.get("version", version))
+            shorts += wire.was_at_once
+            wire.world.now_ms += 10
+            if not wire.answers[-1].error_code:
+                epoch += 1
+        assert bool(shorts) == is_short
+        assert shorts == len(SESSIONS[case]) or case != "as it goes" or not is_short
+        said.append((wire.answers, state_of(wire, session_id)))
+    assert said[0] == said[1]
 
 
 def test_the_usual_produce_and_fetch_do_go_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:

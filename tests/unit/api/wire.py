@@ -106,7 +106,7 @@ class Wire:
     def __init__(self, *partitions: Partition) -> None:
         self.world = World()
         self.answers: list[Any] = []
-        self.was_usual = False
+        self.was_usual = self.was_at_once = False
         leaders = Leaders(image)
         hosted = HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
         for p in partitions:
@@ -148,6 +148,7 @@ class Wire:
         asked = usual_request(data, len(data))
         self.was_usual = asked is not None
         answer = asked and module.at_once(self.node, peer, asked, self.world.now_ms)
+        self.was_at_once = answer is not None
         if answer is None:
             return self.send(module, request, version)
         if isinstance(answer, list):

@@ -206,7 +206,8 @@ def test_describe_says_which_layer_a_topic_value_comes_from() -> None:
     assert (limit.value, limit.source, limit.type_id) == ("5", layers.DYNAMIC_TOPIC, 5)
     assert limit.synonyms[0] == ("retention.bytes", "5", layers.DYNAMIC_TOPIC)
     age = entries["retention.ms"]
-    assert (age.value, age.source) == ("3600000", layers.STATIC_BROKER)
+    # As 4.3.1: a coarser unit decides the value and is not told of.
+    assert (age.value, age.source, age.synonyms) == ("3600000", layers.DEFAULT, ())
     assert entries["cleanup.policy"].is_default
     assert not limit.is_default
 
@@ -224,7 +225,29 @@ def test_describe_shows_what_was_altered_at_run_time() -> None:
         layers.DYNAMIC_BROKER,
         layers.DYNAMIC_DEFAULT_BROKER,
         layers.STATIC_BROKER,
+        layers.DEFAULT,
     ]
+    assert entries["retention.ms"].synonyms[-1] == ("log.retention.hours", "168", layers.DEFAULT)
+
+
+def test_describe_tells_of_the_coarser_units_behind_the_one_that_was_set() -> None:
+    broker = load({**NODE, "log.retention.ms": "777777", "log.retention.hours": "24"})
+    entries = {e.name: e for e in describe_broker(broker)}
+    assert entries["log.retention.ms"].synonyms == (
+        ("log.retention.ms", "777777", layers.STATIC_BROKER),
+        ("log.retention.hours", "24", layers.STATIC_BROKER),
+        ("log.retention.hours", "168", layers.DEFAULT),
+    )
+    assert entries["log.roll.ms"].synonyms == ()
+
+
+def test_describe_answers_what_kafka_does_for_the_nodes_number_and_directories() -> None:
+    entries = {e.name: e for e in describe_broker(load({**NODE, "log.dirs": "/a"}))}
+    number = entries["broker.id"]
+    assert (number.value, number.source) == (NODE["node.id"], layers.STATIC_BROKER)
+    assert number.synonyms[-1] == ("broker.id", "-1", layers.DEFAULT)
+    assert entries["log.dirs"].synonyms == (("log.dirs", "/a", layers.STATIC_BROKER),)
+    assert entries["metadata.log.dir"].value is None
 
 
 def test_describe_lists_all_of_kafkas_broker_keys() -> None:

@@ -26,6 +26,7 @@ from tests.meta_log_world import (
     found,
     freeze,
     ids,
+    in_use,
     install,
     opened,
     part_of,
@@ -535,3 +536,36 @@ def test_problems_of_a_part_are_the_senders_fault() -> None:
     assert isinstance(problem, KafkaError)
     assert problem.code is Code.CORRUPT_MESSAGE
     assert part.size_bytes == 0, "what cannot be of a snapshot is not written"
+
+
+@pytest.mark.parametrize(
+    ("damaged", "end"), [(2, 8), (4, None), (6, 6)], ids=["far below", "below", "behind"]
+)
+def test_damage_in_what_was_synced_before_a_snapshot_is_no_torn_tail(
+    damaged: int, end: int | None
+) -> None:
+    """Goal: a voter that crashed does not forget what it answered for because a byte of it went bad.
+    Method: a snapshot of our own notes the recovery point, 5 here. Damage below it refuses the start or is
+    left where it is, for the reader to find; damage behind it is cut off, as ever (rel-P5, rel-P8)."""
+    fs = a_disk()
+    log = opened(fs, in_use(fs))
+    for _ in range(5):
+        extend(log, 1)
+        commit(log)
+    freeze(log, OffsetAndEpoch(3, 1))
+    extend(log, *[1] * 3)
+    sync(log)
+    fs = fs.crash(Dice(1), keep="all")
+    batch = batch_at(damaged, 1)
+    for name in fs.list_dir(DIR):
+        file = fs.open(f"{DIR}/{name}")
+        data = file.read(0, file.size())
+        if name.endswith(".log") and batch in data:
+            place = data.index(batch) + len(batch) - 1
+            file.truncate(place)
+            file.append(b"!" + data[place + 1 :])
+    if end is None:
+        with pytest.raises(StorageError, match="recovery point"):
+            opened(fs, in_use(fs))
+    else:
+        assert opened(fs, in_use(fs)).end_offset == end

@@ -376,6 +376,24 @@ def test_nothing_is_read_back_from_the_log(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(world.stored()) == 1
 
 
+def test_what_an_empty_observer_fetches_does_not_grow_with_the_history() -> None:
+    """Q54: the newest snapshot, and no more of the log than makes the next one due."""
+    for changes in (50, 500):
+        world = World(SnapshotSettings(max_new_record_bytes=2000, max_interval_ms=0))
+        world.apply(topic(0), *(partition(0, n) for n in range(10)))
+        for number in range(changes):
+            world.apply(change(0, number % 10, number % 3), size_bytes=len(batch_at(0, 1)))
+            world.finish()
+        newest = world.log.newest_snapshot_id
+        assert newest is not None
+        rest, offset = 0, newest.offset
+        while offset < world.log.end_offset:
+            data = world.log.read(offset, max_bytes=1)
+            offset, rest = offset + 1, rest + len(data)
+        assert rest <= 2000
+        assert world.log.snapshot_sizes()[-1][1] < 1500
+
+
 def test_a_place_that_is_not_committed_makes_no_snapshot() -> None:
     world = World()  # Q33
     data = batch_at(world.log.end_offset, 1)

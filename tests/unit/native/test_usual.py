@@ -18,7 +18,12 @@ from firnline.protocol.messages.k00_produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.schema import Message
 from firnline.records.batch import parse_header
@@ -110,7 +115,7 @@ def test_what_clients_send_is_usual_at_every_version_in_use(key: int, version: i
         expected = (topic, 3, -1, batch(), header)
     else:
         epoch = 5 if version >= 9 else -1
-        expected = None if version < 7 else (topic, 3, 2**40, 77, 88, 6, epoch)
+        expected = None if version < 7 else (topic, 3, 2**40, 77, 88, 6, epoch, 0, -1)
     assert asked == (expected and (key << 16 | version, 0x0A0B0C0D, *expected))
 
 
@@ -150,7 +155,21 @@ def odd_frames() -> Iterator[tuple[str, bytes]]:
         yield f"a byte more, {key}", struct.pack(">i", len(more)) + more
     yield "a follower", frame(fetch(replica_id=2), 12)
     yield "committed alone", frame(fetch(isolation_level=1), 12)
-    yield "a session", frame(fetch(session_id=1, session_epoch=1), 12)
+    yield "a session that ends", frame(fetch(session_id=1, session_epoch=-1), 12)
+    yield "an epoch without a session", frame(fetch(session_epoch=1), 12)
+    yield "session -1", frame(fetch(session_id=-1, session_epoch=1), 12)
+    yield "two changes", frame(fetch(session_id=1, session_epoch=1, topics=fetch().topics * 2), 12)
+    yield (
+        "a topic of no partition",
+        frame(
+            fetch(session_id=1, session_epoch=1, topics=[FetchTopic(topic="t", partitions=[])]), 12
+        ),
+    )
+    forgotten = ForgottenTopic(topic="t", partitions=[1])
+    yield (
+        "one to forget",
+        frame(fetch(session_id=1, session_epoch=1, forgotten_topics_data=[forgotten]), 12),
+    )
     yield "a new session", frame(fetch(session_epoch=0), 12)
     yield "no topic", frame(fetch(topics=[]), 12)
     yield "rack not ASCII", frame(fetch(rack_id="é"), 12)
@@ -164,6 +183,18 @@ def odd_frames() -> Iterator[tuple[str, bytes]]:
 )
 def test_what_is_unusual_goes_the_way_for_all_cases(name: str, data: bytes) -> None:
     assert asked_both(writable(data), len(data)) is None
+
+
+@needs
+@pytest.mark.parametrize("version", range(7, 19))
+def test_a_session_asks_for_one_change_or_for_none(version: int) -> None:
+    session = {"session_id": 2**31 - 1, "session_epoch": 3}
+    for more, topics in (({}, 1), ({"topics": []}, 0)):
+        data = frame(fetch(**session, **more), version)
+        asked = asked_both(writable(data), len(data))
+        assert asked[-2:] == (2**31 - 1, 3)
+        assert (asked[2] is not None) == bool(topics)
+        assert asked[6:8] == (88, 6)
 
 
 @needs

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firnline.base.errors import ProtocolError
@@ -56,6 +56,7 @@ class Everything(Message, key=7, valid="0-3", flexible="2+"):
 
 
 @pytest.mark.parametrize("version", versions(Everything))
+@settings(deadline=None)
 @given(data=st.data())
 def test_what_is_written_is_read_again(version: int, data: st.DataObject) -> None:
     message = data.draw(messages(Everything, version))
@@ -65,6 +66,7 @@ def test_what_is_written_is_read_again(version: int, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("version", versions(Everything))
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_message_cut_anywhere_is_refused(version: int, data: st.DataObject) -> None:
     encoded = data.draw(messages(Everything, version)).write(version)
@@ -74,6 +76,7 @@ def test_a_message_cut_anywhere_is_refused(version: int, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("version", versions(Everything))
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_flipped_bit_gives_a_message_or_a_refusal(version: int, data: st.DataObject) -> None:
     encoded = bytearray(data.draw(messages(Everything, version)).write(version))
@@ -84,6 +87,7 @@ def test_a_flipped_bit_gives_a_message_or_a_refusal(version: int, data: st.DataO
 
 
 @pytest.mark.parametrize("version", versions(Everything))
+@settings(deadline=None)
 @given(noise=st.binary(max_size=200))
 def test_noise_gives_a_message_or_a_refusal(version: int, noise: bytes) -> None:
     with suppress(ProtocolError):

@@ -259,6 +259,21 @@ def test_what_was_committed_under_another_leader_is_not_cut_either() -> None:
         standing.cut_log(1)
 
 
+def test_what_a_snapshot_holds_is_not_cut_after_a_restart() -> None:
+    """X8: the high watermark is not saved, but a snapshot holds nothing that is not committed."""
+    net = Net()
+    member = net[1]
+    member.disk.save(ElectionState(4, leader_id=2))
+    for offset in range(3):
+        member.disk.append_fetched(batch(offset, 4 if offset == 2 else 3, b"a"), now_ms=1)
+    member.disk.synced_offset = 3
+    member.disk.take_snapshot(2)
+    member.start()
+    assert member.node.high_watermark is None
+    with pytest.raises(StorageError, match="below what is committed"):
+        answer(net, member, diverging(3, 1))
+
+
 def test_a_divergence_that_cuts_nothing_is_not_asked_for_at_once_again() -> None:
     net, member = with_log(batch(0, 1, b"a"))
     answer(net, member, diverging(1, 9))
@@ -324,6 +339,25 @@ def test_a_snapshot_that_is_gone_on_the_leader_is_not_waited_for() -> None:
         assert member.timers["raft", "fetch"].at_ms == due_ms + 10
         answer(net, member, needs(95, 3))
         assert asked(net).position == 0
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(wire.FetchSnapshotResponse(error_code=-1), id="as Kafka 4.3.1 says it"),
+        pytest.param(wire.fetch_snapshot_response(Code.NOT_LEADER_OR_FOLLOWER, LEADER), id="6"),
+        pytest.param(wire.fetch_snapshot_response(Code.UNKNOWN_SERVER_ERROR, LEADER), id="-1"),
+        pytest.param(wire.FetchSnapshotResponse(), id="nothing at all"),
+    ],
+)
+def test_an_answer_that_is_no_piece_of_the_snapshot_ends_the_download(refused: Any) -> None:
+    """X12: whoever asks for the same piece again and again waits for ever."""
+    net, member = with_log(batch(0, 1, b"a"))
+    answer(net, member, needs(90, 3))
+    answer(net, member, chunk(90, 3, 7, 0, b"snap"))
+    answer(net, member, refused)
+    assert [p.is_discarded for p in member.disk.parts] == [True]
+    assert only(net).name == "FetchRequest"
 
 
 @pytest.mark.parametrize(
@@ -551,6 +585,13 @@ def test_an_answer_of_another_cluster_is_told_to_the_operator_once() -> None:
     assert len(member.warnings) == 2
     assert "INCONSISTENT_CLUSTER_ID" in member.warnings[0]
     assert "host-2:9002" in member.warnings[0]
+
+
+def test_a_peer_that_finds_our_request_invalid_is_told_to_the_operator() -> None:
+    net, member = following()
+    answer(net, member, wire.fetch_response(Code.INVALID_REQUEST, LEADER, log_start_offset=0))
+    assert "INVALID_REQUEST" in member.warnings[0]
+    assert only(net).target_id == 3
 
 
 def test_an_answer_about_another_log_is_no_answer() -> None:

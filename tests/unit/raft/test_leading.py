@@ -236,7 +236,14 @@ def test_a_fetch_is_refused_in_kafkas_order() -> None:
     assert (endpoint.node_id, endpoint.host, endpoint.port) == (1, "host-1", 9001)
 
 
-@pytest.mark.parametrize("version", range(12, 19))
+def test_a_fetch_by_name_is_refused() -> None:
+    """Version 12, as Kafka 4.3.1 does: the metadata topic has an id."""
+    _, leader = leading()
+    (answer,) = leader.ask(fetch(leader.node.epoch, 2, (0, 0)), 12)
+    assert answer.error_code == Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", range(13, 19))
 def test_every_version_a_quorum_uses_is_served(version: int) -> None:
     _, leader = leading()
     (answer,) = leader.ask(fetch(leader.node.epoch, 2, (0, 0)), version)
@@ -244,7 +251,7 @@ def test_every_version_a_quorum_uses_is_served(version: int) -> None:
     assert found.error_code == Code.NONE
     assert bytes(found.records) == leader.disk.batches[0]
     topic = answer.responses[0]
-    assert topic.topic_id == METADATA_TOPIC_ID if version > 12 else topic.topic
+    assert topic.topic_id == METADATA_TOPIC_ID
     assert bool(answer.node_endpoints) == (version >= 16)
 
 
@@ -582,12 +589,18 @@ def test_an_observer_that_is_silent_for_five_minutes_is_forgotten() -> None:
     net, leader = leading()
     epoch = leader.node.epoch
     leader.ask(fetch(epoch, 9, (1, epoch)))
+    leader.run(leader.timers.pop(("raft", "clean")).then(net.now_ms))
     net.now_ms += 299_999
+    assert leader.node.counters().observers == 1
     (answer,) = leader.ask(describe())
     assert len(part(answer).observers) == 1
     net.now_ms += 1
     (answer,) = leader.ask(describe())
     assert part(answer).observers == []
+    leader.ask(fetch(epoch, 9, (1, epoch)))
+    net.now_ms += 300_000
+    leader.run(leader.timers.pop(("raft", "clean")).then(net.now_ms))
+    assert leader.node.counters().observers == 0
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

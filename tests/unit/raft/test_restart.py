@@ -1,10 +1,15 @@
 """What a replica is after it was started on the disk of an earlier life (Q15), and what it then may do."""
 
+from typing import Any
+
 import pytest
 
+from firnline.base.errors import Code
+from firnline.raft import wire
 from firnline.raft.election_state import ElectionState
 from firnline.raft.role import Role
-from tests.raft_rig import Net, alone, part, vote
+from firnline.raft.settings import QuorumSettings
+from tests.raft_rig import Member, Net, alone, part, vote
 
 SAVED_AND_ROLE = [
     # what quorum-state says of epoch 7              role             leader it knows, vote it holds
@@ -117,6 +122,43 @@ def test_a_candidate_that_restarts_asks_again_in_its_epoch() -> None:
     net.settle()
     assert net[1].stands == (Role.LEADER, 7, 1)
     assert net[2].disk.saved[-1] == ElectionState(7, leader_id=1, voted_id=1)
+
+
+def test_a_candidate_claims_nothing_that_its_disk_may_lose() -> None:
+    """It got a vote for a log whose end was not synced. After a power cut it is a candidate of the same
+    epoch, gets that vote again, and would lead without what was committed."""
+    net = Net(settings=QuorumSettings(retry_backoff_ms=500)).start()
+    leader = net.elect(1)
+    leader.holds_flushes = True
+    leader.propose(b"committed by the two others")
+    net.run_for(600)
+    assert net[2].node.high_watermark == 2
+    assert leader.disk.synced_offset == 1
+    net.cut(3)
+    leader.fire("contacts")
+    net.flights.clear()
+    leader.fire("election")
+    assert leader.node.role is Role.PROSPECTIVE
+    leader.run(net.find("VoteRequest", 1, 2).send.then(grant(leader), net.now_ms))
+    assert leader.node.role is Role.CANDIDATE
+    asked = [f for f in net.flights if not part(f.request).pre_vote]
+    assert asked == [], "nothing is asked before the disk has what is claimed"
+    leader.crash(power=True)
+    assert leader.disk.end_offset == 1
+    leader.start()
+    leader.sync()
+    net.run_for(0)
+    for flight in net.flights:
+        assert part(flight.request).last_offset == 1
+    assert leader.node.role is Role.CANDIDATE
+    net.heal()
+    net.run_for(30_000, until=lambda: bool(net.leaders) and net.agree())
+    assert (1, 1, b"committed by the two others") in net.leaders[0].disk.values()
+
+
+def grant(member: Member) -> Any:
+    """A voter says yes."""
+    return wire.vote_response(Code.NONE, wire.Known(member.node.epoch), is_granted=True)
 
 
 def test_a_follower_that_restarts_hears_first_of_its_leader_then_of_commits() -> None:

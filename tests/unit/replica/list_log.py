@@ -138,7 +138,8 @@ class ListLog:
         found = self.read(
             start_offset, max_bytes=max_bytes, upto_offset=upto_offset, min_one_batch=False
         )
-        return found.slices[0] if len(found.slices) == 1 else None
+        data = found.read()
+        return FileSlice(Bytes(data), 0, len(data)) if data else None  # type: ignore[arg-type]
 
     def aborted_transactions(self, start_offset: int, upto_offset: int) -> Sequence[Aborted]:
         return [a for a in self.aborted if a.first_offset < upto_offset]

@@ -1,10 +1,13 @@
 """The socket side of a node, with a node that only echoes: order, back-pressure, bad peers."""
 
+import gc
 import socket
 import struct
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,6 +253,38 @@ def test_a_peer_that_leaves_in_mid_frame_frees_its_buffer(node: Running) -> None
         assert counts == [1]
 
 
+def test_a_closed_connection_needs_no_garbage_collector(node: Running) -> None:
+    """Those that come and go by the thousand must not pile up until it runs."""
+    found: list[Any] = []
+    gc.disable()
+    try:
+        with node.connect() as sock:
+            sock.sendall(frame(b"e-is-here"))
+            read_frame(sock)
+            node.on_loop(lambda: found.extend(map(tracked, node.server._connections.values())))
+        with node.connect() as sock:  # the loop has closed the first one when this one is answered
+            sock.sendall(frame(b"e-is-there"))
+            read_frame(sock)
+        node.on_loop(lambda: None)
+        assert found
+        assert not found[0].is_alive
+    finally:
+        gc.enable()
+
+
+class Sentinel:
+    """Lives as long as what holds it."""
+
+
+def tracked(connection: Any) -> Any:
+    """Let a connection hold something; return whether that is still alive, as `is_alive`."""
+    held = Sentinel()
+    connection.principal = held
+    alive = SimpleNamespace(is_alive=True)
+    weakref.finalize(held, lambda: setattr(alive, "is_alive", False))
+    return alive
+
+
 def test_connections_above_the_limit_are_refused(node: Running) -> None:
     kept = [node.connect() for _ in range(8)]
     for sock in kept:
@@ -344,3 +379,35 @@ def _empty(tmp_path: Path) -> Path:
     path = tmp_path / "empty"
     path.write_bytes(b"")
     return path
+
+
+def test_each_listener_is_served_by_its_own_dispatcher(node: Running) -> None:
+    """What the members of a quorum ask is nothing that clients may ask, and the other way round."""
+
+    class Shout(Echo):
+        def encode(self, reply: Reply) -> list[Part]:
+            body = reply.context.body.upper()
+            return [struct.pack(">i", len(body)) + body]
+
+    sock = listen("127.0.0.1", 0)
+    shout = Shout(Path(node.runtime.dispatcher.file.path))  # type: ignore[attr-defined]
+
+    def open_another() -> None:
+        server = Server(
+            node.runtime,
+            node.loop,
+            sock,
+            listener="OTHER",
+            frame_bytes_max=LIMIT,
+            idle_ms=600_000,
+            connections_max=8,
+            dispatcher=shout,  # type: ignore[arg-type]
+        )
+        node.runtime.servers.append(server)
+
+    node.on_loop(open_another)
+    body = b"echo twice"
+    for port, wanted in ((node.port, body), (sock.getsockname()[1], body.upper())):
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.sendall(struct.pack(">i", len(body)) + body)
+            assert client.recv(100)[4:] == wanted

@@ -118,7 +118,7 @@ def test_what_the_broker_wrote_can_be_dumped(firnline_broker: Broker) -> None:
     done = firnline("dump", str(segment), str(metadata))
     assert done.returncode == 0, done.stderr
     assert "value='seen again'" in done.stdout
-    assert "type=TopicRecord value={name=t," in done.stdout
+    assert "type=TopicRecord version=0 value={name=t," in done.stdout
 
 
 @pytest.mark.firnline_options(

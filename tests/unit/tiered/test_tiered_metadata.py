@@ -7,9 +7,15 @@ import pytest
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
+from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.metadata_cache import MetadataCache
-from firnline.tiered.metadata_log import TopicMetadataLog, metadata_partition_of
-from firnline.tiered.metadata_records import decode
+from firnline.tiered.metadata_log import (
+    STEP_BYTES,
+    TopicMetadataLog,
+    metadata_partition_of,
+    segment_record,
+)
+from firnline.tiered.metadata_records import decode, encode
 from firnline.tiered.segment_state import may_follow, may_follow_delete
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
@@ -276,12 +282,45 @@ def test_questions_wait_until_all_that_was_committed_at_assignment_is_applied() 
     assert late.is_ready(WHERE)
 
 
+def test_a_long_history_of_many_metadata_partitions_is_applied_in_steps() -> None:
+    """A start applies all of it: fifty partitions at once would stop the loop fifty steps long."""
+    cluster = Cluster(partitions=5)
+    for partition in range(5):
+        for number in range(4):
+            row = NewRecord(None, encode(segment_record(segment(number, number, number))), 1)
+            cluster.append(partition, build_batch([row] * 40))
+    late = TopicMetadataLog(Feed(cluster, 2), TierSettings(metadata_partitions=5))
+    feed = late._feed
+    assert isinstance(feed, Feed)
+    sizes: list[int] = []
+    read = feed.read
+
+    def reading(partition: int, offset: int, size: int) -> bytes:
+        data = read(partition, offset, size)
+        sizes.append(len(data))
+        return data
+
+    feed.read = reading  # type: ignore[method-assign]
+    late.is_initialised = True
+    for partition in range(5):
+        late._consume(partition)
+    steps, effects = [], late.poll_all(0)
+    while effects:
+        steps.append(sum(sizes))
+        sizes.clear()
+        [timer] = effects
+        assert timer.at_ms == 0
+        effects = timer.then(0)
+    steps.append(sum(sizes))
+    assert max(steps) < 2 * STEP_BYTES
+    assert sum(steps) > 5 * STEP_BYTES
+    assert all(consumed.next_offset == 160 for consumed in late._consumed.values())
+
+
 def test_records_that_cannot_be_read_are_dropped_and_the_rest_applied() -> None:
     cluster = Cluster()
     node = loaded(cluster)
     partition, _ = node.tier.services.metadata.applied_offset(WHERE)
-    from firnline.records.build import NewRecord, build_batch
-
     for junk in (b"", b"\xff" * 9, b"\x01\x63\x00", b"\x01\x00\x00\x00"):
         cluster.append(partition, build_batch([NewRecord(None, junk, 1)]))
     assert publish(node, segment(1, 0, 9)) == [None]

@@ -96,20 +96,39 @@ def at_once(
 ) -> tuple[Part, ...] | None:
     """Answer the usual request where there is what is wanted, with the parts of a frame; else None."""
     (
-        key_and_version, correlation_id, topic, index, offset, part_bytes, max_bytes, min_bytes, epoch,
+        key_and_version, correlation_id, topic, index, offset, part_bytes, max_bytes, min_bytes,
+        epoch, session_id, session_epoch,
     ) = asked  # fmt: skip
     version = key_and_version & 0xFFFF
-    hosted = node.hosted
-    found = (hosted.by_name if version < _TOPIC_ID_VERSION else hosted.by_id).get((topic, index))
-    if found is None:
-        return None
-    limit = part_bytes if part_bytes < max_bytes else max_bytes
-    outcome = node.fetching.read_at_once(found, offset, limit, min_bytes, epoch)
-    if outcome is None:
-        return None
-    records, high_watermark, stable, start = outcome
+    if session_id:
+        uses_ids = version >= _TOPIC_ID_VERSION
+        news = topic and Wanted(
+            None if uses_ids else topic,
+            topic if uses_ids else ZERO_UUID,
+            index,
+            fetch_offset=offset,
+            max_bytes=part_bytes,
+            leader_epoch=epoch,
+        )
+        limits = (max_bytes, min_bytes, uses_ids)
+        told = node.fetching.read_in_session(session_id, session_epoch, news, limits, now_ms)
+        if told is None:
+            return None
+        wanted, (records, high_watermark, stable, start) = told
+        topic, index = wanted.topic_id if uses_ids else wanted.topic, wanted.index
+    else:
+        hosted = node.hosted
+        by_topic = hosted.by_name if version < _TOPIC_ID_VERSION else hosted.by_id
+        found = by_topic.get((topic, index))
+        if found is None:
+            return None
+        limit = part_bytes if part_bytes < max_bytes else max_bytes
+        read = node.fetching.read_at_once(found, offset, limit, min_bytes, epoch)
+        if read is None:
+            return None
+        records, high_watermark, stable, start = read
     size = records[2]
-    pack, fixed_bytes, before, between, after = _around_records(version, topic, index)
+    pack, fixed_bytes, before, between, after = _around_records(version, topic, index, session_id)
     if version >= _FLEXIBLE_VERSION:
         length = uvarint(size + 1)
         fixed_bytes += len(length)
@@ -121,7 +140,7 @@ def at_once(
 
 @lru_cache(maxsize=4096)
 def _around_records(
-    version: int, topic: str | Uuid, index: int
+    version: int, topic: str | Uuid, index: int, session_id: int
 ) -> tuple[Callable[..., bytes], int, bytes, bytes, bytes]:
     """Return how the frame of such an answer is packed up to the length of the records: from its size,
     the correlation id, what always stands before the offsets, those, and what stands after them. Of the
@@ -138,7 +157,7 @@ def _around_records(
     answered = FetchableTopicResponse(
         **{"topic_id" if version >= _TOPIC_ID_VERSION else "topic": topic}, partitions=[part]
     )
-    sample = FetchResponse(responses=[answered]).write(version)
+    sample = FetchResponse(session_id=session_id, responses=[answered]).write(version)
     before, between, after = pieces(sample, Struct(">qqq").pack(*mark), _MARK)
     length_bytes = 1 if version >= _FLEXIBLE_VERSION else 4
     before = header_tail(FetchRequest, version) + before

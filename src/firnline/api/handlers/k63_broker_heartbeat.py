@@ -28,14 +28,15 @@ def handle(
         )
         return [context.reply(answer)]
 
-    problem = node.inactive_problem
-    if problem is not None:
-        return then(problem, now_ms)
     beat = Heartbeat(
         request.broker_id,
         request.broker_epoch,
         metadata_offset=request.current_metadata_offset,
         want_fence=request.want_fence,
         want_shut_down=request.want_shut_down,
+        offline_log_dirs=tuple(request.offline_log_dirs),
+        cordoned_log_dirs=(
+            None if request.cordoned_log_dirs is None else tuple(request.cordoned_log_dirs)
+        ),
     )
     return node.quorum.write(node.controller.heartbeat(beat, now_ms), then, now_ms)

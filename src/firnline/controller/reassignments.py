@@ -1,0 +1,150 @@
+"""Partitions move to other brokers: a move begins here, is called off here, and ends by itself. PURE.
+
+A move first adds the new replicas; when all that are to stay are in sync (`partition_change` sees to
+it), those on their way out go. Source: KIP-455, KIP-860; codes as Apache Kafka 4.3.1's.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import Uuid
+from firnline.config.broker import BrokerConfig
+from firnline.controller.elections import CHANGES_PER_REQUEST_MAX
+from firnline.controller.partition_change import (
+    CLEAN,
+    RECOVERING,
+    PartitionChanges,
+    Target,
+    in_order,
+)
+from firnline.controller.placement import assignment_problem
+from firnline.metadata.image import ClusterImage, PartitionImage, TopicImage
+from firnline.metadata.result import ControllerResult
+
+
+class Reassignment(NamedTuple):
+    """Where a partition is to be, preferred leader first; None calls its move off."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class Moving(NamedTuple):
+    """A partition on the move."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def alter_reassignments(
+    image: ClusterImage,
+    config: BrokerConfig,
+    wanted: Sequence[Reassignment],
+    *,
+    may_change_factor: bool = True,
+) -> ControllerResult[list[KafkaError | None]]:
+    """Begin, change or call off moves; an answer is None for done, in the order asked."""
+    changes = PartitionChanges(image, config)
+    answers: list[KafkaError | None] = []
+    for each in wanted:
+        topic = image.topics_by_name.get(each.topic)
+        before = None if topic is None else changes.partition(topic.topic_id, each.partition)
+        if topic is None or before is None:
+            answers.append(KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"))
+        elif len(changes.records) >= CHANGES_PER_REQUEST_MAX:
+            why = "more than 10,000 changes in one request"
+            answers.append(KafkaError(Code.POLICY_VIOLATION, why))
+        elif each.replicas is None:
+            answers.append(_call_off(changes, topic, each.partition, before))
+        else:
+            problem = assignment_problem(image.brokers, each.replicas)
+            if problem is None and not may_change_factor:
+                problem = _factor_problem(before, each.replicas)
+            if problem is None:
+                _move(changes, topic.topic_id, each.partition, before, each.replicas)
+            answers.append(problem)
+    return ControllerResult(changes.records, answers)
+
+
+def list_reassignments(
+    image: ClusterImage, wanted: Sequence[tuple[str, Sequence[int]]] | None
+) -> list[Moving]:
+    """Return what is on the move among partitions (topic, numbers), or among all; unknown ones are not."""
+    if wanted is None:
+        found = [_moving(topic.name, number, each) for topic, number, each in in_order(image)]
+    else:
+        found = [
+            _moving(name, number, image.partition(name, number))
+            for name, numbers in wanted
+            for number in numbers
+        ]
+    return [each for each in found if each is not None]
+
+
+def is_moving(partition: PartitionImage) -> bool:
+    """Are replicas on their way in or out?"""
+    return bool(partition.adding_replicas or partition.removing_replicas)
+
+
+def _moving(name: str, number: int, partition: PartitionImage | None) -> Moving | None:
+    if partition is None or not is_moving(partition):
+        return None
+    return Moving(
+        name,
+        number,
+        partition.replicas,
+        partition.adding_replicas,
+        partition.removing_replicas,
+    )
+
+
+def _move(
+    changes: PartitionChanges,
+    topic_id: Uuid,
+    number: int,
+    before: PartitionImage,
+    replicas: tuple[int, ...],
+) -> None:
+    removing = tuple(sorted(node_id for node_id in before.replicas if node_id not in replicas))
+    adding = tuple(sorted(node_id for node_id in replicas if node_id not in before.replicas))
+    # What an earlier move added or removed and this one does not speak of stays on its way.
+    target = Target(
+        replicas=(*replicas, *removing), removing=removing or None, adding=adding or None
+    )
+    changes.change(topic_id, number, target, CLEAN)
+
+
+def _call_off(
+    changes: PartitionChanges, topic: TopicImage, number: int, before: PartitionImage
+) -> KafkaError | None:
+    """Go back to the replicas before the move. Unclean where only newcomers are in sync."""
+    if not is_moving(before):
+        why = "no reassignment of this partition is in progress"
+        return KafkaError(Code.NO_REASSIGNMENT_IN_PROGRESS, why)
+    replicas = tuple(each for each in before.replicas if each not in before.adding_replicas)
+    if not replicas:
+        why = "all its replicas are newcomers"
+        return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why)
+    isr = tuple(each for each in before.isr if each not in before.adding_replicas)
+    target = Target(isr=isr, replicas=replicas, removing=(), adding=())
+    if not isr:
+        if not changes.is_unclean_allowed(topic.name):
+            why = "only newcomers are in sync: going back would be an unclean election"
+            return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why)
+        # Records may be lost here: whoever leads says when it has cleaned up (I26).
+        target = target._replace(isr=replicas[:1], recovery_state=RECOVERING)
+    changes.change(topic.topic_id, number, target, changes.election_of(topic.name))
+    return None
+
+
+def _factor_problem(before: PartitionImage, replicas: Sequence[int]) -> KafkaError | None:
+    present = len(before.replicas) - len(before.removing_replicas)
+    if len(replicas) == present:
+        return None
+    why = f"the partition has {present} replicas, and {len(replicas)} would be another number"
+    return KafkaError(Code.INVALID_REPLICATION_FACTOR, why)

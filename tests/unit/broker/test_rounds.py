@@ -1,0 +1,139 @@
+"""Duties of the active controller by the clock: leaders go home, and partitions without one are looked at."""
+
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Effects
+from firnline.controller.configs import Alteration, AlterOp
+from firnline.controller.controller import Controller
+from firnline.metadata import records as r
+from firnline.metadata.image import ConfigResource, PartitionImage, ResourceType
+from firnline.metadata.result import ControllerResult
+from tests.unit.broker.cluster import Rig
+
+TOPIC_ID = b"\x42" * 16
+SILENCE = {"broker.session.timeout.ms": "600000"}
+
+
+def stage(**settings: str) -> Rig:
+    """One controller, brokers that only the log knows, and time: what changes is changed by rounds."""
+    given = {"metadata.max.idle.interval.ms": "0"} | settings
+    rig = Rig({1: "controller"}, **{key.replace(".", "_"): v for key, v in given.items()}).start()
+    rig.until(lambda: rig.active() == 1)
+    registrations = [
+        r.RegisterBrokerRecord(
+            broker_id=node_id, incarnation_id=bytes([node_id]) * 16, broker_epoch=1, fenced=False
+        )
+        for node_id in (4, 5)
+    ]
+    put(rig, *registrations, r.TopicRecord(name="t", topic_id=TOPIC_ID))
+    return rig
+
+
+def put(rig: Rig, *records: Any) -> None:
+    decide(rig, ControllerResult(list(records), None))
+
+
+def decide(rig: Rig, result: ControllerResult[Any]) -> Any:
+    answers: list[Any] = []
+
+    def then(outcome: Any, now_ms: int) -> Effects:
+        answers.append(outcome)
+        return []
+
+    rig[1].run(rig[1].controller.quorum.write(result, then, rig.now_ms))
+    rig.until(lambda: bool(answers))
+    return answers[0]
+
+
+def place(rig: Rig, *, isr: tuple[int, ...], leader: int) -> None:
+    record = r.PartitionRecord(
+        partition_id=0,
+        topic_id=TOPIC_ID,
+        replicas=(4, 5),
+        isr=isr,
+        leader=leader,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=(bytes(16), bytes(16)),
+    )
+    put(rig, record)
+
+
+def partition(rig: Rig) -> PartitionImage:
+    return rig[1].controller.image.topics_by_name["t"].partitions[0]
+
+
+def alter(rig: Rig, resource: ConfigResource, value: str) -> None:
+    change = [Alteration("unclean.leader.election.enable", AlterOp.SET, value)]
+    controller: Controller = rig[1].controller.controller
+    assert decide(rig, controller.incremental_alter_configs([(resource, change)])) == [None]
+
+
+def fence(rig: Rig, node_id: int) -> None:
+    put(rig, r.BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=1, fenced=1))
+
+
+def test_leaders_go_home_once_in_an_interval() -> None:
+    rig = stage(**SILENCE, **{"leader.imbalance.check.interval.seconds": "100"})
+    place(rig, isr=(5, 4), leader=5)
+    rig.pass_time(50_000)
+    assert partition(rig).leader == 5
+    rig.pass_time(51_000)
+    assert partition(rig).leader == 4
+    put(rig, r.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=5))
+    rig.pass_time(100_000)
+    assert partition(rig).leader == 4, "the first round is not the last"
+
+
+def test_leaders_stay_where_nobody_wants_them_to_go_home() -> None:
+    rig = stage(
+        **SILENCE,
+        **{
+            "leader.imbalance.check.interval.seconds": "1",
+            "auto.leader.rebalance.enable": "false",
+        },
+    )
+    place(rig, isr=(5, 4), leader=5)
+    rig.pass_time(10_000)
+    assert partition(rig).leader == 5
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [ConfigResource(ResourceType.TOPIC, "t"), ConfigResource(ResourceType.BROKER, "")],
+    ids=["topic", "cluster"],
+)
+def test_allowing_an_unclean_election_is_enough_to_have_it(resource: ConfigResource) -> None:
+    """I27: the operator who gives up records wants the partition back now, not in five minutes."""
+    rig = stage(**SILENCE)
+    fence(rig, 4)
+    place(rig, isr=(4,), leader=-1)
+    rig.pass_time(5_000)
+    assert partition(rig).leader == -1
+    alter(rig, resource, "true")
+    rig.pass_time(100)
+    assert (partition(rig).leader, partition(rig).isr) == (5, (5,))
+
+
+def test_unclean_elections_are_tried_again_by_the_clock() -> None:
+    rig = stage(
+        **SILENCE,
+        **{
+            "unclean.leader.election.interval.ms": "20000",
+            "unclean.leader.election.enable": "true",
+        },
+    )
+    fence(rig, 4)
+    place(rig, isr=(4,), leader=-1)
+    rig.pass_time(25_000)
+    assert partition(rig).leader == 5
+
+
+def test_a_controller_that_is_not_active_has_no_rounds() -> None:
+    rig = stage(**SILENCE)
+    keys = {("controller", "balancing"), ("controller", "unclean-elections")}
+    assert keys <= rig[1].timers.keys()
+    rig[1].run(rig[1].controller.quorum.on_inactive(rig.now_ms))
+    assert not keys & rig[1].timers.keys()
