@@ -90,11 +90,12 @@ class Member:
         assert found is not None
         return found
 
-    def format(self, cluster_id: str = CLUSTER_ID) -> None:
+    def format(self, cluster_id: str = CLUSTER_ID, directory_id: bytes | None = None) -> None:
+        self.directory_id = directory_id or self.rng.uuid()
         self.fs = CrashableFs(clock_ms=lambda: self.rig.now_ms)
         format_directory(
             self.fs, DATA, cluster_id=cluster_id, node_id=self.node_id,
-            directory_id=self.rng.uuid(),
+            directory_id=self.directory_id,
         )  # fmt: skip
         levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)]
         batches = snapshot_batches(
