@@ -9,6 +9,7 @@ from typing import Any
 
 from firnline.base.effects import Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.ids import Uuid
 from firnline.broker.controller_port import NOBODY_ACTIVE, Then
 from firnline.client.wire import decode_answer, encode_request
 from firnline.config.broker import BrokerConfig
@@ -20,6 +21,13 @@ from firnline.protocol.messages.k19_create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+)
+from firnline.protocol.messages.k56_alter_partition import (
+    AlteredPartition,
+    AlterPartitionRequest,
+    AlterPartitionTopic,
+    BrokerState,
+    ProposedPartition,
 )
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest
 from firnline.protocol.messages.k62_broker_registration import (
@@ -36,6 +44,7 @@ from firnline.protocol.messages.k70_controller_registration import (
 )
 from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
+from firnline.replica.isr import IsrAnswer, IsrChange
 
 # Registrations and heartbeats; requests that clients wait for take another connection.
 CHANNEL = "controller"
@@ -173,6 +182,38 @@ class RemoteController:
 
         return self._ask(request, outcome, then, now_ms, channel=_TOPICS_CHANNEL)
 
+    def alter_partition(
+        self,
+        wanted: Sequence[IsrChange],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """See `ControllerPort`. A controller of version 2 is told ids without epochs (I31)."""
+        rows: dict[Uuid, list[ProposedPartition]] = {}
+        for change in wanted:
+            rows.setdefault(change.topic_id, []).append(_proposed(change))
+        request = AlterPartitionRequest(
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            topics=[
+                AlterPartitionTopic(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in rows.items()
+            ],
+        )
+
+        def outcome(answer: Any) -> list[IsrAnswer | KafkaError]:
+            found = {
+                (topic.topic_id, row.partition_index): _altered(row)
+                for topic in answer.topics
+                for row in topic.partitions
+            }
+            return [found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in wanted]
+
+        return self._ask(request, outcome, then, now_ms)
+
     def _ask(
         self,
         request: Message,
@@ -203,6 +244,33 @@ class RemoteController:
                 channel=channel,
             )
         ]
+
+
+def _proposed(change: IsrChange) -> ProposedPartition:
+    return ProposedPartition(
+        partition_index=change.partition,
+        leader_epoch=change.leader_epoch,
+        new_isr=[broker_id for broker_id, _ in change.new_isr],
+        new_isr_with_epochs=[
+            BrokerState(broker_id=broker_id, broker_epoch=epoch)
+            for broker_id, epoch in change.new_isr
+        ],
+        leader_recovery_state=change.leader_recovery_state,
+        partition_epoch=change.partition_epoch,
+    )
+
+
+def _altered(row: AlteredPartition) -> IsrAnswer | KafkaError:
+    return _error_of(row) or IsrAnswer(
+        row.leader_id,
+        row.leader_epoch,
+        tuple(row.isr),
+        row.partition_epoch,
+        row.leader_recovery_state,
+    )
+
+
+_NOT_ANSWERED = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the controller did not speak of it")
 
 
 def _error_of(row: Any) -> KafkaError | None:

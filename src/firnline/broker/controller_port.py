@@ -10,11 +10,13 @@ from typing import Any, Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, ConfigError, KafkaError
+from firnline.controller import isr_changes
 from firnline.controller.brokers import Heartbeat, Registration
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
-from firnline.metadata.image import ControllerImage
+from firnline.metadata.image import ControllerImage, PartitionImage
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.replica.isr import IsrAnswer, IsrChange
 
 Then = Callable[[Any, int], Effects]
 
@@ -59,6 +61,18 @@ class ControllerPort(Protocol):
 
     def create_topics(self, wanted: Sequence[NewTopic], then: Then, now_ms: int) -> Effects:
         """The outcome is a list of None or KafkaError, in the order asked."""
+        ...
+
+    def alter_partition(
+        self,
+        wanted: Sequence[IsrChange],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """The outcome is a list of replica.isr.IsrAnswer or KafkaError, in the order asked."""
         ...
 
 
@@ -114,6 +128,31 @@ class LocalController:
 
         return self._quorum.write(self._controller.create_topics(wanted), made, now_ms)
 
+    def alter_partition(
+        self,
+        wanted: Sequence[IsrChange],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """See `ControllerPort`."""
+        if not self.is_active:
+            return then(NOBODY_ACTIVE, now_ms)
+        result = self._controller.alter_partitions(
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            wanted=[_as_decided(change) for change in wanted],
+        )
+
+        def decided(outcome: Any, at_ms: int) -> Effects:
+            if isinstance(outcome, KafkaError):
+                return then(outcome, at_ms)
+            return then([_as_told(each) for each in outcome], at_ms)
+
+        return self._quorum.write(result, decided, now_ms)
+
 
 class NearestController:
     """The controller in this process while it is the active one, else the one that is."""
@@ -149,3 +188,42 @@ class NearestController:
     def create_topics(self, wanted: Sequence[NewTopic], then: Then, now_ms: int) -> Effects:
         """See `ControllerPort`."""
         return self._active.create_topics(wanted, then, now_ms)
+
+    def alter_partition(
+        self,
+        wanted: Sequence[IsrChange],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """See `ControllerPort`."""
+        return self._active.alter_partition(
+            wanted, broker_id=broker_id, broker_epoch=broker_epoch, then=then, now_ms=now_ms
+        )
+
+
+def _as_decided(change: IsrChange) -> isr_changes.IsrChange:
+    """A proposal as the controller knows it."""
+    return isr_changes.IsrChange(
+        change.topic_id,
+        change.partition,
+        change.leader_epoch,
+        change.partition_epoch,
+        tuple(isr_changes.IsrMember(broker_id, epoch) for broker_id, epoch in change.new_isr),
+        change.leader_recovery_state,
+    )
+
+
+def _as_told(outcome: PartitionImage | KafkaError) -> IsrAnswer | KafkaError:
+    """A decision as the leader knows it."""
+    if isinstance(outcome, KafkaError):
+        return outcome
+    return IsrAnswer(
+        outcome.leader,
+        outcome.leader_epoch,
+        outcome.isr,
+        outcome.partition_epoch,
+        outcome.leader_recovery_state,
+    )

@@ -23,6 +23,7 @@ from firnline.broker.fetch_session import (
     Wanted,
 )
 from firnline.replica.hosted import HostedPartitions
+from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
     READ_COMMITTED,
@@ -62,6 +63,7 @@ class RemoteRead(Protocol):
 class FetchAsk:
     """One Fetch request in our terms. Bytes and milliseconds.
 
+    replica_id, replica_epoch  of a follower, its epoch -1 where the protocol has none; -1 for consumers
     session_id, session_epoch  (0, -1): no session (KIP-227)
     uses_ids                   topics are named by id: version 13 and later
     """
@@ -72,6 +74,7 @@ class FetchAsk:
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
+        "replica_epoch",
         "replica_id",
         "session_epoch",
         "session_id",
@@ -88,6 +91,7 @@ class FetchAsk:
         max_bytes: int,
         isolation: int = 0,
         replica_id: int = CONSUMER_REPLICA,
+        replica_epoch: int = NO_BROKER_EPOCH,
         session_id: int = 0,
         session_epoch: int = -1,
         forgotten: Sequence[Key] = (),
@@ -99,6 +103,7 @@ class FetchAsk:
         self.max_bytes = max_bytes
         self.isolation = isolation
         self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
         self.session_id = session_id
         self.session_epoch = session_epoch
         self.forgotten = forgotten
@@ -120,8 +125,9 @@ Answer = Callable[[FetchAnswer], Effects]
 
 
 class Fetching:
-    """Reads for consumers.
+    """Reads for consumers and followers.
 
+    on_follower         told of each partition after a follower's Fetch was noted: it may want another ISR
     max_bytes           fetch.max.bytes: cap on any answer
     remote_read         the tier, or None where there is none
     remote_max_wait_ms  remote.fetch.max.wait.ms
@@ -140,6 +146,7 @@ class Fetching:
         self.sessions = sessions
         self.remote_read = remote_read
         self.remote_max_wait_ms = remote_max_wait_ms
+        self.on_follower: Callable[[Partition, int], Effects] = _nothing
         self._max_bytes = max_bytes
         self._serial = 0
 
@@ -174,6 +181,21 @@ class Fetching:
             max_bytes = self._max_bytes
         found = partition.read_at_once(fetch_offset, max_bytes, leader_epoch)
         return found if found is not None and found[0][2] >= min_bytes else None
+
+    def follower_fetched(
+        self, partition: Partition, wanted: Wanted, ask: FetchAsk, now_ms: int
+    ) -> Effects:
+        """Note what a follower has, and what follows from it."""
+        effects = partition.follower_fetched(
+            ask.replica_id,
+            wanted.fetch_offset,
+            now_ms,
+            broker_epoch=ask.replica_epoch,
+            log_start_offset=wanted.log_start_offset,
+        )
+        return (
+            effects if partition.proposed is None else effects + self.on_follower(partition, now_ms)
+        )
 
     def read_in_session(
         self,
@@ -260,19 +282,29 @@ class _OneFetch:
     def begin(self, now_ms: int) -> Effects:
         ask = self._ask
         self._began_ms = now_ms
-        if ask.replica_id >= 0:
-            # No other replica exists yet, so whoever says so is none (reliability d 54).
-            self._outcomes = [_NO_FOLLOWER for _ in self._wanted]
-            return self._finish()
         total, below, must_answer = self._read()
         if below:
             return self._read_remote(below, now_ms)
-        if must_answer or ask.max_wait_ms <= 0:
-            return self._finish()
+        # What a follower says of itself counts once, when it comes: what it waits for it does not have.
+        noted = [] if ask.replica_id < 0 else self._note_follower(now_ms)
         missing = min(ask.min_bytes, self._fetching.bytes_limit(ask)) - total
-        if missing <= 0:
-            return self._finish()
-        return self._wait(missing, ask.max_wait_ms, now_ms)
+        if must_answer or ask.max_wait_ms <= 0 or missing <= 0:
+            return [*self._finish(), *noted]
+        return [*self._wait(missing, ask.max_wait_ms, now_ms), *noted]
+
+    def _note_follower(self, now_ms: int) -> Effects:
+        """Tell each partition how far the follower is that it was just read for."""
+        ask = self._ask
+        effects: Effects = []
+        for place, (wanted, outcome) in enumerate(zip(self._wanted, self._outcomes, strict=True)):
+            partition = wanted.hosted
+            if type(outcome) is not Local or not isinstance(partition, Partition):
+                continue
+            effects += self._fetching.follower_fetched(partition, wanted, ask, now_ms)
+            # It learns of the watermark that it moved itself.
+            high_watermark = partition.log.high_watermark
+            self._outcomes[place] = outcome._replace(high_watermark=high_watermark)
+        return effects
 
     # ------------------------------------------------------------------------------- reading
 
@@ -282,6 +314,7 @@ class _OneFetch:
         hosted = self._fetching.hosted
         left = self._fetching.bytes_limit(ask)
         isolation = ask.isolation
+        is_consumer = ask.replica_id < 0
         is_first = True
         total = 0
         may_wait = must_answer = False
@@ -298,13 +331,15 @@ class _OneFetch:
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
             max_bytes = wanted.max_bytes
-            outcome = found.read(
+            refusal = None if is_consumer else self._follower_refusal(found, wanted)
+            outcome: ReadOutcome = refusal or found.read(
                 wanted.fetch_offset,
                 max_bytes=max_bytes if max_bytes < left else left,
                 isolation=isolation,
                 leader_epoch=wanted.leader_epoch,
                 last_fetched_epoch=wanted.last_fetched_epoch,
                 min_one_batch=is_first,
+                is_follower=not is_consumer,
             )
             if type(outcome) is Local:
                 may_wait = True
@@ -313,6 +348,9 @@ class _OneFetch:
                     is_first = False
                     total += size
                     left = left - size if size < left else 0
+            elif type(outcome) is BelowLocalStart and not is_consumer:
+                outcome = _MOVED  # it takes over from the tier by itself (T29)
+                must_answer = True
             elif type(outcome) is BelowLocalStart and self._fetching.remote_read is None:
                 outcome = _GONE
                 must_answer = True
@@ -328,6 +366,12 @@ class _OneFetch:
         self._outcomes = outcomes
         self._has_below = bool(below)
         return total, below, must_answer or not may_wait
+
+    def _follower_refusal(self, partition: Partition, wanted: Wanted) -> KafkaError | None:
+        ask = self._ask
+        return partition.follower_refusal(
+            ask.replica_id, leader_epoch=wanted.leader_epoch, broker_epoch=ask.replica_epoch
+        )
 
     def _read_remote(self, below: list[tuple[int, BelowLocalStart, int]], now_ms: int) -> Effects:
         """Ask the tier for all of `below` at once; what is not there in time stays empty (T36)."""
@@ -402,6 +446,7 @@ class _OneFetch:
             serial=self._serial,
             missing_bytes=missing_bytes,
             wants_committed=self._ask.isolation == READ_COMMITTED,
+            is_follower=self._ask.replica_id >= 0,
             complete=self._woken,
         )
         for wanted in self._wanted:
@@ -442,6 +487,10 @@ class _OneFetch:
         return self._answer(FetchAnswer(None, self._context.session_id, told))
 
 
+def _nothing(partition: Partition, now_ms: int) -> Effects:
+    return []
+
+
 def _local(
     below: BelowLocalStart, records: Records, aborted: Sequence[AbortedTransaction] | None
 ) -> Local:
@@ -451,4 +500,4 @@ def _local(
 
 
 _GONE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "only a tier had it, and there is none here")
-_NO_FOLLOWER = KafkaError(Code.CLUSTER_AUTHORIZATION_FAILED, "this is not a replica of ours")
+_MOVED = KafkaError(Code.OFFSET_MOVED_TO_TIERED_STORAGE, "local files begin further on")

@@ -26,6 +26,7 @@ class Wanted:
 
     topic, topic_id  one of them: names up to version 12, ids from 13 on (the other is None / zero)
     max_bytes        of this partition; the first batch may be larger (KIP-74)
+    log_start_offset a follower's own; -1 of a consumer
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Wanted:
         "index",
         "last_fetched_epoch",
         "leader_epoch",
+        "log_start_offset",
         "max_bytes",
         "told_high_watermark",
         "told_log_start",
@@ -51,6 +53,7 @@ class Wanted:
         max_bytes: int,
         leader_epoch: int = NO_EPOCH,
         last_fetched_epoch: int = NO_EPOCH,
+        log_start_offset: int = NO_OFFSET,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -59,6 +62,7 @@ class Wanted:
         self.max_bytes = max_bytes
         self.leader_epoch = leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
         self.told_high_watermark = NO_OFFSET
         self.told_log_start = NO_OFFSET
         self.hosted: Partition | KafkaError | None = None  # looked up anew by each Fetch
@@ -73,6 +77,7 @@ class Wanted:
         self.max_bytes = news.max_bytes
         self.leader_epoch = news.leader_epoch
         self.last_fetched_epoch = news.last_fetched_epoch
+        self.log_start_offset = news.log_start_offset
 
     def has_news(self, outcome: ReadOutcome) -> bool:
         """Whether an incremental answer must carry `outcome`; notes what is told."""

@@ -25,6 +25,7 @@ from firnline.metadata.image import (
     TopicImage,
 )
 from firnline.replica.hosted import HostedPartitions
+from firnline.replica.isr import NO_BROKERS, Brokers
 from firnline.replica.opening import Job, Key, Opening, Then
 from firnline.replica.partition import FsyncRule, Partition
 
@@ -62,6 +63,7 @@ class Hosting:
     Logs are opened in slices, and what waits for the disk waits off the loop: until then the partition is not
     led here, which clients ask again about.
 
+    on_updated      told of each whose leader, epoch, replicas or ISR metadata changed, before the others
     on_leading      told of each partition that we lead in a new epoch
     on_not_leading  told of each that we led and do not any more, deleted ones included
     on_dropped      told of each that is gone from this node
@@ -76,12 +78,15 @@ class Hosting:
         hosted: HostedPartitions,
         store: LogStore,
         fsync_rule: FsyncRule,
+        brokers: Brokers = NO_BROKERS,
     ) -> None:
         self._node_id = node_id
         self._config = config
         self._hosted = hosted
         self._store = store
         self._fsync_rule: FsyncRule = fsync_rule
+        self._brokers = brokers
+        self.on_updated: list[Told] = []
         self.on_leading: list[Told] = []
         self.on_not_leading: list[Told] = []
         self.on_dropped: list[Told] = []
@@ -152,7 +157,9 @@ class Hosting:
             log = self._store.open(name, key[0], self._config_of(name.topic), now_ms)
         except StorageError as problem:
             return self._not_served(key, name, problem)
-        partition = Partition(log, node_id=self._node_id, fsync_rule=self._fsync_rule)
+        partition = Partition(
+            log, node_id=self._node_id, fsync_rule=self._fsync_rule, brokers=self._brokers
+        )
         return Job(key, partition, self._store.unsynced(log))
 
     def _finish(self, job: Job, problem: StorageError | None, now_ms: int) -> Effects:
@@ -196,8 +203,9 @@ class Hosting:
             partition_epoch=state.partition_epoch,
             replicas=state.replicas,
             isr=state.isr,
+            now_ms=now_ms,
         )
-        effects: Effects = []
+        effects = _tell(self.on_updated, partition, now_ms)
         if not partition.is_leader:
             effects += partition.produce_waiters.all_at_once(now_ms)
             effects += partition.fetch_waiters.all_at_once(now_ms)

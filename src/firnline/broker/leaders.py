@@ -6,7 +6,9 @@ Source: KIP-951 (CurrentLeader and NodeEndpoints in answers), spec C14.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from firnline.base.effects import Peer
 from firnline.metadata.image import NO_LEADER, ClusterImage
+from firnline.replica.isr import BrokerFact
 
 
 class Place(NamedTuple):
@@ -16,6 +18,31 @@ class Place(NamedTuple):
     host: str
     port: int
     rack: str | None
+
+
+class OtherBrokers:
+    """The other brokers as the committed image has them: `replica.isr.Brokers`.
+
+    epoch()  of this broker's own registration, or -1
+    """
+
+    __slots__ = ("_epoch", "_image", "lag_max_ms")
+
+    def __init__(
+        self, image: Callable[[], ClusterImage], epoch: Callable[[], int], *, lag_max_ms: int
+    ) -> None:
+        self._image = image
+        self._epoch = epoch
+        self.lag_max_ms = lag_max_ms
+
+    @property
+    def own_epoch(self) -> int:
+        return self._epoch()
+
+    def fact(self, broker_id: int) -> BrokerFact | None:
+        """Return what the image says of a broker; None where it knows none."""
+        broker = self._image().brokers.get(broker_id)
+        return None if broker is None else BrokerFact(broker.epoch, broker.is_active)
 
 
 class Leaders:
@@ -45,6 +72,14 @@ class Leaders:
             if broker is not None and endpoint is not None:
                 places.append(Place(node_id, endpoint.host, endpoint.port, broker.rack))
         return places
+
+    def peer(self, listener: str, node_id: int) -> Peer | None:
+        """Return where a broker listens for brokers: under that name, or on the first that it has."""
+        broker = self._image().brokers.get(node_id)
+        if broker is None or not broker.endpoints:
+            return None
+        endpoint = broker.endpoint(listener) or broker.endpoints[0]
+        return Peer(node_id, endpoint.host, endpoint.port)
 
     def exists(self, topic: str, index: int) -> bool:
         """Whether the image has the partition."""

@@ -13,7 +13,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.records.batch import NO_TIMESTAMP
 from firnline.replica.partition import Partition
-from firnline.replica.read import READ_COMMITTED
+from firnline.replica.read import READ_COMMITTED, READ_LOG_END
 
 if TYPE_CHECKING:
     from firnline.log.log import Log
@@ -178,6 +178,8 @@ def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> Offs
 
 
 def _readable_end(log: "Log", isolation: int) -> int:
+    if isolation == READ_LOG_END:
+        return log.log_end_offset
     return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
 
 

@@ -37,6 +37,7 @@ from firnline.metadata.loader import difference
 from firnline.metadata.result import ControllerResult
 from firnline.replica.hosted import ByName, HostedPartitions
 from firnline.replica.partition import ACKS_ALL, Partition
+from firnline.replica.replication import Replication
 
 if TYPE_CHECKING:
     from firnline.broker.tier_ground import TierGround
@@ -62,6 +63,7 @@ class Parts:
     controller_node: ControllerNode | None
     hosted: HostedPartitions
     hosting: Hosting
+    replication: Replication
     leaders: Leaders
     producing: Producing
     fetching: Fetching
@@ -181,7 +183,8 @@ class BrokerNode:
             effects = self.storage.remove_strays(lambda found: found in image.topics_by_id, at_ms)
             return [*effects, *self.groups.start(at_ms), *then(at_ms)]
 
-        effects = hosting.apply(difference(EMPTY_IMAGE, image), image, now_ms)
+        effects = self.parts.replication.start(now_ms)
+        effects += hosting.apply(difference(EMPTY_IMAGE, image), image, now_ms)
         return effects + hosting.when_settled(taken, now_ms)
 
     def begin_serving(self, now_ms: int) -> Effects:
@@ -204,7 +207,7 @@ class BrokerNode:
     def finish(self, now_ms: int) -> Effects:
         """Nothing is led here any more: put all on disk, let the controller in this process go, close."""
         self.parts.hosting.stop()
-        return self.storage.settle(self._settled, now_ms)
+        return [*self.parts.replication.stop(), *self.storage.settle(self._settled, now_ms)]
 
     def _settled(self, now_ms: int) -> Effects:
         if self.controller_node is not None:

@@ -121,7 +121,7 @@ class Producing:
         """Append, and collect in `woken` the Fetches that it completes."""
         if partition.refusal is not None:
             return partition.refusal
-        if not partition.fetch_waiters:
+        if partition.is_alone and not partition.fetch_waiters:
             outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=origin)
         else:
             log = partition.log
@@ -214,10 +214,24 @@ class _Pending:
         if index not in self.uncommitted:
             return []  # timed out meanwhile
         del self.uncommitted[index]
-        error = self.partition(index).commit_error()
+        partition = self.partition(index)
+        error = partition.commit_error()
         if error is not None:
             self.outcomes[index] = error
-        return self._one_less(now_ms)
+            return self._one_less(now_ms)
+        return self._kept(index, partition, now_ms)
+
+    def _kept(self, index: int, partition: Partition, now_ms: int) -> Effects:
+        """Committed because the others left the ISR: it is on this machine alone, so it has to be on disk."""
+        outcome = self.outcomes[index]
+        assert isinstance(outcome, Appended)
+        end_offset = partition.log.log_end_offset
+        is_durable = partition.log.recovery_point > outcome.last_offset
+        files = [] if is_durable or not partition.needs_flush(ACKS_ALL) else partition.dirty_files()
+        if not files:
+            return self._one_less(now_ms)
+        ends = [(index, end_offset)]
+        return [Flush(files=files, then=lambda error, now: self.flushed(ends, error, now))]
 
     def flushed(
         self, ends: list[tuple[int, int]], error: StorageError | None, now_ms: int

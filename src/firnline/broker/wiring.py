@@ -4,7 +4,7 @@ Siblings never import each other: what one needs of another it gets as a callabl
 Source: house, section 5, rule 2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics, Then
-from firnline.broker.leaders import Leaders
+from firnline.broker.leaders import Leaders, OtherBrokers
 from firnline.broker.lifecycle import Lifecycle
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.node import BrokerNode, Parts
@@ -45,14 +45,19 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import Endpoint
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
+from firnline.replica.follower import NO_LEADERS, LeaderPort
 from firnline.replica.hosted import HostedPartitions
+from firnline.replica.isr import IsrChange
 from firnline.replica.partition import FsyncRule, Partition
+from firnline.replica.replication import ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
     from firnline.broker.tier_ground import TierGround
     from firnline.tiered.settings import TierSettings
 
+# Makes the way to leaders of what it has to know: `api.replica_fetch.ReplicaFetch`.
+Followed = Callable[..., LeaderPort]
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
 
@@ -93,6 +98,7 @@ def build_node(
     endpoints: Sequence[Endpoint] | None = None,
     controller_endpoints: Sequence[Endpoint] | None = None,
     remote: Remote | None = None,
+    followed: Followed | None = None,
     remote_storage: RemoteStorage | None = None,
     remote_metadata: RemoteLogMetadata | None = None,
 ) -> BrokerNode:
@@ -100,6 +106,7 @@ def build_node(
 
     endpoints        what clients are told, where it is not what the configuration says: port 0
     remote           makes the port to the active controller elsewhere; None in a quorum of one
+    followed         makes the way to leaders on other brokers; None where there are none
     remote_storage   configured, if remote.log.storage.system.enable
 
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
@@ -111,39 +118,36 @@ def build_node(
     quorum = ground.quorum
     controller_node = _controller(config, rng, ground, cluster_id, controller_endpoints, remote)
     port = _port(controller_node, ground, cluster_id, remote)
-    leaders = Leaders(lambda: quorum.image)
-    hosted = HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
+    leaders, hosted = _lookups(quorum)
     tier_ground = _tier(config, fs, rng, hosted, quorum, storage, remote_storage, remote_metadata)
     groups = GroupCoordinator(config, rng)
-    # The node comes last; what its parts tell it goes through here.
-    late: list[BrokerNode] = []
-    registration = _registration(config, rng, storage, endpoints)
-    lifecycle = _lifecycle(config, port, quorum, registration, late)
-    node = BrokerNode(
-        Parts(
-            config=config,
-            rng=rng,
-            cluster_id=cluster_id,
-            storage=storage,
-            storage_effects=storage_effects,
-            quorum_ground=ground,
-            port=port,
-            controller_node=controller_node,
-            hosted=hosted,
-            hosting=_hosting(config, hosted, storage, Coordination(groups), tier_ground),
-            leaders=leaders,
-            producing=Producing(lambda partition, at_ms: _failed(late[0], partition, at_ms)),
-            fetching=_fetching(config, rng, hosted, tier_ground),
-            listing_offsets=_listing_offsets(config, tier_ground),
-            groups=groups,
-            producer_ids=_producer_ids(config, port, lifecycle),
-            internal_topics=_internal_topics(config, quorum, tier_ground, late),
-            lifecycle=lifecycle,
-            tier_ground=tier_ground,
-        )
+    late: list[BrokerNode] = []  # the node comes last; what its parts tell it goes through here
+    lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, late)
+    replication = _replication(config, quorum, port, lifecycle, leaders, hosted, followed, late)
+    parts = Parts(
+        config=config,
+        rng=rng,
+        cluster_id=cluster_id,
+        storage=storage,
+        storage_effects=storage_effects,
+        quorum_ground=ground,
+        port=port,
+        controller_node=controller_node,
+        hosted=hosted,
+        hosting=_hosting(config, hosted, storage, replication, groups, tier_ground),
+        replication=replication,
+        leaders=leaders,
+        producing=Producing(lambda partition, at_ms: _failed(late[0], partition, at_ms)),
+        fetching=_fetching(config, rng, hosted, tier_ground, replication),
+        listing_offsets=_listing_offsets(config, tier_ground),
+        groups=groups,
+        producer_ids=_producer_ids(config, port, lifecycle),
+        internal_topics=_internal_topics(config, quorum, tier_ground, late),
+        lifecycle=lifecycle,
+        tier_ground=tier_ground,
     )
-    late.append(node)
-    return node
+    late.append(BrokerNode(parts))
+    return late[0]
 
 
 def _controller(
@@ -171,18 +175,25 @@ def _port(
     return remote(cluster_id, ground.quorum.raft.leader_peer)
 
 
+def _lookups(quorum: MetadataQuorum) -> tuple[Leaders, HostedPartitions]:
+    leaders = Leaders(lambda: quorum.image)
+    return leaders, HostedPartitions(exists=leaders.exists, name_of=leaders.name_of)
+
+
 def _lifecycle(
     config: BrokerConfig,
+    rng: Rng,
     port: ControllerPort,
     quorum: MetadataQuorum,
-    registration: Registration,
+    storage: Storage,
+    endpoints: Sequence[Endpoint] | None,
     late: list[BrokerNode],
 ) -> Lifecycle:
     return Lifecycle(
         port=port,
         image=lambda: quorum.image,
         stranger_problem=partial(stranger_problem, quorum),
-        registration=registration,
+        registration=_registration(config, rng, storage, endpoints),
         config=config,
         on_registered=lambda then, now_ms: late[0].take_image(then, now_ms),
         on_running=lambda now_ms: late[0].begin_serving(now_ms),
@@ -228,14 +239,23 @@ def _hosting(
     config: BrokerConfig,
     hosted: HostedPartitions,
     storage: Storage,
-    coordination: Coordination,
+    replication: Replication,
+    groups: GroupCoordinator,
     tier: "TierGround | None",
 ) -> Hosting:
     """What hosts partitions, and who is told of them."""
     fsync_rule: FsyncRule = config.firnline_acks_fsync  # type: ignore[assignment]
     hosting = Hosting(
-        node_id=config.node_id, config=config, hosted=hosted, store=storage, fsync_rule=fsync_rule
+        node_id=config.node_id,
+        config=config,
+        hosted=hosted,
+        store=storage,
+        fsync_rule=fsync_rule,
+        brokers=replication.brokers,
     )
+    hosting.on_updated.append(replication.on_update)
+    hosting.on_dropped.append(replication.on_gone)
+    coordination = Coordination(groups)
     hosting.on_leading.append(coordination.on_leading)
     hosting.on_not_leading.append(coordination.on_not_leading)
     if tier is not None:
@@ -246,6 +266,50 @@ def _hosting(
     return hosting
 
 
+def _replication(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    port: ControllerPort,
+    lifecycle: Lifecycle,
+    leaders: Leaders,
+    hosted: HostedPartitions,
+    followed: Followed | None,
+    late: list[BrokerNode],
+) -> Replication:
+    """Whom this node follows, and what it proposes to the controller as a leader."""
+
+    def broker_epoch() -> int:
+        return lifecycle.broker_epoch
+
+    def ask(wanted: Sequence[IsrChange], then: Any, now_ms: int) -> Effects:
+        return port.alter_partition(
+            wanted,
+            broker_id=config.node_id,
+            broker_epoch=lifecycle.broker_epoch,
+            then=then,
+            now_ms=now_ms,
+        )
+
+    listener = (config.inter_broker_listener_name or "PLAINTEXT").upper()
+    lag_max_ms = config.replica_lag_time_max_ms
+    port_to_leaders: LeaderPort = NO_LEADERS
+    if followed is not None:
+        port_to_leaders = followed(
+            peer=partial(leaders.peer, listener),
+            broker_epoch=broker_epoch,
+            metadata_version=lambda: quorum.image.metadata_version,
+        )
+    return Replication(
+        node_id=config.node_id,
+        settings=ReplicaSettings(lag_max_ms, config.replica_fetch_backoff_ms),
+        brokers=OtherBrokers(lambda: quorum.image, broker_epoch, lag_max_ms=lag_max_ms),
+        hosted=lambda: hosted,
+        leaders=port_to_leaders,
+        ask_controller=ask,
+        on_storage_failure=lambda partition, at_ms: _failed(late[0], partition, at_ms),
+    )
+
+
 def _listing_offsets(config: BrokerConfig, tier: "TierGround | None") -> ListingOffsets:
     return ListingOffsets(
         remote=None if tier is None else tier.offset_for_timestamp,
@@ -254,9 +318,13 @@ def _listing_offsets(config: BrokerConfig, tier: "TierGround | None") -> Listing
 
 
 def _fetching(
-    config: BrokerConfig, rng: Rng, hosted: HostedPartitions, tier: "TierGround | None"
+    config: BrokerConfig,
+    rng: Rng,
+    hosted: HostedPartitions,
+    tier: "TierGround | None",
+    replication: Replication,
 ) -> Fetching:
-    return Fetching(
+    fetching = Fetching(
         hosted,
         FetchSessions(
             sessions_max=config.max_incremental_fetch_session_cache_slots,
@@ -267,6 +335,8 @@ def _fetching(
         remote_read=None if tier is None else tier.read,
         remote_max_wait_ms=config.remote_fetch_max_wait_ms,
     )
+    fetching.on_follower = replication.on_follower
+    return fetching
 
 
 def _tier(

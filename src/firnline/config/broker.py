@@ -15,6 +15,7 @@ from firnline.config.group import GroupKeys
 from firnline.config.logs import LogKeys
 from firnline.config.network import NetworkKeys
 from firnline.config.quorum import QuorumKeys
+from firnline.config.replica import ReplicaKeys
 from firnline.config.tiered import TierKeys
 from firnline.config.unused import unused_keys
 
@@ -28,7 +29,7 @@ class Endpoint(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(NetworkKeys, LogKeys, GroupKeys, QuorumKeys, TierKeys):
+class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, TierKeys):
     """What one node does, after file, environment and command line are merged."""
 
     firnline_acks_fsync: str = key(

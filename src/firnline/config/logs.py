@@ -286,13 +286,6 @@ class LogKeys:
     replica_high_watermark_checkpoint_interval_ms: int = key(
         "LONG", 5000, "Time between two writes of the high watermarks.", importance="HIGH"
     )
-    replica_lag_time_max_ms: int = key(
-        "LONG",
-        30000,
-        "A replica that has not caught up for so long leaves the ISR.",
-        importance="HIGH",
-        kind="inert",
-    )
     unclean_leader_election_enable: bool = key(
         "BOOLEAN",
         False,

@@ -25,9 +25,6 @@ class NetworkKeys:
         valid="[1024,...]",
         source="KIP-541",
     )
-    inter_broker_listener_name: str | None = key(
-        "STRING", None, "Name of the listener that brokers use among themselves.", kind="inert"
-    )
     listener_security_protocol_map: str = key(
         "STRING",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",

@@ -113,11 +113,6 @@ quota.window.size.seconds | INT | 1 | [1,...] | LOW
 remote.log.index.file.cache.ttl.ms | LONG | 900000 | [-1,...] | LOW internal
 remote.log.manager.follower.thread.pool.size | INT | 2 | [1,...] | MEDIUM dynamic
 remote.log.manager.thread.pool.size | INT | 2 | [1,...] | MEDIUM
-replica.fetch.backoff.ms | INT | 1000 | [0,...] | MEDIUM
-replica.fetch.max.bytes | INT | 1048576 | [0,...] | MEDIUM
-replica.fetch.min.bytes | INT | 1 | | HIGH
-replica.fetch.response.max.bytes | INT | 10485760 | [0,...] | MEDIUM
-replica.fetch.wait.max.ms | INT | 500 | | HIGH
 replica.selector.class | STRING | null | | MEDIUM
 replica.socket.receive.buffer.bytes | INT | 65536 | | HIGH
 replica.socket.timeout.ms | INT | 30000 | | HIGH

@@ -1,14 +1,15 @@
 """One partition's replica on this node, seen by its leader: epochs, ISR, watermark, who waits. PURE.
 
-The high watermark is the least end of the in-sync replicas; with an ISR of ourselves alone it is the
-log end, at once. An acks=all answer is never only in one machine's page cache: with followers,
-replication covers it; alone, it waits for an fdatasync (`firnline.acks.fsync`). Invariants:
+The high watermark is the least end of the maximal ISR (`replica/isr`), and of those about to join it; with
+no other replica it is the log end, at once. An acks=all answer is never only in one machine's page cache:
+with followers, replication covers it; alone, it waits for an fdatasync (`firnline.acks.fsync`). Invariants:
 
+  R6   the high watermark passes only what all of the maximal ISR have
   R13  acks=all succeeds only if |ISR| >= min.insync.replicas before the append and when it is committed
   R15  only the leader appends; an older epoch is fenced, a newer one unknown
   P9   a partition whose files failed once takes and gives nothing more in this run
 
-Source: rel-R6, rel-R13, rel-R15, rel-P9; spec C13, C14, T45.
+Source: rel-R6 to R8, rel-R13, rel-R15, rel-P9; spec C13, C14, I12-I24, T45.
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,20 @@ from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.base.slices import EMPTY_RECORDS, FileSlice
 from firnline.base.units import INT64_MAX
+from firnline.replica.isr import (
+    NO_BROKER_EPOCH,
+    NO_BROKERS,
+    Brokers,
+    Follower,
+    IsrAnswer,
+    IsrChange,
+    is_refused,
+    metadata_decides,
+    proposal,
+)
 from firnline.replica.read import (
     READ_COMMITTED,
+    READ_UNCOMMITTED,
     AbortedTransaction,
     BelowLocalStart,
     Diverging,
@@ -45,27 +58,39 @@ class Partition:
 
     node_id       ours
     fsync_rule    when an answer waits for the disk: firnline.acks.fsync
+    brokers       the others
+    isr           as the controller has it, as far as we know
+    maximal_isr   who has to have a record before it is committed
+    proposed      the change of the ISR that is under way; None for none
+    is_alone      no other replica counts: what is appended is committed
     """
 
     __slots__ = (
-        "_replica_ends",
+        "brokers",
+        "epoch_start_offset",
         "fetch_waiters",
+        "followers",
         "fsync_rule",
+        "is_alone",
         "is_offline",
         "isr",
         "leader_epoch",
         "leader_id",
         "log",
+        "maximal_isr",
         "node_id",
         "partition_epoch",
         "produce_waiters",
+        "proposed",
         "refusal",
         "replicas",
         "topic_id",
         "topic_partition",
     )
 
-    def __init__(self, log: "Log", *, node_id: int, fsync_rule: FsyncRule) -> None:
+    def __init__(
+        self, log: "Log", *, node_id: int, fsync_rule: FsyncRule, brokers: Brokers = NO_BROKERS
+    ) -> None:
         self.log = log
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id: Uuid = log.topic_id
@@ -75,12 +100,17 @@ class Partition:
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = -1
         self.replicas: Sequence[int] = ()
-        self.isr: Sequence[int] = ()
+        self.isr: tuple[int, ...] = ()
+        self.maximal_isr: tuple[int, ...] = ()
+        self.proposed: IsrChange | None = None
+        self.followers: dict[int, Follower] = {}
+        self.epoch_start_offset = NO_OFFSET
+        self.brokers = brokers
+        self.is_alone = False
         self.is_offline = False
         self.refusal: KafkaError | None = _NOT_LEADER
         self.fetch_waiters = FetchWaiters()
         self.produce_waiters = ProduceWaiters()
-        self._replica_ends: dict[int, int] = {}
 
     # ----------------------------------------------------------------------------- leadership
 
@@ -96,28 +126,58 @@ class Partition:
         partition_epoch: int,
         replicas: Sequence[int],
         isr: Sequence[int],
+        now_ms: int = 0,
     ) -> bool:
         """Take what the controller decided; return whether we lead in a new epoch now.
 
-        News older than what is known changes nothing (rel-R4, rel-R16).
+        News older than what is known changes nothing (rel-R4, rel-R16). A proposal of ours falls with newer
+        metadata, and with nothing that is not newer: it may have been taken meanwhile (rel-R7).
         """
         if leader_epoch < self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
         is_new_epoch = leader_epoch > self.leader_epoch
+        is_newer = is_new_epoch or partition_epoch > self.partition_epoch
+        was_leader = self.is_leader
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.replicas = replicas
-        self.isr = isr
+        if is_newer or self.proposed is None:
+            self._set_isr(tuple(isr))
         self._set_refusal()
         if leader_id != self.node_id:
-            self._replica_ends.clear()
+            self.followers.clear()
+            self._set_isr(tuple(isr))
             return False
+        self._set_followers()
         if is_new_epoch:
-            self._replica_ends.clear()
-            self.log.epochs.assign(leader_epoch, self.log.log_end_offset)
-        self._advance_high_watermark()
+            self._begin_epoch(is_new_leader=not was_leader, now_ms=now_ms)
+        self._advance_high_watermark(now_ms)
         return is_new_epoch
+
+    def _set_isr(self, isr: tuple[int, ...]) -> None:
+        """This is what the controller has; nothing of ours is under way."""
+        self.isr = self.maximal_isr = isr
+        self.proposed = None
+        self.is_alone = len(self.replicas) <= 1 and isr == (self.node_id,)
+
+    def _set_followers(self) -> None:
+        others = dict.fromkeys([*self.replicas, *self.isr])
+        others.pop(self.node_id, None)
+        known = self.followers
+        self.followers = {
+            broker_id: known.get(broker_id) or Follower(broker_id) for broker_id in others
+        }
+
+    def _begin_epoch(self, *, is_new_leader: bool, now_ms: int) -> None:
+        self.epoch_start_offset = self.log.log_end_offset
+        self.log.epochs.assign(self.leader_epoch, self.epoch_start_offset)
+        for follower in self.followers.values():
+            follower.begin(
+                is_in_sync=follower.broker_id in self.isr,
+                is_new_leader=is_new_leader,
+                now_ms=now_ms,
+            )
 
     def go_offline(self) -> None:
         """The files can no longer be trusted: refuse everything from here on (rel-P9)."""
@@ -173,8 +233,10 @@ class Partition:
             )
         except StorageError as problem:
             return self._cannot_write(problem)
-        if len(self.isr) == 1:
+        if self.is_alone:
             log.advance_high_watermark(log.log_end_offset)
+        elif len(self.maximal_isr) == 1:
+            self._advance_high_watermark(now_ms)
         return outcome
 
     def append_at_once(
@@ -194,7 +256,7 @@ class Partition:
             placed = log.append_batch(data, fields, self.leader_epoch, now_ms)
         except StorageError as problem:
             return self._cannot_write(problem)
-        if len(self.isr) == 1:
+        if self.is_alone:
             log.advance_high_watermark(log.log_end_offset)
         return placed
 
@@ -203,27 +265,49 @@ class Partition:
             self.go_offline()
         return _STORAGE_FAILED
 
-    def grown(self, size_bytes: int, stable_before: int, high_before: int, now_ms: int) -> Effects:
-        """Answer the readers whom an append of `size_bytes` made content.
+    def grown(
+        self,
+        size_bytes: int,
+        stable_before: int,
+        high_before: int,
+        now_ms: int,
+        *,
+        end_bytes: int | None = None,
+    ) -> Effects:
+        """Answer those whom `size_bytes` more below the high watermark made content.
 
-        stable_before, high_before  last stable offset and high watermark before the append
+        stable_before, high_before  last stable offset and high watermark before
+        end_bytes                   what came to the end of the log; None: as much
         """
         log = self.log
+        end_bytes = size_bytes if end_bytes is None else end_bytes
+        effects: Effects = []
+        stable_bytes = 0
         if log.high_watermark == high_before:
-            return []
-        stable = log.last_stable_offset
-        if stable == stable_before:
-            stable_bytes = 0
+            size_bytes = 0
         else:
-            stable_bytes = size_bytes if stable_before == high_before else _MUCH_BYTES
-        return self.fetch_waiters.grown(size_bytes, stable_bytes=stable_bytes, now_ms=now_ms)
+            if self.produce_waiters:
+                effects += self.produce_waiters.passed(log.high_watermark, now_ms)
+            if not self.is_alone:
+                # How many bytes lie between two offsets is not worth a lookup: let them read.
+                size_bytes = _MUCH_BYTES
+            stable = log.last_stable_offset
+            if stable != stable_before:
+                stable_bytes = size_bytes if stable_before == high_before else _MUCH_BYTES
+        if not self.fetch_waiters.waiting or not (size_bytes or end_bytes):
+            return effects
+        return effects + self.fetch_waiters.grown(
+            size_bytes, stable_bytes=stable_bytes, end_bytes=end_bytes, now_ms=now_ms
+        )
 
     def answers_at_once(self, acks: int) -> bool:
         """Whether an append at this level of `acks` waits for nothing, and nobody waits for it."""
         if self.refusal is not None or self.fetch_waiters.waiting:
             return False
+        if not self.is_alone and len(self.maximal_isr) == 1:
+            return False  # those who wait for the high watermark may be due
         if acks == ACKS_ALL:
-            if self.fsync_rule != "never" or len(self.isr) != 1:
+            if self.fsync_rule != "never" or not self.is_alone:
                 return False
         elif acks != 1 or self.fsync_rule == "always":
             return False
@@ -237,7 +321,7 @@ class Partition:
         if acks == 0:
             return False
         rule = self.fsync_rule
-        if rule == "always" or (rule == "auto" and acks == ACKS_ALL and len(self.isr) == 1):
+        if rule == "always" or (rule == "auto" and acks == ACKS_ALL and len(self.maximal_isr) == 1):
             return True
         log = self.log
         flush_messages = log.config.flush_messages
@@ -262,30 +346,134 @@ class Partition:
             return _TOO_FEW_AFTER
         return None
 
-    def follower_fetched(self, replica_id: int, fetch_offset: int, now_ms: int) -> Effects:
-        """Note how far a follower came; release what is committed by it (rel-R6)."""
-        assert replica_id != self.node_id
-        if self.refusal is not None or replica_id not in self.replicas:
-            return []
-        self._replica_ends[replica_id] = fetch_offset
-        before, stable_before = self.log.high_watermark, self.log.last_stable_offset
-        self._advance_high_watermark()
-        high_watermark = self.log.high_watermark
-        if high_watermark == before:
-            return []
-        effects = self.produce_waiters.passed(high_watermark, now_ms)
-        if self.fetch_waiters:
-            # How many bytes lie between two offsets is not worth a lookup: let them read.
-            effects += self.grown(_MUCH_BYTES, stable_before, before, now_ms)
-        return effects
+    # ----------------------------------------------------------------------------- followers
 
-    def _advance_high_watermark(self) -> None:
-        end = self.log.log_end_offset
-        for replica_id in self.isr:
-            if replica_id != self.node_id:
-                end = min(end, self._replica_ends.get(replica_id, NO_OFFSET))
-        if end > self.log.high_watermark:
-            self.log.advance_high_watermark(end)
+    def follower_refusal(
+        self, replica_id: int, *, leader_epoch: int, broker_epoch: int
+    ) -> KafkaError | None:
+        """Judge who wants to follow; whoever is refused leaves no trace (I14).
+
+        The late Fetch of an incarnation that died must not make us believe that the new one has its records.
+        """
+        refusal = self.check_epoch(leader_epoch)
+        if refusal is not None:
+            return refusal
+        if replica_id not in self.followers:
+            # With an epoch that is ours it may know of a reassignment before we do: it is to ask again.
+            return _NOT_LEADER if leader_epoch == NO_EPOCH else _UNKNOWN_EPOCH
+        fact = self.brokers.fact(replica_id)
+        if broker_epoch != NO_BROKER_EPOCH and fact is not None and fact.epoch > broker_epoch:
+            return _STALE_BROKER
+        return None
+
+    def follower_fetched(
+        self,
+        replica_id: int,
+        fetch_offset: int,
+        now_ms: int,
+        *,
+        broker_epoch: int = NO_BROKER_EPOCH,
+        log_start_offset: int = NO_OFFSET,
+    ) -> Effects:
+        """Note how far a follower came that was not refused; release what is committed by it (rel-R6).
+
+        `proposed` may be a new one afterwards: the follower is to join the ISR.
+        """
+        assert replica_id != self.node_id
+        follower = self.followers.get(replica_id)
+        if self.refusal is not None or follower is None:
+            return []
+        follower.fetched(
+            fetch_offset,
+            log_start_offset=log_start_offset,
+            leader_end_offset=self.log.log_end_offset,
+            broker_epoch=broker_epoch,
+            now_ms=now_ms,
+        )
+        self._expand(follower)
+        return self._released(now_ms)
+
+    def _released(self, now_ms: int) -> Effects:
+        """Advance the high watermark, and answer those whom that made content."""
+        before, stable_before = self.log.high_watermark, self.log.last_stable_offset
+        self._advance_high_watermark(now_ms)
+        return self.grown(0, stable_before, before, now_ms, end_bytes=0)
+
+    def _expand(self, follower: Follower) -> None:
+        """Propose the follower for the ISR if it may join (I15)."""
+        broker_id = follower.broker_id
+        if self.proposed is not None or broker_id in self.isr:
+            return
+        if follower.end_offset < max(self.log.high_watermark, self.epoch_start_offset):
+            return
+        if broker_id in self.replicas and follower.is_eligible(self.brokers.fact(broker_id)):
+            self._propose((*self.isr, broker_id))
+            self.maximal_isr = (*self.isr, broker_id)
+
+    def shrink(self, now_ms: int) -> None:
+        """Propose to go on without those who have not caught up for replica.lag.time.max.ms (I20)."""
+        if self.refusal is not None or self.proposed is not None:
+            return
+        end, lag_max_ms = self.log.log_end_offset, self.brokers.lag_max_ms
+        stay = [
+            broker_id
+            for broker_id in self.isr
+            if broker_id == self.node_id
+            or self.followers[broker_id].is_caught_up(end, lag_max_ms=lag_max_ms, now_ms=now_ms)
+        ]
+        if len(stay) < len(self.isr):
+            self._propose(stay)  # who is to go counts until the controller agrees
+
+    def _propose(self, members: Sequence[int]) -> None:
+        self.proposed = IsrChange(
+            self.topic_id,
+            self.topic_partition.partition,
+            self.leader_epoch,
+            self.partition_epoch,
+            proposal(
+                members, self.followers, node_id=self.node_id, own_epoch=self.brokers.own_epoch
+            ),
+        )
+
+    def altered(
+        self, change: IsrChange, outcome: IsrAnswer | KafkaError, now_ms: int
+    ) -> Effects | None:
+        """Take the controller's answer to `change`; None: it is to be asked again (I19)."""
+        if self.proposed is not change:
+            return []  # metadata overtook it
+        if isinstance(outcome, KafkaError):
+            if is_refused(outcome.code):
+                self._set_isr(self.isr)
+                return self._released(now_ms)
+            return [] if metadata_decides(outcome.code) else None
+        if (
+            outcome.leader_epoch != self.leader_epoch
+            or outcome.partition_epoch < self.partition_epoch
+        ):
+            return []  # of another time: metadata is on its way
+        self.partition_epoch = outcome.partition_epoch
+        self._set_isr(outcome.isr)
+        return self._released(now_ms)
+
+    def _advance_high_watermark(self, now_ms: int) -> None:
+        log = self.log
+        # A topic may ask for more replicas than it has: then all of them.
+        if len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
+            return
+        log_end = end = log.log_end_offset
+        lag_max_ms = self.brokers.lag_max_ms
+        for follower in self.followers.values():
+            # One that is about to catch up must not see the high watermark run away from it (I21).
+            if follower.end_offset < end and (
+                follower.broker_id in self.maximal_isr
+                or (
+                    follower.is_caught_up(log_end, lag_max_ms=lag_max_ms, now_ms=now_ms)
+                    and follower.is_eligible(self.brokers.fact(follower.broker_id))
+                )
+            ):
+                end = follower.end_offset
+        if end > log.high_watermark:
+            log.advance_high_watermark(end)
 
     # ----------------------------------------------------------------------------------- read
 
@@ -298,8 +486,11 @@ class Partition:
         leader_epoch: int = NO_EPOCH,
         last_fetched_epoch: int = NO_EPOCH,
         min_one_batch: bool = True,
+        is_follower: bool = False,
     ) -> ReadOutcome:
         """Read for a consumer: up to the high watermark, or the last stable offset if committed.
+
+        A follower reads to the end of the log.
 
         max_bytes           soft cap; with `min_one_batch` a larger first batch is returned whole (KIP-74)
         leader_epoch        what the client believes in, or -1; fenced as C14 says
@@ -325,6 +516,8 @@ class Partition:
                 fetch_offset, NO_EPOCH if epoch is None else epoch, high_watermark, stable, start
             )
         upto = stable if isolation == READ_COMMITTED else high_watermark
+        if is_follower:
+            upto, isolation = log.log_end_offset, READ_UNCOMMITTED
         aborted: Sequence[AbortedTransaction] | None = () if isolation == READ_COMMITTED else None
         if fetch_offset >= upto:
             return Local(EMPTY_RECORDS, high_watermark, stable, start, aborted)
@@ -380,6 +573,9 @@ class Partition:
 
 
 _NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+_STALE_BROKER = KafkaError(
+    Code.NOT_LEADER_OR_FOLLOWER, "a newer incarnation of this broker is registered"
+)
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
 _FENCED = KafkaError(Code.FENCED_LEADER_EPOCH, "the client's leader epoch is older than ours")
 _UNKNOWN_EPOCH = KafkaError(

@@ -13,6 +13,8 @@ from firnline.base.slices import Records
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+# Followers see all that the log has.
+READ_LOG_END = -1
 
 
 class AbortedTransaction(Protocol):

@@ -16,9 +16,17 @@ class FetchWaiter:
 
     missing_bytes    how much must still come before it is answered early
     wants_committed  it reads below the last stable offset only
+    is_follower      it reads to the end of the log
     """
 
-    __slots__ = ("complete", "is_done", "missing_bytes", "serial", "wants_committed")
+    __slots__ = (
+        "complete",
+        "is_done",
+        "is_follower",
+        "missing_bytes",
+        "serial",
+        "wants_committed",
+    )
 
     def __init__(
         self,
@@ -27,6 +35,7 @@ class FetchWaiter:
         missing_bytes: int,
         wants_committed: bool,
         complete: Callable[[int], Effects],
+        is_follower: bool = False,
     ) -> None:
         assert missing_bytes > 0, "a Fetch that has enough does not wait"
         self.serial = serial
@@ -34,6 +43,7 @@ class FetchWaiter:
         self.wants_committed = wants_committed
         self.complete = complete
         self.is_done = False
+        self.is_follower = is_follower
 
 
 class FetchWaiters:
@@ -53,14 +63,20 @@ class FetchWaiters:
     def discard(self, waiter: FetchWaiter) -> None:
         self.waiting.pop(waiter.serial, None)
 
-    def grown(self, size_bytes: int, *, stable_bytes: int, now_ms: int) -> Effects:
-        """Tell that `size_bytes` came below the high watermark, `stable_bytes` below the last stable offset.
+    def grown(
+        self, size_bytes: int, *, stable_bytes: int, now_ms: int, end_bytes: int = 0
+    ) -> Effects:
+        """Tell that `size_bytes` came below the high watermark, `stable_bytes` below the last stable offset,
+        `end_bytes` to the end of the log.
 
         Answers those who now have enough.
         """
         due = []
         for waiter in self.waiting.values():
-            waiter.missing_bytes -= stable_bytes if waiter.wants_committed else size_bytes
+            if waiter.is_follower:
+                waiter.missing_bytes -= end_bytes
+            else:
+                waiter.missing_bytes -= stable_bytes if waiter.wants_committed else size_bytes
             if waiter.missing_bytes <= 0:
                 due.append(waiter)
         return self._complete(due, now_ms)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.dispatch import Dispatcher
+from firnline.api.replica_fetch import ReplicaFetch
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
@@ -160,6 +161,7 @@ class _Process:
             endpoints=self._told(config.advertised),
             controller_endpoints=controllers,
             remote=remote,
+            followed=partial(ReplicaFetch, config),
             remote_storage=remote_storage(config),
         )
 

@@ -146,11 +146,11 @@ def test_aborted_transactions_are_listed_for_readers_of_committed_records() -> N
 
 @pytest.mark.parametrize(
     ("version", "claim"),
-    [(12, {"replica_id": 1}), (15, {"replica_state": ReplicaState(replica_id=1)})],
+    [(12, {"replica_id": 9}), (15, {"replica_state": ReplicaState(replica_id=9)})],
 )
 def test_who_claims_to_be_a_replica_gets_nothing(version: int, claim: dict[str, Any]) -> None:
     [response] = Wire(filled()).send(k01_fetch, request((0, 0), **claim), version)
-    assert only(response).error_code == Code.CLUSTER_AUTHORIZATION_FAILED
+    assert only(response).error_code == Code.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_long_poll_is_answered_by_the_append() -> None:
@@ -163,3 +163,19 @@ def test_a_long_poll_is_answered_by_the_append() -> None:
         )
     )
     assert len(only(wire.answers[0]).records) == ONE
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_follower_is_known_by_its_id_and_from_version_15_on_by_its_epoch(version: int) -> None:
+    p = partition(isr=(1, 2))
+    p.append(batch(), acks=1, now_ms=0)
+    claim: dict[str, Any] = (
+        {"replica_state": ReplicaState(replica_id=2, replica_epoch=77)}
+        if version >= 15
+        else {"replica_id": 2}
+    )
+    [response] = Wire(p).send(k01_fetch, request((0, 1), **claim), version)
+    assert only(response).error_code == 0
+    follower = p.followers[2]
+    assert (follower.end_offset, follower.broker_epoch) == (1, 77 if version >= 15 else -1)
+    assert only(response).high_watermark == 1, "it learns what it committed"

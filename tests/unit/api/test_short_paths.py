@@ -56,7 +56,7 @@ def refused(p: Partition) -> None:
 
 
 def one_replica_short(p: Partition) -> None:
-    p.isr = ()
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1,), isr=())
 
 
 def as_it_is(p: Partition) -> None:

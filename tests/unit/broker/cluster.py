@@ -8,6 +8,7 @@ from typing import Any
 
 from firnline.api.dispatch import Dispatcher, frame_bytes
 from firnline.api.remote_controller import RemoteController
+from firnline.api.replica_fetch import ReplicaFetch
 from firnline.base.effects import (
     CancelTimer,
     Effects,
@@ -28,7 +29,11 @@ from firnline.config.load import load
 from firnline.log.directory import format_directory
 from firnline.metadata import records as r
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
-from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from firnline.protocol.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from firnline.protocol.schema import Message, Versions
 from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
 from firnline.sim.disk import CrashableFs
@@ -85,11 +90,12 @@ class Member:
         assert found is not None
         return found
 
-    def format(self, cluster_id: str = CLUSTER_ID) -> None:
+    def format(self, cluster_id: str = CLUSTER_ID, directory_id: bytes | None = None) -> None:
+        self.directory_id = directory_id or self.rng.uuid()
         self.fs = CrashableFs(clock_ms=lambda: self.rig.now_ms)
         format_directory(
             self.fs, DATA, cluster_id=cluster_id, node_id=self.node_id,
-            directory_id=self.rng.uuid(),
+            directory_id=self.directory_id,
         )  # fmt: skip
         levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)]
         batches = snapshot_batches(
@@ -103,7 +109,9 @@ class Member:
         self.timers = {}
         self.is_running = self.is_stopped = False
         remote = partial(RemoteController, config)
-        make: Any = build_node if "broker" in config.process_roles else build_controller
+        make: Any = build_controller
+        if "broker" in config.process_roles:
+            make = partial(build_node, followed=partial(ReplicaFetch, config))
         node = self.node = make(config, self.fs, self.rng, now_ms=self.rig.now_ms, remote=remote)
         node.on_running = lambda now_ms: setattr(self, "is_running", True)
         node.on_stopped = lambda now_ms: setattr(self, "is_stopped", True)
@@ -334,6 +342,14 @@ class Rig:
 
     def create_topic(self, node_id: int, name: str, **more: Any) -> Any:
         """Have a broker create a topic; return its row of the answer."""
-        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=more.pop("partitions", 1),
+            replication_factor=more.pop("replicas", 1),
+            configs=[
+                CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                for key, value in more.pop("configs", {}).items()
+            ],
+        )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         return self.ask(node_id, request, 7, **more).topics[0]

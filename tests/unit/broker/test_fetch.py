@@ -12,6 +12,7 @@ from firnline.base.units import MIB
 from firnline.broker.fetch import FetchAnswer, FetchAsk, Fetching, RemoteData
 from firnline.broker.fetch_session import FetchSessions, Wanted
 from firnline.broker.produce import Producing
+from firnline.replica.isr import BrokerFact, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
 from tests.unit.broker.hosting import ELSEWHERE_ID, World, hosted
@@ -186,8 +187,8 @@ def test_an_error_is_not_kept_waiting() -> None:
 
 def test_who_claims_to_be_a_replica_reads_nothing() -> None:
     consumer = Consumer(filled())
-    consumer.fetch(want(0), replica_id=1)
-    assert consumer.answers == [[(0, Code.CLUSTER_AUTHORIZATION_FAILED)]]
+    consumer.fetch(want(0), replica_id=9)
+    assert consumer.answers == [[(0, Code.NOT_LEADER_OR_FOLLOWER)]]
 
 
 def test_an_unknown_session_is_an_error_of_the_whole_request() -> None:
@@ -369,3 +370,109 @@ def test_without_a_tier_what_is_gone_is_empty_and_not_a_crash() -> None:
     consumer = Consumer(tiered())
     consumer.fetch(want(0, 2))
     assert consumer.answers == [[(0, Code.OFFSET_OUT_OF_RANGE)]]
+
+
+# --------------------------------------------------------------------------------------- followers
+
+
+def led(records: int = 0) -> Partition:
+    """A partition with one follower in its ISR, broker 2, which has not said anything yet."""
+    p = partition(isr=(1, 2))
+    if records:
+        p.append(batch(records), acks=1, now_ms=0)
+    return p
+
+
+def follow(offset: int, **more: Any) -> Wanted:
+    return want(0, offset, leader_epoch=3, log_start_offset=0, **more)
+
+
+def test_a_follower_reads_what_is_not_committed_and_commits_it_by_asking_for_more() -> None:
+    p = led(1)
+    consumer = Consumer(p)
+    consumer.fetch(follow(0), replica_id=2, max_wait_ms=500, min_bytes=1)
+    assert consumer.answers == [[(0, ONE)]]
+    assert log_of(p).high_watermark == 0
+    consumer.fetch(follow(1), replica_id=2, max_wait_ms=500, min_bytes=1)
+    assert log_of(p).high_watermark == 1
+
+
+def test_a_follower_at_the_end_is_woken_by_an_append_that_nobody_committed_yet() -> None:
+    p = led()
+    consumer = Consumer(p)
+    consumer.fetch(want(0), min_bytes=1, max_wait_ms=500)
+    consumer.fetch(follow(0), replica_id=2, min_bytes=1, max_wait_ms=500)
+    consumer.produce(p)
+    assert consumer.answers == [[(0, ONE)]], "the follower alone: the consumer may not see it yet"
+    consumer.fetch(follow(1), replica_id=2, min_bytes=1, max_wait_ms=500)
+    assert consumer.answers == [[(0, ONE)], [(0, ONE)]]
+
+
+def test_a_follower_waits_for_records_and_not_for_the_watermark() -> None:
+    p = partition(isr=(1, 2, 3))
+    p.append(batch(), acks=1, now_ms=0)
+    consumer = Consumer(p)
+    consumer.fetch(follow(1), replica_id=2, min_bytes=1, max_wait_ms=500)
+    consumer.fetch(follow(1), replica_id=3, min_bytes=1, max_wait_ms=500)
+    assert (log_of(p).high_watermark, consumer.answers) == (1, [])
+
+
+def test_a_short_path_is_closed_while_a_follower_waits() -> None:
+    """It would append, and nobody would tell the follower."""
+    p = led()
+    p.fsync_rule = "never"
+    assert p.answers_at_once(1)
+    Consumer(p).fetch(follow(0), replica_id=2, min_bytes=1, max_wait_ms=500)
+    assert not p.answers_at_once(1)
+
+
+def test_what_a_follower_waited_for_does_not_count_as_its_own() -> None:
+    p = led()
+    consumer = Consumer(p)
+    consumer.fetch(follow(0), replica_id=2, min_bytes=10 * ONE, max_wait_ms=500)
+    consumer.produce(p)
+    consumer.world.pass_time(500)
+    assert consumer.answers == [[(0, ONE)]]
+    assert (p.followers[2].end_offset, p.followers[2].leader_end_offset) == (0, 0)
+
+
+def test_a_follower_that_is_refused_is_not_noted() -> None:
+    p = led(1)
+    consumer = Consumer(p)
+    consumer.fetch(want(0, 1, leader_epoch=2), replica_id=2)
+    consumer.fetch(follow(99), replica_id=2)
+    assert consumer.answers == [[(0, Code.FENCED_LEADER_EPOCH)], [(0, Code.OFFSET_OUT_OF_RANGE)]]
+    assert p.followers[2].end_offset == -1
+
+
+def test_a_follower_with_another_history_is_not_noted() -> None:
+    p = led(1)
+    p.update(leader_id=1, leader_epoch=5, partition_epoch=1, replicas=(1, 2), isr=(1, 2))
+    consumer = Consumer(p)
+    consumer.fetch(want(0, 9, leader_epoch=5, last_fetched_epoch=4), replica_id=2)
+    assert p.followers[2].end_offset == -1
+    assert "Diverging" in str(consumer.answers)
+
+
+def test_a_follower_below_the_local_log_is_sent_to_the_tier_itself() -> None:
+    p = led(1)
+    log_of(p).local_log_start_offset = 1
+    consumer = Consumer(p, tiered=True)
+    consumer.fetch(follow(0), replica_id=2, max_wait_ms=500, min_bytes=1)
+    assert consumer.answers == [[(0, Code.OFFSET_MOVED_TO_TIERED_STORAGE)]]
+    assert (p.followers[2].end_offset, consumer.tier.asked) == (-1, [])
+
+
+def test_whoever_may_ask_for_another_isr_is_told_of_a_follower_that_should_join() -> None:
+    class Brokers(NoBrokers):
+        def fact(self, broker_id: int) -> BrokerFact | None:
+            return BrokerFact(200, True)
+
+    p = led()
+    p.brokers = Brokers()
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1,))
+    consumer = Consumer(p)
+    told: list[Any] = []
+    consumer.fetching.on_follower = lambda partition, now_ms: told.append(partition.proposed) or []
+    consumer.fetch(follow(0), replica_id=2, replica_epoch=200, min_bytes=1, max_wait_ms=500)
+    assert [change.new_isr for change in told] == [((1, -1), (2, 200))]

@@ -207,6 +207,7 @@ def test_too_few_replicas_at_the_commit_is_no_success() -> None:
     log_of(p).config = TopicConfig(min_insync_replicas=2)
     producer = Producer()
     producer.send(p)
+    log_of(p).advance_high_watermark(1)
     p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1,))
     producer.world.run(p.produce_waiters.passed(log_of(p).high_watermark, 0))
     assert producer.answers == [[Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND]]
@@ -246,3 +247,34 @@ def test_a_transaction_that_ends_wakes_readers_of_committed_records() -> None:
     log_of(p).append_as_leader = append_marker  # type: ignore[method-assign]
     producer.send(p, acks=1)
     assert producer.world.said == [[0], [1], "woken"]
+
+
+def test_a_record_that_is_committed_because_the_others_left_waits_for_the_disk() -> None:
+    """Its only copy would be in the page cache of one machine."""
+    p = partition(isr=(1, 2), fsync_rule="auto")
+    producer = Producer()
+    producer.send(p)
+    assert producer.world.flushes == []
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1,))
+    producer.world.run(p.produce_waiters.passed(log_of(p).high_watermark, 0))
+    assert (producer.answers, len(producer.world.flushes)) == ([], 1)
+    producer.world.flush()
+    assert producer.answers == [[0]]
+
+
+def test_a_disk_that_fails_after_the_others_left_is_no_success() -> None:
+    p = partition(isr=(1, 2), fsync_rule="auto")
+    producer = Producer()
+    producer.send(p)
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1,))
+    producer.world.run(p.produce_waiters.passed(log_of(p).high_watermark, 0))
+    producer.world.flush(StorageError("the disk is gone"))
+    assert producer.answers == [[Code.KAFKA_STORAGE_ERROR]]
+
+
+def test_a_record_that_a_follower_has_waits_for_no_disk() -> None:
+    p = partition(isr=(1, 2), fsync_rule="auto")
+    producer = Producer()
+    producer.send(p)
+    producer.world.run(p.follower_fetched(2, 1, 0))
+    assert (producer.answers, producer.world.flushes) == ([[0]], [])

@@ -1,8 +1,7 @@
 """Fetch: positions in, batches out as they lie in the files. PURE.
 
 A partition with nothing to return carries records of length 0, never null (C19). Source: spec C14,
-KIP-227, KIP-516, KIP-951; the high watermark tag of version 18 is read and, with no followers yet,
-used by nobody.
+KIP-227, KIP-516, KIP-903, KIP-951; the high watermark tag of version 18 is read and used by nobody here.
 """
 
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from firnline.protocol.messages.k01_fetch import (
 from firnline.protocol.primitives import uvarint
 from firnline.protocol.schema import Part
 from firnline.protocol.session import header_tail, pieces
+from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.read import Diverging, Local, ReadOutcome
 
 if TYPE_CHECKING:
@@ -65,19 +65,19 @@ def handle(
                     max_bytes=part.partition_max_bytes,
                     leader_epoch=part.current_leader_epoch,
                     last_fetched_epoch=part.last_fetched_epoch,
+                    log_start_offset=part.log_start_offset,
                 )
             )
+    state = request.replica_state
+    knows_epochs = version >= _REPLICA_STATE_VERSION
     ask = FetchAsk(
         wanted,
         max_wait_ms=request.max_wait_ms,
         min_bytes=request.min_bytes,
         max_bytes=request.max_bytes,
         isolation=request.isolation_level,
-        replica_id=(
-            request.replica_state.replica_id
-            if version >= _REPLICA_STATE_VERSION
-            else request.replica_id
-        ),
+        replica_id=state.replica_id if knows_epochs else request.replica_id,
+        replica_epoch=state.replica_epoch if knows_epochs else NO_BROKER_EPOCH,
         session_id=request.session_id,
         session_epoch=request.session_epoch,
         uses_ids=uses_ids,

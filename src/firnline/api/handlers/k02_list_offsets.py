@@ -13,6 +13,7 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from firnline.replica.read import READ_LOG_END
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
@@ -42,7 +43,7 @@ def handle(
     ]
     return node.listing_offsets.list_offsets(
         asks,
-        isolation=request.isolation_level,
+        isolation=request.isolation_level if request.replica_id < 0 else READ_LOG_END,
         version=context.api_version,
         timeout_ms=request.timeout_ms if context.api_version >= _TIMEOUT_VERSION else None,
         answer=partial(_answer, context, request),

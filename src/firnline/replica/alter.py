@@ -1,0 +1,92 @@
+"""Proposals of all partitions on their way to the controller, one request at a time. PURE.
+
+What is asked while a request is under way waits for the next one. A request that brought no answer, or one
+that says nothing of the change, is sent again after a short pause, for ever: only newer metadata makes a
+proposal pointless. Source: KIP-497; spec I18, I19; rel-R7.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from firnline.base.effects import Effects, SetTimer
+from firnline.base.errors import KafkaError
+from firnline.base.ids import Uuid
+from firnline.replica.isr import IsrAnswer, IsrChange
+from firnline.replica.partition import Partition
+
+# Kafka's own.
+_RETRY_MS = 50
+_TIMER = ("replica", "alter partitions")
+Answers = list[IsrAnswer | KafkaError] | KafkaError
+Then = Callable[[Answers, int], Effects]
+
+
+class AskController(Protocol):
+    """Hands changes to the active controller; `then` gets an answer to each, in order, or one for all."""
+
+    def __call__(self, wanted: Sequence[IsrChange], then: Then, now_ms: int) -> Effects: ...
+
+
+class AlterPartitions:
+    """The proposals of the partitions this node leads."""
+
+    def __init__(self, ask: AskController) -> None:
+        self._ask = ask
+        self._waiting: dict[tuple[Uuid, int], Partition] = {}
+        self._is_asking = False
+        self._is_stopped = False
+
+    def propose(self, partition: Partition, now_ms: int) -> Effects:
+        """See to it that the controller hears of what the partition proposes."""
+        assert partition.proposed is not None
+        self._waiting[partition.topic_id, partition.topic_partition.partition] = partition
+        return self._go(now_ms)
+
+    def stop(self) -> None:
+        """Ask nothing more."""
+        self._is_stopped = True
+        self._waiting.clear()
+
+    def _go(self, now_ms: int) -> Effects:
+        if self._is_asking or self._is_stopped:
+            return []
+        sent = [
+            (partition, partition.proposed)
+            for partition in self._waiting.values()
+            if partition.proposed is not None
+        ]
+        self._waiting.clear()
+        if not sent:
+            return []
+        self._is_asking = True
+
+        def answered(outcome: Answers, at_ms: int) -> Effects:
+            return self._answered(sent, outcome, at_ms)
+
+        return self._ask([change for _, change in sent], answered, now_ms)
+
+    def _answered(
+        self, sent: Sequence[tuple[Partition, IsrChange]], outcome: Answers, now_ms: int
+    ) -> Effects:
+        if self._is_stopped:
+            return []
+        outcomes = [outcome] * len(sent) if isinstance(outcome, KafkaError) else outcome
+        is_unsettled = isinstance(outcome, KafkaError)
+        effects: Effects = []
+        for (partition, change), each in zip(sent, outcomes, strict=True):
+            # An error of the whole request says nothing of any change in it.
+            found = None if is_unsettled else partition.altered(change, each, now_ms)
+            if found is not None:
+                effects += found
+            elif partition.proposed is change:
+                key = (partition.topic_id, partition.topic_partition.partition)
+                self._waiting.setdefault(key, partition)
+                is_unsettled = True
+        if not is_unsettled:
+            self._is_asking = False
+            return effects + self._go(now_ms)
+        return [*effects, SetTimer(key=_TIMER, at_ms=now_ms + _RETRY_MS, then=self._again)]
+
+    def _again(self, now_ms: int) -> Effects:
+        self._is_asking = False
+        return self._go(now_ms)

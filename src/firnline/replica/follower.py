@@ -1,0 +1,421 @@
+"""Follows one leader: fetches what it has of the partitions we follow, and makes our logs like its own. PURE.
+
+One Fetch is under way at a time, in a session that carries only what changed. An answer counts for a
+partition only if that still is as it was when it was asked for: the same leader epoch, and our log ends there
+still (rel-R19). Where histories differ the answer says where they part, and we truncate to that (KIP-595).
+Nothing is synced to disk here: that the leader has it too is what makes it safe (rel-P4). Source: KIP-227,
+KIP-279, KIP-595; spec I23, I24; rel-R9 to R11.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.ids import NO_EPOCH, TopicPartition, Uuid
+from firnline.base.ports import Buffer
+from firnline.base.units import INT32_MAX
+from firnline.replica.partition import Partition
+
+Key = tuple[Uuid, int]
+LATEST, EARLIEST = -1, -2
+_NO_SESSION, _FIRST_EPOCH = 0, 0
+_LOST_SESSION = (
+    Code.FETCH_SESSION_ID_NOT_FOUND,
+    Code.INVALID_FETCH_SESSION_EPOCH,
+    Code.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+class Position(NamedTuple):
+    """What is asked of one partition: what follows `fetch_offset`, the end of our log."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class LeaderFetch(NamedTuple):
+    """One Fetch. `positions` of a session are those that changed; `forgotten` those to leave out now."""
+
+    session_id: int
+    session_epoch: int
+    positions: tuple[Position, ...]
+    forgotten: tuple[Position, ...]
+
+
+class Fetched(NamedTuple):
+    """What came for one partition. `diverging`: (epoch, where it ends at the leader), and no records."""
+
+    topic_id: Uuid
+    partition: int
+    error: Code
+    records: Buffer
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None = None
+
+
+class FetchReply(NamedTuple):
+    """An answer; partitions without news are left out of it."""
+
+    session_id: int
+    parts: Sequence[Fetched]
+
+
+class LeaderPort(Protocol):
+    """The way to other brokers."""
+
+    def fetch(
+        self,
+        leader_id: int,
+        ask: LeaderFetch,
+        then: Callable[[FetchReply | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Fetch. KafkaError: of the whole request, NETWORK_EXCEPTION where no answer came."""
+        ...
+
+    def list_offset(
+        self,
+        leader_id: int,
+        position: Position,
+        which: int,
+        then: Callable[[int | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Ask where the leader's log ends (LATEST) or begins (EARLIEST)."""
+        ...
+
+
+class _NoLeaders:
+    """Nobody can be reached: for a node that is alone."""
+
+    def fetch(
+        self,
+        leader_id: int,
+        ask: LeaderFetch,
+        then: Callable[[FetchReply | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+    def list_offset(
+        self,
+        leader_id: int,
+        position: Position,
+        which: int,
+        then: Callable[[int | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+
+class _Stage(Enum):
+    """What is done about a partition."""
+
+    FETCHING = "fetching"
+    RESETTING = "resetting"  # the leader is asked where its log begins and ends
+    FAILED = "failed"  # until metadata says something new
+
+
+class _Followed:
+    """One partition that is followed in one leader epoch."""
+
+    __slots__ = ("leader_epoch", "not_before_ms", "partition", "said", "stage")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.stage = _Stage.FETCHING
+        self.not_before_ms = 0
+        self.said: Code | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be fetched, once its pause is over."""
+        return self.stage is _Stage.FETCHING and not self.partition.is_offline
+
+    def position(self) -> Position:
+        partition, log = self.partition, self.partition.log
+        return Position(
+            partition.topic_partition.topic,
+            partition.topic_id,
+            partition.topic_partition.partition,
+            self.leader_epoch,
+            log.log_end_offset,
+            log.epochs.latest_epoch,
+            log.log_start_offset,
+        )
+
+
+class Fetcher:
+    """Follows one leader.
+
+    backoff_ms          replica.fetch.backoff.ms
+    on_storage_failure  told of a partition whose files failed
+    on_moved            told of one whose next records only the tier has (T29), in this leader epoch
+    """
+
+    def __init__(
+        self,
+        leader_id: int,
+        port: LeaderPort,
+        *,
+        backoff_ms: int,
+        on_storage_failure: Callable[[Partition, int], Effects],
+        on_moved: Callable[[Partition, int], Effects],
+    ) -> None:
+        self.leader_id = leader_id
+        self._port = port
+        self._backoff_ms = backoff_ms
+        self._on_storage_failure = on_storage_failure
+        self._on_moved = on_moved
+        self._followed: dict[Key, _Followed] = {}
+        self._session_id = _NO_SESSION
+        self._session_epoch = _FIRST_EPOCH
+        self._told: dict[Key, Position] = {}  # what the leader's session has
+        self._is_fetching = False
+        self._is_stopped = False
+        self._not_before_ms = 0
+        self._timer = ("replica", "fetch", leader_id)
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def add(self, partition: Partition) -> None:
+        """Follow the partition in the leader epoch it has now; `go` has to follow."""
+        key = (partition.topic_id, partition.topic_partition.partition)
+        known = self._followed.get(key)
+        is_same = known is not None and known.partition is partition
+        if not is_same or known is None or known.leader_epoch != partition.leader_epoch:
+            self._followed[key] = _Followed(partition)
+
+    def remove(self, partition: Partition) -> None:
+        """Follow it no more."""
+        self._followed.pop((partition.topic_id, partition.topic_partition.partition), None)
+
+    def stop(self) -> Effects:
+        """Ask nothing more; an answer that still comes changes nothing."""
+        self._is_stopped = True
+        self._followed.clear()
+        return [CancelTimer(key=self._timer)]
+
+    # ------------------------------------------------------------------------------------ asking
+
+    def go(self, now_ms: int) -> Effects:
+        """Send the next Fetch, or wait until there is one to send."""
+        if self._is_fetching or self._is_stopped:
+            return []
+        due_ms = min(
+            (
+                max(each.not_before_ms, self._not_before_ms)
+                for each in self._followed.values()
+                if each.is_due
+            ),
+            default=None,
+        )
+        if due_ms is None:
+            return [CancelTimer(key=self._timer)]
+        if due_ms > now_ms:
+            return [SetTimer(key=self._timer, at_ms=due_ms, then=self.go)]
+        self._is_fetching = True
+        cancel: Effects = [CancelTimer(key=self._timer)]
+        ask, asked = self._next(now_ms)
+        return cancel + self._port.fetch(self.leader_id, ask, partial(self._came, asked), now_ms)
+
+    def _next(self, now_ms: int) -> tuple[LeaderFetch, dict[Key, Position]]:
+        wanted = {
+            key: each.position()
+            for key, each in self._followed.items()
+            if each.is_due and each.not_before_ms <= now_ms
+        }
+        told = {} if self._session_epoch == _FIRST_EPOCH else self._told
+        news = tuple(wanted[key] for key in wanted if told.get(key) != wanted[key])
+        forgotten = tuple(told[key] for key in told if key not in wanted)
+        self._told = wanted
+        return LeaderFetch(self._session_id, self._session_epoch, news, forgotten), wanted
+
+    def _came(
+        self, asked: dict[Key, Position], reply: FetchReply | KafkaError, now_ms: int
+    ) -> Effects:
+        """Take the one answer to the one request."""
+        if self._is_stopped:
+            return []
+        self._is_fetching = False
+        if isinstance(reply, KafkaError):
+            was_session = self._session_epoch != _FIRST_EPOCH
+            self._session_id, self._session_epoch = _NO_SESSION, _FIRST_EPOCH
+            if not (was_session and reply.code in _LOST_SESSION):
+                self._not_before_ms = now_ms + self._backoff_ms
+            return self.go(now_ms)
+        if self._session_epoch == _FIRST_EPOCH:
+            self._session_id = reply.session_id
+        if self._session_id != _NO_SESSION:
+            self._session_epoch = 1 + self._session_epoch % INT32_MAX
+        effects: Effects = []
+        for part in reply.parts:
+            effects += self._take(asked.get((part.topic_id, part.partition)), part, now_ms)
+        return effects + self.go(now_ms)
+
+    def _current(self, position: Position | None) -> _Followed | None:
+        """Return what is followed if it still is as it was when `position` was asked for."""
+        if position is None:
+            return None
+        found = self._followed.get((position.topic_id, position.partition))
+        if found is None or found.leader_epoch != position.leader_epoch:
+            return None
+        if found.partition.is_offline:
+            return None
+        return found if found.partition.log.log_end_offset == position.fetch_offset else None
+
+    # ------------------------------------------------------------------------------------ taking
+
+    def _take(self, position: Position | None, part: Fetched, now_ms: int) -> Effects:
+        found = self._current(position)
+        if found is None or position is None or found.stage is not _Stage.FETCHING:
+            return []
+        if part.error != Code.NONE:
+            return self._refused(found, position, part.error, now_ms)
+        try:
+            if part.diverging is not None:
+                return self._truncate(found, part.diverging, now_ms)
+            return self._append(found, part, now_ms)
+        except StorageError as problem:
+            return self._files_failed(found, problem, now_ms)
+
+    def _append(self, found: _Followed, part: Fetched, now_ms: int) -> Effects:
+        log = found.partition.log
+        if len(part.records):
+            outcome = log.append_as_follower(part.records, now_ms=now_ms)
+            if isinstance(outcome, KafkaError):
+                # A damaged answer may be whole the next time.
+                return self._later(found, outcome.code, now_ms, why=str(outcome))
+        found.said = None
+        # The leader may not know yet what its predecessor had committed: what we know stays.
+        log.advance_high_watermark(min(part.high_watermark, log.log_end_offset))
+        log.advance_log_start(min(part.log_start_offset, log.log_end_offset))
+        return []
+
+    def _truncate(self, found: _Followed, diverging: tuple[int, int], now_ms: int) -> Effects:
+        """Give up what the leader has not: our part of the newest epoch both know, at most (KIP-279)."""
+        log = found.partition.log
+        before = (log.log_end_offset, log.epochs.latest_epoch)
+        epoch, end_offset = diverging
+        our_epoch, our_end = log.epochs.end_offset_for(epoch, log.log_end_offset)
+        if our_epoch == NO_EPOCH:
+            target = end_offset
+        else:
+            target = our_end if our_epoch != epoch else min(our_end, end_offset)
+        high_watermark = log.high_watermark
+        log.truncate_to(max(0, min(target, log.log_end_offset)))
+        if (log.log_end_offset, log.epochs.latest_epoch) == before:
+            why = f"its epoch {epoch} ends at {end_offset}, and there is nothing to cut off here"
+            return self._later(found, Code.FENCED_LEADER_EPOCH, now_ms, why=why)
+        if log.log_end_offset >= high_watermark:
+            return []
+        where = found.partition.topic_partition
+        return [Warn(line=_said_loss(where, high_watermark, log.log_end_offset, self.leader_id))]
+
+    def _files_failed(self, found: _Followed, problem: StorageError, now_ms: int) -> Effects:
+        if problem.facts.get("error") == "ENOSPC":
+            return self._later(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
+        found.stage = _Stage.FAILED
+        found.partition.go_offline()
+        return self._on_storage_failure(found.partition, now_ms)
+
+    # ------------------------------------------------------------------------------------ errors
+
+    def _refused(self, found: _Followed, position: Position, code: Code, now_ms: int) -> Effects:
+        if code == Code.FENCED_LEADER_EPOCH:
+            found.stage = _Stage.FAILED  # newer metadata is on its way (I23)
+            return []
+        if code == Code.OFFSET_OUT_OF_RANGE:
+            found.stage = _Stage.RESETTING
+            then = partial(self._end_came, position)
+            return self._port.list_offset(self.leader_id, position, LATEST, then, now_ms)
+        if code == Code.OFFSET_MOVED_TO_TIERED_STORAGE:
+            found.not_before_ms = now_ms + self._backoff_ms
+            return self._on_moved(found.partition, now_ms)
+        return self._later(found, code, now_ms)
+
+    def _later(self, found: _Followed, code: Code, now_ms: int, *, why: str = "") -> Effects:
+        """Try again after a pause; what is no mere waiting is told, once while it stays the same."""
+        found.not_before_ms = now_ms + self._backoff_ms
+        if not why or found.said == code:
+            return []
+        found.said = code
+        where = found.partition.topic_partition
+        return [Warn(line=f"{where} does not follow broker {self.leader_id}: {why}")]
+
+    # -- out of range: the leader's log begins after ours ends, or ends before ours does
+
+    def _end_came(self, position: Position, end: int | KafkaError, now_ms: int) -> Effects:
+        found = self._resetting(position)
+        if found is None:
+            return []
+        if isinstance(end, KafkaError):
+            return self._reset_failed(found, end, now_ms)
+        log = found.partition.log
+        if end >= log.log_end_offset:
+            then = partial(self._start_came, position)
+            return self._port.list_offset(self.leader_id, position, EARLIEST, then, now_ms)
+        high_watermark = log.high_watermark
+        try:
+            log.truncate_to(end)
+        except StorageError as problem:
+            return self._files_failed(found, problem, now_ms)
+        effects: Effects = []
+        if log.log_end_offset < high_watermark:  # as after an unclean election
+            where = found.partition.topic_partition
+            line = _said_loss(where, high_watermark, log.log_end_offset, self.leader_id)
+            effects.append(Warn(line=line))
+        return effects + self._resume(found, now_ms)
+
+    def _start_came(self, position: Position, start: int | KafkaError, now_ms: int) -> Effects:
+        found = self._resetting(position)
+        if found is None:
+            return []
+        if isinstance(start, KafkaError):
+            return self._reset_failed(found, start, now_ms)
+        log = found.partition.log
+        if start <= log.log_end_offset:
+            found.not_before_ms = now_ms + self._backoff_ms
+            return self._resume(found, now_ms)
+        try:
+            log.truncate_fully(start, now_ms=now_ms)
+        except StorageError as problem:
+            return self._files_failed(found, problem, now_ms)
+        return self._resume(found, now_ms)
+
+    def _resetting(self, position: Position) -> _Followed | None:
+        found = None if self._is_stopped else self._current(position)
+        return found if found is not None and found.stage is _Stage.RESETTING else None
+
+    def _reset_failed(self, found: _Followed, problem: KafkaError, now_ms: int) -> Effects:
+        if problem.code == Code.FENCED_LEADER_EPOCH:
+            found.stage = _Stage.FAILED
+            return []
+        found.not_before_ms = now_ms + self._backoff_ms
+        return self._resume(found, now_ms)
+
+    def _resume(self, found: _Followed, now_ms: int) -> Effects:
+        found.stage = _Stage.FETCHING
+        return self.go(now_ms)
+
+
+_NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "there are no other brokers here")
+NO_LEADERS: LeaderPort = _NoLeaders()
+
+
+def _said_loss(where: TopicPartition, high_watermark: int, end_offset: int, leader_id: int) -> str:
+    return (
+        f"{where}: records up to {high_watermark} were committed; broker {leader_id} leads without those from"
+        f" {end_offset} on, and this replica gave them up, too"
+    )

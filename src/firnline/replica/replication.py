@@ -1,0 +1,148 @@
+"""The replicas of this node among those of others: whom it follows, and what it proposes as a leader. PURE.
+
+Each hosted partition is led here, followed from its leader, or waits for one. Metadata says which; what a
+follower's Fetch or the passing of time makes a leader propose goes to the controller from here. Source:
+KIP-497, KIP-595, KIP-903; spec I18-I24.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.ids import Uuid
+from firnline.replica.alter import AlterPartitions, AskController
+from firnline.replica.follower import Fetcher, LeaderPort
+from firnline.replica.isr import Brokers
+from firnline.replica.partition import Partition
+
+_SHRINK_TIMER = ("replica", "shrink")
+NO_LEADER = -1
+
+
+class ReplicaSettings(NamedTuple):
+    """How replicas follow.
+
+    lag_max_ms  replica.lag.time.max.ms
+    backoff_ms  replica.fetch.backoff.ms
+    """
+
+    lag_max_ms: int
+    backoff_ms: int
+
+
+class Replication:
+    """All replicas of a node.
+
+    hosted()            the partitions that are here
+    on_storage_failure  told of a partition whose files failed
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        settings: ReplicaSettings,
+        brokers: Brokers,
+        hosted: Callable[[], Iterable[Partition]],
+        leaders: LeaderPort,
+        ask_controller: AskController,
+        on_storage_failure: Callable[[Partition, int], Effects],
+    ) -> None:
+        self.brokers = brokers
+        self.on_moved: Callable[[Partition, int], Effects] = _nothing
+        self._node_id = node_id
+        self._settings = settings
+        self._hosted = hosted
+        self._leaders = leaders
+        self._on_storage_failure = on_storage_failure
+        self._alter = AlterPartitions(ask_controller)
+        self._fetchers: dict[int, Fetcher] = {}
+        self._following: dict[tuple[Uuid, int], int] = {}
+        self._is_stopped = False
+
+    def start(self, now_ms: int) -> Effects:
+        """Begin to look for followers that fell behind."""
+        return [self._look_later(now_ms)]
+
+    def stop(self) -> Effects:
+        """Follow nobody and propose nothing from here on."""
+        self._is_stopped = True
+        self._alter.stop()
+        effects: Effects = [CancelTimer(key=_SHRINK_TIMER)]
+        for fetcher in self._fetchers.values():
+            effects += fetcher.stop()
+        self._fetchers.clear()
+        self._following.clear()
+        return effects
+
+    # ----------------------------------------------------------------------------------- leading
+
+    def on_follower(self, partition: Partition, now_ms: int) -> Effects:
+        """A follower's Fetch was noted, and the partition proposes something: it may be that."""
+        return [] if self._is_stopped else self._alter.propose(partition, now_ms)
+
+    def _look_later(self, now_ms: int) -> SetTimer:
+        # As Kafka does: nobody is behind for more than one and a half times the lag.
+        at_ms = now_ms + max(1, self._settings.lag_max_ms // 2)
+        return SetTimer(key=_SHRINK_TIMER, at_ms=at_ms, then=self._look)
+
+    def _look(self, now_ms: int) -> Effects:
+        if self._is_stopped:
+            return []
+        effects: Effects = [self._look_later(now_ms)]
+        for partition in self._hosted():
+            if partition.is_leader and not partition.is_alone:
+                had = partition.proposed
+                partition.shrink(now_ms)
+                if partition.proposed is not had:
+                    effects += self._alter.propose(partition, now_ms)
+        return effects
+
+    # --------------------------------------------------------------------------------- following
+
+    def on_update(self, partition: Partition, now_ms: int) -> Effects:
+        """Metadata said something of a hosted partition: follow whom it names."""
+        if self._is_stopped:
+            return []
+        key = (partition.topic_id, partition.topic_partition.partition)
+        leader_id = partition.leader_id
+        if leader_id == self._node_id or partition.is_offline:
+            leader_id = NO_LEADER
+        effects: Effects = []
+        if self._following.get(key, NO_LEADER) != leader_id:
+            effects = self.on_gone(partition, now_ms)
+        if leader_id == NO_LEADER:
+            return effects
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = Fetcher(
+                leader_id,
+                self._leaders,
+                backoff_ms=self._settings.backoff_ms,
+                on_storage_failure=self._on_storage_failure,
+                on_moved=self._moved,
+            )
+        self._following[key] = leader_id
+        fetcher.add(partition)
+        return effects + fetcher.go(now_ms)
+
+    def on_gone(self, partition: Partition, now_ms: int) -> Effects:
+        """The partition is followed no more: it moved, is led here, or was deleted."""
+        key = (partition.topic_id, partition.topic_partition.partition)
+        leader_id = self._following.pop(key, NO_LEADER)
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            return []
+        fetcher.remove(partition)
+        if len(fetcher):
+            return []
+        # It may wait for a broker that is dead: whoever follows the next incarnation must not wait with it.
+        del self._fetchers[leader_id]
+        return fetcher.stop()
+
+    def _moved(self, partition: Partition, now_ms: int) -> Effects:
+        return self.on_moved(partition, now_ms)
+
+
+def _nothing(partition: Partition, now_ms: int) -> Effects:
+    return []

@@ -1,0 +1,497 @@
+"""Following a leader: what is asked, what an answer does to our log, and what it must not do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.replica.follower import (
+    EARLIEST,
+    LATEST,
+    Fetched,
+    Fetcher,
+    FetchReply,
+    LeaderFetch,
+    Position,
+)
+from firnline.replica.partition import Partition
+from firnline.sim.disk import CrashableFs
+from tests.log_world import NOW, TOPIC_ID, batch, opened, small
+
+LEADER, SELF = 1, 2
+BACKOFF_MS = 1_000
+Then = Callable[[Any, int], Effects]
+
+
+def replica(*batches: tuple[int, str], leader_epoch: int = 3) -> Partition:
+    """A follower's partition; `batches` are (leader epoch, value), one record each."""
+    fs = CrashableFs()
+    log = opened(fs, small())
+    for epoch, value in batches:
+        log.append_as_leader(batch(value), leader_epoch=epoch, now_ms=NOW)
+    p = Partition(log, node_id=SELF, fsync_rule="never")
+    lead(p, leader_epoch)
+    return p
+
+
+def lead(p: Partition, leader_epoch: int, leader: int = LEADER) -> None:
+    p.update(
+        leader_id=leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=leader_epoch,
+        replicas=(1, 2),
+        isr=(1, 2),
+    )
+
+
+def records(*batches: tuple[int, str], start: int = 0) -> bytes:
+    """Batches as a leader sends them."""
+    source = opened(CrashableFs(), small())
+    for number in range(start):
+        source.append_as_leader(batch(f"before {number}"), leader_epoch=0, now_ms=NOW)
+    for epoch, value in batches:
+        source.append_as_leader(batch(value), leader_epoch=epoch, now_ms=NOW)
+    return source.read_batches(start, max_bytes=1 << 20)
+
+
+def fetched(error: Code = Code.NONE, data: bytes = b"", **more: Any) -> Fetched:
+    more = {"high_watermark": -1, "log_start_offset": -1} | more
+    return Fetched(TOPIC_ID, 0, error, data, **more)
+
+
+class Leader:
+    """The other side, in the test's hands; and the effects of ours."""
+
+    def __init__(self, *followed: Partition) -> None:
+        self.asked: list[tuple[LeaderFetch, Then]] = []
+        self.offsets: list[tuple[Position, int, Then]] = []
+        self.timers: dict[Any, SetTimer] = {}
+        self.said: list[str] = []
+        self.failed: list[Partition] = []
+        self.moved: list[Partition] = []
+        self.now_ms = 0
+        self.fetcher = Fetcher(
+            LEADER,
+            self,
+            backoff_ms=BACKOFF_MS,
+            on_storage_failure=lambda p, now_ms: self.failed.append(p) or [],
+            on_moved=lambda p, now_ms: self.moved.append(p) or [],
+        )
+        for p in followed:
+            self.fetcher.add(p)
+        self.go()
+
+    def fetch(self, leader_id: int, ask: LeaderFetch, then: Then, now_ms: int) -> Effects:
+        assert leader_id == LEADER
+        self.asked.append((ask, then))
+        return []
+
+    def list_offset(
+        self, leader_id: int, position: Position, which: int, then: Then, now_ms: int
+    ) -> Effects:
+        self.offsets.append((position, which, then))
+        return []
+
+    def go(self) -> None:
+        self.run(self.fetcher.go(self.now_ms))
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                self.timers[effect.key] = effect
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
+            else:
+                assert isinstance(effect, Warn)
+                self.said.append(effect.line)
+
+    @property
+    def ask(self) -> LeaderFetch:
+        """The one Fetch that is under way."""
+        assert len(self.asked) == 1, "one Fetch at a time"
+        return self.asked[0][0]
+
+    def answer(self, *parts: Fetched, session_id: int = 7) -> None:
+        _, then = self.asked.pop(0)
+        self.run(then(FetchReply(session_id, parts), self.now_ms))
+
+    def fail(self, code: Code) -> None:
+        _, then = self.asked.pop(0)
+        self.run(then(KafkaError(code), self.now_ms))
+
+    def offset(self, outcome: int | KafkaError) -> int:
+        _, which, then = self.offsets.pop(0)
+        self.run(then(outcome, self.now_ms))
+        return which
+
+    def pass_time(self, duration_ms: int = BACKOFF_MS) -> None:
+        self.now_ms += duration_ms
+        due = [t for t in self.timers.values() if t.at_ms <= self.now_ms]
+        for timer in due:
+            del self.timers[timer.key]
+            self.run(timer.then(self.now_ms))
+
+
+def asked_offsets(ask: LeaderFetch) -> list[int]:
+    return [position.fetch_offset for position in ask.positions]
+
+
+# ------------------------------------------------------------------------------------- following
+
+
+def test_the_first_fetch_says_where_our_log_ends_and_in_which_epoch() -> None:
+    leader = Leader(replica((1, "a"), (2, "b")))
+    position = Position("t", TOPIC_ID, 0, 3, 2, 2, 0)
+    assert leader.ask == LeaderFetch(0, 0, (position,), ())
+
+
+def test_what_comes_is_appended_with_watermark_and_log_start() -> None:
+    p = replica()
+    leader = Leader(p)
+    data = records((1, "a"), (3, "b"))
+    leader.answer(fetched(data=data, high_watermark=1, log_start_offset=0))
+    assert p.log.read_batches(0, max_bytes=1 << 20) == data
+    assert (p.log.log_end_offset, p.log.high_watermark) == (2, 1)
+    assert p.log.epochs.entries() == ((1, 0), (3, 1)), "rel-R11: the lineage comes with the batches"
+    assert asked_offsets(leader.ask) == [2]
+
+
+def test_a_watermark_beyond_our_log_is_taken_as_far_as_we_have_it() -> None:
+    p = replica()
+    leader = Leader(p)
+    leader.answer(fetched(data=records((3, "a")), high_watermark=99, log_start_offset=0))
+    assert p.log.high_watermark == 1
+
+
+def test_a_new_leader_that_does_not_know_the_watermark_yet_takes_none_from_us() -> None:
+    p = replica((1, "a"), (1, "b"))
+    p.log.advance_high_watermark(2)
+    leader = Leader(p)
+    leader.answer(fetched(high_watermark=0, log_start_offset=0))
+    assert p.log.high_watermark == 2
+
+
+def test_the_log_start_follows_the_leader() -> None:
+    p = replica((1, "a"), (1, "b"))
+    leader = Leader(p)
+    leader.answer(fetched(high_watermark=2, log_start_offset=1))
+    assert p.log.log_start_offset == 1
+
+
+def test_a_session_carries_changes_alone() -> None:
+    p = replica()
+    leader = Leader(p)
+    leader.answer(fetched(high_watermark=0, log_start_offset=0), session_id=7)
+    assert leader.ask == LeaderFetch(7, 1, (), ())
+    leader.answer(fetched(data=records((3, "a")), high_watermark=0, log_start_offset=0))
+    assert leader.ask[:2] == (7, 2)
+    assert asked_offsets(leader.ask) == [1]
+    leader.answer()
+    assert leader.ask == LeaderFetch(7, 3, (), ())
+
+
+def test_what_is_followed_no_more_is_forgotten_by_the_session() -> None:
+    p = replica()
+    leader = Leader(p)
+    other = replica()
+    other.topic_id = b"o" * 16
+    leader.fetcher.add(other)
+    leader.answer()
+    leader.fetcher.remove(p)
+    leader.answer()
+    assert [position.topic_id for position in leader.ask.forgotten] == [TOPIC_ID]
+
+
+def test_without_a_session_each_fetch_is_whole() -> None:
+    leader = Leader(replica())
+    leader.answer(session_id=0)
+    assert leader.ask[:2] == (0, 0)
+    assert len(leader.ask.positions) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        Code.FETCH_SESSION_ID_NOT_FOUND,
+        Code.INVALID_FETCH_SESSION_EPOCH,
+        Code.FETCH_SESSION_TOPIC_ID_ERROR,
+    ],
+)
+def test_a_session_that_was_pushed_out_begins_again_at_once(code: Code) -> None:
+    leader = Leader(replica())
+    leader.answer()
+    leader.fail(code)
+    assert leader.ask[:2] == (0, 0)
+    assert len(leader.ask.positions) == 1
+    leader.fail(code)
+    assert leader.asked == [], "but it does not spin"
+
+
+def test_a_leader_that_does_not_answer_is_asked_again_after_a_pause_for_everything() -> None:
+    leader = Leader(replica())
+    leader.answer()
+    leader.fail(Code.NETWORK_EXCEPTION)
+    assert leader.asked == []
+    leader.pass_time(BACKOFF_MS - 1)
+    assert leader.asked == []
+    leader.pass_time(1)
+    assert leader.ask[:2] == (0, 0)
+
+
+# ---------------------------------------------------------------------- answers that do not count
+
+
+def test_an_answer_of_another_leader_epoch_is_not_applied() -> None:
+    """rel-R19: it may be from a leader that was deposed since."""
+    p = replica((1, "a"))
+    leader = Leader(p)
+    lead(p, 4)
+    leader.fetcher.add(p)
+    leader.answer(fetched(diverging=(0, 0)))
+    assert p.log.log_end_offset == 1
+    assert leader.ask.positions[0].leader_epoch == 4
+
+
+def test_an_answer_for_another_place_is_not_applied() -> None:
+    """rel-R19: a doubled divergence truncated a good log."""
+    p = replica((1, "a"))
+    leader = Leader(p)
+    p.log.append_as_follower(records((3, "b"), start=1), now_ms=NOW)
+    leader.answer(fetched(diverging=(1, 0)))
+    assert p.log.log_end_offset == 2
+
+
+def test_an_answer_after_the_end_is_not_applied() -> None:
+    p = replica()
+    leader = Leader(p)
+    leader.run(leader.fetcher.stop())
+    leader.answer(fetched(data=records((3, "a"))))
+    assert (p.log.log_end_offset, leader.asked) == (0, [])
+
+
+def test_what_we_lead_ourselves_by_now_is_not_touched() -> None:
+    p = replica((1, "a"))
+    leader = Leader(p)
+    lead(p, 4, leader=SELF)
+    leader.fetcher.remove(p)
+    leader.answer(fetched(diverging=(0, 0)))
+    assert p.log.log_end_offset == 1
+
+
+# ------------------------------------------------------------------------------------ divergence
+
+
+@pytest.mark.parametrize(
+    ("ours", "diverging", "end"),
+    [
+        ([1, 1, 1], (1, 2), 2),
+        ([1, 1, 2, 2], (1, 2), 2),
+        ([1, 1, 2, 2], (1, 5), 2),
+        ([1, 3, 3], (2, 9), 1),
+        ([2, 2], (1, 1), 0),
+    ],
+    ids=[
+        "the leader's part of the epoch is shorter",
+        "our later epoch is none of its",
+        "our part of the epoch is shorter",
+        "an epoch that we never saw",
+        "nothing in common",
+    ],
+)
+def test_a_history_that_differs_is_cut_where_it_parts(
+    ours: list[int], diverging: tuple[int, int], end: int
+) -> None:
+    p = replica(*((epoch, "v") for epoch in ours))
+    leader = Leader(p)
+    leader.answer(fetched(diverging=diverging))
+    assert p.log.log_end_offset == end
+    assert all(start < end for _, start in p.log.epochs.entries())
+    assert asked_offsets(leader.ask) == [end]
+
+
+def test_an_epoch_without_records_of_ours_is_given_up_too() -> None:
+    """We led, wrote nothing, and the leader never heard of that epoch: without this we would ask for ever."""
+    p = replica((1, "a"))
+    p.log.epochs.assign(2, 1)
+    leader = Leader(p)
+    assert leader.ask.positions[0].last_fetched_epoch == 2
+    leader.answer(fetched(diverging=(1, 1)))
+    assert leader.ask.positions[0].last_fetched_epoch == 1
+    assert leader.said == []
+
+
+def test_a_divergence_that_leads_nowhere_does_not_spin() -> None:
+    leader = Leader(replica((1, "a")))
+    leader.answer(fetched(diverging=(1, 9)))
+    assert leader.asked == []
+    assert "nothing to cut off" in leader.said[0]
+    leader.pass_time()
+    assert leader.ask.forgotten == ()
+
+
+def test_records_that_were_committed_are_not_given_up_silently() -> None:
+    p = replica((1, "a"), (1, "b"))
+    p.log.advance_high_watermark(2)
+    leader = Leader(p)
+    leader.answer(fetched(diverging=(1, 1)))
+    assert len(leader.said) == 1
+    assert "up to 2 were committed" in leader.said[0]
+
+
+def test_the_watermark_of_a_divergence_is_not_taken() -> None:
+    p = replica((1, "a"), (1, "b"), (1, "c"))
+    leader = Leader(p)
+    leader.answer(fetched(diverging=(1, 1), high_watermark=3, log_start_offset=3))
+    assert (p.log.high_watermark, p.log.log_start_offset) == (0, 0)
+
+
+# ---------------------------------------------------------------------------------- out of range
+
+
+def test_a_log_that_ends_before_the_leaders_begins_is_begun_anew_there() -> None:
+    p = replica((1, "a"))
+    leader = Leader(p)
+    leader.answer(fetched(Code.OFFSET_OUT_OF_RANGE))
+    assert leader.offset(500) == LATEST
+    assert leader.offset(400) == EARLIEST
+    assert (p.log.log_start_offset, p.log.log_end_offset) == (400, 400)
+    assert asked_offsets(leader.ask) == [400]
+
+
+def test_a_log_that_ends_after_the_leaders_is_cut_there() -> None:
+    p = replica((1, "a"), (1, "b"), (1, "c"))
+    leader = Leader(p)
+    leader.answer(fetched(Code.OFFSET_OUT_OF_RANGE))
+    leader.offset(1)
+    assert p.log.log_end_offset == 1
+    assert leader.offsets == []
+
+
+def test_a_log_that_overlaps_the_leaders_is_kept() -> None:
+    p = replica((1, "a"), (1, "b"))
+    leader = Leader(p)
+    leader.answer(fetched(Code.OFFSET_OUT_OF_RANGE))
+    leader.offset(9)
+    leader.offset(1)
+    assert (p.log.log_start_offset, p.log.log_end_offset) == (0, 2)
+
+
+def test_offsets_of_a_leader_that_was_deposed_meanwhile_cut_nothing() -> None:
+    p = replica((1, "a"), (1, "b"))
+    leader = Leader(p)
+    leader.answer(fetched(Code.OFFSET_OUT_OF_RANGE))
+    lead(p, 4)
+    leader.fetcher.add(p)
+    leader.offset(0)
+    assert p.log.log_end_offset == 2
+
+
+def test_offsets_that_cannot_be_had_are_asked_for_again_later() -> None:
+    p = replica((1, "a"))
+    leader = Leader(p)
+    leader.answer(fetched(Code.OFFSET_OUT_OF_RANGE), session_id=0)
+    leader.offset(KafkaError(Code.NETWORK_EXCEPTION))
+    assert leader.asked == []
+    leader.pass_time()
+    assert asked_offsets(leader.ask) == [1]
+
+
+# ---------------------------------------------------------------------------------------- errors
+
+
+def test_a_fenced_partition_waits_for_metadata() -> None:
+    """I23."""
+    p = replica()
+    leader = Leader(p)
+    leader.answer(fetched(Code.FENCED_LEADER_EPOCH))
+    leader.pass_time(100 * BACKOFF_MS)
+    assert leader.asked == []
+    lead(p, 4)
+    leader.fetcher.add(p)
+    leader.go()
+    assert leader.ask.positions[0].leader_epoch == 4
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_a_refused_partition_is_asked_for_again_after_a_pause(code: Code) -> None:
+    leader = Leader(replica())
+    leader.answer(fetched(code))
+    assert leader.asked == []
+    leader.pass_time()
+    assert leader.ask == LeaderFetch(7, 1, (), ()), "the session still has it"
+
+
+def test_a_refused_partition_does_not_hold_up_the_others() -> None:
+    p, other = replica(), replica()
+    other.topic_id = b"o" * 16
+    leader = Leader(p, other)
+    leader.answer(fetched(Code.NOT_LEADER_OR_FOLLOWER))
+    assert [position.topic_id for position in leader.ask.forgotten] == [TOPIC_ID]
+
+
+def test_damaged_records_are_not_written_and_are_asked_for_again() -> None:
+    p = replica()
+    leader = Leader(p)
+    data = bytearray(records((3, "a")))
+    data[-1] ^= 1
+    leader.answer(fetched(data=bytes(data), high_watermark=1, log_start_offset=0))
+    assert (p.log.log_end_offset, p.log.high_watermark) == (0, 0)
+    assert "CRC" in leader.said[0]
+    leader.pass_time()
+    leader.answer(fetched(data=records((3, "a")), high_watermark=1, log_start_offset=0))
+    assert (p.log.log_end_offset, p.log.high_watermark) == (1, 1)
+
+
+@pytest.mark.parametrize("garbage", [b"x", b"\0" * 61, records((3, "a"))[:-1]])
+def test_garbage_for_records_is_an_error_and_no_crash(garbage: bytes) -> None:
+    p = replica()
+    Leader(p).answer(fetched(data=garbage))
+    assert p.log.log_end_offset == 0
+
+
+def test_a_failed_disk_ends_the_partition_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = replica()
+    leader = Leader(p)
+
+    def fail(data: object, *, now_ms: int) -> None:
+        raise StorageError("gone", error="EIO")
+
+    monkeypatch.setattr(p.log, "append_as_follower", fail)
+    leader.answer(fetched(data=records((3, "a"))))
+    assert p.is_offline
+    assert (leader.failed, leader.asked) == ([p], [])
+
+
+def test_a_full_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = replica()
+    leader = Leader(p)
+
+    def fail(data: object, *, now_ms: int) -> None:
+        raise StorageError("full", error="ENOSPC")
+
+    monkeypatch.setattr(p.log, "append_as_follower", fail)
+    leader.answer(fetched(data=records((3, "a"))))
+    assert not p.is_offline
+    leader.pass_time()
+    assert leader.ask.forgotten == ()
+
+
+def test_what_only_the_tier_has_is_told_to_whoever_knows_the_tier() -> None:
+    """T29: the way in is the tier's; until it is taken the leader is asked now and then."""
+    p = replica()
+    leader = Leader(p)
+    leader.answer(fetched(Code.OFFSET_MOVED_TO_TIERED_STORAGE))
+    assert (leader.moved, leader.asked) == ([p], [])
+    leader.pass_time()
+    assert leader.ask.forgotten == ()
