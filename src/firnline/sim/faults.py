@@ -13,6 +13,7 @@ from firnline.sim.disk import Operation
 from firnline.sim.host import Host
 from firnline.sim.net import Network
 from firnline.sim.options import Options
+from firnline.sim.truth import Truth
 from firnline.sim.world import MS, SECOND, Chance, World
 
 # How long a wipe waits for a moment when it is within the budget; no other fault begins meanwhile.
@@ -61,7 +62,7 @@ class Faults:
         options: Options,
         hosts: dict[int, Host],
         network: Network,
-        committed: Callable[[], int],
+        truth: Truth,
         *,
         mode: str,
     ) -> None:
@@ -72,7 +73,7 @@ class Faults:
         self._options = options
         self._hosts = hosts
         self._network = network
-        self._committed = committed
+        self._truth = truth
         self._mode = mode
         self._lasting: dict[int, Callable[[], None]] = {}
         self._count = 0
@@ -332,7 +333,7 @@ class Faults:
         if self._world.now_us > until_us:
             self._wipe = None
         elif self._is_calm(host):
-            committed = self._committed()
+            committed = self._truth.end_offset
             self._note(fault, f"the disk of {host.node_id} is replaced; {committed} is committed")
             self._replace(host, chance.spread(1 * MS, 1 * SECOND))
             self._wait_for_wiped(fault, host, committed)
@@ -343,7 +344,7 @@ class Faults:
         """Does every other voter run and have all there is, nothing in doubt, and nothing else fail?"""
         if self._lasting:
             return False
-        committed = self._committed()
+        committed = self._truth.end_offset
         for node_id in self._options.voter_ids:
             process = self._hosts[node_id].process
             if process is None or not process.is_ready or process.is_paused:
@@ -351,6 +352,9 @@ class Faults:
             machine = process.machine
             # What the wiped one acknowledged and is not committed yet would count as on its disk.
             if machine.log.end_offset != committed or machine.raft.leader_id < 0:
+                return False
+            # A leader that was deposed may have as many records, and other ones.
+            if machine.log.last_epoch != self._truth.epoch_before(committed):
                 return False
             if self._hosts[node_id] is not wiped and machine.log.synced_offset < committed:
                 return False

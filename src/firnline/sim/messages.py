@@ -20,11 +20,19 @@ from firnline.protocol.messages.k59_fetch_snapshot import (
     FetchSnapshotResponse,
 )
 from firnline.protocol.schema import Message
+from firnline.sim.options import Options
 
 
-def through_codec(message: Message, effect: Send) -> Message:
-    """Return the message as the other side reads it, in the newest version the request may have."""
-    version = min(effect.version_max, type(effect.request).valid.last)
+def version_of(effect: Send, options: Options) -> int | None:
+    """The newest version of a request that both sides speak, within its bounds; None for none."""
+    kind = type(effect.request)
+    spoken = options.fetch_version_max if kind is FetchRequest else options.quorum_version_max
+    version = min(effect.version_max, kind.valid.last, spoken)
+    return version if version >= max(effect.version_min, kind.valid.first) else None
+
+
+def through_codec(message: Message, version: int) -> Message:
+    """Return the message as the other side reads it."""
     decoded, _ = type(message).read(message.write(version), version)
     return decoded
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from firnline.base.effects import Effect, Effects, Peer, Reply, Send, Unanswered
 from firnline.protocol.schema import Message
 from firnline.sim.host import Host, Process
-from firnline.sim.messages import describe, through_codec
+from firnline.sim.messages import describe, through_codec, version_of
 from firnline.sim.options import Options
 from firnline.sim.world import MS, Event, World
 
@@ -51,10 +51,11 @@ class _Stream:
 class _Asked:
     """One request on its way, until its answer or the lack of one is told."""
 
-    __slots__ = ("effect", "is_told", "timer")
+    __slots__ = ("effect", "is_told", "timer", "version")
 
     def __init__(self, effect: Send) -> None:
         self.effect = effect
+        self.version = 0  # where messages are encoded
         self.is_told = False
         self.timer: Event | None = None
 
@@ -140,6 +141,12 @@ class Network:
         if server_id is None:
             self._world.after(100, process.when_awake, self._tell, process, asked, "no such host")
             return
+        if self._options.is_encoded:
+            version = version_of(effect, self._options)
+            if version is None:
+                self._world.after(1, process.when_awake, self._refuse, process, asked)
+                return
+            asked.version = version
         self._watcher.sent(process, server_id, effect.request)
         key = (process.node_id, process.number, server_id, effect.channel)
         connection = self._connections.get(key)
@@ -176,7 +183,7 @@ class Network:
         self._world.after(1, self._serve, connection)
         if connection.server is process:
             if self._options.is_encoded:
-                message = through_codec(message, exchange.asked.effect)
+                message = through_codec(message, exchange.asked.version)
             self._transmit(connection.back, self._on_response, connection, exchange.asked, message)
 
     def node_of(self, peer: Peer) -> int | None:
@@ -304,6 +311,13 @@ class Network:
         what = f"{describe(asked.effect.request)} to {asked.effect.peer.host}: {why}"
         process.step(what, asked.effect.then, Unanswered(why=why))
 
+    def _refuse(self, process: Process, asked: _Asked) -> None:
+        """The other side speaks no version of that request."""
+        self._forget(asked)
+        answer = Unanswered(why="no version in common", is_unsupported=True)
+        what = f"{describe(asked.effect.request)} to {asked.effect.peer.host}: {answer.why}"
+        process.step(what, asked.effect.then, answer)
+
     def _forget(self, asked: _Asked) -> None:
         asked.is_told = True
         if asked.timer is not None:
@@ -315,7 +329,7 @@ class Network:
         self.messages += 1
         request = asked.effect.request
         if self._options.is_encoded:
-            request = through_codec(request, asked.effect)
+            request = through_codec(request, asked.version)
         self._transmit(connection.there, self._on_request, connection, asked, request)
 
     def _on_request(self, connection: _Connection, asked: _Asked, request: Message) -> None:

@@ -46,6 +46,8 @@ class Options(NamedTuple):
     jitter_us: int
     tail_percent: int  # of messages that take twenty times as long
     is_encoded: bool
+    fetch_version_max: int  # where messages are encoded: as peers of an older release speak
+    quorum_version_max: int
     # Machines.
     flush_us: tuple[int, int]
     drift_ppm_max: int
@@ -83,7 +85,7 @@ class Options(NamedTuple):
 
 def draw_options(seed: int) -> Options:
     """Return the options of a seed."""
-    chance = Chance(seed, "options")
+    chance, versions = Chance(seed, "options"), Chance(seed, "versions")
     voters = chance.pick((1, 3, 3, 3, 3, 5, 5))
     observers = chance.between(0, 3)
     election_timeout_ms = chance.pick((300, 500, 1000, 1000))
@@ -99,6 +101,8 @@ def draw_options(seed: int) -> Options:
         jitter_us=chance.spread(50, 10_000),
         tail_percent=chance.pick((0, 0, 1, 3)),
         is_encoded=chance.below(8) == 0,
+        fetch_version_max=versions.pick((13, 14, 16, 17, 18, 18)),
+        quorum_version_max=versions.pick((0, 1, 2, 2)),
         flush_us=chance.pick(((100, 1_000), (500, 8_000), (2_000, 40_000))),
         drift_ppm_max=chance.pick((0, 200, 5_000)),
         wall_offset_s_max=chance.pick((0, 1, 100)),

@@ -73,7 +73,7 @@ class Cluster:
             options,
             self.hosts,
             self.network,
-            lambda: self.checkers.truth.end_offset,
+            self.checkers.truth,
             mode=mode,
         )
         self._chance = world.chance("restarts")
