@@ -12,7 +12,14 @@ import argparse
 import os
 import sys
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -33,7 +40,7 @@ def soak(
     """Run seeds until the ledger has `hours` of this commit, or time is up; return what was violated."""
     known = _rows(ledger, at)
     seed = max([first_seed, *(row["seeds"][1] + 1 for row in known)])
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with _workers(jobs) as pool:
         running: dict[Future[dict[str, Any]], None] = {}
         while running or (_hours(known) < hours and time.monotonic() < until_s):
             while len(running) < jobs and _hours(known) < hours and time.monotonic() < until_s:
@@ -51,6 +58,13 @@ def soak(
     for line in totals(known):
         print(line)
     return [text for row in known for text in row["violations"]]
+
+
+def _workers(jobs: int) -> Executor:
+    """One process to a core; for one, a thread of this process."""
+    if jobs == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
 
 def piece(at: str, seed: int, until_s: float) -> dict[str, Any]:

@@ -66,8 +66,9 @@ def test_fresh_seeds_of_this_commit(capsys: pytest.CaptureFixture[str]) -> None:
             f" {faults * 10 / simulated_s:.1f} faults in 10 s,"
             f" {committed / simulated_s:.1f} committed records a second"
         )
-    assert faults * 10 >= simulated_s, "a history without faults shows nothing"
-    assert committed >= 20 * simulated_s, "a history without records shows nothing"
+    # The soak asks for more, on average over hours; this says that there was something to see at all.
+    assert faults * 40 >= simulated_s, "a history without faults shows nothing"
+    assert committed >= 5 * simulated_s, "a history without records shows nothing"
 
 
 def test_the_same_seed_is_the_same_trace_in_processes_with_other_hash_seeds() -> None:
@@ -100,13 +101,15 @@ def test_another_seed_is_another_trace() -> None:
 def test_a_majority_that_is_wiped_is_reported_as_just_that() -> None:
     """Goal: beyond the budget the simulator must see the loss; a run that stays clean proves nothing.
     Method: the mode that wipes a majority at once; the loss is found, and the fault is named."""
-    found = [run(seed, mode=BROKEN) for seed in BROKEN_SEEDS]
+    found = [run(seed, mode=BROKEN, seconds=12) for seed in BROKEN_SEEDS]
     for outcome in found:
         assert outcome.beyond_budget, "the budget was to be broken"
         assert outcome.first is not None, "committed records are gone, and nobody says so"
         assert outcome.first.invariant in LOSS, explain(outcome)
         assert "beyond the budget" in explain(outcome)
-        assert run(outcome.seed).first is None, "within the budget the same seed is clean"
+        assert run(outcome.seed, seconds=12).first is None, (
+            "within the budget the same seed is clean"
+        )
 
 
 # Invariants that a lost majority breaks: what was committed, and votes that were forgotten.

@@ -116,7 +116,7 @@ def draw_options(seed: int) -> Options:
         retention_ms=chance.pick((5_000, 604_800_000)),
         start_offset_lag_ms=chance.pick((0, 0, 5_000, 60_000)),
         cleaning_interval_ms=chance.pick((500, 2_000, 10_000)),
-        operations_per_s=chance.between(14, 24),
+        operations_per_s=chance.between(17, 28),
         topics_max=chance.between(10, 60),
     )
 
