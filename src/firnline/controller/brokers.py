@@ -317,7 +317,9 @@ class Brokers:
 
         def is_active(node_id: int) -> bool:
             broker = image.brokers.get(node_id)
-            return node_id == gained or (broker is not None and broker.is_active)
+            if broker is None or broker.in_controlled_shutdown:
+                return False  # who was fenced on its way out goes on its way when it is not
+            return node_id == gained or not broker.fenced
 
         changes = PartitionChanges(image, self._config, is_active)
         for topic, number, before in in_order(image):

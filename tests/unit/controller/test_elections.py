@@ -98,8 +98,11 @@ def test_a_replica_in_a_directory_that_its_broker_lost_does_not_lead(world: Worl
     lost = b"\x66" * 16
     world.set(leader=2, directories=[lost, *world.partition().directories[1:]])
     assert world.code(PREFERRED, "t", 0) == Code.PREFERRED_LEADER_NOT_AVAILABLE
+    said_lost = bytes(15) + b"\x01"
+    world.set(directories=[said_lost, *world.partition().directories[1:]])
+    assert world.code(PREFERRED, "t", 0) == Code.PREFERRED_LEADER_NOT_AVAILABLE
     world.set(directories=[bytes(16), *world.partition().directories[1:]])
-    assert world.code(PREFERRED, "t", 0) == Code.NONE
+    assert world.code(PREFERRED, "t", 0) == Code.NONE, "nobody has said where it is"
 
 
 def test_an_unclean_election_is_made_only_where_nobody_leads(world: World) -> None:

@@ -363,11 +363,22 @@ def test_unclean_election_follows_the_settings_of_the_topic_then_of_the_cluster(
     assert world.partition.leader_recovery_state == RECOVERING
 
 
-def test_unclean_election_follows_what_was_altered_for_all_brokers(world: World) -> None:
+@pytest.mark.parametrize("broker", ["", "1"], ids=["for-all", "for-this-controller"])
+def test_unclean_election_follows_what_was_altered_for_brokers(world: World, broker: str) -> None:
     cluster = world.cluster
     change = [Alteration("unclean.leader.election.enable", AlterOp.SET, "true")]
-    wanted = [(ConfigResource(4, ""), change)]
+    wanted = [(ConfigResource(4, broker), change)]
     assert cluster.write(cluster.controller.incremental_alter_configs(wanted)) == [None]
     world.set(isr=[1], leader=1)
     cluster.beat(1, want_fence=True)
     assert (world.partition.leader, world.partition.isr) == (2, (2,))
+
+
+def test_a_setting_of_another_broker_allows_nothing(world: World) -> None:
+    cluster = world.cluster
+    change = [Alteration("unclean.leader.election.enable", AlterOp.SET, "true")]
+    wanted = [(ConfigResource(4, "2"), change)]
+    assert cluster.write(cluster.controller.incremental_alter_configs(wanted)) == [None]
+    world.set(isr=[1], leader=1)
+    cluster.beat(1, want_fence=True)
+    assert (world.partition.leader, world.partition.isr) == (-1, (1,))
