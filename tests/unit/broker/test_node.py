@@ -547,7 +547,8 @@ def test_a_log_is_found_in_the_directory_where_it_lies() -> None:
         harness.create_topic(name)
         harness.produced(name, topic=name)
     delete_topic(harness, "a")
-    assert Harness(harness.stop(), **directories).values(topic="b") == ["b"]
+    # Another incarnation: the one that took leave may lead nothing any more.
+    assert Harness(harness.stop(), seed=1, **directories).values(topic="b") == ["b"]
 
 
 # --------------------------------------------------------------------------------------- restarting
