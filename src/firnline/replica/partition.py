@@ -410,6 +410,14 @@ class Partition:
             self._propose((*self.isr, broker_id))
             self.maximal_isr = (*self.isr, broker_id)
 
+    def look(self, now_ms: int) -> Effects:
+        """Look at the followers without being asked: who fell behind holds up nobody for long.
+
+        `proposed` may be a new one afterwards.
+        """
+        self.shrink(now_ms)
+        return [] if self.refusal is not None else self._released(now_ms)
+
     def shrink(self, now_ms: int) -> None:
         """Propose to go on without those who have not caught up for replica.lag.time.max.ms (I20)."""
         if self.refusal is not None or self.proposed is not None:

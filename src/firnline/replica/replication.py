@@ -93,7 +93,7 @@ class Replication:
         for partition in self._hosted():
             if partition.is_leader and not partition.is_alone:
                 had = partition.proposed
-                partition.shrink(now_ms)
+                effects += partition.look(now_ms)
                 if partition.proposed is not had:
                     effects += self._alter.propose(partition, now_ms)
         return effects

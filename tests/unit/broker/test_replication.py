@@ -11,6 +11,11 @@ from firnline.protocol.messages.k00_produce import (
     TopicProduceData,
 )
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from firnline.protocol.messages.k56_alter_partition import AlterPartitionRequest
 from firnline.replica.partition import Partition
 from tests.unit.broker.cluster import Rig
@@ -230,3 +235,23 @@ def test_log_starts_that_move_up_at_the_leader_move_up_at_its_followers() -> Non
         produce(rig, f"v{number}")
     led(rig).log.advance_log_start(2)
     rig.until(lambda: all(replica(rig, n).log.log_start_offset == 2 for n in BROKERS))
+
+
+def test_a_partition_that_moves_takes_its_records_along() -> None:
+    """KIP-455: the newcomer follows, joins the ISR, leads; the old replica goes."""
+    rig = Rig(ROLES).start()
+    assert rig.create_topic(4, "t").error_code == 0
+    rig.until(lambda: leader(rig) is not None)
+    old = leader(rig)
+    assert old is not None
+    for number in range(3):
+        assert produce(rig, f"v{number}").error_code == 0
+    new = next(n for n in BROKERS if n != old)
+    wanted = ReassignablePartition(partition_index=0, replicas=[new])
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name="t", partitions=[wanted])]
+    )
+    assert rig.ask(old, request, 0).error_code == 0
+    rig.until(lambda: ("t", 0) not in rig[old].broker.partitions and leader(rig) == new)
+    assert values(rig) == ["v0", "v1", "v2"]
+    assert produce(rig, "after").error_code == 0

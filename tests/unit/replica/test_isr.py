@@ -459,6 +459,24 @@ def test_an_answer_that_says_nothing_is_asked_for_again(code: Code) -> None:
     assert lead.p.maximal_isr == (1, 2)
 
 
+def test_a_follower_that_died_on_its_way_into_the_isr_does_not_hold_the_watermark_for_ever() -> (
+    None
+):
+    """Nobody fetches and nobody appends: without a look those who wait for the commit would wait."""
+    lead = Lead()
+    lead.append(5)
+    lead.fetch(2, 5)
+    lead.answer(KafkaError(Code.INELIGIBLE_REPLICA))
+    lead.append(1)
+    told: list[int] = []
+    lead.p.produce_waiters.add(6, lambda now_ms: told.append(now_ms) or [])
+    lead.p.look(lead.now_ms)
+    assert (lead.high_watermark, told) == (5, [])
+    lead.now_ms += LAG_MS + 1
+    lead.p.look(lead.now_ms)
+    assert (lead.high_watermark, told) == (6, [lead.now_ms])
+
+
 def test_time_alone_takes_no_proposal_back() -> None:
     lead = Lead()
     lead.fetch(2, 0)

@@ -1,0 +1,118 @@
+"""Guards of leaders and followers, and the tests that miss them. Names as in `table`."""
+
+from tests.mutants.patch import Mutant
+
+_ISR = "tests/unit/replica/test_isr.py::"
+_ALTER = "tests/unit/replica/test_alter.py::"
+_FOLLOWING = "tests/unit/replica/test_follower.py::"
+_PRODUCE = "tests/unit/broker/test_produce.py::"
+
+REPLICAS = (
+    Mutant(
+        "X19: the epoch of a follower is that of its Fetch, and equals the registration",
+        "replica.isr:Follower.is_eligible",
+        "self.broker_epoch in (NO_BROKER_EPOCH, fact.epoch)",
+        "True",
+        tests=(_ISR + "test_who_may_not_be_in_an_isr_is_not_proposed",),
+    ),
+    Mutant(
+        "X20: a Fetch of a dead incarnation leaves no trace",
+        "replica.partition:Partition.follower_refusal",
+        "fact.epoch > broker_epoch",
+        "False",
+        tests=(_ISR + "test_a_late_fetch_of_a_dead_incarnation_is_refused_without_a_trace",),
+    ),
+    Mutant(
+        "X21: INELIGIBLE_REPLICA takes the proposal back",
+        "replica.partition:Partition.altered",
+        "is_refused(outcome.code)",
+        "False",
+        tests=(_ISR + "test_a_refused_change_is_taken_back_and_not_asked_again",),
+    ),
+    Mutant(
+        "X21, X29: what only metadata explains takes no proposal back",
+        "replica.partition:Partition.altered",
+        "is_refused(outcome.code)",
+        "is_refused(outcome.code) or metadata_decides(outcome.code)",
+        tests=(_ISR + "test_an_answer_that_only_metadata_explains_leaves_the_change_under_way",),
+    ),
+    Mutant(
+        "X22: who is to leave counts until the controller agreed",
+        "replica.partition:Partition.shrink",
+        "self._propose(stay)",
+        "self._propose(stay); self.maximal_isr = tuple(stay)",
+        tests=(_ISR + "test_who_is_to_leave_counts_until_the_controller_agrees",),
+    ),
+    Mutant(
+        "X23, rel-R6: who is to join counts at once",
+        "replica.partition:Partition._expand",
+        "self.maximal_isr = (*self.isr, broker_id)",
+        "pass",
+        tests=(_ISR + "test_who_is_to_join_counts_at_once",),
+    ),
+    Mutant(
+        "X25, rel-R8: a joiner has reached the start of the leader epoch",
+        "replica.partition:Partition._expand",
+        "max(self.log.high_watermark, self.epoch_start_offset)",
+        "self.log.high_watermark",
+        tests=(_ISR + "test_a_follower_below_the_start_of_the_leader_epoch_is_not_proposed",),
+    ),
+    Mutant(
+        "X26: nothing is committed below min.insync.replicas",
+        "replica.partition:Partition._advance_high_watermark",
+        "min(log.config.min_insync_replicas, len(self.replicas))",
+        "0",
+        tests=(_ISR + "test_the_watermark_stands_while_the_isr_is_too_small",),
+    ),
+    Mutant(
+        "X26: one that may not join does not hold the watermark",
+        "replica.partition:Partition._advance_high_watermark",
+        "follower.is_eligible(self.brokers.fact(follower.broker_id))",
+        "True",
+        tests=(_ISR + "test_one_that_may_not_join_does_not_hold_the_watermark",),
+    ),
+    Mutant(
+        "rel-R7: metadata that is not newer takes no proposal back",
+        "replica.partition:Partition.update",
+        "if is_newer or self.proposed is None:",
+        "if True:",
+        tests=(_ISR + "test_the_same_metadata_again_takes_no_proposal_back",),
+    ),
+    Mutant(
+        "rel-R7: an error of the whole request takes no proposal back",
+        "replica.alter:AlterPartitions._answered",
+        "None if is_unsettled else",
+        "",
+        tests=(_ALTER + "test_an_error_of_the_whole_request_takes_no_proposal_back",),
+    ),
+    Mutant(
+        "rel-R13: acks=all asks for an ISR that is large enough",
+        "replica.partition:Partition.append",
+        "len(self.isr) < log.config.min_insync_replicas",
+        "False",
+        tests=(_ISR + "test_a_proposal_does_not_make_an_isr_large_enough",),
+    ),
+    Mutant(
+        "rel-R19: an answer of another leader epoch is not applied",
+        "replica.follower:Fetcher._current",
+        "found.leader_epoch != position.leader_epoch",
+        "False",
+        tests=(_FOLLOWING + "test_an_answer_of_another_leader_epoch_is_not_applied",),
+    ),
+    Mutant(
+        "rel-R19: an answer for another place in the log is not applied",
+        "replica.follower:Fetcher._current",
+        "found.partition.log.log_end_offset == position.fetch_offset",
+        "True",
+        tests=(_FOLLOWING + "test_an_answer_for_another_place_is_not_applied",),
+    ),
+    Mutant(
+        "rel-P4: a record whose other holders left is on disk before it is acknowledged",
+        "broker.produce:_Pending._kept",
+        "if is_durable or not partition.needs_flush(ACKS_ALL)",
+        "if True",
+        tests=(
+            _PRODUCE + "test_a_record_that_is_committed_because_the_others_left_waits_for_the_disk",
+        ),
+    ),
+)
