@@ -47,7 +47,8 @@ class World:
     end_offset: int  # all of it committed
     snapshot: tuple[int, int]  # end offset and epoch of the newest
     snapshot_bytes: int
-    first_epoch_end: int  # where epoch 1 ends; every node has a snapshot of it
+    first_epoch: int  # of the first leader: 1, or more where the first election took several
+    first_epoch_end: int  # where it ends; every node has a snapshot of it
 
 
 @dataclass(frozen=True)
@@ -326,7 +327,7 @@ def _node(node_id: int, w: World) -> str:
 
 
 def _epoch(epoch: int, w: World) -> str:
-    names = {1: "first", w.epoch: "now", w.epoch + 1: "next"}
+    names = {w.first_epoch: "first", w.epoch: "now", w.epoch + 1: "next"}
     return names.get(epoch, str(epoch))
 
 

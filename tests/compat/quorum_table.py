@@ -101,7 +101,7 @@ FETCHES = (
     ),
     Case(
         "an old place that is right", LEADER, 18,
-        lambda w: fetch(w, p_fetch_offset=1, p_last_fetched_epoch=1), _RECORDS,
+        lambda w: fetch(w, p_fetch_offset=1, p_last_fetched_epoch=w.first_epoch), _RECORDS,
     ),
     Case(
         "an epoch before the snapshots", LEADER, 18,
@@ -109,7 +109,7 @@ FETCHES = (
     ),
     Case(
         "beyond the end of an old epoch", LEADER, 18,
-        lambda w: fetch(w, p_last_fetched_epoch=1),
+        lambda w: fetch(w, p_last_fetched_epoch=w.first_epoch),
         "NONE NONE leader:leader@now diverging:first,first-end hw:end empty at:leader",
     ),
     Case("the last batch", LEADER, 18, lambda w: fetch(w, p_fetch_offset=w.end_offset - 1), _RECORDS),

@@ -58,7 +58,7 @@ class Asked:
             view.ends[view.leader],
             (found[1], found[0]),
             newest.stat().st_size if newest.exists() else 0,
-            _second_epoch(node),
+            *_first_epoch(node),
         )
 
     def answer(self, case: Case) -> str:
@@ -70,10 +70,10 @@ class Asked:
         return told(answer, world)
 
 
-def _second_epoch(node: Node) -> int:
-    """Where the epoch after the first begins: the second line of leader-epoch-checkpoint's entries."""
+def _first_epoch(node: Node) -> tuple[int, int]:
+    """The first epoch of the log, and where the next one begins, as leader-epoch-checkpoint says."""
     rows = (node.metadata / "leader-epoch-checkpoint").read_text().split("\n")[2:]
-    return int(rows[1].split()[1])
+    return int(rows[0].split()[0]), int(rows[1].split()[1])
 
 
 @pytest.fixture(
