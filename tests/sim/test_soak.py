@@ -19,21 +19,27 @@ def rows(ledger: Path) -> list[dict[str, Any]]:
 def test_a_run_goes_on_after_the_last_seed_of_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: hours of runs that were stopped add up. Method: short seeds for a moment, at two commits."""
+    """Goal: hours of runs that were stopped add up. Method: a little more each time, at two commits."""
     ledger = tmp_path / "soak.jsonl"
     monkeypatch.setattr(soaking, "run", partial(run, seconds=4))
+    monkeypatch.setattr(soaking, "PIECE", 1)
 
-    def soak(at: str, first_seed: int) -> list[str]:
-        # Time is up as soon as the first seed is done.
-        until_s = time.monotonic() + 0.05
-        return soaking.soak(hours=100, ledger=ledger, at=at, until_s=until_s, first_seed=first_seed)
+    def soak(at: str, hours: float, first_seed: int) -> list[str]:
+        later = time.monotonic() + 600
+        return soaking.soak(hours=hours, ledger=ledger, at=at, until_s=later, first_seed=first_seed)
 
-    assert soak("a", 1) == []
-    assert soak("a", 1) == []
-    assert soak("b", 7) == []
+    assert soak("a", 1e-6, 1) == []
+    assert soak("a", rows(ledger)[0]["hours"] + 1e-6, 1) == []
+    assert soak("b", 1e-6, 7) == []
     found = rows(ledger)
     assert [row["seeds"] for row in found] == [[1, 1], [2, 2], [7, 7]]
     assert all(row["hours"] * 3600 > 4 and row["committed"] > 20 for row in found)
+
+
+def test_a_run_that_is_out_of_time_begins_nothing(tmp_path: Path) -> None:
+    ledger = tmp_path / "soak.jsonl"
+    assert soaking.soak(hours=1, ledger=ledger, at="a", until_s=0.0, first_seed=1) == []
+    assert not ledger.exists()
 
 
 def test_enough_hours_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
