@@ -274,7 +274,7 @@ class Log:
     def _append_own(
         self, data: bytearray | memoryview, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
-        """Append whole batches of a coordinator or a controller: data or control, offsets assigned here."""
+        """Append whole batches of ours, offsets assigned here; one larger than a segment gets its own."""
         found = check_batches(data, self._limits)
         if isinstance(found, KafkaError):
             return found
@@ -283,8 +283,6 @@ class Log:
         first_offset = offset = self.log_end_offset
         stamped: list[BatchHeader] = []
         for header in found:
-            if header.size_bytes > self._segment_bytes:
-                return KafkaError(Code.RECORD_LIST_TOO_LARGE, "the batch exceeds segment.bytes")
             if problem := self.producers.check_own(data, header):
                 return problem
             set_offset_and_epoch(data, header.position, offset, leader_epoch)

@@ -91,6 +91,14 @@ def test_a_batch_larger_than_a_segment_is_refused(log: Log) -> None:
     assert refused(log, batch(b"x" * 1200)).code == Code.RECORD_LIST_TOO_LARGE
 
 
+def test_a_batch_of_our_own_is_not_refused_for_the_size_of_segments(log: Log) -> None:
+    """Nobody could write a change of the metadata in smaller ones: the node would stop."""
+    append(log, batch("before"))
+    append(log, batch(b"x" * 1200), origin="coordinator")
+    append(log, batch("after"))
+    assert [record.value for record in found_records(log)] == [b"before", b"x" * 1200, b"after"]
+
+
 def test_a_memoryview_of_a_receive_buffer_is_stamped_in_place(log: Log) -> None:
     buffer = bytearray(b"....") + batch("a")
     append(log, batch("0"))
