@@ -14,8 +14,14 @@ from firnline.base.ports import File, Fs
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log import names
-from firnline.log.checkpoint import read_whole, write_durably, write_partition_metadata
+from firnline.log.checkpoint import (
+    LEADER_EPOCHS,
+    read_whole,
+    write_durably,
+    write_partition_metadata,
+)
 from firnline.log.directory import LogDirectory
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.metadata.loader import refuse_dynamic_voters
@@ -60,6 +66,8 @@ def open_meta_log(
     if not is_new:
         _refuse_lost_prefix(fs, path)
         _refuse_bootstrap_voters(fs, path)
+    # Opening forgets epochs without a batch: where the lineage began is asked before.
+    began_at = _began_at(fs, path)
     log = open_log(
         fs,
         path,
@@ -87,11 +95,24 @@ def open_meta_log(
         fs.sync_dir(log_dir)
     delete_delay_ms = config.internal_metadata_delete_delay_millis
     keep = _nothing if directory is None else directory.write_recovery_points
-    return MetaLog(fs, log, log_dir, delete_delay_ms=delete_delay_ms, keep_recovery_point=keep)
+    return MetaLog(
+        fs,
+        log,
+        log_dir,
+        began_at=began_at,
+        delete_delay_ms=delete_delay_ms,
+        keep_recovery_point=keep,
+    )
 
 
 def _nothing() -> None:
     pass
+
+
+def _began_at(fs: Fs, path: str) -> int:
+    """Where the lineage on disk begins; 0 where there is none."""
+    entries = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}").entries()
+    return entries[0][1] if entries else 0
 
 
 class QuorumStateFile:
@@ -127,6 +148,7 @@ class MetaLog:
         log: Log,
         log_dir: str,
         *,
+        began_at: int,
         delete_delay_ms: int,
         keep_recovery_point: Callable[[], None],
     ) -> None:
@@ -137,7 +159,7 @@ class MetaLog:
         self._log_dir = log_dir
         self._snapshots = SnapshotStore(fs, log.path, delete_delay_ms=delete_delay_ms)
         self._catch_up_with_snapshot()
-        self._find_start()
+        self._find_start(began_at)
         self._snapshots.repair(log.log_start_offset)
 
     def _catch_up_with_snapshot(self) -> None:
@@ -157,14 +179,13 @@ class MetaLog:
         if (newest.epoch, newest.offset) > (log_epoch, self._log.log_end_offset):
             self._log.truncate_fully(newest.offset)
 
-    def _find_start(self) -> None:
-        """Begin where the log began before the stop: the lineage, cut there durably, still says so."""
+    def _find_start(self, began_at: int) -> None:
+        """Begin where the log began before the stop, as the lineage that was cut there durably says."""
         log = self._log
         ends = [snapshot_id.offset for snapshot_id in self._snapshots.ids()]
-        entries = log.epochs.entries()
-        was = entries[0][1] if entries else 0
-        if was in ends:
-            log.advance_log_start(was)
+        if began_at in ends and began_at <= log.log_end_offset:
+            if log.advance_log_start(began_at) and _began_at(self._fs, log.path) != began_at:
+                log.epochs.write()  # recovery took the batches below for part of the log
         elif log.log_start_offset > 0:
             log.advance_log_start(min(end for end in ends if end >= log.log_start_offset))
 

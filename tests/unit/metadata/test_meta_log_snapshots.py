@@ -278,17 +278,18 @@ def test_a_log_starts_where_a_snapshot_ends_and_nowhere_else() -> None:
 
 @pytest.mark.parametrize("keep", ["all", "some", "none"])
 def test_the_log_start_does_not_go_back_over_a_restart(keep: str) -> None:
-    """Also where it lies in the middle of a segment: rel-Q14."""
-    for end in range(5, 10):
+    """Also where it lies in the middle of a segment, or where the log ends: rel-Q14."""
+    for end in range(5, 11):
         fs = a_disk()
         log = a_log(fs)
         freeze(log, OffsetAndEpoch(end, 2))
         log.retire_snapshots(end, now_ms=NOW)
-        fs = fs.crash(Dice(end), keep=keep)
-        again = opened(fs)
-        assert again.start_offset == end
-        assert [row[0] for row in found(again)] == list(range(end, 10))
-        check(again, fs)
+        for _ in range(3):
+            fs = fs.crash(Dice(end), keep=keep)
+            again = opened(fs)
+            assert again.start_offset == end
+            assert [row[0] for row in found(again)] == list(range(end, 10))
+            check(again, fs)
 
 
 def test_a_log_that_begins_in_the_middle_of_nowhere_starts_at_the_next_snapshot() -> None:
