@@ -1,0 +1,145 @@
+"""Producers of one log: repeats are not written twice, and open transactions hold what may be read."""
+
+import pytest
+
+from firnline.base.errors import Code
+from firnline.log.log import Log
+from firnline.sim.disk import CrashableFs
+from tests.log_world import (
+    ABORT,
+    COMMIT,
+    NOW,
+    append,
+    batch,
+    end_txn,
+    found_headers,
+    opened,
+    refused,
+    small,
+)
+
+
+@pytest.fixture
+def log() -> Log:
+    return opened(CrashableFs())
+
+
+# -- idempotence -----------------------------------------------------------------------------------
+
+
+def test_a_repeat_is_answered_with_the_offsets_of_the_first_copy(log: Log) -> None:
+    append(log, batch("x"))
+    first = append(log, batch("a", "b", pid=7, seq=0))
+    for seq in range(2, 6):
+        append(log, batch("c", pid=7, seq=seq))
+    end = log.log_end_offset
+    again = append(log, batch("a", "b", pid=7, seq=0))
+    assert (
+        (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset) == (1, 2)
+    )
+    assert log.log_end_offset == end
+    append(log, batch("d", pid=7, seq=6))
+    assert refused(log, batch("a", "b", pid=7, seq=0)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_in_the_sequence_is_refused(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0))
+    assert refused(log, batch("c", pid=7, seq=2)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, batch("b", pid=7, seq=1))
+    partly = batch("b", "c", pid=7, seq=1)
+    assert refused(log, partly).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_epoch_begins_at_zero_and_fences_the_old_one(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0))
+    again = refused(log, batch("b", pid=7, epoch=1, seq=1))
+    assert again.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(log, batch("b", pid=7, epoch=1, seq=0))
+    assert refused(log, batch("a", pid=7, seq=0)).code == Code.INVALID_PRODUCER_EPOCH
+    assert refused(log, batch("c", pid=7, seq=1)).code == Code.INVALID_PRODUCER_EPOCH
+
+
+def test_sequences_wrap_to_zero(log: Log) -> None:
+    last = 2**31 - 1
+    append(log, batch("a", "b", pid=7, seq=last))
+    append(log, batch("c", pid=7, seq=1))
+    assert append(log, batch("a", "b", pid=7, seq=last)).base_offset == 0
+
+
+def test_an_unknown_producer_may_begin_anywhere(log: Log) -> None:
+    """Its records may have been deleted by retention; 4.3.1 takes any sequence then."""
+    append(log, batch("a", pid=7, seq=41))
+    append(log, batch("b", pid=7, seq=42))
+
+
+def test_a_repeat_under_log_append_time_has_the_first_copys_time(log: Log) -> None:
+    log.config = small(message_timestamp_type="LogAppendTime")
+    append(log, batch("a", pid=7, seq=0), now_ms=NOW)
+    assert append(log, batch("a", pid=7, seq=0), now_ms=NOW + 50).log_append_time_ms == NOW
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def test_an_open_transaction_holds_the_last_stable_offset(log: Log) -> None:
+    append(log, batch("x"))
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    append(log, batch("b", pid=8, seq=0, is_transactional=True))
+    log.advance_high_watermark(3)
+    assert log.last_stable_offset == 1
+    assert log.producers.has_open_transaction(7, 0)
+    end_txn(log, 7, COMMIT)
+    assert log.last_stable_offset == 1, "the marker is above the high watermark"
+    log.advance_high_watermark(4)
+    assert log.last_stable_offset == 2
+    end_txn(log, 8, ABORT)
+    log.advance_high_watermark(5)
+    assert log.last_stable_offset == 5
+    assert [tuple(t) for t in log.aborted_transactions(0, 5)] == [(8, 2, 4, 5)]
+    assert log.aborted_transactions(0, 2) == []
+
+
+def test_the_index_entry_of_an_abort_names_the_older_open_transaction(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    append(log, batch("b", pid=8, seq=0, is_transactional=True))
+    end_txn(log, 8, ABORT)
+    end_txn(log, 7, ABORT)
+    assert [tuple(t) for t in log.aborted_transactions(0, 9)] == [(8, 1, 2, 0), (7, 0, 3, 4)]
+
+
+def test_a_write_outside_the_open_transaction_is_refused(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    assert refused(log, batch("b", pid=7, seq=1)).code == Code.INVALID_TXN_STATE
+
+
+def test_an_old_coordinator_cannot_end_a_transaction(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, COMMIT, coordinator_epoch=5)
+    append(log, batch("b", pid=7, seq=1, is_transactional=True))
+    from tests.log_world import marker
+
+    late = refused(log, marker(7, ABORT, coordinator_epoch=4), origin="coordinator")
+    assert late.code == Code.TRANSACTION_COORDINATOR_FENCED
+    zombie = refused(log, marker(7, ABORT, epoch=-1, coordinator_epoch=5), origin="coordinator")
+    assert zombie.code == Code.INVALID_PRODUCER_EPOCH
+
+
+def test_a_marker_bumps_the_epoch_as_kip_890_wants(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, COMMIT, epoch=1)
+    assert refused(log, batch("b", pid=7, seq=1)).code == Code.INVALID_PRODUCER_EPOCH
+    append(log, batch("b", pid=7, epoch=1, seq=0, is_transactional=True))
+
+
+def test_a_client_may_not_write_control_records(log: Log) -> None:
+    assert refused(log, batch("a", is_control=True)).code == Code.INVALID_RECORD
+
+
+def test_coordinators_write_several_batches_at_once_and_no_sequences(log: Log) -> None:
+    one = batch("a", producer_id=7, producer_epoch=0, is_transactional=True)
+    two = batch("b", producer_id=7, producer_epoch=0, is_transactional=True)
+    done = append(log, one + two, origin="coordinator", epoch=2)
+    assert (done.base_offset, done.last_offset) == (0, 1)
+    assert [h.leader_epoch for h in found_headers(log)] == [2, 2]
+    again = append(log, two, origin="coordinator", epoch=2)
+    assert again.base_offset == 2, "no sequence, no repeat"
