@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.controllers import TopicMaker
 from tests.peers import kafka
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, KAFKA, Cluster, Node, eventually
-from tests.peers.quorum import View, await_caught_up
+from tests.peers.quorum import View, await_caught_up, await_in_shell
 
 pytestmark = pytest.mark.peer
 COMPLAINTS = ("isvalid: false", "Error", "error", "Could not", "corrupt", "Exception", "mismatch")
@@ -127,19 +127,14 @@ def test_kafkas_metadata_shell_loads_our_snapshot(lived: Lived, tmp_path: Path) 
     copy = tmp_path / Path(str(snapshot)).name
     copy.write_bytes(Path(str(snapshot)).read_bytes())
 
-    def shell(*words: str) -> str:
-        # On a busy machine the tool may look before it has loaded the snapshot.
-        def told() -> str:
-            text = kafka.tool("metadata-shell", "--snapshot", str(copy), *words)
-            return "" if "No such file" in text else text
+    def await_shell(command: str, path: str, holds: Callable[[str], bool]) -> None:
+        await_in_shell(copy, command, f"/image/{path}", holds=holds)
 
-        return str(eventually(f"an answer of the shell to {words}", told, within_s=60))
-
-    assert set(shell("ls", "/image/topics/byName").split()) >= set(lived.made)
-    assert set(shell("ls", "/image/cluster/controllers").split()) >= {"1", "2", "3"}
-    assert "4" in shell("ls", "/image/cluster/brokers").split()
-    assert "fenced=false" in shell("cat", "/image/cluster/brokers/4").replace("(", ",")
-    assert "4.3-IV0" in shell("cat", "/image/features/metadataVersion")
+    await_shell("ls", "topics/byName", lambda told: set(told.split()) >= set(lived.made))
+    await_shell("ls", "cluster/controllers", lambda told: set(told.split()) >= {"1", "2", "3"})
+    await_shell("ls", "cluster/brokers", lambda told: "4" in told.split())
+    await_shell("cat", "cluster/brokers/4", lambda told: "fenced=false" in told.replace("(", ","))
+    await_shell("cat", "features/metadataVersion", lambda told: "4.3-IV0" in told)
 
 
 def test_firnline_dump_prints_kafkas_files_as_its_own(tmp_path: Path) -> None:

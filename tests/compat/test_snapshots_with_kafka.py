@@ -20,6 +20,7 @@ from firnline.metadata.snapshotter import SnapshotSettings, Snapshotter
 from firnline.runtime.disk import RealFs
 from tests.compat.test_metadata_with_kafka import AT_ZERO, CLUSTER, Ours, dumped, formatted
 from tests.peers import kafka
+from tests.peers.quorum import await_in_shell
 from tests.quorum_rig import broker_config
 
 pytestmark = pytest.mark.peer
@@ -77,12 +78,15 @@ def test_kafkas_dump_reads_every_record_of_our_snapshot(
 
 def test_kafkas_shell_loads_our_snapshot(a_snapshot: tuple[Path, ClusterImage]) -> None:
     path, image = a_snapshot
-    told = kafka.tool("metadata-shell", "--snapshot", str(path), "ls", "/image/topics/byName")
-    assert sorted(told.split()) == sorted(image.topics_by_name)
-    told = kafka.tool(
-        "metadata-shell", "--snapshot", str(path), "cat", "/image/topics/byName/moved/0"
+    topics = sorted(image.topics_by_name)
+    await_in_shell(
+        path, "ls", "/image/topics/byName", holds=lambda told: sorted(told.split()) == topics
     )
-    assert re.search(r'"?replicas"?[=:] ?\[1\]', told), told
+    await_in_shell(
+        path,
+        *("cat", "/image/topics/byName/moved/0"),
+        holds=lambda told: re.search(r'"?replicas"?[=:] ?\[1\]', told),
+    )
 
 
 def test_kafka_runs_on_a_log_of_ours_that_begins_at_a_snapshot(tmp_path: Path) -> None:

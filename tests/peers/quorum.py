@@ -1,8 +1,9 @@
 """Who leads a cluster's metadata quorum and how far each node is, asked over the wire. WORLD."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from firnline.base.ids import METADATA_TOPIC
 from firnline.protocol.messages.k55_describe_quorum import (
@@ -10,6 +11,7 @@ from firnline.protocol.messages.k55_describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumTopic,
 )
+from tests.peers import kafka
 from tests.peers.nodes import Cluster, Node, eventually
 from tests.wire.line import Line
 
@@ -85,3 +87,21 @@ def await_caught_up(cluster: Cluster, *, within_s: float = 30.0) -> View:
     view = eventually(what, seen, within_s=within_s)
     assert isinstance(view, View)
     return View(view.leader, view.epoch, first.high_watermark, view.ends)
+
+
+def await_in_shell(snapshot: Path, *words: str, holds: Callable[[str], object]) -> None:
+    """Ask Kafka's metadata shell about a snapshot until `holds` is true of what it prints.
+
+    The shell obeys a command at once, on an empty image while it is still loading.
+    """
+
+    def told() -> bool:
+        nonlocal last
+        last = kafka.tool("metadata-shell", "--snapshot", str(snapshot), *words)
+        return bool(holds(last))
+
+    last = ""
+    try:
+        eventually(f"the shell's answer to {words}", told, within_s=60)
+    except AssertionError as problem:
+        raise AssertionError(f"{problem}; it printed {last!r}") from None
