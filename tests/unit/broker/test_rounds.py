@@ -156,7 +156,7 @@ def test_a_sweep_goes_on_by_itself_and_then_the_next_silent_broker_is_fenced(
             partition_epoch=0,
         )
         put(rig, record)
-    rig.pass_time(10_000)  # one look for silence in a session
+    rig.pass_time(12_000)  # until the first look that finds them silent, and not the next
     image = rig[1].controller.image
     assert all(image.brokers[node_id].fenced for node_id in (4, 5))
     led = {(p.leader, p.isr) for p in image.topics_by_name["t"].partitions.values()}
