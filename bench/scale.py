@@ -34,7 +34,6 @@ from firnline.metadata.batch_records import batch_records
 from firnline.metadata.loader import Loader, SnapshotLoader
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.records.batch import headers
-from firnline.server.main import collect_seldom
 from tests.peers.nodes import CONTROLLER, FIRNLINE, Cluster, Node
 
 SESSION_MS = 9000
@@ -305,7 +304,7 @@ class Pauses:
 
 def load_alone(path: str) -> Row:
     """Load a file of the metadata in the production way; CPU, the longest step, memory."""
-    collect_seldom()
+    gc.disable()  # as the server does while it loads
     pauses, before_bytes = Pauses(), resident_bytes(os.getpid())
     began = at = time.process_time()
     longest = 0.0
