@@ -1,56 +1,83 @@
-"""Kill one broker of three after the other while records are written to partitions on all of them. WORLD.
+"""Kill brokers and controllers in mid-produce, one cycle after the other, and read all the while. WORLD.
 
-Within the budget of the promise: min.insync.replicas is 2, and the next one dies when all are in sync again.
-At the end each record is there once and in order, and the three copies of each partition are the same bytes.
+Within the budget of the promise: min.insync.replicas is 2, and the next broker dies when all are in sync
+again. At the end each record is there once and in order, a consumer that read on through all of it has seen
+just that, and the three copies of each partition are the same bytes.
 """
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.controllers import tracebacks
 from tests.chaos.kill import Report
-from tests.chaos.workload import PATIENCE_S, SILENT, Workload, read_all, violations
-from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
+from tests.chaos.workload import PATIENCE_S, SILENT, Reader, Workload, read_all, violations
+from tests.peers.nodes import BROKER, COMBINED, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
 
 TOPIC, PARTITIONS, REPLICAS = "copied", 3, 3
-SETTINGS = {**QUICK, "broker.session.timeout.ms": 3000, "offsets.topic.replication.factor": 1}
+SETTINGS = {
+    **QUICK,
+    "broker.session.timeout.ms": 2000,
+    "broker.heartbeat.interval.ms": 300,
+    "offsets.topic.replication.factor": 3,
+}
 _CONFIG = {"min.insync.replicas": "2", "internal.segment.bytes": "65536"}
+APART: Sequence[tuple[str, str]] = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BROKER)] * REPLICAS
+TOGETHER: Sequence[tuple[str, str]] = [(FIRNLINE, COMBINED)] * REPLICAS
 
 
-def run_broker_kills(directory: Path, cycles: int, seed: int) -> Report:
-    """Kill -9 random brokers, `cycles` times."""
+def run_cluster_kills(
+    directory: Path, cycles: int, seed: int, members: Sequence[tuple[str, str]] = APART
+) -> Report:
+    """Kill -9 random nodes, `cycles` times: a broker, a controller, or one of each at once."""
     rng, report = random.Random(seed), Report()
-    members = [(FIRNLINE, CONTROLLER), *[(FIRNLINE, BROKER)] * REPLICAS]
     with Cluster(directory, members, SETTINGS) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
         topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, config=_CONFIG)
         admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
         await_in_sync(admin)
-        with Workload(cluster.bootstrap, TOPIC, PARTITIONS) as work:
+        with (
+            Reader(cluster.bootstrap, TOPIC, PARTITIONS) as reader,
+            Workload(cluster.bootstrap, TOPIC, PARTITIONS, rest_s=0.05) as work,
+        ):
             for _ in range(cycles):
                 work.await_acks(100)
                 time.sleep(rng.uniform(0, 0.3))
-                victim = rng.choice(cluster.brokers)
-                victim.kill()
+                victims = _victims(cluster, rng)
+                for node in victims:
+                    node.kill()
                 report.faults += 1
                 started = time.monotonic()
                 work.await_acks(1000)
                 report.back_ms.append((time.monotonic() - started) * 1000)
-                victim.start()
+                for node in victims:
+                    node.start(wait=False)
+                for node in victims:
+                    node.await_answer()
                 await_in_sync(admin)
             work.await_acks(100)
             work.finish()
-        acked = work.acked()
-        report.acked = sum(len(rows) for rows in acked.values())
-        found = read_all(cluster.bootstrap, TOPIC, PARTITIONS)
-        report.violations = violations(acked, found, work.sent) + tracebacks(cluster)
+            acked = work.acked()
+            report.acked = sum(len(rows) for rows in acked.values())
+            found = read_all(cluster.bootstrap, TOPIC, PARTITIONS)
+            reader.await_all(found)
+        report.violations = violations(acked, found, work.sent) + reader.differences(found)
+        report.violations += tracebacks(cluster)
         await_in_sync(admin)
         await_so(lambda: not differences(cluster.brokers), "the copies are the same")
+        cluster.kill()
     return report
+
+
+def _victims(cluster: Cluster, rng: random.Random) -> list[Node]:
+    """One broker at a time, and one controller at a time: a majority of each goes on."""
+    broker, controller = rng.choice(cluster.brokers), rng.choice(cluster.controllers)
+    if COMBINED in (broker.role, controller.role):
+        return [broker]
+    return rng.choice(([broker], [broker], [controller], [broker, controller]))
 
 
 def await_in_sync(admin: AdminClient) -> None:

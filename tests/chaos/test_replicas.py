@@ -1,20 +1,22 @@
-"""Brokers die while records are written to all of them: what was acknowledged is there, once, on each."""
+"""Brokers and controllers die while records are written: what was acknowledged is there, once, on each."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.replicas import run_broker_kills
+from tests.chaos.replicas import APART, TOGETHER, run_cluster_kills
 
 KILLS = 4
 
 
-def test_four_kills_of_brokers_lose_no_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("members", [APART, TOGETHER], ids=["three-and-three", "combined"])
+def test_kills_of_brokers_and_controllers_lose_no_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], members: Sequence[tuple[str, str]]
 ) -> None:
-    report = run_broker_kills(tmp_path, KILLS, 1)
+    report = run_cluster_kills(tmp_path, KILLS, 1, members)
     with capsys.disabled():
-        print(f"\nbrokers killed: {report}")
+        print(f"\nnodes killed: {report}")
     assert report.violations == []
     assert report.faults == KILLS
     assert report.acked > 1000 * KILLS

@@ -77,6 +77,7 @@ class Node:
     def __init__(self, cluster: "Cluster", node_id: int, role: str) -> None:
         self.cluster, self.node_id, self.role = cluster, node_id, role
         self.port = 0
+        self.controller_port = 0  # of a combined node, beside the one for clients
         self.settings: dict[str, object] = {}  # its own, before those of the cluster
         self.environment = dict(os.environ)
         self.process: subprocess.Popen[bytes] | None = None
@@ -251,8 +252,11 @@ class Cluster:
             number: _KINDS[kind](self, number, role)
             for number, (kind, role) in enumerate(members, start=1)
         }
-        for node, port in zip(self.nodes.values(), free_ports(len(self.nodes))):
-            node.port = port
+        ports = free_ports(2 * len(self.nodes))
+        for node, port, beside in zip(self.nodes.values(), ports[::2], ports[1::2]):
+            node.port, node.controller_port = port, port
+            if node.role == COMBINED:
+                node.controller_port = beside
         self.told_ports = {number: node.port for number, node in self.nodes.items()}
 
     def __enter__(self) -> Self:
@@ -301,14 +305,15 @@ class Cluster:
 
     def settings_of(self, node: Node) -> dict[str, object]:
         """Return the server.properties of a node; both kinds read the same."""
-        voters = (f"{n.node_id}@127.0.0.1:{self.told_ports[n.node_id]}" for n in self.controllers)
+        voters = (f"{n.node_id}@127.0.0.1:{self._voter_port(n)}" for n in self.controllers)
         listener = "CONTROLLER" if node.role == CONTROLLER else "PLAINTEXT"
+        beside = f",CONTROLLER://127.0.0.1:{node.controller_port}" if node.role == COMBINED else ""
         return {
             "process.roles": node.role,
             "node.id": node.node_id,
             "controller.quorum.voters": ",".join(voters),
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"{listener}://127.0.0.1:{node.port}",
+            "listeners": f"{listener}://127.0.0.1:{node.port}{beside}",
             "advertised.listeners": f"{listener}://127.0.0.1:{self.told_ports[node.node_id]}",
             "log.dirs": node.data,
             "offsets.topic.num.partitions": 1,
@@ -316,6 +321,10 @@ class Cluster:
             **self.settings,
             **node.settings,
         }
+
+    def _voter_port(self, node: Node) -> int:
+        combined = node.role == COMBINED
+        return node.controller_port if combined else self.told_ports[node.node_id]
 
 
 def eventually(what: str, look: Callable[[], object], *, within_s: float = 30.0) -> object:
