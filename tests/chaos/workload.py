@@ -49,6 +49,8 @@ class Workload:
         self.sent = dict.fromkeys(range(partitions), 0)
         self.failures: list[str] = []
         self._acked: Positions = defaultdict(list)
+        self._acked_s: dict[int, float] = {}
+        self.longest_gap_s = 0.0  # between two acknowledgements in one partition
         self._count = 0
         self._lock = threading.Lock()
         self._padding = b"x" * value_bytes
@@ -143,9 +145,13 @@ class Workload:
             if not self._stop.is_set() and len(self.failures) < 3:
                 self.failures.append(str(error))
             return
+        partition, now_s = message.partition(), time.monotonic()
         with self._lock:
-            self._acked[message.partition()].append((message.offset(), number))
+            self._acked[partition].append((message.offset(), number))
             self._count += 1
+            gap_s = now_s - self._acked_s.get(partition, now_s)
+            self.longest_gap_s = max(self.longest_gap_s, gap_s)
+            self._acked_s[partition] = now_s
 
     def _on_error(self, error: Any) -> None:
         if error.fatal():

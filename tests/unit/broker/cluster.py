@@ -119,9 +119,10 @@ class Member:
             self.fs, DATA, cluster_id=cluster_id, node_id=self.node_id,
             directory_id=self.directory_id,
         )  # fmt: skip
-        levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)]
+        version = self.rig.metadata_version
+        levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=version)]
         batches = snapshot_batches(
-            levels, epoch=0, metadata_version=METADATA_VERSION, last_contained_ms=0, now_ms=START_MS
+            levels, epoch=0, metadata_version=version, last_contained_ms=0, now_ms=START_MS
         )
         write_snapshot(self.fs, DATA, BOOTSTRAP, batches)
 
@@ -203,8 +204,11 @@ class Member:
 class Rig:
     """The world. `roles` by node id: "controller", "broker", or both by comma."""
 
-    def __init__(self, roles: dict[int, str], **settings: str) -> None:
+    def __init__(
+        self, roles: dict[int, str], *, metadata_version: int = METADATA_VERSION, **settings: str
+    ) -> None:
         self.now_ms = START_MS
+        self.metadata_version = metadata_version  # that directories are formatted with
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
         self._serial = count()
         self.cut: set[tuple[int, int]] = set()  # (from, to): requests that way are lost
