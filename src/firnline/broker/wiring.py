@@ -192,6 +192,7 @@ def _lifecycle(
     return Lifecycle(
         port=port,
         image=lambda: quorum.image,
+        is_cut_off=lambda: quorum.raft.is_cut_off,
         stranger_problem=partial(stranger_problem, quorum),
         registration=_registration(config, rng, storage, endpoints),
         config=config,
