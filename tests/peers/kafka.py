@@ -262,8 +262,8 @@ def start(
     """Format and start combined KRaft nodes under `directory`; return when they answer.
 
     A directory that was used before resumes with its ids, ports and data. `tiered` puts Kafka's own
-    LocalTieredStorage on, tier in `directory`/tier; `options` go to the JVM. Raises PeerMissing; RuntimeError with the end
-    of the log when a node does not come up.
+    LocalTieredStorage on, tier in `directory`/tier; `options` go to the JVM. Raises PeerMissing; RuntimeError
+    with the end of the log when a node does not come up.
     """
     base = Path(directory).resolve()
     base.mkdir(parents=True, exist_ok=True)

@@ -332,7 +332,7 @@ class Cluster:
         }
 
     def hand_over(self, node_id: int, kind: str) -> Node:
-        """Return the node that goes on as `kind` where one that is down was: id, ports, settings, directory."""
+        """Return the node that goes on, as `kind`, where one that is down was."""
         old = self.nodes[node_id]
         assert not old.is_running, f"{old} is running"
         new = _KINDS[kind](self, node_id, old.role)

@@ -5,7 +5,7 @@ no other replica it is the log end, at once. An acks=all answer is never only in
 with followers, replication covers it; alone, it waits for an fdatasync (`firnline.acks.fsync`). Invariants:
 
   R6   the high watermark passes only what all of the maximal ISR have
-  R13  acks=all succeeds only if |ISR| >= min(min.insync.replicas, replicas) before the append and when it is committed
+  R13  acks=all succeeds only if |ISR| >= min.insync.replicas before the append and when it is committed
   R15  only the leader appends; an older epoch is fenced, a newer one unknown
   P9   a partition whose files failed once takes and gives nothing more in this run
 
@@ -205,7 +205,7 @@ class Partition:
 
     @property
     def min_isr(self) -> int:
-        """How many in-sync replicas acks=all asks for; a topic that asks for more than it has: all of them."""
+        """How many in-sync replicas acks=all asks for; at most as many as there are."""
         wanted = self.log.config.min_insync_replicas
         return wanted if wanted <= 1 else min(wanted, len(self.replicas))
 
