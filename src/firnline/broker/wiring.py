@@ -6,7 +6,7 @@ Source: house, section 5, rule 2.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import KafkaError
@@ -53,11 +53,15 @@ from firnline.replica.replication import ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
-    from firnline.broker.tier_ground import TierGround
+    from firnline.broker.tier_ground import Elsewhere, TierGround
     from firnline.tiered.settings import TierSettings
 
+    class OtherLeaders(LeaderPort, Elsewhere, Protocol):
+        """What is asked of leaders on other brokers."""
+
+
 # Makes the way to leaders of what it has to know: `api.replica_fetch.ReplicaFetch`.
-Followed = Callable[..., LeaderPort]
+Followed = Callable[..., "OtherLeaders"]
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
 
@@ -119,11 +123,12 @@ def build_node(
     controller_node = _controller(config, rng, ground, cluster_id, controller_endpoints, remote)
     port = _port(controller_node, ground, cluster_id, remote)
     leaders, hosted = _lookups(quorum)
-    tier_ground = _tier(config, fs, rng, hosted, quorum, storage, remote_storage, remote_metadata)
     groups = GroupCoordinator(config, rng)
     late: list[BrokerNode] = []  # the node comes last; what its parts tell it goes through here
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, late)
-    replication = _replication(config, quorum, port, lifecycle, leaders, hosted, followed, late)
+    others = _others(config, quorum, leaders, lifecycle, followed)
+    tier = _tier(config, fs, rng, hosted, quorum, storage, others, remote_storage, remote_metadata)
+    replication = _replication(config, quorum, port, lifecycle, others, hosted, tier, late)
     parts = Parts(
         config=config,
         rng=rng,
@@ -134,17 +139,17 @@ def build_node(
         port=port,
         controller_node=controller_node,
         hosted=hosted,
-        hosting=_hosting(config, hosted, storage, replication, groups, tier_ground),
+        hosting=_hosting(config, hosted, storage, replication, groups, tier),
         replication=replication,
         leaders=leaders,
         producing=Producing(lambda partition, at_ms: _failed(late[0], partition, at_ms)),
-        fetching=_fetching(config, rng, hosted, tier_ground, replication),
-        listing_offsets=_listing_offsets(config, tier_ground),
+        fetching=_fetching(config, rng, hosted, tier, replication),
+        listing_offsets=_listing_offsets(config, tier),
         groups=groups,
         producer_ids=_producer_ids(config, port, lifecycle),
-        internal_topics=_internal_topics(config, quorum, tier_ground, late),
+        internal_topics=_internal_topics(config, quorum, tier, late),
         lifecycle=lifecycle,
-        tier_ground=tier_ground,
+        tier_ground=tier,
     )
     late.append(BrokerNode(parts))
     return late[0]
@@ -259,6 +264,7 @@ def _hosting(
     hosting.on_leading.append(coordination.on_leading)
     hosting.on_not_leading.append(coordination.on_not_leading)
     if tier is not None:
+        hosting.on_updated.append(tier.on_updated)
         hosting.on_leading.append(tier.on_leading)
         hosting.on_not_leading.append(tier.on_not_leading)
         hosting.on_configured.append(tier.on_configured)
@@ -271,15 +277,12 @@ def _replication(
     quorum: MetadataQuorum,
     port: ControllerPort,
     lifecycle: Lifecycle,
-    leaders: Leaders,
+    others: "OtherLeaders | None",
     hosted: HostedPartitions,
-    followed: Followed | None,
+    tier: "TierGround | None",
     late: list[BrokerNode],
 ) -> Replication:
     """Whom this node follows, and what it proposes to the controller as a leader."""
-
-    def broker_epoch() -> int:
-        return lifecycle.broker_epoch
 
     def ask(wanted: Sequence[IsrChange], then: Any, now_ms: int) -> Effects:
         return port.alter_partition(
@@ -290,23 +293,38 @@ def _replication(
             now_ms=now_ms,
         )
 
-    listener = (config.inter_broker_listener_name or "PLAINTEXT").upper()
     lag_max_ms = config.replica_lag_time_max_ms
-    port_to_leaders: LeaderPort = NO_LEADERS
-    if followed is not None:
-        port_to_leaders = followed(
-            peer=partial(leaders.peer, listener),
-            broker_epoch=broker_epoch,
-            metadata_version=lambda: quorum.image.metadata_version,
-        )
-    return Replication(
+    replication = Replication(
         node_id=config.node_id,
         settings=ReplicaSettings(lag_max_ms, config.replica_fetch_backoff_ms),
-        brokers=OtherBrokers(lambda: quorum.image, broker_epoch, lag_max_ms=lag_max_ms),
+        brokers=OtherBrokers(
+            lambda: quorum.image, lambda: lifecycle.broker_epoch, lag_max_ms=lag_max_ms
+        ),
         hosted=lambda: hosted,
-        leaders=port_to_leaders,
+        leaders=NO_LEADERS if others is None else others,
         ask_controller=ask,
         on_storage_failure=lambda partition, at_ms: _failed(late[0], partition, at_ms),
+    )
+    if tier is not None:
+        replication.tier = tier.state_above
+    return replication
+
+
+def _others(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    leaders: Leaders,
+    lifecycle: Lifecycle,
+    followed: Followed | None,
+) -> "OtherLeaders | None":
+    """The way to leaders on other brokers."""
+    if followed is None:
+        return None
+    listener = (config.inter_broker_listener_name or "PLAINTEXT").upper()
+    return followed(
+        peer=partial(leaders.peer, listener),
+        broker_epoch=lambda: lifecycle.broker_epoch,
+        metadata_version=lambda: quorum.image.metadata_version,
     )
 
 
@@ -346,6 +364,7 @@ def _tier(
     hosted: HostedPartitions,
     quorum: MetadataQuorum,
     storage: Storage,
+    others: "OtherLeaders | None",
     remote_storage: RemoteStorage | None,
     metadata: RemoteLogMetadata | None,
 ) -> "TierGround | None":
@@ -356,17 +375,18 @@ def _tier(
     from firnline.tiered.remote_log import RemoteLog
     from firnline.tiered.settings import tier_settings
 
+    feed = MetadataFeed(hosted, quorum, others)
     remote = RemoteLog(
         tier_settings(config),
         storage=remote_storage,
-        feed=MetadataFeed(hosted, quorum),
+        feed=feed,
         fs=fs,
         rng=rng,
         topic_exists=lambda topic_id: topic_id in quorum.image.topics_by_id,
         log_dir=storage.directories[0].path,
         metadata=metadata,
     )
-    return TierGround(remote, config, partial(storage.on_failure, hosted))
+    return TierGround(remote, feed, config, partial(storage.on_failure, hosted))
 
 
 def _internal_topics(
