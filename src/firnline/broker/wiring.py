@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer
-from firnline.base.errors import KafkaError
+from firnline.base.errors import ConfigError, KafkaError
 from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
@@ -23,7 +23,7 @@ from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics, Then
-from firnline.broker.leaders import Leaders, OtherBrokers
+from firnline.broker.leaders import Leaders, OtherBrokers, RackAware
 from firnline.broker.lifecycle import Lifecycle
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.node import BrokerNode, Parts
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
 Followed = Callable[..., "OtherLeaders"]
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
+# replica.selector.class, by the name of Kafka's class.
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def build_controller(
@@ -143,7 +145,7 @@ def build_node(
         replication=replication,
         leaders=leaders,
         producing=Producing(lambda partition, at_ms: _failed(late[0], partition, at_ms)),
-        fetching=_fetching(config, rng, hosted, tier, replication),
+        fetching=_fetching(config, rng, hosted, quorum, tier, replication),
         listing_offsets=_listing_offsets(config, tier),
         groups=groups,
         producer_ids=_producer_ids(config, port, lifecycle),
@@ -339,6 +341,7 @@ def _fetching(
     config: BrokerConfig,
     rng: Rng,
     hosted: HostedPartitions,
+    quorum: MetadataQuorum,
     tier: "TierGround | None",
     replication: Replication,
 ) -> Fetching:
@@ -354,6 +357,11 @@ def _fetching(
         remote_max_wait_ms=config.remote_fetch_max_wait_ms,
     )
     fetching.on_follower = replication.on_follower
+    selector = config.replica_selector_class
+    if selector == _RACK_AWARE:
+        fetching.prefer = RackAware(lambda: quorum.image)
+    elif selector:
+        raise ConfigError(f"replica.selector.class={selector}: only {_RACK_AWARE} is known here")
     return fetching
 
 
