@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
 # Makes the way to leaders of what it has to know: `api.replica_fetch.ReplicaFetch`.
 Followed = Callable[..., "OtherLeaders"]
-# Told of a partition whose files failed.
-OnFailure = Callable[[Partition, int], Effects]
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
 # replica.selector.class, by the name of Kafka's class.
@@ -131,14 +129,11 @@ def build_node(
     leaders, hosted = _lookups(quorum)
     groups = GroupCoordinator(config, rng)
     late: list[BrokerNode] = []  # the node comes last; what its parts tell it goes through here
-    failed = partial(_failed, late)
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, late)
     others = _others(config, quorum, leaders, lifecycle, followed)
-    tier = _tier(
-        config, fs, rng, hosted, quorum, storage, others, (remote_storage, remote_metadata), failed
-    )
-    lookups = (others, hosted, tier)
-    replication = _replication(config, quorum, port, lifecycle, lookups, storage, late)
+    spi = (remote_storage, remote_metadata)
+    tier = _tier(config, fs, rng, hosted, quorum, storage, others, spi, late)
+    replication = _replication(config, quorum, port, lifecycle, others, hosted, tier, storage, late)
     parts = Parts(
         config=config,
         rng=rng,
@@ -152,7 +147,7 @@ def build_node(
         hosting=_hosting(config, hosted, storage, replication, groups, tier),
         replication=replication,
         leaders=leaders,
-        producing=Producing(failed),
+        producing=Producing(partial(_failed, late)),
         fetching=_fetching(config, rng, hosted, quorum, tier, replication),
         listing_offsets=_listing_offsets(config, tier),
         groups=groups,
@@ -308,12 +303,13 @@ def _replication(
     quorum: MetadataQuorum,
     port: ControllerPort,
     lifecycle: Lifecycle,
-    lookups: "tuple[OtherLeaders | None, HostedPartitions, TierGround | None]",
+    others: "OtherLeaders | None",
+    hosted: HostedPartitions,
+    tier: "TierGround | None",
     storage: Storage,
     late: list[BrokerNode],
 ) -> Replication:
     """Whom this node follows, and what it proposes to the controller as a leader."""
-    others, hosted, tier = lookups
 
     def ask(wanted: Sequence[IsrChange], then: Any, now_ms: int) -> Effects:
         return port.alter_partition(
@@ -436,7 +432,7 @@ def _tier(
     storage: Storage,
     others: "OtherLeaders | None",
     spi: tuple[RemoteStorage | None, RemoteLogMetadata | None],
-    on_failure: OnFailure,
+    late: list[BrokerNode],
 ) -> "TierGround | None":
     remote_storage, metadata = spi
     if remote_storage is None:
@@ -457,7 +453,7 @@ def _tier(
         log_dir=storage.directories[0].path,
         metadata=metadata,
     )
-    return TierGround(remote, feed, config, on_failure)
+    return TierGround(remote, feed, config, partial(_failed, late))
 
 
 def _internal_topics(
