@@ -6,6 +6,7 @@ active, each controller has its addresses written into the metadata once. Source
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
@@ -36,6 +37,8 @@ _REGISTRATION_RETRY_MS = 200
 _LEAVING_LOOK_MS = 10
 # A leader that nobody tells it was heard goes all the same.
 _LEAVING_MAX_MS = 5_000
+# So long a controller stays for brokers that are on their way out: without it they may find nobody to ask.
+_BROKERS_LEAVE_MAX_MS = 2_000
 _MS_PER_SECOND = 1_000
 
 
@@ -163,12 +166,29 @@ class ControllerNode:
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:
-        """Resign in order, then close the files and call `on_stopped`. May be called again."""
+        """Resign in order, then close the files and call `on_stopped`. May be called again.
+
+        Where a cluster is stopped as a whole, brokers that the controllers are about to let go are let go
+        first: they would wait for an answer that nobody is left to give.
+        """
         if self._leaves_until_ms is not None or self._is_closed:
             return []
         self._leaves_until_ms = now_ms + _LEAVING_MAX_MS
-        effects = self.quorum.stop(now_ms)
-        return [*effects, CancelTimer(key=_REGISTRATION), *self._leave(now_ms)]
+        until_ms = now_ms + _BROKERS_LEAVE_MAX_MS
+        return [CancelTimer(key=_REGISTRATION), *self._see_off(until_ms, now_ms)]
+
+    def _see_off(self, until_ms: int, now_ms: int) -> Effects:
+        """Stay while other brokers are leaving and somebody leads."""
+        if self._is_closed:
+            return []
+        is_needed = any(
+            broker.in_controlled_shutdown and not broker.fenced and broker_id != self.node_id
+            for broker_id, broker in sorted(self.image.brokers.items())
+        )
+        if is_needed and now_ms < until_ms and not self.quorum.raft.is_cut_off:
+            at_ms = now_ms + _LEAVING_LOOK_MS
+            return [SetTimer(key=_LEAVING, at_ms=at_ms, then=partial(self._see_off, until_ms))]
+        return [*self.quorum.stop(now_ms), *self._leave(now_ms)]
 
     def _leave(self, now_ms: int) -> Effects:
         """Wait until the others know, or long enough."""

@@ -126,7 +126,11 @@ class Controller:
     ) -> ControllerResult[list[KafkaError | None] | KafkaError]:
         """Write down in which directories a broker's replicas are; answers in the order asked."""
         return assign_directories(
-            self._metadata.newest, broker_id=broker_id, broker_epoch=broker_epoch, wanted=wanted
+            self._metadata.newest,
+            self._config,
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            wanted=wanted,
         )
 
     def update_features(

@@ -35,13 +35,17 @@ _UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
 class Target(NamedTuple):
-    """What a partition is to be; None for what stays. An empty ISR: nobody of it is left to lead."""
+    """What a partition is to be; None for what stays. An empty ISR: nobody of it is left to lead.
+
+    A directory does not make its replica electable in the same change.
+    """
 
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
     removing: tuple[int, ...] | None = None
     adding: tuple[int, ...] | None = None
     recovery_state: int | None = None
+    directory: tuple[int, Uuid] | None = None  # of that broker's replica
 
 
 AS_IT_IS = Target()
@@ -147,10 +151,7 @@ class PartitionChanges:
         directory = directory_of(partition, node_id)
         if directory is None:
             return True  # a replica that comes with this change
-        if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
-            return directory != _LOST
-        log_dirs = self.image.brokers[node_id].log_dirs
-        return not log_dirs or directory in log_dirs
+        return is_online(self.image.brokers[node_id], directory)
 
     def _is_active_broker(self, node_id: int) -> bool:
         broker = self.image.brokers.get(node_id)
@@ -183,12 +184,16 @@ class PartitionChanges:
             record.isr = isr
         if recovery_state != before.leader_recovery_state:
             record.leader_recovery_state = recovery_state
-        if not _is_as_before(wanted, before):
-            self._set_assignment(record, before, wanted)
+        if target.directory is not None or not _is_as_before(wanted, before):
+            self._set_assignment(record, before, wanted, target.directory)
         return record if len(vars(record)) > _FIELDS_OF_NO_CHANGE else None
 
     def _set_assignment(
-        self, record: PartitionChangeRecord, before: PartitionImage, wanted: _Whole
+        self,
+        record: PartitionChangeRecord,
+        before: PartitionImage,
+        wanted: _Whole,
+        directory: tuple[int, Uuid] | None,
     ) -> None:
         if wanted.replicas != before.replicas:
             record.replicas = wanted.replicas
@@ -199,6 +204,8 @@ class PartitionChanges:
         if self.image.metadata_version < DIRECTORIES_SINCE:
             return
         known = dict(zip(before.replicas, before.directories, strict=False))
+        if directory is not None:
+            known[directory[0]] = directory[1]
         directories = tuple(
             known[node_id] if node_id in known else default_directory(self.image.brokers[node_id])
             for node_id in wanted.replicas
@@ -231,6 +238,13 @@ def elect(
         found = next(filter(may_lead, replicas), NO_LEADER)
         return Found(found, found != NO_LEADER)
     return Found(NO_LEADER, False)
+
+
+def is_online(broker: BrokerImage, directory: Uuid) -> bool:
+    """Is a replica there in use, as far as the broker's registration tells? KIP-858."""
+    if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
+        return directory != _LOST
+    return not broker.log_dirs or directory in broker.log_dirs
 
 
 def directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:

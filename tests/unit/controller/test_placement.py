@@ -136,3 +136,15 @@ def test_without_racks_replicas_are_those_that_the_rule_for_racks_gives() -> Non
         start = dice.getrandbits(128)
         by_racks = _replicas(active, [], dict.fromkeys(active), start, partition, wanted)
         assert _in_one_rack(active, start, partition, wanted) == by_racks
+
+
+def test_a_broker_whose_directories_are_all_cordoned_takes_nothing_new() -> None:
+    """KIP-1066: and with one that is not cordoned it does."""
+    a, b = b"a" * 16, b"b" * 16
+    brokers = cluster({1: None, 2: None, 3: None})
+    brokers[2] = brokers[2]._replace(log_dirs=(a, b), cordoned_log_dirs=(b, a))
+    brokers[3] = brokers[3]._replace(log_dirs=(a, b), cordoned_log_dirs=(b,))
+    assert {each for replicas in placed(brokers, 2) for each in replicas} == {1, 3}
+    refused = place(brokers, topic_id=bytes(16), first_partition=0, count=1, replication_factor=3)
+    assert isinstance(refused, KafkaError)
+    assert refused.code == Code.INVALID_REPLICATION_FACTOR
