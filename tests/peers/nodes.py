@@ -5,7 +5,8 @@
 
 Voters are static (`controller.quorum.voters`), and the features that we do not act on are at level 0 (I33).
 Nodes are numbered from 1 in the order of the list. Each has a directory, a port and a log file of its own,
-and is started, stopped, killed and wiped alone. Everything listens on 127.0.0.1.
+and is started, stopped, killed and wiped alone; one that is down may go on as the other kind on the same
+directory. Everything listens on 127.0.0.1.
 """
 
 import base64
@@ -190,7 +191,8 @@ class KafkaNode(Node):
         made = self.cluster.directory / "formatted-by-kafka"
         if "log.dirs" in self.settings or not made.exists():
             identity = self.cluster.cluster_id
-            line = ("format", "-t", identity, "-c", str(self.properties), *AT_ZERO)
+            features = [] if self.cluster.is_default else AT_ZERO
+            line = ("format", "-t", identity, "-c", str(self.properties), *features)
             kafka.tool("storage", *line)
             if not made.exists():
                 shutil.copytree(self.data, made)
@@ -207,6 +209,7 @@ class KafkaNode(Node):
         (self.data / "meta.properties").write_text(text)
 
     def _command(self) -> list[str]:
+        kafka.class_archive()
         return kafka.command(kafka.SERVER, str(self.properties), heap=_HEAP, is_short=True)
 
 
@@ -240,15 +243,21 @@ _KINDS: dict[str, type[Node]] = {KAFKA: KafkaNode, FIRNLINE: FirnlineNode}
 
 
 class Cluster:
-    """The nodes of one cluster. As a context manager it starts them all, and stops what is left."""
+    """The nodes of one cluster. As a context manager it starts them all, and stops what is left.
+
+    `is_default`  Kafka formats its nodes with the features of its release, as its users do
+    """
 
     def __init__(
         self,
         directory: Path,
         members: Sequence[tuple[str, str]],
         settings: Mapping[str, object] = QUICK,
+        *,
+        is_default: bool = False,
     ) -> None:
         self.directory = directory
+        self.is_default = is_default
         self.settings = dict(settings)
         self.cluster_id = new_cluster_id()
         # Beside each port stands a proxy's, which is what the others are told; the same without one.
@@ -325,6 +334,16 @@ class Cluster:
             **self.settings,
             **node.settings,
         }
+
+    def hand_over(self, node_id: int, kind: str) -> Node:
+        """Return the node that goes on, as `kind`, where one that is down was."""
+        old = self.nodes[node_id]
+        assert not old.is_running, f"{old} is running"
+        new = _KINDS[kind](self, node_id, old.role)
+        new.port, new.controller_port = old.port, old.controller_port
+        new.settings, new.data = old.settings, old.data
+        self.nodes[node_id] = new
+        return new
 
     def _voter_port(self, node: Node) -> int:
         combined = node.role == COMBINED

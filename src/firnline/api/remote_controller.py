@@ -42,8 +42,15 @@ from firnline.protocol.messages.k70_controller_registration import (
     ControllerRegistrationRequest,
     ControllerSupportedFeature,
 )
+from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
+    AssignedDirectory,
+    AssignedPartition,
+    AssignedTopic,
+    AssignReplicasToDirsRequest,
+)
 from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
+from firnline.replica.directories import Placed
 from firnline.replica.isr import IsrAnswer, IsrChange
 
 # Registrations and heartbeats: behind a change that the controller takes long over, a session would end.
@@ -125,6 +132,10 @@ class RemoteController:
             current_metadata_offset=beat.metadata_offset,
             want_fence=beat.want_fence,
             want_shut_down=beat.want_shut_down,
+            offline_log_dirs=list(beat.offline_log_dirs),
+            cordoned_log_dirs=(
+                None if beat.cordoned_log_dirs is None else list(beat.cordoned_log_dirs)
+            ),
         )
 
         def outcome(answer: Any) -> HeartbeatAnswer:
@@ -210,6 +221,46 @@ class RemoteController:
             found = {
                 (topic.topic_id, row.partition_index): _altered(row)
                 for topic in answer.topics
+                for row in topic.partitions
+            }
+            return [found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in wanted]
+
+        return self._ask(request, outcome, then, now_ms)
+
+    def assign_directories(
+        self,
+        wanted: Sequence[Placed],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """See `ControllerPort`."""
+        rows: dict[Uuid, dict[Uuid, list[AssignedPartition]]] = {}
+        for each in wanted:
+            row = AssignedPartition(partition_index=each.partition)
+            rows.setdefault(each.directory, {}).setdefault(each.topic_id, []).append(row)
+        request = AssignReplicasToDirsRequest(
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            directories=[
+                AssignedDirectory(
+                    id=directory,
+                    topics=[
+                        AssignedTopic(topic_id=topic_id, partitions=partitions)
+                        for topic_id, partitions in topics.items()
+                    ],
+                )
+                for directory, topics in rows.items()
+            ],
+        )
+
+        def outcome(answer: Any) -> list[KafkaError | None]:
+            found = {
+                (topic.topic_id, row.partition_index): _error_of(row)
+                for directory in answer.directories
+                for topic in directory.topics
                 for row in topic.partitions
             }
             return [found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in wanted]

@@ -115,16 +115,18 @@ class Member:
     def format(self, cluster_id: str = CLUSTER_ID, directory_id: bytes | None = None) -> None:
         self.directory_id = directory_id or self.rng.uuid()
         self.fs = CrashableFs(clock_ms=lambda: self.rig.now_ms)
-        format_directory(
-            self.fs, DATA, cluster_id=cluster_id, node_id=self.node_id,
-            directory_id=self.directory_id,
-        )  # fmt: skip
+        paths = self.settings["log.dirs"].split(",")
+        for place, path in enumerate(paths):
+            format_directory(
+                self.fs, path, cluster_id=cluster_id, node_id=self.node_id,
+                directory_id=self.rng.uuid() if place else self.directory_id,
+            )  # fmt: skip
         version = self.rig.metadata_version
         levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=version)]
         batches = snapshot_batches(
             levels, epoch=0, metadata_version=version, last_contained_ms=0, now_ms=START_MS
         )
-        write_snapshot(self.fs, DATA, BOOTSTRAP, batches)
+        write_snapshot(self.fs, paths[0], BOOTSTRAP, batches)
 
     def start(self) -> None:
         config = load(self.settings)
