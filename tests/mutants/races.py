@@ -171,7 +171,7 @@ RACES = (
     Mutant(
         "X27: what the dead incarnation was in sync with, the next one is not",
         "controller.brokers:Brokers.register",
-        "existing is not None and not existing.fenced",
+        "not existing.fenced or self._sweeps.leaves(wanted.broker_id)",
         "False",
         tests=(
             "tests/unit/controller/test_race_table.py::test_row_13_b_is_dead_and_nobody_knows_yet",
@@ -187,7 +187,7 @@ RACES = (
     Mutant(
         "X28: a broker goes when all others know that it leads nothing",
         "controller.brokers:Brokers._next_state",
-        "or not self._has_everybody_seen(image, broker)",
+        "and self._has_everybody_seen(image, broker)",
         "",
         tests=(_STORY + "[shutdown]",),
     ),
