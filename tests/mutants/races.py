@@ -178,6 +178,16 @@ RACES = (
         ),
     ),
     Mutant(
+        "X27: nor what it was in sync with and did not lose yet",
+        "controller.brokers:Brokers.register",
+        " or self._sweeps.leaves(wanted.broker_id)",
+        "",
+        tests=(
+            "tests/unit/controller/test_sweeps.py::"
+            "test_the_next_incarnation_does_not_lead_what_the_dead_one_did_not_lose_yet",
+        ),
+    ),
+    Mutant(
         "X27: a broker is unfenced once it has seen its own registration",
         "controller.brokers:Brokers._next_state",
         "and beat.metadata_offset >= broker.epoch",
