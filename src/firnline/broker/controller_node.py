@@ -28,6 +28,7 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 
 _FENCING = ("controller", "fencing")
+_SWEEPING = ("controller", "sweeping")
 _REGISTRATION = ("controller", "registration")
 _LEAVING = ("controller", "leaving")
 # Kafka looks for silent brokers four times in a session.
@@ -137,6 +138,8 @@ class ControllerNode:
         """This node decides from now on."""
         self.controller.activate(now_ms)
         effects: Effects = [self._fencing_timer(now_ms)]
+        if self.controller.is_sweeping:
+            effects.append(self._sweeping_timer(now_ms))
         for each in self._rounds:
             effects += each.start(now_ms)
         if not self._is_registered:
@@ -145,14 +148,19 @@ class ControllerNode:
 
     def _on_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """A setting that was altered may allow the election that a partition waits for (I27)."""
-        if not self.quorum.is_active or not delta.configs:
-            return []
-        return self._unclean_elections.soon(now_ms)
+        effects: Effects = []
+        if not self.quorum.is_active:
+            return effects
+        if delta.brokers and self.controller.is_sweeping:
+            effects.append(self._sweeping_timer(now_ms))
+        if delta.configs:
+            effects += self._unclean_elections.soon(now_ms)
+        return effects
 
     def _on_inactive(self, now_ms: int) -> Effects:
         """Another node decides, or nobody."""
         self.controller.deactivate()
-        effects: Effects = [CancelTimer(key=_FENCING)]
+        effects: Effects = [CancelTimer(key=_FENCING), CancelTimer(key=_SWEEPING)]
         for each in self._rounds:
             effects += each.stop()
         return effects
@@ -224,6 +232,18 @@ class ControllerNode:
             return self._fence(at_ms) if isinstance(outcome, int) else []
 
         return self.quorum.write(self.controller.fence_stale(now_ms), fenced, now_ms)
+
+    def _sweeping_timer(self, now_ms: int) -> SetTimer:
+        return SetTimer(key=_SWEEPING, at_ms=now_ms, then=self._sweep)
+
+    def _sweep(self, now_ms: int) -> Effects:
+        """Do a part of what follows from brokers that came or went, and let everybody else have a turn."""
+        if not self.quorum.is_active:
+            return []
+        effects = self.quorum.write(self.controller.sweep(), _ignored, now_ms)
+        if self.controller.is_sweeping:
+            return [*effects, self._sweeping_timer(now_ms)]
+        return [*effects, *self._fence(now_ms)]
 
     # ------------------------------------------------------------------------------ registration
 

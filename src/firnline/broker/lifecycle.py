@@ -10,7 +10,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
-from firnline.base.errors import Code, ConfigError, KafkaError
+from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
+from firnline.base.ids import Uuid
 from firnline.broker.controller_port import ControllerPort, refusal_to_join
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
@@ -18,6 +19,7 @@ from firnline.metadata.image import ClusterImage
 
 _REGISTER = ("broker", "registration")
 _BEAT = ("broker", "heartbeat")
+_UNTOLD = ("broker", "untold failure")
 # Kafka's own: after a failure 100 ms, twice as long each time.
 _RETRY_MS = 100
 # Nobody leads yet: a look is cheap, and the quorum is about to tell.
@@ -59,6 +61,8 @@ class Lifecycle:
                                  and run `then(now_ms)` when that is done
     on_running(now_ms)           the controller counts us in: clients may be served
     on_left(now_ms)              nothing is led here any more: close
+    failed_directories()         the ids of those of our log directories that failed
+    cordoned_directories()       of those that take nothing new; None where the cluster knows no such thing
     """
 
     def __init__(
@@ -73,6 +77,8 @@ class Lifecycle:
         on_registered: Callable[[Callable[[int], Effects], int], Effects],
         on_running: Callable[[int], Effects],
         on_left: Callable[[int], Effects],
+        failed_directories: Callable[[], tuple[Uuid, ...]] = tuple,
+        cordoned_directories: Callable[[], tuple[Uuid, ...] | None] = lambda: None,
     ) -> None:
         self.stage = Stage.STARTING
         self.broker_epoch = NO_BROKER_EPOCH
@@ -85,6 +91,11 @@ class Lifecycle:
         self._on_registered = on_registered
         self._on_running = on_running
         self._on_left = on_left
+        self._failed_directories = failed_directories
+        self._cordoned_directories = cordoned_directories
+        # Those that the controller was told of.
+        self._told_failed: tuple[Uuid, ...] = ()
+        self._is_telling = False
         self._started_ms = 0
         self._failures = 0
         self._is_registering = False
@@ -163,12 +174,15 @@ class Lifecycle:
             return []
         self._is_beating = True
         is_ready, is_leaving = self._is_ready, self.stage is Stage.LEAVING
+        failed = self._failed_directories()
         beat = Heartbeat(
             self._registration.broker_id,
             self.broker_epoch,
             metadata_offset=self._image().offset,
             want_fence=not is_ready and not is_leaving,
             want_shut_down=is_leaving,
+            offline_log_dirs=failed,
+            cordoned_log_dirs=self._cordoned_directories(),
         )
 
         def heard(outcome: HeartbeatAnswer | KafkaError, at_ms: int) -> Effects:
@@ -176,6 +190,10 @@ class Lifecycle:
             if self.stage is Stage.STOPPED:
                 return []
             effects = self._heard(outcome, at_ms)
+            if not isinstance(outcome, KafkaError):
+                self._told_failed = failed
+                if self._failed_directories() != failed:
+                    return effects + self._beat(at_ms)
             if (self._is_ready, self.stage is Stage.LEAVING) != (is_ready, is_leaving):
                 return effects + self._beat(at_ms)  # that answer is to another question
             return effects
@@ -237,6 +255,28 @@ class Lifecycle:
             return [Warn(line=f"the active controller does not answer: {problem.why}")]
         return [Warn(line=f"the controller does not count this broker in: {problem}")]
 
+    # ------------------------------------------------------------------------ failed directories
+
+    def on_directory_failed(self, now_ms: int) -> Effects:
+        """Say so at once: until the controller knows, nobody else leads what was in it. KIP-858.
+
+        A node that cannot say so for log.dir.failure.timeout.ms is better dead: then it is fenced.
+        """
+        if not self.is_registered or self.stage is Stage.STOPPED:
+            return []
+        at_ms = now_ms + self._config.log_dir_failure_timeout_ms
+        timer = SetTimer(key=_UNTOLD, at_ms=at_ms, then=self._look_untold)
+        effects: Effects = [] if self._is_telling else [timer]
+        self._is_telling = True
+        return effects + self._beat(now_ms)
+
+    def _look_untold(self, now_ms: int) -> Effects:
+        self._is_telling = False
+        if self.stage is Stage.STOPPED or self._told_failed == self._failed_directories():
+            return []
+        why = "the controller could not be told that a log directory failed"
+        raise StorageError(why, waited_ms=self._config.log_dir_failure_timeout_ms)
+
     # ----------------------------------------------------------------------------------- leaving
 
     def leave(self, now_ms: int) -> Effects:
@@ -251,4 +291,5 @@ class Lifecycle:
 
     def _leave(self, now_ms: int) -> Effects:
         self.stage = Stage.STOPPED
-        return [CancelTimer(key=_REGISTER), CancelTimer(key=_BEAT), *self._on_left(now_ms)]
+        timers = [CancelTimer(key=key) for key in (_REGISTER, _BEAT, _UNTOLD)]
+        return [*timers, *self._on_left(now_ms)]

@@ -13,6 +13,7 @@ from firnline.base.errors import KafkaError
 from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
+    Uuid,
 )
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import MINUTE_MS
@@ -37,14 +38,16 @@ from firnline.broker.quorum_ground import (
 )
 from firnline.broker.storage import Storage, read_cluster_id
 from firnline.config.broker import BrokerConfig
+from firnline.config.layers import broker_config
 from firnline.controller.brokers import Registration
 from firnline.controller.topics import NewTopic
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, ProducerIds
-from firnline.metadata.features import SUPPORTED
-from firnline.metadata.image import Endpoint
+from firnline.metadata.features import CORDONED_SINCE, DIRECTORIES_SINCE, SUPPORTED
+from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
+from firnline.replica.directories import DirectoryAssignments, Placed
 from firnline.replica.follower import NO_LEADERS, LeaderPort
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import IsrChange
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
 
 # Makes the way to leaders of what it has to know: `api.replica_fetch.ReplicaFetch`.
 Followed = Callable[..., LeaderPort]
+# Told of a partition whose files failed.
+OnFailure = Callable[[Partition, int], Effects]
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
 
@@ -112,18 +117,19 @@ def build_node(
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
-    storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
-    storage_effects = storage.start()
+    storage, storage_effects = _storage(fs, config, rng, cluster_id)
     ground = _ground_or_let_go(config, fs, rng, cluster_id, storage, now_ms)
     quorum = ground.quorum
     controller_node = _controller(config, rng, ground, cluster_id, controller_endpoints, remote)
     port = _port(controller_node, ground, cluster_id, remote)
-    leaders, hosted = _lookups(quorum)
-    tier_ground = _tier(config, fs, rng, hosted, quorum, storage, remote_storage, remote_metadata)
+    leaders, hosted = lookups = _lookups(quorum)
     groups = GroupCoordinator(config, rng)
     late: list[BrokerNode] = []  # the node comes last; what its parts tell it goes through here
+    failed = partial(_failed, late)
+    tier = (remote_storage, remote_metadata)
+    tier_ground = _tier(config, fs, rng, hosted, quorum, storage, tier, failed)
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, late)
-    replication = _replication(config, quorum, port, lifecycle, leaders, hosted, followed, late)
+    replication = _replication(config, quorum, port, lifecycle, lookups, followed, storage, late)
     parts = Parts(
         config=config,
         rng=rng,
@@ -137,7 +143,7 @@ def build_node(
         hosting=_hosting(config, hosted, storage, replication, groups, tier_ground),
         replication=replication,
         leaders=leaders,
-        producing=Producing(lambda partition, at_ms: _failed(late[0], partition, at_ms)),
+        producing=Producing(failed),
         fetching=_fetching(config, rng, hosted, tier_ground, replication),
         listing_offsets=_listing_offsets(config, tier_ground),
         groups=groups,
@@ -148,6 +154,12 @@ def build_node(
     )
     late.append(BrokerNode(parts))
     return late[0]
+
+
+def _storage(fs: Fs, config: BrokerConfig, rng: Rng, cluster_id: str) -> tuple[Storage, Effects]:
+    """The log directories, in use from now on, and what that leaves to do."""
+    storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
+    return storage, storage.start()
 
 
 def _controller(
@@ -189,6 +201,12 @@ def _lifecycle(
     endpoints: Sequence[Endpoint] | None,
     late: list[BrokerNode],
 ) -> Lifecycle:
+    storage.cordoned = lambda: _present(config, quorum.image).cordoned_log_dirs
+
+    def cordoned() -> tuple[Uuid, ...] | None:
+        is_known = quorum.image.metadata_version >= CORDONED_SINCE
+        return storage.cordoned_directories if is_known else None
+
     return Lifecycle(
         port=port,
         image=lambda: quorum.image,
@@ -199,11 +217,19 @@ def _lifecycle(
         on_registered=lambda then, now_ms: late[0].take_image(then, now_ms),
         on_running=lambda now_ms: late[0].begin_serving(now_ms),
         on_left=lambda now_ms: late[0].finish(now_ms),
+        failed_directories=lambda: storage.failed_directories,
+        cordoned_directories=cordoned,
     )
 
 
-def _failed(node: BrokerNode, partition: Partition, now_ms: int) -> Effects:
-    return node.on_storage_failure(partition, now_ms)
+def _present(config: BrokerConfig, image: ClusterImage) -> BrokerConfig:
+    """The settings with what was altered at run time."""
+    cluster, node = (image.config(ResourceType.BROKER, name) for name in ("", str(config.node_id)))
+    return broker_config(config, cluster, node) if cluster or node else config
+
+
+def _failed(late: list[BrokerNode], partition: Partition, now_ms: int) -> Effects:
+    return late[0].on_storage_failure(partition, now_ms)
 
 
 def _ground_or_let_go(
@@ -272,12 +298,13 @@ def _replication(
     quorum: MetadataQuorum,
     port: ControllerPort,
     lifecycle: Lifecycle,
-    leaders: Leaders,
-    hosted: HostedPartitions,
+    lookups: tuple[Leaders, HostedPartitions],
     followed: Followed | None,
+    storage: Storage,
     late: list[BrokerNode],
 ) -> Replication:
     """Whom this node follows, and what it proposes to the controller as a leader."""
+    leaders, hosted = lookups
 
     def broker_epoch() -> int:
         return lifecycle.broker_epoch
@@ -307,7 +334,40 @@ def _replication(
         hosted=lambda: hosted,
         leaders=port_to_leaders,
         ask_controller=ask,
-        on_storage_failure=lambda partition, at_ms: _failed(late[0], partition, at_ms),
+        on_storage_failure=partial(_failed, late),
+        assignments=_assignments(config, quorum, port, lifecycle, storage),
+    )
+
+
+def _assignments(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    port: ControllerPort,
+    lifecycle: Lifecycle,
+    storage: Storage,
+) -> DirectoryAssignments:
+    """What the controller is to know of our directories."""
+
+    def said(topic_id: Uuid, number: int) -> Uuid | None:
+        topic = quorum.image.topics_by_id.get(topic_id)
+        partition = None if topic is None else topic.partitions.get(number)
+        if partition is None or quorum.image.metadata_version < DIRECTORIES_SINCE:
+            return None
+        if config.node_id not in partition.replicas:
+            return None
+        return partition.directories[partition.replicas.index(config.node_id)]
+
+    def assign(wanted: Sequence[Placed], then: Any, now_ms: int) -> Effects:
+        return port.assign_directories(
+            wanted,
+            broker_id=config.node_id,
+            broker_epoch=lifecycle.broker_epoch,
+            then=then,
+            now_ms=now_ms,
+        )
+
+    return DirectoryAssignments(
+        said=said, actual=lambda partition: storage.directory_of(partition.log), assign=assign
     )
 
 
@@ -347,9 +407,10 @@ def _tier(
     hosted: HostedPartitions,
     quorum: MetadataQuorum,
     storage: Storage,
-    remote_storage: RemoteStorage | None,
-    metadata: RemoteLogMetadata | None,
+    tier: tuple[RemoteStorage | None, RemoteLogMetadata | None],
+    on_failure: OnFailure,
 ) -> "TierGround | None":
+    remote_storage, metadata = tier
     if remote_storage is None:
         return None
     # A node without a tier starts without its code: a sixth of the time a start takes.
@@ -367,7 +428,7 @@ def _tier(
         log_dir=storage.directories[0].path,
         metadata=metadata,
     )
-    return TierGround(remote, config, partial(storage.on_failure, hosted))
+    return TierGround(remote, config, on_failure)
 
 
 def _internal_topics(

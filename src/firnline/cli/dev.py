@@ -131,7 +131,9 @@ def command(
                 )
             )  # fmt: skip
         if homes(Path(data)):
-            raise ConfigError(f"{data} holds a cluster: start it with --nodes {len(homes(Path(data)))}")
+            raise ConfigError(
+                f"{data} holds a cluster: start it with --nodes {len(homes(Path(data)))}"
+            )
         config = with_absolute_paths(dev_config(port, data, tier, stated))
         say_what_has_no_meaning(config)
         sys.exit(_run(config, data, tier))

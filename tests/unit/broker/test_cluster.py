@@ -492,9 +492,17 @@ def test_a_lost_answer_to_the_registration_gives_no_second_epoch() -> None:
             return
         send(asker, effect)
 
+    def written() -> list[int]:
+        active = rig.active()
+        brokers = rig[active].controller.image.brokers if active is not None else {}
+        return [brokers[4].epoch] if 4 in brokers else []
+
     rig.send = lossy  # type: ignore[method-assign]
     rig[4].start()
+    rig.until(written)
+    first = written()
     rig.until(lambda: rig[4].is_running)
+    assert written() == first
     registered = [r for _, to, r in rig.sent if isinstance(r, BrokerRegistrationRequest)]
     assert len(registered) == 2
     assert rig[4].broker.broker_epoch == rig[4].broker.image.brokers[4].epoch
