@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from firnline.cli.quorum import for_people
 from firnline.cli.show import as_json, broker_options, facts, rows
 from firnline.client.admin import Admin
 from firnline.client.cluster import ClusterState, cluster_state
@@ -72,7 +73,8 @@ def _show(found: ClusterState) -> None:
     if quorum is not None:
         click.echo()
         voters = [row for row in quorum.replicas if row.role != "observer"]
-        rows([_controller(row) for row in voters], "table", empty="no controllers")
+        shown = [_controller(row, quorum.now_ms) for row in voters]
+        rows(shown, "table", empty="no controllers")
     click.echo()
     for line in found.problems or ["all is well"]:
         click.echo(line)
@@ -90,11 +92,11 @@ def _broker(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _controller(row: ReplicaRow) -> dict[str, Any]:
+def _controller(row: ReplicaRow, now_ms: int) -> dict[str, Any]:
+    shown = for_people(row, now_ms)
+    names = ("role", "log_end_offset", "lag", "last_fetch")
     return {
-        "controller": row.node_id,
-        "address": row.address,
-        "role": row.role,
-        "log_end_offset": row.log_end_offset,
-        "lag": row.lag,
+        "controller": shown["node"],
+        "address": shown["address"],
+        **{name: shown[name] for name in names},
     }

@@ -77,7 +77,7 @@ def _partition(
     row.log_start_offset = log.log_start_offset
     row.high_watermark = log.high_watermark
     row.log_end_offset = log.log_end_offset
-    row.min_insync_replicas = log.config.min_insync_replicas
+    row.min_insync_replicas = hosted.min_isr
     row.followers = [_replica(each, now_ms) for _, each in sorted(hosted.followers.items())]
     return row
 
