@@ -37,6 +37,7 @@ from firnline.protocol.messages.k19_create_topics import (
 from firnline.protocol.schema import Message, Versions
 from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
 from firnline.sim.disk import CrashableFs
+from firnline.tiered.spi import RemoteStorage
 from tests.unit.broker.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS, SeededRng
 
 LATENCY_MS = 1
@@ -136,7 +137,11 @@ class Member:
         remote = partial(RemoteController, config)
         make: Any = build_controller
         if "broker" in config.process_roles:
-            make = partial(build_node, followed=partial(ReplicaFetch, config))
+            make = partial(
+                build_node,
+                followed=partial(ReplicaFetch, config),
+                remote_storage=self.rig.remote_storage(self.node_id),
+            )
         node = self.node = make(config, self.fs, self.rng, now_ms=self.rig.now_ms, remote=remote)
         node.on_running = lambda now_ms: setattr(self, "is_running", True)
         node.on_stopped = lambda now_ms: setattr(self, "is_stopped", True)
@@ -204,13 +209,17 @@ class Member:
 
 
 class Rig:
-    """The world. `roles` by node id: "controller", "broker", or both by comma."""
+    """The world. `roles` by node id: "controller", "broker", or both by comma.
+
+    remote_storage  the store of each broker's tier; may be set before the start
+    """
 
     def __init__(
         self, roles: dict[int, str], *, metadata_version: int = METADATA_VERSION, **settings: str
     ) -> None:
         self.now_ms = START_MS
         self.metadata_version = metadata_version  # that directories are formatted with
+        self.remote_storage: Callable[[int], RemoteStorage | None] = lambda node_id: None
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
         self._serial = count()
         self.cut: set[tuple[int, int]] = set()  # (from, to): requests that way are lost
