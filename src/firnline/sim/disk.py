@@ -134,6 +134,7 @@ class CrashableFs:
         # Whoever looks at the disk from outside of the machine meets no fault, and uses none up.
         self.is_examined = False
         self._root = _Directory()
+        self._places: dict[str, _Directory] = {}  # directories by path, as they were found
         self._locked: dict[str, bool] = {}
         self._faults: list[_Fault] = []
         self._is_off = False
@@ -201,13 +202,13 @@ class CrashableFs:
 
     def name_changes(self, path: str) -> int:
         """How often names in the directory changed; 0 for a missing one."""
-        found = self._find(path)
-        return found.changes if isinstance(found, _Directory) else 0
+        found = self._place(path)
+        return found.changes if found is not None else 0
 
     def files(self, path: str) -> dict[str, Inode]:
         """The files in a directory as programs see them; empty for a missing one."""
-        found = self._find(path)
-        names = found.names if isinstance(found, _Directory) else {}
+        found = self._place(path)
+        names = found.names if found is not None else {}
         return {name: each for name, each in names.items() if isinstance(each, Inode)}
 
     def surviving_names(self, path: str) -> "dict[str, Inode | _Directory]":
@@ -227,16 +228,24 @@ class CrashableFs:
     # -- Fs ----------------------------------------------------------------------------------------
 
     def _find(self, path: str) -> Inode | _Directory | None:
-        found: Inode | _Directory | None = self._root
-        for name in path.strip("/").split("/"):
-            if not isinstance(found, _Directory):
-                return None
-            found = found.names.get(name)
+        parent, _, name = path.rstrip("/").rpartition("/")
+        directory = self._place(parent)
+        return None if directory is None else directory.names.get(name)
+
+    def _place(self, path: str) -> _Directory | None:
+        """The directory of that path; None when there is none."""
+        known = self._places.get(path)
+        if known is not None:
+            return known
+        found = self._find(path) if path.strip("/") else self._root
+        if not isinstance(found, _Directory):
+            return None
+        self._places[path] = found
         return found
 
     def _directory(self, path: str) -> _Directory:
-        found = self._find(path) if path.strip("/") else self._root
-        if not isinstance(found, _Directory):
+        found = self._place(path)
+        if found is None:
             raise StorageError("no such directory", path=path, error="ENOENT")
         return found
 
@@ -278,6 +287,8 @@ class CrashableFs:
         new, new_name = self._parent(new_path)
         if old_name not in old.names:
             raise StorageError("cannot rename", path=old_path, error="ENOENT")
+        if isinstance(old.names[old_name], _Directory):
+            self._places.clear()
         new.names[new_name] = old.names.pop(old_name)
         if old is not new:
             old.changed()
@@ -285,7 +296,10 @@ class CrashableFs:
 
     def remove(self, path: str) -> None:
         directory, name = self._parent(path)
-        if directory.names.pop(name, None) is not None:
+        removed = directory.names.pop(name, None)
+        if isinstance(removed, _Directory):
+            self._places.clear()
+        if removed is not None:
             directory.changed()
 
     def remove_dir(self, path: str) -> None:
