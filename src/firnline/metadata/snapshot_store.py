@@ -124,7 +124,7 @@ class SnapshotStore:
     def open(self, snapshot_id: OffsetAndEpoch) -> OpenSnapshot | None:
         """Open a snapshot for reading; None when it is not here."""
         name = self._names.get(snapshot_id)
-        return None if name is None else OpenSnapshot(self._fs.open(self._path(name)))
+        return None if name is None else OpenSnapshot(self._fs.open_to_read(self._path(name)))
 
     def facts(self) -> list[StoredSnapshot]:
         """Size and last contained log time of each snapshot, oldest first. Reads each header once."""
@@ -135,7 +135,7 @@ class SnapshotStore:
 
     def _look_at(self, snapshot_id: OffsetAndEpoch) -> StoredSnapshot:
         name = self._names[snapshot_id]
-        file = self._fs.open(self._path(name))
+        file = self._fs.open_to_read(self._path(name))
         try:
             check, size_bytes, position = SnapshotCheck(), file.size(), 0
             while not check.has_header and position < size_bytes:
@@ -160,9 +160,10 @@ class SnapshotStore:
         return PartFile(self._fs, path, snapshot_id)
 
     def give_name(self, part: PartFile) -> File:
-        """Rename a complete and synced part; return what to sync so that the name is durable (Q9)."""
+        """Freeze and rename a complete, synced part; return what to sync so that the name lasts (Q9)."""
         assert part.problem() is None, "a part that is not whole has no name"
         part.close()
+        self._fs.make_read_only(part.path)
         self._fs.rename(part.path, self._path(snapshot_name(part.snapshot_id)))
         return DirSync(self._fs, self._directory)
 

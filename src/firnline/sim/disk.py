@@ -26,6 +26,7 @@ class Inode:
     durable: bytearray = field(default_factory=bytearray)
     changed_from: int = 0  # below it, both are the same
     modified_ms: int = 0
+    is_read_only: bool = False
 
     def changed(self, position: int) -> None:
         self.changed_from = min(self.changed_from, position)
@@ -262,7 +263,23 @@ class CrashableFs:
             directory.changed()
         if not isinstance(inode, Inode):
             raise StorageError("cannot open", path=path, error="ENOENT")
+        if inode.is_read_only:
+            raise StorageError("cannot open", path=path, error="EACCES")
         return CrashableFile(self, path, inode)
+
+    def open_to_read(self, path: str) -> CrashableFile:
+        self.check("open", path)
+        return CrashableFile(self, path, self._inode(path, "open"))
+
+    def make_read_only(self, path: str) -> None:
+        self._inode(path, "make read-only").is_read_only = True
+
+    def _inode(self, path: str, what: str) -> Inode:
+        directory, name = self._parent(path)
+        inode = directory.names.get(name)
+        if not isinstance(inode, Inode):
+            raise StorageError(f"cannot {what}", path=path, error="ENOENT")
+        return inode
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
@@ -312,11 +329,7 @@ class CrashableFs:
         self.syncs += 1
 
     def modified_ms(self, path: str) -> int:
-        directory, name = self._parent(path)
-        inode = directory.names.get(name)
-        if not isinstance(inode, Inode):
-            raise StorageError("cannot look at", path=path, error="ENOENT")
-        return inode.modified_ms
+        return self._inode(path, "look at").modified_ms
 
     def lock(self, path: str) -> Callable[[], None]:
         self.open(path, create=True)
@@ -359,7 +372,7 @@ def _inode_after(inode: Inode, rng: Rng, keep: Keep) -> Inode:
         data = inode.durable
     else:
         data = _torn(inode, rng)
-    return Inode(bytearray(data), bytearray(data), len(data), inode.modified_ms)
+    return Inode(bytearray(data), bytearray(data), len(data), inode.modified_ms, inode.is_read_only)
 
 
 def _torn(inode: Inode, rng: Rng) -> bytearray:
