@@ -277,7 +277,11 @@ class BrokerNode:
 
     def on_storage_failure(self, partition: Partition, now_ms: int) -> Effects:
         """Files of a partition failed (rel-P9)."""
-        return self.storage.on_failure(self.hosted, partition, now_ms)
+        before = self.storage.failed_directories
+        effects = self.storage.on_failure(self.hosted, partition, now_ms)
+        if self.storage.failed_directories != before:
+            effects += self.lifecycle.on_directory_failed(now_ms)
+        return effects
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
         """Carry out an effect that concerns another part of this node."""

@@ -13,6 +13,7 @@ from firnline.base.errors import ConfigError, KafkaError
 from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
+    Uuid,
 )
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import MINUTE_MS
@@ -37,14 +38,16 @@ from firnline.broker.quorum_ground import (
 )
 from firnline.broker.storage import Storage, read_cluster_id
 from firnline.config.broker import BrokerConfig
+from firnline.config.layers import broker_config
 from firnline.controller.brokers import Registration
 from firnline.controller.topics import NewTopic
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, ProducerIds
-from firnline.metadata.features import SUPPORTED
-from firnline.metadata.image import Endpoint
+from firnline.metadata.features import CORDONED_SINCE, DIRECTORIES_SINCE, SUPPORTED
+from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
+from firnline.replica.directories import DirectoryAssignments, Placed
 from firnline.replica.follower import NO_LEADERS, LeaderPort
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import IsrChange
@@ -118,8 +121,7 @@ def build_node(
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
-    storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
-    storage_effects = storage.start()
+    storage, storage_effects = _storage(fs, config, rng, cluster_id)
     ground = _ground_or_let_go(config, fs, rng, cluster_id, storage, now_ms)
     quorum = ground.quorum
     controller_node = _controller(config, rng, ground, cluster_id, controller_endpoints, remote)
@@ -129,8 +131,9 @@ def build_node(
     late: list[BrokerNode] = []  # the node comes last; what its parts tell it goes through here
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, late)
     others = _others(config, quorum, leaders, lifecycle, followed)
-    tier = _tier(config, fs, rng, hosted, quorum, storage, others, remote_storage, remote_metadata)
-    replication = _replication(config, quorum, port, lifecycle, others, hosted, tier, late)
+    spi = (remote_storage, remote_metadata)
+    tier = _tier(config, fs, rng, hosted, quorum, storage, others, spi, late)
+    replication = _replication(config, quorum, port, lifecycle, others, hosted, tier, storage, late)
     parts = Parts(
         config=config,
         rng=rng,
@@ -144,7 +147,7 @@ def build_node(
         hosting=_hosting(config, hosted, storage, replication, groups, tier),
         replication=replication,
         leaders=leaders,
-        producing=Producing(lambda partition, at_ms: _failed(late[0], partition, at_ms)),
+        producing=Producing(partial(_failed, late)),
         fetching=_fetching(config, rng, hosted, quorum, tier, replication),
         listing_offsets=_listing_offsets(config, tier),
         groups=groups,
@@ -155,6 +158,12 @@ def build_node(
     )
     late.append(BrokerNode(parts))
     return late[0]
+
+
+def _storage(fs: Fs, config: BrokerConfig, rng: Rng, cluster_id: str) -> tuple[Storage, Effects]:
+    """The log directories, in use from now on, and what that leaves to do."""
+    storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
+    return storage, storage.start()
 
 
 def _controller(
@@ -196,20 +205,35 @@ def _lifecycle(
     endpoints: Sequence[Endpoint] | None,
     late: list[BrokerNode],
 ) -> Lifecycle:
+    storage.cordoned = lambda: _present(config, quorum.image).cordoned_log_dirs
+
+    def cordoned() -> tuple[Uuid, ...] | None:
+        is_known = quorum.image.metadata_version >= CORDONED_SINCE
+        return storage.cordoned_directories if is_known else None
+
     return Lifecycle(
         port=port,
         image=lambda: quorum.image,
+        is_cut_off=lambda: quorum.raft.is_cut_off,
         stranger_problem=partial(stranger_problem, quorum),
         registration=_registration(config, rng, storage, endpoints),
         config=config,
         on_registered=lambda then, now_ms: late[0].take_image(then, now_ms),
         on_running=lambda now_ms: late[0].begin_serving(now_ms),
         on_left=lambda now_ms: late[0].finish(now_ms),
+        failed_directories=lambda: storage.failed_directories,
+        cordoned_directories=cordoned,
     )
 
 
-def _failed(node: BrokerNode, partition: Partition, now_ms: int) -> Effects:
-    return node.on_storage_failure(partition, now_ms)
+def _present(config: BrokerConfig, image: ClusterImage) -> BrokerConfig:
+    """The settings with what was altered at run time."""
+    cluster, node = (image.config(ResourceType.BROKER, name) for name in ("", str(config.node_id)))
+    return broker_config(config, cluster, node) if cluster or node else config
+
+
+def _failed(late: list[BrokerNode], partition: Partition, now_ms: int) -> Effects:
+    return late[0].on_storage_failure(partition, now_ms)
 
 
 def _ground_or_let_go(
@@ -282,6 +306,7 @@ def _replication(
     others: "OtherLeaders | None",
     hosted: HostedPartitions,
     tier: "TierGround | None",
+    storage: Storage,
     late: list[BrokerNode],
 ) -> Replication:
     """Whom this node follows, and what it proposes to the controller as a leader."""
@@ -305,11 +330,44 @@ def _replication(
         hosted=lambda: hosted,
         leaders=NO_LEADERS if others is None else others,
         ask_controller=ask,
-        on_storage_failure=lambda partition, at_ms: _failed(late[0], partition, at_ms),
+        on_storage_failure=partial(_failed, late),
+        assignments=_assignments(config, quorum, port, lifecycle, storage),
     )
     if tier is not None:
         replication.tier = tier.state_above
     return replication
+
+
+def _assignments(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    port: ControllerPort,
+    lifecycle: Lifecycle,
+    storage: Storage,
+) -> DirectoryAssignments:
+    """What the controller is to know of our directories."""
+
+    def said(topic_id: Uuid, number: int) -> Uuid | None:
+        topic = quorum.image.topics_by_id.get(topic_id)
+        partition = None if topic is None else topic.partitions.get(number)
+        if partition is None or quorum.image.metadata_version < DIRECTORIES_SINCE:
+            return None
+        if config.node_id not in partition.replicas:
+            return None
+        return partition.directories[partition.replicas.index(config.node_id)]
+
+    def assign(wanted: Sequence[Placed], then: Any, now_ms: int) -> Effects:
+        return port.assign_directories(
+            wanted,
+            broker_id=config.node_id,
+            broker_epoch=lifecycle.broker_epoch,
+            then=then,
+            now_ms=now_ms,
+        )
+
+    return DirectoryAssignments(
+        said=said, actual=lambda partition: storage.directory_of(partition.log), assign=assign
+    )
 
 
 def _others(
@@ -373,9 +431,10 @@ def _tier(
     quorum: MetadataQuorum,
     storage: Storage,
     others: "OtherLeaders | None",
-    remote_storage: RemoteStorage | None,
-    metadata: RemoteLogMetadata | None,
+    spi: tuple[RemoteStorage | None, RemoteLogMetadata | None],
+    late: list[BrokerNode],
 ) -> "TierGround | None":
+    remote_storage, metadata = spi
     if remote_storage is None:
         return None
     # A node without a tier starts without its code: a sixth of the time a start takes.
@@ -394,7 +453,7 @@ def _tier(
         log_dir=storage.directories[0].path,
         metadata=metadata,
     )
-    return TierGround(remote, feed, config, partial(storage.on_failure, hosted))
+    return TierGround(remote, feed, config, partial(_failed, late))
 
 
 def _internal_topics(

@@ -206,6 +206,12 @@ class Partition:
             return _FENCED if leader_epoch < self.leader_epoch else _UNKNOWN_EPOCH
         return None if is_any_replica and self.refusal is _NOT_LEADER else self.refusal
 
+    @property
+    def min_isr(self) -> int:
+        """How many in-sync replicas acks=all asks for; at most as many as there are."""
+        wanted = self.log.config.min_insync_replicas
+        return wanted if wanted <= 1 else min(wanted, len(self.replicas))
+
     # --------------------------------------------------------------------------------- append
 
     def append(
@@ -225,7 +231,7 @@ class Partition:
         if refusal is not None:
             return refusal
         log = self.log
-        if acks == ACKS_ALL and len(self.isr) < log.config.min_insync_replicas:
+        if acks == ACKS_ALL and len(self.isr) < self.min_isr:
             return _TOO_FEW_BEFORE
         try:
             outcome = log.append_as_leader(
@@ -253,8 +259,6 @@ class Partition:
         if not self.answers_at_once(acks):
             return None
         log = self.log
-        if acks == ACKS_ALL and log.config.min_insync_replicas > 1:
-            return None
         try:
             placed = log.append_batch(data, fields, self.leader_epoch, now_ms)
         except StorageError as problem:
@@ -345,7 +349,7 @@ class Partition:
         """What an acks=all append that is committed by now must be told all the same (rel-R13)."""
         if self.refusal is not None:
             return self.refusal
-        if len(self.isr) < self.log.config.min_insync_replicas:
+        if len(self.isr) < self.min_isr:
             return _TOO_FEW_AFTER
         return None
 
@@ -468,8 +472,7 @@ class Partition:
 
     def _advance_high_watermark(self, now_ms: int) -> None:
         log = self.log
-        # A topic may ask for more replicas than it has: then all of them.
-        if len(self.isr) < min(log.config.min_insync_replicas, len(self.replicas)):
+        if len(self.isr) < self.min_isr:
             return
         log_end = end = log.log_end_offset
         lag_max_ms = self.brokers.lag_max_ms
