@@ -22,7 +22,7 @@ from firnline.metadata.format import format_storage
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.protocol.messages.k70_controller_registration import ControllerRegistrationRequest
-from firnline.sim.net import HOST_PREFIX, PORT
+from firnline.sim.net import HOST_PREFIX, PORT, Call
 from firnline.sim.options import Options
 
 DATA = "/data"
@@ -111,13 +111,15 @@ class QuorumNode:
         assert self._ground is not None
         return self._ground.effects + self.quorum.start(now_ms)
 
-    def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
+    def takes(self, port: int) -> bool:
+        return True
+
+    def on_request(self, request: Any, call: Call, now_ms: int) -> Effects:
         """Handle what another node asks of this one's quorum, or of its controller."""
         if isinstance(request, ControllerRegistrationRequest):
             assert self._node is not None, "nobody takes a broker for the active controller"
-            context: Any = _Asker(answer)
-            return k70_controller_registration.handle(self._node, context, request, now_ms)
-        return self.raft.on_request(request, answer, now_ms)
+            return k70_controller_registration.handle(self._node, call.context(), request, now_ms)
+        return self.raft.on_request(request, call.answer, now_ms)
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
         """A controller has no parts that need one another."""
@@ -136,13 +138,6 @@ class QuorumNode:
 
     def _stopped(self, now_ms: int) -> None:
         self.on_stopped()
-
-
-class _Asker:
-    """What a handler uses of `api.context.RequestContext`."""
-
-    def __init__(self, reply: Callable[[Any], Effect]) -> None:
-        self.reply = reply
 
 
 def _nothing() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
-from firnline.base.effects import Reply, Send
+from firnline.base.effects import CloseConnection, Reply, Send
 from firnline.base.errors import StorageError
 from firnline.raft.role import Role
 from firnline.sim.checkers import Checkers, Violation
@@ -85,6 +85,9 @@ class Cluster:
 
     def reply(self, process: Process, effect: Reply) -> None:
         self.network.reply(process, effect)
+
+    def close_connection(self, process: Process, effect: CloseConnection) -> None:
+        self.network.close_connection(process, effect)
 
     def make(self, host: Host, process: Process, now_ms: int) -> Machine:
         return QuorumNode(host.fs, self.options, host.node_id, host.rng, now_ms)
