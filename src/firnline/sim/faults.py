@@ -9,7 +9,7 @@ Source: reliability (c), 'Fault atlas'.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from firnline.sim.disk import Operation
+from firnline.sim.disk import Keep, Operation
 from firnline.sim.host import Host
 from firnline.sim.net import Network
 from firnline.sim.options import Options
@@ -80,6 +80,10 @@ class Faults:
         self._wipe: Fault | None = None
         self._is_over = False
 
+    def use(self, network: Network) -> None:
+        """Fail on that network."""
+        self._network = network
+
     def schedule(self, plan: Sequence[Fault]) -> None:
         """Let every fault of the plan begin at its time."""
         for fault in plan:
@@ -147,14 +151,18 @@ class Faults:
         host = self._node(chance)
         down_us = chance.spread(1 * MS, 8 * SECOND)
         self._note(fault, f"{host.node_id} loses power for {down_us // MS} ms")
-        host.cut_power(chance, keep=chance.pick(("some", "some", "none")))
+        self._cut_power(host, chance, keep=chance.pick(("some", "some", "none")))
         self._keep_down(host, down_us)
+
+    def _cut_power(self, host: Host, chance: Chance, keep: Keep = "some") -> None:
+        """Cut the power of one machine."""
+        host.cut_power(chance, keep=keep)
 
     def _power_all(self, fault: Fault, chance: Chance) -> None:
         """The whole room at once; some come back late."""
         self._note(fault, "all lose power")
         for host in self._hosts.values():
-            host.cut_power(chance, keep=chance.pick(("some", "none")))
+            self._cut_power(host, chance, keep=chance.pick(("some", "none")))
             self._keep_down(host, chance.spread(10 * MS, 4 * SECOND))
 
     def _stop(self, fault: Fault, chance: Chance) -> None:
@@ -185,7 +193,7 @@ class Faults:
         if chance.below(2):
             host.kill()
         else:
-            host.cut_power(chance)
+            self._cut_power(host, chance)
         self._keep_down(host, chance.spread(1 * MS, 300 * MS))
         if times > 1:
             delay_us = chance.spread(5 * MS, 2 * SECOND)

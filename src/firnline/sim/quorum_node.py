@@ -32,10 +32,15 @@ CLUSTER_ID = "SimulatedClusterAAAAAA"
 
 def node_config(options: Options, node_id: int) -> BrokerConfig:
     """The settings of one node, as an operator would write them."""
+    return load({key: str(value) for key, value in node_settings(options, node_id).items()})
+
+
+def node_settings(options: Options, node_id: int) -> dict[str, str | int]:
+    """What `node_config` is made of."""
     voters = ",".join(f"{each}@{HOST_PREFIX}{each}:{PORT}" for each in options.voter_ids)
     host = f"{HOST_PREFIX}{node_id}"
     votes = node_id in options.voter_ids
-    settings = {
+    return {
         "process.roles": "controller" if votes else "broker",
         "node.id": node_id,
         "controller.quorum.voters": voters,
@@ -56,7 +61,6 @@ def node_config(options: Options, node_id: int) -> BrokerConfig:
         "metadata.max.retention.bytes": options.retention_bytes,
         "metadata.max.retention.ms": options.retention_ms,
     }
-    return load({key: str(value) for key, value in settings.items()})
 
 
 class QuorumNode:
