@@ -51,6 +51,7 @@ class Client:
         self.places: dict[tuple[Uuid, int], Place] = {}
         self._brokers = broker_ids(options)
         self._is_asking = False
+        self._is_soon = False
 
     # ---- of a machine
 
@@ -100,12 +101,12 @@ class Client:
         """Ask some broker who leads what, unless that is under way."""
         if self._is_asking:
             return []
-        self._is_asking = True
+        self._is_asking, self._is_soon = True, False
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         return [self.ask(self.any_broker(), request, self._told, channel="metadata")]
 
     def _told(self, answer: Any, now_ms: int) -> Effects:
-        self._is_asking = False
+        self._is_asking, self._is_soon = False, False
         if isinstance(answer, Unanswered) or not answer.topics:
             return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS, then=self.refresh)]
         self.places = {
@@ -121,6 +122,9 @@ class Client:
 
     def refresh_soon(self, now_ms: int) -> Effects:
         """What is known of leaders turned out to be wrong."""
+        if self._is_soon or self._is_asking:
+            return []
+        self._is_soon = True
         return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS // 2, then=self.refresh)]
 
     def on_places(self, now_ms: int) -> Effects:
