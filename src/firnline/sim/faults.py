@@ -328,13 +328,16 @@ class Faults:
         if self._mode == "broken":
             self._wipe_beyond_budget(fault, chance)
             return
-        host = chance.pick(list(self._hosts.values()))
+        host = chance.pick(self._wipeable())
         if host.node_id not in self._options.voter_ids:
             self._note(fault, f"the disk of {host.node_id}, an observer, is replaced")
             self._replace(host, chance.spread(1 * MS, 2 * SECOND))
         elif self._options.voters > 1:
             self._wipe = fault
             self._wait_for_calm(fault, chance, host, self._world.now_us + _WIPE_PATIENCE_US)
+
+    def _wipeable(self) -> list[Host]:
+        return list(self._hosts.values())
 
     def _wait_for_calm(self, fault: Fault, chance: Chance, host: Host, until_us: int) -> None:
         if self._is_over or self._wipe is not fault:

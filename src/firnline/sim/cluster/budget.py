@@ -151,6 +151,9 @@ class ClusterFaults(Faults):
             self.atlas.loses(host.node_id)
             self._replace(host, chance.spread(1 * MS, 4 * SECOND))
 
+    def _wipeable(self) -> list[Host]:
+        return [self._hosts[node_id] for node_id in self._options.voter_ids]
+
     def _lose_partition(self, fault: Fault, chance: Chance) -> None:
         """All replicas of a partition lose their disks at once."""
         topics = sorted(self.atlas.image.topics_by_name.values(), key=lambda topic: topic.name)

@@ -23,8 +23,10 @@ from firnline.sim.options import Options
 from firnline.sim.world import EPOCH_S, Chance
 
 Key = tuple[Uuid, int]
-# Told of (partition, position, bytes); the answer is the next position.
+# Told of (partition, position, bytes).
 OnRead = Callable[[Key, int, bytes], None]
+# Whether records before a position are known to be lost, so that reading begins anew.
+MayGoBack = Callable[[Key, int], bool]
 _WAIT_MS = 500
 _PAUSE_MS = 150
 _BYTES = 1_048_576
@@ -35,8 +37,11 @@ _LOOK_UP_MS = 3_000
 class Consumer(Client):
     """`positions` is where it reads next, by partition."""
 
-    def __init__(self, options: Options, chance: Chance, on_read: OnRead) -> None:
+    def __init__(
+        self, options: Options, chance: Chance, on_read: OnRead, may_go_back: MayGoBack
+    ) -> None:
         super().__init__(options, chance)
+        self._may_go_back = may_go_back
         self.positions: dict[Key, int] = {}
         self.records = 0
         self._on_read = on_read
@@ -148,13 +153,9 @@ class Consumer(Client):
         if row.error_code == 0 and key in self.positions:
             if row.offset > self.positions[key]:
                 self.positions[key] = row.offset
-            elif self.on_backwards(key, self.positions[key]):
+            elif self._may_go_back(key, self.positions[key]):
                 self.positions[key] = row.offset
         return []
-
-    def on_backwards(self, key: Key, position: int) -> bool:
-        """The log ends before the position: whether that is known, and reading begins anew."""
-        return False
 
     def _look_up_later(self, now_ms: int) -> SetTimer:
         return SetTimer(key="look up", at_ms=now_ms + _LOOK_UP_MS, then=self._look_up)

@@ -215,8 +215,8 @@ class ReplicaChecks:
     ) -> None:
         """Cut the lineage where this log parts from it."""
         log = partition.log
-        border = max(log.log_start_offset, truth.start_offset)
-        for header in headers(read(log, border, log.log_end_offset)):
+        border = truth.border_before(log.log_start_offset)
+        for header in headers(read(log, log.log_start_offset, log.log_end_offset)):
             batch = truth.batch_at(header.base_offset)
             if batch is None or header.base_offset != border or batch != self._batch(log, header):
                 break

@@ -41,13 +41,16 @@ class Users:
         assert shape is not None
         self._complain = complain
         self.on_read: Callable[[int, Key, int, bytes], None] = _unread
+        self.ledger = Ledger()
         self.admin = Admin(options, world.chance("admin"))
         self.producers = [
             Producer(number, options, world.chance("producer", number))
             for number in range(shape.producers)
         ]
         self.consumers = [
-            Consumer(options, world.chance("consumer", number), self._reader(number))
+            Consumer(
+                options, world.chance("consumer", number), self._reader(number), self._may_go_back
+            )
             for number in range(shape.consumers)
         ]
         everybody: list[Client] = [self.admin, *self.producers, *self.consumers]
@@ -56,6 +59,9 @@ class Users:
 
     def _reader(self, number: int) -> Callable[[Key, int, bytes], None]:
         return lambda key, position, data: self.on_read(number, key, position, data)
+
+    def _may_go_back(self, key: Key, position: int) -> bool:
+        return position > self.ledger.of(key).end_offset
 
     @property
     def acknowledged(self) -> int:
@@ -130,7 +136,7 @@ class WholeCluster(Cluster):
         truth.on_image = self.metadata.on_image
         self.wire = WireChecks(self.hosts, self.ledger, self.replicas, self.atlas, complain)
         users = self.workload
-        users.on_read = self.wire.read
+        users.on_read, users.ledger = self.wire.read, self.ledger
         for node_id in users.by_id:
             users.hosts[node_id] = Host(node_id, world, options, self)
         everybody = self.hosts | users.hosts
