@@ -427,4 +427,9 @@ _BEGIN: dict[str, str] = {
     "clock-jump": "_clock_jump",
     "clock-drift": "_clock_drift",
     "wipe": "_wipe_disk",
+    # Of whole clusters.
+    "slow-to-controllers": "_slow_to_controllers",
+    "slow-from-controllers": "_slow_from_controllers",
+    "deaf-to-controllers": "_deaf_to_controllers",
+    "elect": "_elect",
 }

@@ -38,6 +38,7 @@ class Outcome(NamedTuple):
 
     seed: int
     mode: str
+    form: "Form"
     options: Options
     digest: str
     simulated_s: float
@@ -98,6 +99,11 @@ class Cluster:
     def committed(self) -> int:
         """Records that were committed and say something."""
         return self.checkers.truth.records
+
+    @property
+    def acknowledged(self) -> int:
+        """What clients were promised: changes of the cluster, or records."""
+        return self.workload.acknowledged
 
     @property
     def exempt(self) -> int:
@@ -237,14 +243,18 @@ class Cluster:
 
 
 class Form(NamedTuple):
-    """What is simulated: how a seed becomes options, and options a cluster."""
+    """What is simulated: how a seed becomes options, and options a cluster.
+
+    words  of the command line that name it
+    """
 
     name: str
+    words: str
     draw: Callable[[int], Options]
     make: Callable[[Options, World, str], Cluster]
 
 
-QUORUM = Form("quorum", draw_options, Cluster)
+QUORUM = Form("quorum", "", draw_options, Cluster)
 
 
 def run(
@@ -281,6 +291,7 @@ def run(
     return Outcome(
         seed=seed,
         mode=mode,
+        form=form,
         options=options,
         digest=world.digest(),
         simulated_s=world.now_us / SECOND,
@@ -291,7 +302,7 @@ def run(
         beyond_budget=cluster.faults.beyond_budget,
         committed=cluster.committed,
         exempt=cluster.exempt,
-        acknowledged=cluster.workload.acknowledged,
+        acknowledged=cluster.acknowledged,
         violations=cluster.checkers.violations,
         story=world.story,
     )

@@ -154,6 +154,56 @@ class ClusterFaults(Faults):
     def _wipeable(self) -> list[Host]:
         return [self._hosts[node_id] for node_id in self._options.voter_ids]
 
+    # ---- what profiles ask for
+
+    def _slow(self, fault: Fault, chance: Chance, what: str, links: list[tuple[int, int]]) -> None:
+        extra_us = chance.spread(100 * MS, 3 * SECOND)
+        duration_us = chance.spread(500 * MS, 6 * SECOND)
+        self._note(fault, f"{what} is {extra_us // MS} ms slower for {duration_us // MS} ms")
+        for link in links:
+            self._network.slow(*link, extra_us)
+
+        def undo() -> None:
+            for link in links:
+                self._network.slow(*link, -extra_us)
+
+        self._last(duration_us, undo)
+
+    def _slow_to_controllers(self, fault: Fault, chance: Chance) -> None:
+        one = chance.pick(self._brokers()).node_id
+        links = [(one, voter) for voter in self._options.voter_ids if voter != one]
+        self._slow(fault, chance, f"the way of {one} to controllers", links)
+
+    def _slow_from_controllers(self, fault: Fault, chance: Chance) -> None:
+        one = chance.pick(self._brokers()).node_id
+        links = [(voter, one) for voter in self._options.voter_ids if voter != one]
+        self._slow(fault, chance, f"the way of controllers to {one}", links)
+
+    def _deaf_to_controllers(self, fault: Fault, chance: Chance) -> None:
+        """A broker is heard by the controllers and does not hear them; connections end now and then."""
+        one = chance.pick(self._brokers()).node_id
+        links = [(voter, one) for voter in self._options.voter_ids if voter != one]
+        duration_us = chance.spread(200 * MS, 4 * SECOND)
+        self._note(fault, f"{one} does not hear controllers for {duration_us // MS} ms")
+        self._cut_links(links, duration_us)
+        for voter in self._options.voter_ids:
+            self._world.after(duration_us // 2, self._network.reset, one, voter)
+
+    def _elect(self, fault: Fault, chance: Chance) -> None:
+        """A leader is fenced for a moment: nobody hears it."""
+        leaders = sorted({state.leader for _, _, state in self._partitions() if state.leader >= 0})
+        leaders = [each for each in leaders if self.atlas.may_stop(each)]
+        if not leaders:
+            return
+        one = chance.pick(leaders)
+        duration_us = chance.spread(500 * MS, 4 * SECOND)
+        links = [(one, voter) for voter in self._options.voter_ids if voter != one]
+        self._note(fault, f"controllers do not hear leader {one} for {duration_us // MS} ms")
+        self._cut_links(links, duration_us)
+
+    def _partitions(self) -> list[tuple[Key, str, PartitionImage]]:
+        return [row for host in self._brokers() for row in self.atlas.hosted(host.node_id)]
+
     def _lose_partition(self, fault: Fault, chance: Chance) -> None:
         """All replicas of a partition lose their disks at once."""
         topics = sorted(self.atlas.image.topics_by_name.values(), key=lambda topic: topic.name)

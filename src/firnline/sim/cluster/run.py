@@ -5,10 +5,11 @@ consumer has read whatever was acknowledged (rel-R14). Source: reliability (c).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from firnline.base.effects import Send
-from firnline.base.errors import ConfigError, StorageError
+from firnline.base.errors import StorageError
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.schema import Message
 from firnline.sim.cluster.admin import Admin
@@ -20,7 +21,7 @@ from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
 from firnline.sim.cluster.producer import Producer
 from firnline.sim.cluster.replica_checks import ReplicaChecks, name
-from firnline.sim.cluster.shape import broker_ids, draw_cluster
+from firnline.sim.cluster.shape import draw_cluster
 from firnline.sim.cluster.wire_checks import WireChecks
 from firnline.sim.host import Host, Machine, Process
 from firnline.sim.net import PORT, Call, Network, Watcher
@@ -152,6 +153,11 @@ class WholeCluster(Cluster):
 
     @property
     def committed(self) -> int:
+        """Records of producers that were ever committed."""
+        return self.ledger.records
+
+    @property
+    def acknowledged(self) -> int:
         """Records that producers were promised, at acks=all."""
         return self.ledger.acknowledged
 
@@ -253,10 +259,10 @@ def _unread(number: int, key: Key, position: int, data: bytes) -> None:
     """Nobody judges."""
 
 
-def brokers_of(options: Options) -> tuple[int, ...]:
-    """The nodes that are brokers."""
-    return broker_ids(options)
+def cluster_form(profile: str | None = None) -> Form:
+    """Whole clusters; with a profile, those whose faults are what one guard is there for."""
+    words = "--cluster" if profile is None else f"--cluster --profile {profile}"
+    return Form("cluster", words, partial(draw_cluster, profile=profile), WholeCluster)
 
 
-CLUSTER = Form("cluster", draw_cluster, WholeCluster)
-_ = ConfigError
+CLUSTER = cluster_form()

@@ -10,7 +10,7 @@ from firnline.sim.world import MS, Chance
 
 
 class TopicShape(NamedTuple):
-    """A topic that is there from the start. `is_small`: its segments are those of the seed."""
+    """A topic that is there from the start."""
 
     name: str
     partitions: int
@@ -48,8 +48,8 @@ def broker_ids(options: Options) -> tuple[int, ...]:
     return options.node_ids if options.cluster.is_combined else options.observer_ids
 
 
-def draw_cluster(seed: int) -> Options:
-    """Return the options of a seed of a whole cluster."""
+def draw_cluster(seed: int, profile: str | None = None) -> Options:
+    """Return the options of a seed of a whole cluster, bent to a profile of `profiles` where one is named."""
     chance = Chance(seed, "cluster")
     base = draw_options(seed)
     voters = chance.pick((1, 3, 3, 3))
@@ -79,7 +79,7 @@ def draw_cluster(seed: int) -> Options:
         consumers=1,
         admin_gap_ms=chance.pick((1_000, 3_000, 8_000)),
     )
-    return base._replace(
+    options = base._replace(
         voters=voters,
         observers=brokers - voters if is_combined else brokers,
         cluster=shape,
@@ -91,6 +91,11 @@ def draw_cluster(seed: int) -> Options:
         segment_bytes=chance.spread(8_192, 262_144),
         idle_interval_ms=500,
     )
+    if profile is None:
+        return options
+    from firnline.sim.cluster.profiles import bend  # it knows the shape
+
+    return bend(options, profile)
 
 
 def _topics(chance: Chance, brokers: int) -> tuple[TopicShape, ...]:
