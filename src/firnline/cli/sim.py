@@ -123,9 +123,7 @@ def replay_command(
 ) -> None:
     """Play a run again and tell it: one line per event, one column per node."""
     form = _form(is_cluster, profile)
-    outcome = run(
-        seed, seconds=seconds, mask=_mask(mask), mode=mode, keep_story=True, form=form
-    )
+    outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, keep_story=True, form=form)
     tail = None if whole else 200
     for line in report.story(outcome.story, outcome.options.node_ids, tail=tail):
         click.echo(line)

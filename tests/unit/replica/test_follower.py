@@ -174,8 +174,8 @@ def test_a_new_leader_that_does_not_know_the_watermark_yet_takes_none_from_us() 
 
 
 def test_a_log_start_within_a_batch_does_not_keep_a_new_replica_away() -> None:
-    """Goal: after DeleteRecords the leader's log may begin within a batch; a replica that lost all, and begins
-    there, is sent that batch whole, takes it, and goes on (KAFKA-6361)."""
+    """Goal: after DeleteRecords the leader's log may begin within a batch; a replica that lost all, and
+    begins there, is sent that batch whole, takes it, and goes on (KAFKA-6361)."""
     p = replica()
     p.log.truncate_fully(7)
     source = opened(CrashableFs(), small())

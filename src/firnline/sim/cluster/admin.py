@@ -1,7 +1,8 @@
 """An administrator who makes the topics of a seed, and then changes the cluster under everybody's feet. SIM.
 
 Topics come and go, grow, move to other brokers; preferred leaders are elected, settings changed, records
-deleted. All of it goes to some broker, which passes it on to the controller. Source: KIP-455, KIP-460, KIP-107.
+deleted. All of it goes to some broker, which passes it on to the controller. Source: KIP-107, KIP-455,
+KIP-460.
 """
 
 from collections.abc import Callable, Sequence
@@ -138,7 +139,9 @@ class Admin(Client):
                 self.made[answer.topics[0].topic_id] = topic.name
             return self.refresh_soon(at_ms)
 
-        return self._ask(CreateTopicsRequest(topics=[self._topic(topic)], timeout_ms=5_000), created)
+        return self._ask(
+            CreateTopicsRequest(topics=[self._topic(topic)], timeout_ms=5_000), created
+        )
 
     def _delete(self, now_ms: int) -> Effects:
         if not self.made:

@@ -212,7 +212,15 @@ class ClusterFaults(Faults):
             return
         replicas = chance.pick(states).replicas
         names = ", ".join(map(str, replicas))
-        self._note(fault, f"brokers {names}, all of a partition, lose their disks: beyond the budget")
+        self._note(
+            fault, f"brokers {names}, all of a partition, lose what they had: beyond the budget"
+        )
         self.beyond_budget.append(self.injected[-1])
         for node_id in replicas:
-            self._replace(self._hosts[node_id], chance.spread(1 * MS, 100 * MS))
+            host, down_us = self._hosts[node_id], chance.spread(1 * MS, 100 * MS)
+            if node_id in self._options.voter_ids:
+                # The quorum has a budget of its own, and stays within it.
+                host.cut_power(chance, keep="none")
+                self._keep_down(host, down_us)
+            else:
+                self._replace(host, down_us)

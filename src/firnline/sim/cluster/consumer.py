@@ -96,9 +96,7 @@ class Consumer(Client):
             max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=_BYTES, topics=list(wanted.values())
         )
         then = partial(self._came, leader_id, asked)
-        return [
-            self.ask(leader_id, request, then, channel="fetch", version_max=self._version_max)
-        ]
+        return [self.ask(leader_id, request, then, channel="fetch", version_max=self._version_max)]
 
     def _came(self, leader_id: int, asked: dict[Key, int], answer: Any, now_ms: int) -> Effects:
         self._fetching[leader_id] = False
@@ -151,9 +149,8 @@ class Consumer(Client):
             return self.refresh_soon(now_ms)
         row = answer.topics[0].partitions[0]
         if row.error_code == 0 and key in self.positions:
-            if row.offset > self.positions[key]:
-                self.positions[key] = row.offset
-            elif self._may_go_back(key, self.positions[key]):
+            position = self.positions[key]
+            if row.offset > position or self._may_go_back(key, position):
                 self.positions[key] = row.offset
         return []
 

@@ -1,6 +1,6 @@
 """What was ever committed and acknowledged of each partition, and what of it may be lost by the rules. SIM.
 
-The first leader that lets a high watermark pass a batch writes it here; every replica after is compared with it.
+The first leader that lets a high watermark pass a batch writes it here; every replica is compared with it.
 Where the budget's exemption applies (the last replica standing lost data and leads all the same) the lineage
 is cut there, and counted.
 """
@@ -48,6 +48,11 @@ class PartitionTruth(CommittedLog):
         self.cuts += 1
         self._sequences.clear()
         return lost
+
+
+def name(key: Key) -> str:
+    """A partition as people read it."""
+    return f"{key[0].hex()[:6]}-{key[1]}"
 
 
 class Ledger:

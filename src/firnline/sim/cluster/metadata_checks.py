@@ -9,16 +9,23 @@ from typing import Any
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage, PartitionImage
 from firnline.sim.cluster.budget import Atlas
-from firnline.sim.cluster.ledger import Key, Ledger
-from firnline.sim.cluster.replica_checks import ReplicaChecks, name
+from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.replica_checks import ReplicaChecks
+from firnline.sim.cluster.wire_checks import WireChecks
 
 
 class MetadataChecks:
     """Judges each committed change, as soon as anybody calls it committed."""
 
     def __init__(
-        self, ledger: Ledger, atlas: Atlas, replicas: ReplicaChecks, complain: Any
+        self,
+        ledger: Ledger,
+        atlas: Atlas,
+        replicas: ReplicaChecks,
+        wire: WireChecks,
+        complain: Any,
     ) -> None:
+        self._wire = wire
         self._ledger = ledger
         self._atlas = atlas
         self._replicas = replicas
@@ -79,10 +86,11 @@ class MetadataChecks:
             text = f"{name(key)}: {broker_id} joined the ISR, and is {'fenced' if broker else 'unknown'}"
             self._complain("rel-R1", text)
             return
-        told = self._replicas.epochs_told(key, before.leader, broker_id)
-        if told is not None and broker.epoch not in told:
+        told = self._wire.told_epochs.get((before.leader, broker_id), {})
+        proposed = self._wire.proposed.get((key, before.partition_epoch), {}).get(broker_id)
+        if broker.epoch not in told or not (proposed is None or broker.epoch in proposed):
             text = (
-                f"{name(key)}: {broker_id} joined the ISR as of epoch {broker.epoch}; its Fetches"
-                f" to leader {before.leader} said {sorted(told)}"
+                f"{name(key)}: {broker_id} joined the ISR as of epoch {broker.epoch}; its Fetches to"
+                f" leader {before.leader} said {list(told)}, and proposed was {list(proposed or ())}"
             )
             self._complain("rel-R1", text)

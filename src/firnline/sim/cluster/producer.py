@@ -164,9 +164,7 @@ class Producer(Client):
             return [*self.refresh_soon(now_ms), *self._later(lane, now_ms)]
         data = PartitionProduceData(index=place.index, records=bytearray(lane.batch))
         topic = TopicProduceData(name=place.topic, topic_id=place.topic_id, partition_data=[data])
-        request = ProduceRequest(
-            acks=lane.acks, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_data=[topic]
-        )
+        request = ProduceRequest(acks=lane.acks, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_data=[topic])
         return [
             self.ask(
                 place.leader_id,
@@ -189,7 +187,9 @@ class Producer(Client):
                 self.acknowledged_by_one += lane.count
             return self._done(lane)
         if code in _LOST_STATE:
-            self.out_of_order.append(f"{Code(code).name} for sequence {lane.sequence} of {lane.key}")
+            self.out_of_order.append(
+                f"{Code(code).name} for sequence {lane.sequence} of {lane.key}"
+            )
             return self._given_up(lane)
         if code in _GONE and lane.key not in self.places:
             return self._given_up(lane)

@@ -1,7 +1,7 @@
 """Fault profiles: what is drawn for a run that is to try one guard of the replication. SIM.
 
-One random history in hundreds meets the race that a guard is there for; with the profile of the guard it is one
-in a few. Source: reliability (c) and 'What the prototype taught'.
+One random history in hundreds meets the race that a guard is there for; with the guard's profile it is one in
+a few. Source: reliability (c) and 'What the prototype taught'.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""The invariants of replicas, looked at after every step of a broker: what changed since, and nothing else. SIM.
+"""The invariants of replicas, looked at after every step of a broker: what changed, and nothing else. SIM.
 
-Each hosted partition is compared with what it showed after the step before. What is committed is compared with
-the ledger byte for byte. Source: reliability (b), rel-R2, R4 to R11, R15, R16.
+Each hosted partition is compared with what it showed after the step before; what is committed, byte for byte,
+with the ledger. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
 """
 
 from typing import Any
@@ -10,7 +10,8 @@ from firnline.base.ids import NO_EPOCH
 from firnline.records.batch import headers
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import Atlas
-from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth
+from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth, name
+from firnline.sim.cluster.wire_checks import WireChecks
 from firnline.sim.host import Host, Process
 from firnline.sim.world import World
 
@@ -22,8 +23,8 @@ class Seen:
 
     __slots__ = (
         "cuts",
+        "began_us",
         "end_offset",
-        "epochs",
         "high_watermark",
         "is_leader",
         "last_epoch",
@@ -50,6 +51,7 @@ class Seen:
         self.verified = log.log_start_offset  # below it the log is as the ledger says
         self.last_epoch = log.epochs.latest_epoch if log.log_end_offset else NO_EPOCH
         self.cuts = 0
+        self.began_us = 0  # when it began to lead in this epoch
 
 
 class ReplicaChecks:
@@ -61,16 +63,16 @@ class ReplicaChecks:
         hosts: dict[int, Host],
         ledger: Ledger,
         atlas: Atlas,
+        wire: WireChecks,
         complain: Any,
     ) -> None:
         self._world = world
+        self._wire = wire
         self._hosts = hosts
         self._ledger = ledger
         self._atlas = atlas
         self._complain = complain
         self._seen: dict[int, dict[Key, Seen]] = {}
-        # Acknowledged in the step that is being taken: (partition, base offset, CRC, next offset).
-        self.promised: list[tuple[Key, int, int, int]] = []
 
     def ended(self, process: Process) -> None:
         """A process is gone; the next one is looked at afresh."""
@@ -107,7 +109,7 @@ class ReplicaChecks:
         if len(seen) > len(hosted):
             for key in [key for key in seen if key not in hosted]:
                 del seen[key]
-        if self.promised:
+        if self._wire.promised:
             self._check_promises(process)
 
     # ------------------------------------------------------------------------- one partition
@@ -127,6 +129,8 @@ class ReplicaChecks:
         if seen.cuts != truth.cuts:
             seen.cuts, seen.verified = truth.cuts, min(seen.verified, truth.end_offset)
             seen.high_watermark = min(seen.high_watermark, truth.end_offset)
+        if self._wire.applying is not None and log.log_end_offset != seen.end_offset:
+            self._check_answer(process, key, seen, partition)
         if log.log_end_offset < seen.end_offset:
             self._on_truncated(process, key, seen, partition, truth)
         if log.log_start_offset > seen.log_start:
@@ -140,12 +144,54 @@ class ReplicaChecks:
             self._complain("rel-R16", text, process.node_id)
         if log.high_watermark > seen.high_watermark:
             self._on_high_watermark(process, key, seen, partition, truth)
+        if partition.proposed is not seen.proposed:
+            self._on_proposal(process, key, seen, partition)
         process.host.fs.is_examined = False
         seen.end_offset, seen.log_start = log.log_end_offset, log.log_start_offset
         seen.high_watermark = max(seen.high_watermark, log.high_watermark)
         seen.leader_epoch, seen.is_leader = partition.leader_epoch, partition.is_leader
         seen.partition_epoch = partition.partition_epoch
         seen.proposed = partition.proposed
+
+    def _check_answer(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
+        """rel-R19: an answer changes a log only if it still is as it was when it was asked for."""
+        asked = (self._wire.applying or {}).get(key)
+        if asked != (seen.leader_epoch, seen.end_offset):
+            text = (
+                f"{name(key)}: an answer to {asked} (epoch, offset) changed a log that ended at"
+                f" {seen.end_offset} in epoch {seen.leader_epoch}"
+            )
+            self._complain("rel-R19", text, process.node_id)
+
+    def _on_proposal(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
+        """rel-R7: nothing but an answer or newer metadata ends a proposal. rel-R8: who may be proposed."""
+        node_id, proposed = process.node_id, partition.proposed
+        is_same = (partition.leader_epoch, partition.partition_epoch) == (
+            seen.leader_epoch,
+            seen.partition_epoch,
+        )
+        # What a controller in the same process answers is not seen here.
+        is_given_up = seen.proposed is not None and process.machine.controller is None
+        if is_given_up and is_same and not self._wire.was_refused(node_id, key):
+            text = f"{name(key)}: {seen.proposed} was given up, and nobody had refused it"
+            self._complain("rel-R7", text, node_id)
+        if proposed is None:
+            return
+        log = partition.log
+        begin = max(log.high_watermark, dict(log.epochs.entries()).get(partition.leader_epoch, 0))
+        for member, _ in proposed.new_isr:
+            if member in partition.isr:
+                continue
+            follower, there = partition.followers.get(member), self.running(key, member)
+            claimed = -1 if follower is None else follower.end_offset
+            has = claimed if there is None else there.log.log_end_offset
+            heard_us = self._wire.fetched_us.get((node_id, member), -1)
+            if min(claimed, has) < begin or heard_us < seen.began_us:
+                text = (
+                    f"{name(key)}: {member} was proposed; it fetched from {claimed} and has {has} of"
+                    f" {begin}"
+                )
+                self._complain("rel-R8", text, node_id)
 
     def _on_truncated(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
@@ -192,6 +238,7 @@ class ReplicaChecks:
     ) -> None:
         """rel-R5: a new leader has whatever was committed, or the budget says why not."""
         log = partition.log
+        seen.began_us = self._world.now_us
         start, end = log.log_start_offset, log.log_end_offset
         problem: str | None = None
         if end < truth.end_offset:
@@ -331,15 +378,11 @@ class ReplicaChecks:
         found: Partition | None = node.hosted.by_id.get(key)
         return found
 
-    def epochs_told(self, key: Key, leader_id: int, broker_id: int) -> list[int] | None:
-        """The broker epochs that Fetches of `broker_id` told the leader; None where nobody knows."""
-        return None
-
     # ------------------------------------------------------------------------- promises
 
     def _check_promises(self, process: Process) -> None:
         """rel-R14: what is acknowledged at acks=all is committed, and just that."""
-        promised, self.promised = self.promised, []
+        promised, self._wire.promised = self._wire.promised, []
         for key, base_offset, crc, next_offset in promised:
             truth = self._ledger.of(key)
             batch = truth.batch_at(base_offset)
@@ -350,11 +393,6 @@ class ReplicaChecks:
                 text = f"{name(key)}: another batch was acknowledged at {base_offset}"
                 self._complain("rel-R12", text, process.node_id)
             truth.acked_end = max(truth.acked_end, next_offset)
-
-
-def name(key: Key) -> str:
-    """A partition as people read it."""
-    return f"{key[0].hex()[:6]}-{key[1]}"
 
 
 def read(log: Any, start: int, end: int) -> bytes:

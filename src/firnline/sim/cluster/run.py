@@ -1,4 +1,4 @@
-"""A run of a whole cluster: what `sim/run.py` does, with brokers that have data, and clients that use them. SIM.
+"""A run of a whole cluster: what `sim/run.py` does, with brokers that have data, and their clients. SIM.
 
 After healing, every replica is at its leader's end and back in the ISR within a bound (rel-R18), and the
 consumer has read whatever was acknowledged (rel-R14). Source: reliability (c).
@@ -16,11 +16,11 @@ from firnline.sim.cluster.admin import Admin
 from firnline.sim.cluster.budget import Atlas, ClusterFaults
 from firnline.sim.cluster.client import CLIENT_IDS_FROM, Client
 from firnline.sim.cluster.consumer import Consumer
-from firnline.sim.cluster.ledger import Key, Ledger
+from firnline.sim.cluster.ledger import Key, Ledger, name
 from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
 from firnline.sim.cluster.producer import Producer
-from firnline.sim.cluster.replica_checks import ReplicaChecks, name
+from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.cluster.shape import draw_cluster
 from firnline.sim.cluster.wire_checks import WireChecks
 from firnline.sim.host import Host, Machine, Process
@@ -132,10 +132,10 @@ class WholeCluster(Cluster):
         self.ledger = Ledger()
         self.atlas = Atlas(self.hosts)
         self.faults.atlas = self.atlas
-        self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, complain)
-        self.metadata = MetadataChecks(self.ledger, self.atlas, self.replicas, complain)
-        truth.on_image = self.metadata.on_image
-        self.wire = WireChecks(self.hosts, self.ledger, self.replicas, self.atlas, complain)
+        self.wire = wire = WireChecks(world, self.ledger, complain)
+        self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
+        metadata = MetadataChecks(self.ledger, self.atlas, self.replicas, wire, complain)
+        truth.on_image = metadata.on_image
         users = self.workload
         users.on_read, users.ledger = self.wire.read, self.ledger
         for node_id in users.by_id:
@@ -180,7 +180,7 @@ class WholeCluster(Cluster):
             return
         super().stepped(process)
         self.replicas.stepped(process)
-        self.wire.stepped(process)
+        self.wire.stepped()
 
     def stopped(self, process: Process, *, is_power: bool) -> None:
         super().stopped(process, is_power=is_power)
@@ -213,7 +213,9 @@ class WholeCluster(Cluster):
             together = idle and self.wait(lambda: self._apart() is None, _TOGETHER_US)
             if not together and not self.world.stopped:
                 text = self._apart() or "a producer gets no answer"
-                self.checkers.complain("rel-R18", f"{_TOGETHER_US // SECOND} s after healing: {text}")
+                self.checkers.complain(
+                    "rel-R18", f"{_TOGETHER_US // SECOND} s after healing: {text}"
+                )
         if not self.world.stopped:
             self.check_history()
 
