@@ -60,8 +60,8 @@ REPLICAS = (
     Mutant(
         "X26: nothing is committed below min.insync.replicas",
         "replica.partition:Partition._advance_high_watermark",
-        "min(log.config.min_insync_replicas, len(self.replicas))",
-        "0",
+        "len(self.isr) < self.min_isr",
+        "False",
         tests=(_ISR + "test_the_watermark_stands_while_the_isr_is_too_small",),
     ),
     Mutant(
@@ -88,7 +88,7 @@ REPLICAS = (
     Mutant(
         "rel-R13: acks=all asks for an ISR that is large enough",
         "replica.partition:Partition.append",
-        "len(self.isr) < log.config.min_insync_replicas",
+        "len(self.isr) < self.min_isr",
         "False",
         tests=(_ISR + "test_a_proposal_does_not_make_an_isr_large_enough",),
     ),

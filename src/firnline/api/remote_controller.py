@@ -42,12 +42,20 @@ from firnline.protocol.messages.k70_controller_registration import (
     ControllerRegistrationRequest,
     ControllerSupportedFeature,
 )
+from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
+    AssignedDirectory,
+    AssignedPartition,
+    AssignedTopic,
+    AssignReplicasToDirsRequest,
+)
 from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
+from firnline.replica.directories import Placed
 from firnline.replica.isr import IsrAnswer, IsrChange
 
-# Registrations and heartbeats; requests that clients wait for take another connection.
+# Registrations and heartbeats: behind a change that the controller takes long over, a session would end.
 CHANNEL = "controller"
+_CHANGES_CHANNEL = "changes"
 _TOPICS_CHANNEL = "forwarding"
 _TIMEOUT_MS = 30_000
 _TOPICS_VERSION = 7
@@ -92,7 +100,7 @@ class RemoteController:
             rack=wanted.rack,
             log_dirs=list(wanted.log_dirs),
         )
-        return self._ask(request, lambda answer: answer.broker_epoch, then, now_ms)
+        return self._ask(request, lambda answer: answer.broker_epoch, then, now_ms, channel=CHANNEL)
 
     def register_controller(self, wanted: ControllerImage, then: Then, now_ms: int) -> Effects:
         """See `ControllerPort`."""
@@ -114,7 +122,7 @@ class RemoteController:
                 for name in sorted(wanted.features)
             ],
         )
-        return self._ask(request, lambda answer: None, then, now_ms)
+        return self._ask(request, lambda answer: None, then, now_ms, channel=CHANNEL)
 
     def heartbeat(self, beat: Heartbeat, then: Then, now_ms: int) -> Effects:
         """See `ControllerPort`."""
@@ -124,12 +132,17 @@ class RemoteController:
             current_metadata_offset=beat.metadata_offset,
             want_fence=beat.want_fence,
             want_shut_down=beat.want_shut_down,
+            offline_log_dirs=list(beat.offline_log_dirs),
+            cordoned_log_dirs=(
+                None if beat.cordoned_log_dirs is None else list(beat.cordoned_log_dirs)
+            ),
         )
 
         def outcome(answer: Any) -> HeartbeatAnswer:
             return HeartbeatAnswer(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
 
-        return self._ask(request, outcome, then, now_ms, timeout_ms=self._beat_timeout_ms)
+        timeout_ms = self._beat_timeout_ms
+        return self._ask(request, outcome, then, now_ms, timeout_ms=timeout_ms, channel=CHANNEL)
 
     def allocate_producer_ids(
         self, *, broker_id: int, broker_epoch: int, then: Then, now_ms: int
@@ -214,6 +227,46 @@ class RemoteController:
 
         return self._ask(request, outcome, then, now_ms)
 
+    def assign_directories(
+        self,
+        wanted: Sequence[Placed],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """See `ControllerPort`."""
+        rows: dict[Uuid, dict[Uuid, list[AssignedPartition]]] = {}
+        for each in wanted:
+            row = AssignedPartition(partition_index=each.partition)
+            rows.setdefault(each.directory, {}).setdefault(each.topic_id, []).append(row)
+        request = AssignReplicasToDirsRequest(
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            directories=[
+                AssignedDirectory(
+                    id=directory,
+                    topics=[
+                        AssignedTopic(topic_id=topic_id, partitions=partitions)
+                        for topic_id, partitions in topics.items()
+                    ],
+                )
+                for directory, topics in rows.items()
+            ],
+        )
+
+        def outcome(answer: Any) -> list[KafkaError | None]:
+            found = {
+                (topic.topic_id, row.partition_index): _error_of(row)
+                for directory in answer.directories
+                for topic in directory.topics
+                for row in topic.partitions
+            }
+            return [found.get((each.topic_id, each.partition), _NOT_ANSWERED) for each in wanted]
+
+        return self._ask(request, outcome, then, now_ms)
+
     def _ask(
         self,
         request: Message,
@@ -222,7 +275,7 @@ class RemoteController:
         now_ms: int,
         *,
         timeout_ms: int = _TIMEOUT_MS,
-        channel: str = CHANNEL,
+        channel: str = _CHANGES_CHANNEL,
     ) -> Effects:
         leader = self._leader()
         if leader is None or leader.node_id == self._node_id:

@@ -13,9 +13,11 @@ from firnline.base.errors import Code, ConfigError, KafkaError
 from firnline.controller import isr_changes
 from firnline.controller.brokers import Heartbeat, Registration
 from firnline.controller.controller import Controller
+from firnline.controller.directories import Place
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import ControllerImage, PartitionImage
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.replica.directories import Placed
 from firnline.replica.isr import IsrAnswer, IsrChange
 
 Then = Callable[[Any, int], Effects]
@@ -73,6 +75,18 @@ class ControllerPort(Protocol):
         now_ms: int,
     ) -> Effects:
         """The outcome is a list of replica.isr.IsrAnswer or KafkaError, in the order asked."""
+        ...
+
+    def assign_directories(
+        self,
+        wanted: Sequence[Placed],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """The outcome is a list of None or KafkaError, in the order asked."""
         ...
 
 
@@ -153,6 +167,25 @@ class LocalController:
 
         return self._quorum.write(result, decided, now_ms)
 
+    def assign_directories(
+        self,
+        wanted: Sequence[Placed],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """See `ControllerPort`."""
+        if not self.is_active:
+            return then(NOBODY_ACTIVE, now_ms)
+        result = self._controller.assign_directories(
+            broker_id=broker_id,
+            broker_epoch=broker_epoch,
+            wanted=[Place(*each) for each in wanted],
+        )
+        return self._quorum.write(result, then, now_ms)
+
 
 class NearestController:
     """The controller in this process while it is the active one, else the one that is."""
@@ -200,6 +233,20 @@ class NearestController:
     ) -> Effects:
         """See `ControllerPort`."""
         return self._active.alter_partition(
+            wanted, broker_id=broker_id, broker_epoch=broker_epoch, then=then, now_ms=now_ms
+        )
+
+    def assign_directories(
+        self,
+        wanted: Sequence[Placed],
+        *,
+        broker_id: int,
+        broker_epoch: int,
+        then: Then,
+        now_ms: int,
+    ) -> Effects:
+        """See `ControllerPort`."""
+        return self._active.assign_directories(
             wanted, broker_id=broker_id, broker_epoch=broker_epoch, then=then, now_ms=now_ms
         )
 

@@ -39,7 +39,13 @@ class LogStore(Protocol):
     """Where logs are: `broker/storage.py`."""
 
     def open(
-        self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        directory_id: Uuid | None = None,
     ) -> "Log":
         """Return the log of a partition, made if it is not there. StorageError when it cannot be."""
         ...
@@ -153,8 +159,10 @@ class Hosting:
         hosted = self._hosted.by_name.get(name)
         if hosted is not None:  # it changed while it was opened
             return self._update(hosted, found[1], now_ms)
+        said = found[1].directories[found[1].replicas.index(self._node_id)]
+        config = self._config_of(name.topic)
         try:
-            log = self._store.open(name, key[0], self._config_of(name.topic), now_ms)
+            log = self._store.open(name, key[0], config, now_ms, directory_id=said)
         except StorageError as problem:
             return self._not_served(key, name, problem)
         partition = Partition(

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
-from firnline.base.errors import Code, ConfigError, KafkaError
+from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
+from firnline.base.ids import Uuid
 from firnline.broker.controller_port import ControllerPort, refusal_to_join
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
@@ -18,12 +19,15 @@ from firnline.metadata.image import ClusterImage
 
 _REGISTER = ("broker", "registration")
 _BEAT = ("broker", "heartbeat")
+_UNTOLD = ("broker", "untold failure")
 # Kafka's own: after a failure 100 ms, twice as long each time.
 _RETRY_MS = 100
 # Nobody leads yet: a look is cheap, and the quorum is about to tell.
 _NOBODY_MS = 20
 # While the controller waits for us to catch up, or we for it to let us go.
 _SOON_MS = 50
+# So long without a majority of controllers within reach, and nobody will answer a broker that leaves.
+_CUT_OFF_MS = 1_000
 # A controlled shutdown is a few beats long; nobody waits seconds for each.
 _LEAVING_INTERVAL_MS = 10
 NO_BROKER_EPOCH = -1
@@ -51,11 +55,14 @@ class Lifecycle:
     """One incarnation of this broker.
 
     image()                      what was applied of the metadata here
+    is_cut_off()                 too few voters are within reach for anybody to lead
     stranger_problem()           why the voters take this node for none of theirs, if they do
     on_registered(then, now_ms)  our registration is in the committed image: act on metadata from here on,
                                  and run `then(now_ms)` when that is done
     on_running(now_ms)           the controller counts us in: clients may be served
     on_left(now_ms)              nothing is led here any more: close
+    failed_directories()         the ids of those of our log directories that failed
+    cordoned_directories()       of those that take nothing new; None where the cluster knows no such thing
     """
 
     def __init__(
@@ -63,23 +70,32 @@ class Lifecycle:
         *,
         port: ControllerPort,
         image: Callable[[], ClusterImage],
+        is_cut_off: Callable[[], bool],
         stranger_problem: Callable[[], KafkaError | None],
         registration: Registration,
         config: BrokerConfig,
         on_registered: Callable[[Callable[[int], Effects], int], Effects],
         on_running: Callable[[int], Effects],
         on_left: Callable[[int], Effects],
+        failed_directories: Callable[[], tuple[Uuid, ...]] = tuple,
+        cordoned_directories: Callable[[], tuple[Uuid, ...] | None] = lambda: None,
     ) -> None:
         self.stage = Stage.STARTING
         self.broker_epoch = NO_BROKER_EPOCH
         self._port = port
         self._image = image
+        self._is_cut_off = is_cut_off
         self._stranger_problem = stranger_problem
         self._registration = registration
         self._config = config
         self._on_registered = on_registered
         self._on_running = on_running
         self._on_left = on_left
+        self._failed_directories = failed_directories
+        self._cordoned_directories = cordoned_directories
+        # Those that the controller was told of.
+        self._told_failed: tuple[Uuid, ...] = ()
+        self._is_telling = False
         self._started_ms = 0
         self._failures = 0
         self._is_registering = False
@@ -158,12 +174,15 @@ class Lifecycle:
             return []
         self._is_beating = True
         is_ready, is_leaving = self._is_ready, self.stage is Stage.LEAVING
+        failed = self._failed_directories()
         beat = Heartbeat(
             self._registration.broker_id,
             self.broker_epoch,
             metadata_offset=self._image().offset,
             want_fence=not is_ready and not is_leaving,
             want_shut_down=is_leaving,
+            offline_log_dirs=failed,
+            cordoned_log_dirs=self._cordoned_directories(),
         )
 
         def heard(outcome: HeartbeatAnswer | KafkaError, at_ms: int) -> Effects:
@@ -171,6 +190,10 @@ class Lifecycle:
             if self.stage is Stage.STOPPED:
                 return []
             effects = self._heard(outcome, at_ms)
+            if not isinstance(outcome, KafkaError):
+                self._told_failed = failed
+                if self._failed_directories() != failed:
+                    return effects + self._beat(at_ms)
             if (self._is_ready, self.stage is Stage.LEAVING) != (is_ready, is_leaving):
                 return effects + self._beat(at_ms)  # that answer is to another question
             return effects
@@ -208,6 +231,8 @@ class Lifecycle:
             silent_ms = now_ms - self._heard_ms
             if silent_ms >= self._config.broker_session_timeout_ms:
                 return self._leave(now_ms)  # whoever decides then has fenced us
+            if silent_ms >= _CUT_OFF_MS and self._is_cut_off():
+                return self._leave(now_ms)  # the last of a cluster that is stopped as a whole
             return [self._timer(now_ms + _SOON_MS)]
         pause_ms = self._pause_ms(problem, self._config.broker_heartbeat_interval_ms)
         return [*self._say(problem), self._timer(now_ms + pause_ms)]
@@ -230,6 +255,28 @@ class Lifecycle:
             return [Warn(line=f"the active controller does not answer: {problem.why}")]
         return [Warn(line=f"the controller does not count this broker in: {problem}")]
 
+    # ------------------------------------------------------------------------ failed directories
+
+    def on_directory_failed(self, now_ms: int) -> Effects:
+        """Say so at once: until the controller knows, nobody else leads what was in it. KIP-858.
+
+        A node that cannot say so for log.dir.failure.timeout.ms is better dead: then it is fenced.
+        """
+        if not self.is_registered or self.stage is Stage.STOPPED:
+            return []
+        at_ms = now_ms + self._config.log_dir_failure_timeout_ms
+        timer = SetTimer(key=_UNTOLD, at_ms=at_ms, then=self._look_untold)
+        effects: Effects = [] if self._is_telling else [timer]
+        self._is_telling = True
+        return effects + self._beat(now_ms)
+
+    def _look_untold(self, now_ms: int) -> Effects:
+        self._is_telling = False
+        if self.stage is Stage.STOPPED or self._told_failed == self._failed_directories():
+            return []
+        why = "the controller could not be told that a log directory failed"
+        raise StorageError(why, waited_ms=self._config.log_dir_failure_timeout_ms)
+
     # ----------------------------------------------------------------------------------- leaving
 
     def leave(self, now_ms: int) -> Effects:
@@ -244,4 +291,5 @@ class Lifecycle:
 
     def _leave(self, now_ms: int) -> Effects:
         self.stage = Stage.STOPPED
-        return [CancelTimer(key=_REGISTER), CancelTimer(key=_BEAT), *self._on_left(now_ms)]
+        timers = [CancelTimer(key=key) for key in (_REGISTER, _BEAT, _UNTOLD)]
+        return [*timers, *self._on_left(now_ms)]

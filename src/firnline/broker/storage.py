@@ -3,7 +3,7 @@
 Retention, the sync of what was only written, and checkpoints run on timers. Syncs of files run in the
 disk pool; small checkpoint files are written there too and take their names on the loop, so that no
 older state ever replaces a newer one. A directory whose files failed is offline for this run; with the
-last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85.
+last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85; KIP-858.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
-from firnline.config.broker import BrokerConfig
+from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import read_partition_metadata
 from firnline.log.directory import LogDirectory, read_meta_properties
@@ -79,6 +79,8 @@ class Storage:
             )
             for path in config.directories
         ]
+        # What cordoned.log.dirs says at the moment: it may change at run time.
+        self.cordoned: Callable[[], Sequence[str]] = lambda: config.cordoned_log_dirs
         self._offline: dict[str, StorageError] = {}
         self._syncing: dict[str, None] = {}
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
@@ -100,20 +102,55 @@ class Storage:
     def directory_ids(self) -> tuple[Uuid, ...]:
         return tuple(directory.directory_id for directory in self.directories)
 
+    @property
+    def failed_directories(self) -> tuple[Uuid, ...]:
+        """The ids of those that failed in this run."""
+        return tuple(d.directory_id for d in self.directories if d.path in self._offline)
+
+    @property
+    def cordoned_directories(self) -> tuple[Uuid, ...]:
+        """The ids of those that take nothing new. KIP-1066."""
+        named = self.cordoned()
+        return tuple(
+            d.directory_id for d in self.directories if d.path in named or ALL_DIRECTORIES in named
+        )
+
+    def directory_of(self, log: Log) -> Uuid | None:
+        """The id of the directory that a log is in; None when that failed."""
+        directory = self._directory_of(log)
+        return None if directory.path in self._offline else directory.directory_id
+
     # ------------------------------------------------------------------------ opening, dropping
 
     def open(
-        self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        directory_id: Uuid | None = None,
     ) -> Log:
         """Open a partition's log where it lies; a new one goes where the fewest are.
 
-        It is served when its `unsynced` files are on disk.
+        directory_id  where metadata has the replica: a new one goes there, if that is one of ours
+
+        It is served when its `unsynced` files are on disk. StorageError where metadata has it in a directory
+        that failed: its records may be there, and a second, empty replica must not take their place.
         """
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
             raise StorageError("every log directory failed")
         present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
-        chosen = present[0] if present else min(healthy, key=lambda d: len(d.logs))
+        if not present and directory_id in self.failed_directories:
+            raise StorageError("the log directory of this replica failed")
+        present = present or [d for d in healthy if d.directory_id == directory_id]
+        if present:
+            return present[0].open(topic_partition, topic_id, config, now_ms)
+        cordoned = self.cordoned_directories
+        # Whoever chose this broker by hand may have found all of them cordoned.
+        free = [d for d in healthy if d.directory_id not in cordoned] or healthy
+        chosen = min(free, key=lambda d: len(d.logs))
         return chosen.open(topic_partition, topic_id, config, now_ms)
 
     def unsynced(self, log: Log) -> list[File]:
@@ -184,7 +221,10 @@ class Storage:
     # -------------------------------------------------------------------------------- failures
 
     def on_failure(self, hosted: HostedPartitions, partition: Partition, now_ms: int) -> Effects:
-        """A partition's files failed: so did its directory (rel-P9). With the last one the node stops."""
+        """A partition's files failed: so did its directory (rel-P9).
+
+        With the last one the node stops, and with that of the metadata log, as Kafka does.
+        """
         directory = self._directory_of(partition.log)
         if directory.path in self._offline:
             return []
@@ -196,7 +236,8 @@ class Storage:
                 other.go_offline()
                 effects += other.produce_waiters.all_at_once(now_ms)
                 effects += other.fetch_waiters.all_at_once(now_ms)
-        if len(self._offline) == len(self.directories):
+        is_metadata = directory.path == self._config.metadata_directory
+        if is_metadata or len(self._offline) == len(self.directories):
             # Those who wait are answered first.
             effects.append(
                 SetTimer(key=("storage", "failed"), at_ms=now_ms, then=partial(_stop, problem))

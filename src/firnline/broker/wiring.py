@@ -6,13 +6,14 @@ Source: house, section 5, rule 2.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer
-from firnline.base.errors import KafkaError
+from firnline.base.errors import ConfigError, KafkaError
 from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
+    Uuid,
 )
 from firnline.base.ports import Fs, Rng
 from firnline.base.units import MINUTE_MS
@@ -23,7 +24,7 @@ from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics, Then
-from firnline.broker.leaders import Leaders, OtherBrokers
+from firnline.broker.leaders import Leaders, OtherBrokers, RackAware
 from firnline.broker.lifecycle import Lifecycle
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.node import BrokerNode, Parts
@@ -37,14 +38,16 @@ from firnline.broker.quorum_ground import (
 )
 from firnline.broker.storage import Storage, read_cluster_id
 from firnline.config.broker import BrokerConfig
+from firnline.config.layers import broker_config
 from firnline.controller.brokers import Registration
 from firnline.controller.topics import NewTopic
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, ProducerIds
-from firnline.metadata.features import SUPPORTED
-from firnline.metadata.image import Endpoint
+from firnline.metadata.features import CORDONED_SINCE, DIRECTORIES_SINCE, SUPPORTED
+from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
+from firnline.replica.directories import DirectoryAssignments, Placed
 from firnline.replica.follower import NO_LEADERS, LeaderPort
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import IsrChange
@@ -53,13 +56,19 @@ from firnline.replica.replication import ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
-    from firnline.broker.tier_ground import TierGround
+    from firnline.broker.tier_ground import Elsewhere, TierGround
     from firnline.tiered.settings import TierSettings
 
+    class OtherLeaders(LeaderPort, Elsewhere, Protocol):
+        """What is asked of leaders on other brokers."""
+
+
 # Makes the way to leaders of what it has to know: `api.replica_fetch.ReplicaFetch`.
-Followed = Callable[..., LeaderPort]
+Followed = Callable[..., "OtherLeaders"]
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
+# replica.selector.class, by the name of Kafka's class.
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def build_controller(
@@ -112,18 +121,19 @@ def build_node(
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
-    storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
-    storage_effects = storage.start()
+    storage, storage_effects = _storage(fs, config, rng, cluster_id)
     ground = _ground_or_let_go(config, fs, rng, cluster_id, storage, now_ms)
     quorum = ground.quorum
     controller_node = _controller(config, rng, ground, cluster_id, controller_endpoints, remote)
     port = _port(controller_node, ground, cluster_id, remote)
     leaders, hosted = _lookups(quorum)
-    tier_ground = _tier(config, fs, rng, hosted, quorum, storage, remote_storage, remote_metadata)
     groups = GroupCoordinator(config, rng)
     late: list[BrokerNode] = []  # the node comes last; what its parts tell it goes through here
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, late)
-    replication = _replication(config, quorum, port, lifecycle, leaders, hosted, followed, late)
+    others = _others(config, quorum, leaders, lifecycle, followed)
+    spi = (remote_storage, remote_metadata)
+    tier = _tier(config, fs, rng, hosted, quorum, storage, others, spi, late)
+    replication = _replication(config, quorum, port, lifecycle, others, hosted, tier, storage, late)
     parts = Parts(
         config=config,
         rng=rng,
@@ -134,20 +144,26 @@ def build_node(
         port=port,
         controller_node=controller_node,
         hosted=hosted,
-        hosting=_hosting(config, hosted, storage, replication, groups, tier_ground),
+        hosting=_hosting(config, hosted, storage, replication, groups, tier),
         replication=replication,
         leaders=leaders,
-        producing=Producing(lambda partition, at_ms: _failed(late[0], partition, at_ms)),
-        fetching=_fetching(config, rng, hosted, tier_ground, replication),
-        listing_offsets=_listing_offsets(config, tier_ground),
+        producing=Producing(partial(_failed, late)),
+        fetching=_fetching(config, rng, hosted, quorum, tier, replication),
+        listing_offsets=_listing_offsets(config, tier),
         groups=groups,
         producer_ids=_producer_ids(config, port, lifecycle),
-        internal_topics=_internal_topics(config, quorum, tier_ground, late),
+        internal_topics=_internal_topics(config, quorum, tier, late),
         lifecycle=lifecycle,
-        tier_ground=tier_ground,
+        tier_ground=tier,
     )
     late.append(BrokerNode(parts))
     return late[0]
+
+
+def _storage(fs: Fs, config: BrokerConfig, rng: Rng, cluster_id: str) -> tuple[Storage, Effects]:
+    """The log directories, in use from now on, and what that leaves to do."""
+    storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
+    return storage, storage.start()
 
 
 def _controller(
@@ -189,20 +205,35 @@ def _lifecycle(
     endpoints: Sequence[Endpoint] | None,
     late: list[BrokerNode],
 ) -> Lifecycle:
+    storage.cordoned = lambda: _present(config, quorum.image).cordoned_log_dirs
+
+    def cordoned() -> tuple[Uuid, ...] | None:
+        is_known = quorum.image.metadata_version >= CORDONED_SINCE
+        return storage.cordoned_directories if is_known else None
+
     return Lifecycle(
         port=port,
         image=lambda: quorum.image,
+        is_cut_off=lambda: quorum.raft.is_cut_off,
         stranger_problem=partial(stranger_problem, quorum),
         registration=_registration(config, rng, storage, endpoints),
         config=config,
         on_registered=lambda then, now_ms: late[0].take_image(then, now_ms),
         on_running=lambda now_ms: late[0].begin_serving(now_ms),
         on_left=lambda now_ms: late[0].finish(now_ms),
+        failed_directories=lambda: storage.failed_directories,
+        cordoned_directories=cordoned,
     )
 
 
-def _failed(node: BrokerNode, partition: Partition, now_ms: int) -> Effects:
-    return node.on_storage_failure(partition, now_ms)
+def _present(config: BrokerConfig, image: ClusterImage) -> BrokerConfig:
+    """The settings with what was altered at run time."""
+    cluster, node = (image.config(ResourceType.BROKER, name) for name in ("", str(config.node_id)))
+    return broker_config(config, cluster, node) if cluster or node else config
+
+
+def _failed(late: list[BrokerNode], partition: Partition, now_ms: int) -> Effects:
+    return late[0].on_storage_failure(partition, now_ms)
 
 
 def _ground_or_let_go(
@@ -259,6 +290,7 @@ def _hosting(
     hosting.on_leading.append(coordination.on_leading)
     hosting.on_not_leading.append(coordination.on_not_leading)
     if tier is not None:
+        hosting.on_updated.append(tier.on_updated)
         hosting.on_leading.append(tier.on_leading)
         hosting.on_not_leading.append(tier.on_not_leading)
         hosting.on_configured.append(tier.on_configured)
@@ -271,15 +303,13 @@ def _replication(
     quorum: MetadataQuorum,
     port: ControllerPort,
     lifecycle: Lifecycle,
-    leaders: Leaders,
+    others: "OtherLeaders | None",
     hosted: HostedPartitions,
-    followed: Followed | None,
+    tier: "TierGround | None",
+    storage: Storage,
     late: list[BrokerNode],
 ) -> Replication:
     """Whom this node follows, and what it proposes to the controller as a leader."""
-
-    def broker_epoch() -> int:
-        return lifecycle.broker_epoch
 
     def ask(wanted: Sequence[IsrChange], then: Any, now_ms: int) -> Effects:
         return port.alter_partition(
@@ -290,23 +320,71 @@ def _replication(
             now_ms=now_ms,
         )
 
-    listener = (config.inter_broker_listener_name or "PLAINTEXT").upper()
     lag_max_ms = config.replica_lag_time_max_ms
-    port_to_leaders: LeaderPort = NO_LEADERS
-    if followed is not None:
-        port_to_leaders = followed(
-            peer=partial(leaders.peer, listener),
-            broker_epoch=broker_epoch,
-            metadata_version=lambda: quorum.image.metadata_version,
-        )
-    return Replication(
+    replication = Replication(
         node_id=config.node_id,
         settings=ReplicaSettings(lag_max_ms, config.replica_fetch_backoff_ms),
-        brokers=OtherBrokers(lambda: quorum.image, broker_epoch, lag_max_ms=lag_max_ms),
+        brokers=OtherBrokers(
+            lambda: quorum.image, lambda: lifecycle.broker_epoch, lag_max_ms=lag_max_ms
+        ),
         hosted=lambda: hosted,
-        leaders=port_to_leaders,
+        leaders=NO_LEADERS if others is None else others,
         ask_controller=ask,
-        on_storage_failure=lambda partition, at_ms: _failed(late[0], partition, at_ms),
+        on_storage_failure=partial(_failed, late),
+        assignments=_assignments(config, quorum, port, lifecycle, storage),
+    )
+    if tier is not None:
+        replication.tier = tier.state_above
+    return replication
+
+
+def _assignments(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    port: ControllerPort,
+    lifecycle: Lifecycle,
+    storage: Storage,
+) -> DirectoryAssignments:
+    """What the controller is to know of our directories."""
+
+    def said(topic_id: Uuid, number: int) -> Uuid | None:
+        topic = quorum.image.topics_by_id.get(topic_id)
+        partition = None if topic is None else topic.partitions.get(number)
+        if partition is None or quorum.image.metadata_version < DIRECTORIES_SINCE:
+            return None
+        if config.node_id not in partition.replicas:
+            return None
+        return partition.directories[partition.replicas.index(config.node_id)]
+
+    def assign(wanted: Sequence[Placed], then: Any, now_ms: int) -> Effects:
+        return port.assign_directories(
+            wanted,
+            broker_id=config.node_id,
+            broker_epoch=lifecycle.broker_epoch,
+            then=then,
+            now_ms=now_ms,
+        )
+
+    return DirectoryAssignments(
+        said=said, actual=lambda partition: storage.directory_of(partition.log), assign=assign
+    )
+
+
+def _others(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    leaders: Leaders,
+    lifecycle: Lifecycle,
+    followed: Followed | None,
+) -> "OtherLeaders | None":
+    """The way to leaders on other brokers."""
+    if followed is None:
+        return None
+    listener = (config.inter_broker_listener_name or "PLAINTEXT").upper()
+    return followed(
+        peer=partial(leaders.peer, listener),
+        broker_epoch=lambda: lifecycle.broker_epoch,
+        metadata_version=lambda: quorum.image.metadata_version,
     )
 
 
@@ -321,6 +399,7 @@ def _fetching(
     config: BrokerConfig,
     rng: Rng,
     hosted: HostedPartitions,
+    quorum: MetadataQuorum,
     tier: "TierGround | None",
     replication: Replication,
 ) -> Fetching:
@@ -336,6 +415,11 @@ def _fetching(
         remote_max_wait_ms=config.remote_fetch_max_wait_ms,
     )
     fetching.on_follower = replication.on_follower
+    selector = config.replica_selector_class
+    if selector == _RACK_AWARE:
+        fetching.prefer = RackAware(lambda: quorum.image)
+    elif selector:
+        raise ConfigError(f"replica.selector.class={selector}: only {_RACK_AWARE} is known here")
     return fetching
 
 
@@ -346,9 +430,11 @@ def _tier(
     hosted: HostedPartitions,
     quorum: MetadataQuorum,
     storage: Storage,
-    remote_storage: RemoteStorage | None,
-    metadata: RemoteLogMetadata | None,
+    others: "OtherLeaders | None",
+    spi: tuple[RemoteStorage | None, RemoteLogMetadata | None],
+    late: list[BrokerNode],
 ) -> "TierGround | None":
+    remote_storage, metadata = spi
     if remote_storage is None:
         return None
     # A node without a tier starts without its code: a sixth of the time a start takes.
@@ -356,17 +442,18 @@ def _tier(
     from firnline.tiered.remote_log import RemoteLog
     from firnline.tiered.settings import tier_settings
 
+    feed = MetadataFeed(hosted, quorum, others)
     remote = RemoteLog(
         tier_settings(config),
         storage=remote_storage,
-        feed=MetadataFeed(hosted, quorum),
+        feed=feed,
         fs=fs,
         rng=rng,
         topic_exists=lambda topic_id: topic_id in quorum.image.topics_by_id,
         log_dir=storage.directories[0].path,
         metadata=metadata,
     )
-    return TierGround(remote, config, partial(storage.on_failure, hosted))
+    return TierGround(remote, feed, config, partial(_failed, late))
 
 
 def _internal_topics(

@@ -102,6 +102,10 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         )
 
 
+# What cordoned.log.dirs says for every entry of log.dirs.
+ALL_DIRECTORIES = "*"
+
+
 @cache
 def broker_keys() -> Mapping[str, Key]:
     """Return every broker key: Kafka 4.3.1's and ours, alphabetical."""
@@ -135,6 +139,13 @@ def check_rules(config: BrokerConfig, values: Mapping[str, Value]) -> None:
 def _problems(config: BrokerConfig) -> Iterator[str]:
     yield from _role_problems(config)
     yield from _listener_problems(config)
+    strange = [
+        each
+        for each in config.cordoned_log_dirs
+        if each != ALL_DIRECTORIES and each not in config.directories
+    ]
+    if strange:
+        yield f"cordoned.log.dirs names {strange[0]}, which log.dirs does not"
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         yield "group.min.session.timeout.ms must not exceed group.max.session.timeout.ms"
     if config.offsets_topic_compression_codec not in range(5):

@@ -96,11 +96,26 @@ class LogKeys:
     log_cleanup_policy: tuple[str, ...] = key(
         "LIST", ("delete",), "Default of cleanup.policy.", valid="[compact, delete]", dynamic=True
     )
+    cordoned_log_dirs: tuple[str, ...] = key(
+        "LIST",
+        (),
+        "Directories of log.dirs that take no new partitions; * for all.",
+        dynamic=True,
+        source="KIP-1066",
+    )
     log_dir: tuple[str, ...] = key(
         "LIST",
         ("/tmp/kafka-logs",),
         "Directory of partition logs, where log.dirs does not name any.",
         importance="HIGH",
+    )
+    log_dir_failure_timeout_ms: int = key(
+        "LONG",
+        30000,
+        "A broker that cannot tell the controller of a failed directory for so long stops.",
+        valid="[1,...]",
+        importance="LOW",
+        source="KIP-858",
     )
     log_dirs: tuple[str, ...] = key(
         "LIST", (), "Directories of partition logs, by comma.", importance="HIGH"

@@ -95,7 +95,6 @@ log.cleaner.io.buffer.load.factor | DOUBLE | 0.9 | | MEDIUM dynamic
 log.cleaner.io.buffer.size | INT | 524288 | [0,...] | MEDIUM dynamic
 log.cleaner.io.max.bytes.per.second | DOUBLE | 1.7976931348623157E308 | | MEDIUM dynamic
 log.cleaner.threads | INT | 1 | [0,...] | MEDIUM dynamic
-log.dir.failure.timeout.ms | LONG | 30000 | [1,...] | LOW
 log.preallocate | BOOLEAN | false | | MEDIUM dynamic
 metric.reporters | LIST | [org.apache.kafka.common.metrics.JmxReporter] | | LOW dynamic
 metrics.num.samples | INT | 2 | [1,...] | LOW
@@ -113,7 +112,6 @@ quota.window.size.seconds | INT | 1 | [1,...] | LOW
 remote.log.index.file.cache.ttl.ms | LONG | 900000 | [-1,...] | LOW internal
 remote.log.manager.follower.thread.pool.size | INT | 2 | [1,...] | MEDIUM dynamic
 remote.log.manager.thread.pool.size | INT | 2 | [1,...] | MEDIUM
-replica.selector.class | STRING | null | | MEDIUM
 replica.socket.receive.buffer.bytes | INT | 65536 | | HIGH
 replica.socket.timeout.ms | INT | 30000 | | HIGH
 replication.quota.window.num | INT | 11 | [1,...] | LOW
@@ -230,7 +228,6 @@ client.quota.callback.class | CLASS | null | | LOW
 config.providers | LIST | [] | | LOW dynamic
 connections.max.reauth.ms | LONG | 0 | | MEDIUM
 controller.quorum.auto.join.enable | BOOLEAN | false | | LOW
-cordoned.log.dirs | LIST | [] | | MEDIUM dynamic
 create.topic.policy.class.name | CLASS | null | | LOW
 delegation.token.secret.key | PASSWORD | null | | MEDIUM
 max.connection.creation.rate | INT | 2147483647 | [0,...] | MEDIUM dynamic

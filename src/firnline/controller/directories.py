@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
+from firnline.config.broker import BrokerConfig
 from firnline.controller.ids import epoch_problem
-from firnline.metadata import records as r
+from firnline.controller.partition_change import PartitionChanges, Target, is_online
 from firnline.metadata.features import DIRECTORIES_SINCE
-from firnline.metadata.image import ClusterImage, PartitionImage
+from firnline.metadata.image import ClusterImage
 from firnline.metadata.result import ControllerResult
-from firnline.protocol.schema import Message
 
 
 class Place(NamedTuple):
@@ -22,50 +22,50 @@ class Place(NamedTuple):
 
 
 def assign_directories(
-    image: ClusterImage, *, broker_id: int, broker_epoch: int, wanted: Sequence[Place]
+    image: ClusterImage,
+    config: BrokerConfig,
+    *,
+    broker_id: int,
+    broker_epoch: int,
+    wanted: Sequence[Place],
 ) -> ControllerResult[list[KafkaError | None] | KafkaError]:
-    """Write down where replicas are; an answer is None for done, in the order asked."""
+    """Write down where replicas are; an answer is None for done, in the order asked.
+
+    A replica in a directory that is not online leaves the ISR, and leads no more.
+    """
     if image.metadata_version < DIRECTORIES_SINCE:
         why = "the cluster's metadata.version knows no directories"
         return ControllerResult([], KafkaError(Code.UNSUPPORTED_VERSION, why))
     problem = epoch_problem(image, broker_id=broker_id, broker_epoch=broker_epoch)
     if problem is not None:
         return ControllerResult([], problem)
-    records: list[Message] = []
-    answers: list[KafkaError | None] = []
-    for place in wanted:
-        made = _assign(image, broker_id, place)
-        if isinstance(made, KafkaError):
-            answers.append(made)
-            continue
-        answers.append(None)
-        if made is not None:
-            records.append(made)
-    return ControllerResult(records, answers, is_atomic=False)
+    changes = PartitionChanges(image, config)
+    answers = [_assign(changes, broker_id, place) for place in wanted]
+    for place, answer in zip(wanted, answers, strict=True):
+        if answer is None and not is_online(image.brokers[broker_id], place.directory):
+            _leave(changes, broker_id, place)
+    return ControllerResult(changes.records, answers, is_atomic=False)
 
 
-def _assign(
-    image: ClusterImage, broker_id: int, place: Place
-) -> r.PartitionChangeRecord | KafkaError | None:
-    topic = image.topics_by_id.get(place.topic_id)
-    if topic is None:
+def _assign(changes: PartitionChanges, broker_id: int, place: Place) -> KafkaError | None:
+    if place.topic_id not in changes.image.topics_by_id:
         return KafkaError(Code.UNKNOWN_TOPIC_ID, "no topic has this id")
-    partition = topic.partitions.get(place.partition)
-    if partition is None:
+    before = changes.partition(place.topic_id, place.partition)
+    if before is None:
         return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-    if broker_id not in partition.replicas:
-        return KafkaError(
-            Code.NOT_LEADER_OR_FOLLOWER, "the broker has no replica of this partition"
-        )
-    return _change(partition, broker_id, place)
+    if broker_id not in before.replicas:
+        why = "the broker has no replica of this partition"
+        return KafkaError(Code.NOT_LEADER_OR_FOLLOWER, why)
+    target = Target(directory=(broker_id, place.directory))
+    changes.change(place.topic_id, place.partition, target)
+    return None
 
 
-def _change(before: PartitionImage, broker_id: int, place: Place) -> r.PartitionChangeRecord | None:
-    index = before.replicas.index(broker_id)
-    if before.directories[index] == place.directory:
-        return None
-    after = list(before.directories)
-    after[index] = place.directory
-    return r.PartitionChangeRecord(
-        topic_id=place.topic_id, partition_id=place.partition, directories=after
-    )
+def _leave(changes: PartitionChanges, broker_id: int, place: Place) -> None:
+    """Take the replica out of the ISR, where it is not the last of it (I25)."""
+    before = changes.partition(place.topic_id, place.partition)
+    assert before is not None
+    if broker_id in before.isr or before.leader == broker_id:
+        isr = tuple(node_id for node_id in before.isr if node_id != broker_id)
+        election = changes.election_of(changes.image.topics_by_id[place.topic_id].name)
+        changes.change(place.topic_id, place.partition, Target(isr=isr), election)

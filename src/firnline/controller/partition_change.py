@@ -4,7 +4,7 @@ Source: KIP-455, KIP-631, KIP-903; spec I11, I25, I26. Eligible leader replicas 
 then the last member of an ISR stays in it, without leading, when its broker goes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
@@ -21,7 +21,6 @@ from firnline.metadata.image import (
     ClusterImage,
     PartitionImage,
     ResourceType,
-    TopicImage,
 )
 from firnline.metadata.records import PartitionChangeRecord
 from firnline.protocol.schema import Message
@@ -36,13 +35,17 @@ _UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
 class Target(NamedTuple):
-    """What a partition is to be; None for what stays. An empty ISR: nobody of it is left to lead."""
+    """What a partition is to be; None for what stays. An empty ISR: nobody of it is left to lead.
+
+    A directory does not make its replica electable in the same change.
+    """
 
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
     removing: tuple[int, ...] | None = None
     adding: tuple[int, ...] | None = None
     recovery_state: int | None = None
+    directory: tuple[int, Uuid] | None = None  # of that broker's replica
 
 
 AS_IT_IS = Target()
@@ -148,10 +151,7 @@ class PartitionChanges:
         directory = directory_of(partition, node_id)
         if directory is None:
             return True  # a replica that comes with this change
-        if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
-            return directory != _LOST
-        log_dirs = self.image.brokers[node_id].log_dirs
-        return not log_dirs or directory in log_dirs
+        return is_online(self.image.brokers[node_id], directory)
 
     def _is_active_broker(self, node_id: int) -> bool:
         broker = self.image.brokers.get(node_id)
@@ -184,11 +184,15 @@ class PartitionChanges:
             record.isr = isr
         if recovery_state != before.leader_recovery_state:
             record.leader_recovery_state = recovery_state
-        self._set_assignment(record, before, wanted)
+        self._set_assignment(record, before, wanted, target.directory)
         return record if len(vars(record)) > _FIELDS_OF_NO_CHANGE else None
 
     def _set_assignment(
-        self, record: PartitionChangeRecord, before: PartitionImage, wanted: _Whole
+        self,
+        record: PartitionChangeRecord,
+        before: PartitionImage,
+        wanted: _Whole,
+        directory: tuple[int, Uuid] | None,
     ) -> None:
         if wanted.replicas != before.replicas:
             record.replicas = wanted.replicas
@@ -199,6 +203,8 @@ class PartitionChanges:
         if self.image.metadata_version < DIRECTORIES_SINCE:
             return
         known = dict(zip(before.replicas, before.directories, strict=False))
+        if directory is not None:
+            known[directory[0]] = directory[1]
         directories = tuple(
             known[node_id] if node_id in known else default_directory(self.image.brokers[node_id])
             for node_id in wanted.replicas
@@ -232,12 +238,11 @@ def elect(
     return Found(NO_LEADER, False)
 
 
-def in_order(image: ClusterImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-    """Yield every partition as (topic, number, partition), by topic name and number."""
-    for name in sorted(image.topics_by_name):
-        topic = image.topics_by_name[name]
-        for number, partition in sorted(topic.partitions.items()):
-            yield topic, number, partition
+def is_online(broker: BrokerImage, directory: Uuid) -> bool:
+    """Is a replica there in use, as far as the broker's registration tells? KIP-858."""
+    if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
+        return directory != _LOST
+    return not broker.log_dirs or directory in broker.log_dirs
 
 
 def directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:

@@ -26,16 +26,22 @@ def place(
     """Return replicas, preferred leader first, of `count` partitions from `first_partition` on.
 
     Brokers that are fenced or on their way out get followers only where the others do not suffice for the
-    number of replicas, or for a replica on every rack.
+    number of replicas, or for a replica on every rack; those whose directories are all cordoned get nothing.
     KafkaError INVALID_REPLICATION_FACTOR when there are too few brokers, or none that could lead.
     """
-    racks = {node_id: brokers[node_id].rack for node_id in sorted(brokers)}
+    racks = {
+        node_id: brokers[node_id].rack
+        for node_id in sorted(brokers)
+        if brokers[node_id].takes_new_replicas
+    }
     active = _alternating([each for each in racks if brokers[each].is_active], racks)
     others = _alternating([each for each in racks if not brokers[each].is_active], racks)
-    if replication_factor > len(brokers):
+    if replication_factor > len(racks):
+        cordoned = len(brokers) - len(racks)
+        which = f", {cordoned} of them cordoned" if cordoned else ""
         return KafkaError(
             Code.INVALID_REPLICATION_FACTOR,
-            f"{replication_factor} replicas need as many brokers; {len(brokers)} are registered",
+            f"{replication_factor} replicas need as many brokers; {len(brokers)} are registered{which}",
         )
     if not active:
         return KafkaError(Code.INVALID_REPLICATION_FACTOR, "all brokers are fenced at the moment")

@@ -103,6 +103,12 @@ class BrokerImage(NamedTuple):
         """May it lead and join an ISR? Neither fenced nor on its way out."""
         return not self.fenced and not self.in_controlled_shutdown
 
+    @property
+    def takes_new_replicas(self) -> bool:
+        """Is one of its directories not cordoned? KIP-1066."""
+        cordoned = self.cordoned_log_dirs
+        return not cordoned or not self.log_dirs or any(d not in cordoned for d in self.log_dirs)
+
     def endpoint(self, listener: str) -> Endpoint | None:
         """Where it listens under that listener name; None for nowhere."""
         return next((e for e in self.endpoints if e.listener == listener), None)

@@ -11,9 +11,11 @@ from typing import NamedTuple
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.ids import Uuid
 from firnline.replica.alter import AlterPartitions, AskController
+from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import Fetcher, LeaderPort
 from firnline.replica.isr import Brokers
 from firnline.replica.partition import Partition
+from firnline.replica.tier_start import Tier
 
 _SHRINK_TIMER = ("replica", "shrink")
 NO_LEADER = -1
@@ -35,6 +37,8 @@ class Replication:
 
     hosted()            the partitions that are here
     on_storage_failure  told of a partition whose files failed
+    assignments         told of each replica that metadata speaks of
+    tier                set before the start, where this node has one: followers may begin above it
     """
 
     def __init__(
@@ -47,15 +51,17 @@ class Replication:
         leaders: LeaderPort,
         ask_controller: AskController,
         on_storage_failure: Callable[[Partition, int], Effects],
+        assignments: DirectoryAssignments,
     ) -> None:
         self.brokers = brokers
-        self.on_moved: Callable[[Partition, int], Effects] = _nothing
+        self.tier: Tier | None = None
         self._node_id = node_id
         self._settings = settings
         self._hosted = hosted
         self._leaders = leaders
         self._on_storage_failure = on_storage_failure
         self._alter = AlterPartitions(ask_controller)
+        self._assignments = assignments
         self._fetchers: dict[int, Fetcher] = {}
         self._following: dict[tuple[Uuid, int], int] = {}
         self._is_stopped = False
@@ -68,7 +74,7 @@ class Replication:
         """Follow nobody and propose nothing from here on."""
         self._is_stopped = True
         self._alter.stop()
-        effects: Effects = [CancelTimer(key=_SHRINK_TIMER)]
+        effects: Effects = [CancelTimer(key=_SHRINK_TIMER), *self._assignments.stop()]
         for fetcher in self._fetchers.values():
             effects += fetcher.stop()
         self._fetchers.clear()
@@ -108,9 +114,9 @@ class Replication:
         leader_id = partition.leader_id
         if leader_id == self._node_id or partition.is_offline:
             leader_id = NO_LEADER
-        effects: Effects = []
+        effects = self._assignments.look(partition, now_ms)
         if self._following.get(key, NO_LEADER) != leader_id:
-            effects = self.on_gone(partition, now_ms)
+            effects += self.on_gone(partition, now_ms)
         if leader_id == NO_LEADER:
             return effects
         fetcher = self._fetchers.get(leader_id)
@@ -120,7 +126,7 @@ class Replication:
                 self._leaders,
                 backoff_ms=self._settings.backoff_ms,
                 on_storage_failure=self._on_storage_failure,
-                on_moved=self._moved,
+                tier=self.tier,
             )
         self._following[key] = leader_id
         fetcher.add(partition)
@@ -139,10 +145,3 @@ class Replication:
         # It may wait for a broker that is dead: whoever follows the next incarnation must not wait with it.
         del self._fetchers[leader_id]
         return fetcher.stop()
-
-    def _moved(self, partition: Partition, now_ms: int) -> Effects:
-        return self.on_moved(partition, now_ms)
-
-
-def _nothing(partition: Partition, now_ms: int) -> Effects:
-    return []

@@ -35,7 +35,13 @@ class Store:
         self.files: list[Any] = []
 
     def open(
-        self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        directory_id: Uuid | None = None,
     ) -> Any:
         if self.broken:
             raise StorageError("disk full")

@@ -284,3 +284,12 @@ def test_the_file_that_kafka_ships_is_taken_as_it_is() -> None:
     )
     assert config.advertised == [Endpoint("PLAINTEXT", "localhost", 9092)]
     assert config.log_dirs == ("/tmp/kraft-combined-logs",)
+
+
+def test_a_cordoned_directory_is_one_that_there_is() -> None:
+    """KIP-1066: a mistyped path would leave the directory open to new partitions."""
+    both = {**NODE, "log.dirs": "/a,/b"}
+    assert load({**both, "cordoned.log.dirs": "/b"}).cordoned_log_dirs == ("/b",)
+    assert load({**both, "cordoned.log.dirs": "*"}).cordoned_log_dirs == ("*",)
+    with pytest.raises(ConfigError, match=r"cordoned\.log\.dirs names /c"):
+        load({**both, "cordoned.log.dirs": "/a,/c"})

@@ -125,3 +125,15 @@ def test_whatever_the_racks_replicas_are_as_many_distinct_and_as_spread_as_can_b
         for rack, size in sizes.items():
             if counts[rack] < size:
                 assert counts[rack] >= max(counts.values()) - 1, (replicas, racks)
+
+
+def test_a_broker_whose_directories_are_all_cordoned_takes_nothing_new() -> None:
+    """KIP-1066: and with one that is not cordoned it does."""
+    a, b = b"a" * 16, b"b" * 16
+    brokers = cluster({1: None, 2: None, 3: None})
+    brokers[2] = brokers[2]._replace(log_dirs=(a, b), cordoned_log_dirs=(b, a))
+    brokers[3] = brokers[3]._replace(log_dirs=(a, b), cordoned_log_dirs=(b,))
+    assert {each for replicas in placed(brokers, 2) for each in replicas} == {1, 3}
+    refused = place(brokers, topic_id=bytes(16), first_partition=0, count=1, replication_factor=3)
+    assert isinstance(refused, KafkaError)
+    assert refused.code == Code.INVALID_REPLICATION_FACTOR

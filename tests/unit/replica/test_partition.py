@@ -153,10 +153,25 @@ def test_the_watermark_follows_when_the_isr_shrinks_to_us() -> None:
 
 def test_acks_all_is_refused_below_min_insync_replicas_and_nothing_is_written() -> None:
     p = partition()
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2, 3), isr=(1,))
     log_of(p).config = TopicConfig(min_insync_replicas=2)
     assert code(p.append(batch(), acks=ACKS_ALL, now_ms=0)) == Code.NOT_ENOUGH_REPLICAS
     assert log_of(p).batches == []
     append(p, acks=1)
+
+
+@pytest.mark.parametrize("replicas", [(1,), (1, 2)])
+def test_a_topic_that_asks_for_more_than_its_replicas_asks_for_all_of_them(
+    replicas: tuple[int, ...],
+) -> None:
+    """Kafka 4.3.1: the smaller of min.insync.replicas and the number of replicas, before and after."""
+    p = partition(isr=replicas)
+    log_of(p).config = TopicConfig(min_insync_replicas=3)
+    append(p, acks=ACKS_ALL)
+    assert p.commit_error() is None
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2, 3), isr=replicas)
+    assert code(p.commit_error()) == Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert code(p.append(batch(), acks=ACKS_ALL, now_ms=0)) == Code.NOT_ENOUGH_REPLICAS
 
 
 def test_acks_all_is_told_when_the_isr_fell_after_the_append() -> None:

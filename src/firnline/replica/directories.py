@@ -1,0 +1,118 @@
+"""In which of our directories replicas are, on its way to the controller until it knows. PURE.
+
+The controller lets nobody lead whose replica is in a directory that is not online: a broker whose directory
+was formatted anew leads again only once the new id is written down. What differs from metadata is sent in
+batches, one request at a time, and again until it is answered or metadata says the same. Source: KIP-858.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.errors import KafkaError
+from firnline.base.ids import Uuid
+from firnline.replica.partition import Partition
+
+# Kafka's own: what comes within this time goes together, and no more than that in one request.
+_GATHER_MS, _RETRY_MAX_MS = 100, 10_000
+BATCH_MAX = 2_250
+_TIMER = ("replica", "assign directories")
+Key = tuple[Uuid, int]
+
+
+class Placed(NamedTuple):
+    """A replica of ours is in that directory."""
+
+    topic_id: Uuid
+    partition: int
+    directory: Uuid
+
+
+Answers = list[KafkaError | None] | KafkaError
+Then = Callable[[Answers, int], Effects]
+
+
+class Assign(Protocol):
+    """Hands places to the active controller; `then` gets None or an error of each, or one for all."""
+
+    def __call__(self, wanted: Sequence[Placed], then: Then, now_ms: int) -> Effects: ...
+
+
+class DirectoryAssignments:
+    """What the controller is still to be told of our directories.
+
+    said(topic_id, partition)  the directory that metadata names; None: nothing that could be mended
+    actual(partition)          the one it is in; None when it is in none that works
+    """
+
+    def __init__(
+        self,
+        *,
+        said: Callable[[Uuid, int], Uuid | None],
+        actual: Callable[[Partition], Uuid | None],
+        assign: Assign,
+    ) -> None:
+        self._said = said
+        self._actual = actual
+        self._assign = assign
+        self._waiting: dict[Key, Placed] = {}
+        self._is_timed = self._is_asking = self._is_stopped = False
+        self._failures = 0
+
+    def __len__(self) -> int:
+        """How many are not known to be written down."""
+        return len(self._waiting)
+
+    def look(self, partition: Partition, now_ms: int) -> Effects:
+        """Metadata said something of a hosted partition: is it where that says?"""
+        directory = self._actual(partition)
+        placed = Placed(partition.topic_id, partition.topic_partition.partition, directory or b"")
+        if self._is_stopped or directory is None or not self._is_news(placed):
+            return []
+        self._waiting[placed[:2]] = placed
+        return self._later(now_ms)
+
+    def stop(self) -> Effects:
+        """Tell nothing more."""
+        self._is_stopped = True
+        self._waiting.clear()
+        return [CancelTimer(key=_TIMER)]
+
+    def _is_news(self, placed: Placed) -> bool:
+        said = self._said(placed.topic_id, placed.partition)
+        return said is not None and said != placed.directory
+
+    def _later(self, now_ms: int) -> Effects:
+        if self._is_timed or self._is_asking or not self._waiting:
+            return []
+        self._is_timed = True
+        pause_ms = min(_GATHER_MS << min(self._failures, 16), _RETRY_MAX_MS)
+        return [SetTimer(key=_TIMER, at_ms=now_ms + pause_ms, then=self._go)]
+
+    def _go(self, now_ms: int) -> Effects:
+        self._is_timed = False
+        # Metadata may say it by now, or nothing at all of a topic that is gone.
+        self._waiting = {key: each for key, each in self._waiting.items() if self._is_news(each)}
+        sent = list(self._waiting.values())[:BATCH_MAX]
+        if not sent or self._is_stopped:
+            return []
+        for each in sent:
+            del self._waiting[each[:2]]
+        self._is_asking = True
+
+        def answered(outcome: Answers, at_ms: int) -> Effects:
+            return self._answered(sent, outcome, at_ms)
+
+        return self._assign(sent, answered, now_ms)
+
+    def _answered(self, sent: Sequence[Placed], outcome: Answers, now_ms: int) -> Effects:
+        self._is_asking = False
+        if self._is_stopped:
+            return []
+        is_lost = isinstance(outcome, KafkaError)
+        self._failures = self._failures + 1 if is_lost else 0
+        outcomes = [outcome] * len(sent) if isinstance(outcome, KafkaError) else outcome
+        for placed, problem in zip(sent, outcomes, strict=True):
+            if problem is not None:
+                self._waiting.setdefault(placed[:2], placed)
+        return self._later(now_ms)

@@ -1,0 +1,295 @@
+"""Directories that are new, that fail and that are cordoned: what broker and controller tell each other."""
+
+from typing import Any
+
+import pytest
+
+from firnline.base.errors import Code, StorageError
+from firnline.base.ids import TopicPartition
+from firnline.broker.node import BrokerNode
+from firnline.metadata.image import PartitionImage
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from firnline.protocol.messages.k43_elect_leaders import ElectLeadersRequest
+from firnline.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
+from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from tests.unit.broker.cluster import Rig
+from tests.unit.broker.harness import batch
+from tests.unit.broker.test_replication import (
+    BROKERS,
+    ROLES,
+    SESSION_MS,
+    all_equal,
+    isr,
+    leader,
+    living,
+    produce,
+    started,
+)
+
+BOTH = "/one,/two"
+
+
+def state(rig: Rig, topic: str = "t", index: int = 0) -> PartitionImage:
+    found = rig[living(rig)[0]].broker.image.partition(topic, index)
+    assert found is not None
+    return found
+
+
+def directory(rig: Rig, node_id: int) -> bytes:
+    found = state(rig)
+    return found.directories[found.replicas.index(node_id)]
+
+
+def wiped(rig: Rig, node_id: int) -> None:
+    """Kill it, take its disk away, and let it come back on a new one."""
+    rig[node_id].kill()
+    rig.until(lambda: node_id not in isr(rig) or isr(rig) == (node_id,))
+    rig[node_id].format()
+    rig[node_id].start()
+    rig.until(lambda: rig[node_id].is_running)
+
+
+def prefer(rig: Rig) -> Any:
+    request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=5_000)
+    return rig.ask(living(rig)[0], request, 2)
+
+
+def test_a_new_partition_of_a_broker_with_one_directory_needs_no_word_of_it() -> None:
+    rig = started()
+    rig.pass_time(2_000)
+    assert not [m for _, _, m in rig.sent if isinstance(m, AssignReplicasToDirsRequest)]
+    assert all(directory(rig, n) == rig[n].directory_id for n in BROKERS)
+
+
+def test_a_broker_on_a_new_disk_follows_joins_and_leads_again() -> None:
+    """Its replica would be in a directory that is nowhere: the controller would never let it lead."""
+    rig = started()
+    for number in range(3):
+        assert produce(rig, f"v{number}").error_code == 0
+    first = state(rig).replicas[0]
+    wiped(rig, first)
+    rig.until(lambda: directory(rig, first) == rig[first].directory_id)
+    rig.until(lambda: isr(rig) == BROKERS)
+    assert leader(rig) != first
+    prefer(rig)
+    rig.until(lambda: leader(rig) == first)
+    assert produce(rig, "after").error_code == 0
+    rig.until(lambda: all_equal(rig))
+
+
+def test_a_controller_that_does_not_answer_is_told_of_the_new_disk_later() -> None:
+    rig = started()
+    first = state(rig).replicas[0]
+    send, asked = rig.send, []
+
+    def refused(asker: Any, effect: Any) -> None:
+        if isinstance(effect.request, AssignReplicasToDirsRequest) and len(asked) < 3:
+            asked.append(rig.now_ms)
+            effect = effect.__class__(**{**_fields(effect), "peer": effect.peer._replace(port=1)})
+        send(asker, effect)
+
+    rig.send = refused  # type: ignore[method-assign]
+    wiped(rig, first)
+    rig.until(lambda: directory(rig, first) == rig[first].directory_id)
+    assert len(asked) == 3
+
+
+def _fields(effect: Any) -> dict[str, Any]:
+    names = ("peer", "request", "timeout_ms", "then", "channel", "version_min", "version_max")
+    return {name: getattr(effect, name) for name in names}
+
+
+def two_directories(**settings: str) -> Rig:
+    rig = Rig(ROLES, log_dirs=BOTH, **settings).start()
+    made = rig.create_topic(4, "t", replicas=3, partitions=2)
+    assert made.error_code == 0, made
+    rig.until(lambda: all(("t", 1) in rig[n].broker.partitions for n in BROKERS))
+    return rig
+
+
+def index_in(rig: Rig, node_id: int, path: str) -> int:
+    """The partition of t whose replica of that broker is in that directory."""
+    parts = rig[node_id].broker.partitions
+    return next(i for i in (0, 1) if parts[TopicPartition("t", i)].log.path.startswith(path))
+
+
+def leads_in(rig: Rig, node_id: int, path: str) -> bool:
+    return state(rig, index=index_in(rig, node_id, path)).leader == node_id
+
+
+def id_of(node: BrokerNode, path: str) -> bytes:
+    return next(d.directory_id for d in node.storage.directories if d.path == path)
+
+
+def settled(rig: Rig) -> bool:
+    """Does metadata say of every replica where it is?"""
+    return all(
+        state(rig, index=i).directories[state(rig, index=i).replicas.index(n)]
+        == id_of(
+            rig[n].broker, "/" + rig[n].broker.partitions["t", i].log.path.split("/")[1]
+        )
+        for n in BROKERS
+        for i in (0, 1)
+    )  # fmt: skip
+
+
+def test_where_a_broker_of_several_directories_put_a_replica_is_written_down() -> None:
+    rig = two_directories()
+    assert rig.until(lambda: settled(rig)) < 2_000
+    messages = [m for _, _, m in rig.sent if isinstance(m, AssignReplicasToDirsRequest)]
+    assert len(messages) == len(BROKERS), "both partitions go in one request"
+
+
+def fail(rig: Rig, node_id: int, index: int) -> None:
+    """Let the disk under a replica fail at its next append."""
+    rig[node_id].fs.fail("append", replica_of(rig, node_id, index).log.path, "EIO", times=9)
+
+
+def replica_of(rig: Rig, node_id: int, index: int) -> Any:
+    return rig[node_id].broker.partitions["t", index]
+
+
+def write(rig: Rig, node_id: int, index: int) -> int:
+    """Produce to a broker, and let its continuations run; the error code."""
+    part = PartitionProduceData(index=index, records=batch("v"))
+    data = TopicProduceData(name="t", partition_data=[part])
+    request = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[data])
+    return int(rig.ask(node_id, request, 9).responses[0].partition_responses[0].error_code)
+
+
+def test_another_broker_leads_at_once_what_was_in_a_directory_that_failed() -> None:
+    """The broker lives on and beats: nobody but itself can say that it leads nothing there."""
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    lost = next(n for n in BROKERS if leads_in(rig, n, "/two"))
+    index = index_in(rig, lost, "/two")
+    failed = id_of(rig[lost].broker, "/two")
+    fail(rig, lost, index)
+    assert write(rig, lost, index) == Code.KAFKA_STORAGE_ERROR
+    took_ms = rig.until(lambda: state(rig, index=index).leader != lost)
+    assert took_ms < 1_000, "not by the end of its session"
+    after = state(rig, index=index)
+    assert after.leader in BROKERS
+    assert lost not in after.isr
+    rig.until(lambda: failed not in rig[lost].broker.image.brokers[lost].log_dirs)
+    assert not rig[lost].broker.image.brokers[lost].fenced
+    other = index_in(rig, lost, "/one")
+    assert lost in state(rig, index=other).isr, "the other directory works"
+    rig.pass_time(4 * SESSION_MS)
+    assert lost not in state(rig, index=index).isr
+    assert not rig[lost].broker.image.brokers[lost].fenced
+
+
+def test_a_failure_while_a_heartbeat_is_under_way_is_said_in_the_next_one_at_once() -> None:
+    rig = two_directories(broker_heartbeat_interval_ms="8000")
+    rig.until(lambda: settled(rig))
+    lost = next(n for n in BROKERS if leads_in(rig, n, "/two"))
+    index = index_in(rig, lost, "/two")
+    sent = len(rig.sent)
+    rig.until(lambda: any(_is_beat(m) and n == lost for n, _, m in rig.sent[sent:]), 20_000)
+    node = rig[lost].broker
+    rig[lost].run(node.on_storage_failure(replica_of(rig, lost, index), rig.now_ms))
+    assert rig.until(lambda: state(rig, index=index).leader != lost) < 1_000
+
+
+def _is_beat(message: Any) -> bool:
+    return isinstance(message, BrokerHeartbeatRequest)
+
+
+def test_a_broker_that_cannot_tell_of_a_failed_directory_stops_in_the_end() -> None:
+    """Then its session ends, and others lead what it can serve no more."""
+    rig = two_directories(log_dir_failure_timeout_ms="7000")
+    rig.until(lambda: settled(rig))
+    lost = BROKERS[0]
+    index = index_in(rig, lost, "/two")
+    fail(rig, lost, index)
+    rig.cut.add((lost, 1))
+    partition = replica_of(rig, lost, index)
+    begin_ms = rig.now_ms
+    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    with pytest.raises(StorageError, match="could not be told"):
+        rig.pass_time(20_000)
+    assert rig.now_ms - begin_ms == 7_000
+
+
+def test_the_directory_of_the_metadata_log_takes_the_node_with_it() -> None:
+    rig = two_directories()
+    lost = BROKERS[0]
+    partition = replica_of(rig, lost, index_in(rig, lost, "/one"))
+    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    with pytest.raises(StorageError, match="out of use"):
+        rig.pass_time(1)
+
+
+def test_a_new_log_goes_where_metadata_has_the_replica() -> None:
+    rig = two_directories()
+    storage = rig[BROKERS[0]].broker.storage
+    config = replica_of(rig, BROKERS[0], 0).log.config
+    for number in range(5, 9):
+        wanted = id_of(rig[BROKERS[0]].broker, "/two")
+        name = TopicPartition("u", number)
+        log = storage.open(name, b"x" * 16, config, rig.now_ms, directory_id=wanted)
+        assert log.path.startswith("/two/")
+
+
+def test_no_empty_replica_takes_the_place_of_one_in_a_failed_directory() -> None:
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    lost = BROKERS[0]
+    storage = rig[lost].broker.storage
+    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
+    rig[lost].run(storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms))
+    log = partition.log
+    name = TopicPartition("t", 7)
+    failed = id_of(rig[lost].broker, "/two")
+    with pytest.raises(StorageError, match="directory of this replica failed"):
+        storage.open(name, b"x" * 16, log.config, rig.now_ms, directory_id=failed)
+    assert storage.open(name, b"x" * 16, log.config, rig.now_ms).path.startswith("/one")
+
+
+def cordoned(rig: Rig, node_id: int) -> tuple[bytes, ...] | None:
+    return rig[4].broker.image.brokers[node_id].cordoned_log_dirs
+
+
+def alter(rig: Rig, broker: str, key: str, value: str) -> int:
+    row = AlterableConfig(name=key, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[row])
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    asked = int(broker) if broker else BROKERS[0]
+    return int(rig.ask(asked, request, 1).responses[0].error_code)
+
+
+def test_a_cordoned_directory_takes_nothing_new_and_keeps_what_it_has() -> None:
+    rig = two_directories()
+    assert alter(rig, "", "cordoned.log.dirs", "/one") == 0
+    rig.until(lambda: all(cordoned(rig, n) == (id_of(rig[n].broker, "/one"),) for n in BROKERS))
+    assert rig.create_topic(4, "u", replicas=3, partitions=4).error_code == 0
+    rig.until(lambda: all(("u", 3) in rig[n].broker.partitions for n in BROKERS))
+    paths = [rig[n].broker.partitions["u", i].log.path for n in BROKERS for i in range(4)]
+    assert all(path.startswith("/two/") for path in paths)
+    assert state(rig, "t").leader in BROKERS
+
+
+def test_a_broker_whose_directories_are_all_cordoned_gets_no_replica() -> None:
+    rig = two_directories()
+    gone = BROKERS[1]
+    assert alter(rig, str(gone), "cordoned.log.dirs", "*") == 0
+    rig.until(lambda: not rig[4].broker.image.brokers[gone].takes_new_replicas)
+    refused = rig.create_topic(4, "u", replicas=3)
+    assert refused.error_code == Code.INVALID_REPLICATION_FACTOR
+    assert rig.create_topic(4, "u", replicas=2, partitions=6).error_code == 0
+    rig.until(lambda: "u" in rig[4].broker.image.topics_by_name)
+    found = rig[4].broker.image.topics_by_name["u"].partitions
+    assert all(gone not in found[i].replicas for i in range(6))
+    assert alter(rig, str(gone), "cordoned.log.dirs", "") == 0
+    rig.until(lambda: rig[4].broker.image.brokers[gone].takes_new_replicas)
+    assert rig.create_topic(4, "v", replicas=3).error_code == 0

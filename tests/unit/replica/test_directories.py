@@ -1,0 +1,147 @@
+"""Where our replicas are, on its way to the controller: in batches, one at a time, until it knows."""
+
+from typing import Any
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.errors import Code, KafkaError
+from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments, Placed
+from tests.unit.replica.list_log import partition
+
+HERE, THERE = b"h" * 16, b"t" * 16
+
+
+class Desk:
+    """A controller that answers when the test says so, and metadata that says what the test says."""
+
+    def __init__(self) -> None:
+        self.said: dict[int, bytes | None] = {}
+        self.actual: bytes | None = HERE
+        self.asked: list[tuple[list[Placed], Any]] = []
+        self.timers: dict[Any, SetTimer] = {}
+        self.assignments = DirectoryAssignments(
+            said=lambda topic_id, number: self.said.get(number, THERE),
+            actual=lambda partition: self.actual,
+            assign=self._assign,
+        )
+
+    def _assign(self, wanted: Any, then: Any, now_ms: int) -> Effects:
+        self.asked.append((list(wanted), then))
+        return []
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                self.timers[effect.key] = effect
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
+
+    def look(self, *numbers: int) -> None:
+        for number in numbers:
+            self.run(self.assignments.look(partition(index=number), 0))
+
+    def answer(self, answers: Answers | None = None) -> None:
+        wanted, then = self.asked.pop(0)
+        self.run(then([None] * len(wanted) if answers is None else answers, 0))
+
+    def pass_time(self) -> int:
+        """Let the timers fire; return how late the last of them was."""
+        due, self.timers = list(self.timers.values()), {}
+        for timer in due:
+            self.run(timer.then(timer.at_ms))
+        return max((timer.at_ms for timer in due), default=0)
+
+    @property
+    def numbers(self) -> list[list[int]]:
+        return [[each.partition for each in wanted] for wanted, _ in self.asked]
+
+
+def test_what_metadata_has_right_is_not_told() -> None:
+    desk = Desk()
+    desk.said = {0: HERE, 1: None}
+    desk.look(0, 1)
+    assert not desk.timers
+
+
+def test_what_comes_together_goes_in_one_request() -> None:
+    desk = Desk()
+    desk.look(0, 1, 2)
+    desk.pass_time()
+    assert desk.numbers == [[0, 1, 2]]
+    assert desk.asked[0][0][0].directory == HERE
+    desk.answer()
+    assert not desk.timers
+    assert len(desk.assignments) == 0
+
+
+def test_what_comes_while_a_request_is_under_way_goes_with_the_next_one() -> None:
+    desk = Desk()
+    desk.look(0)
+    desk.pass_time()
+    desk.look(1, 2)
+    assert not desk.timers
+    desk.answer()
+    desk.pass_time()
+    assert desk.numbers == [[1, 2]]
+
+
+def test_no_request_is_longer_than_a_controller_takes() -> None:
+    desk = Desk()
+    desk.look(*range(BATCH_MAX + 3))
+    desk.pass_time()
+    assert len(desk.asked[0][0]) == BATCH_MAX
+    desk.answer()
+    desk.pass_time()
+    assert len(desk.asked[0][0]) == 3
+
+
+def test_a_request_that_was_lost_is_sent_again_later_each_time_and_for_ever() -> None:
+    desk = Desk()
+    desk.look(0)
+    pauses = []
+    for _ in range(12):
+        pauses.append(desk.pass_time())
+        desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
+    assert pauses == [100, 200, 400, 800, 1600, 3200, 6400, *[10_000] * 5]
+    desk.pass_time()
+    desk.answer()
+    assert len(desk.assignments) == 0
+    desk.look(1)
+    assert desk.pass_time() == 100, "an answer ends the long pauses"
+
+
+def test_one_that_was_refused_is_told_again_and_the_others_are_not() -> None:
+    desk = Desk()
+    desk.look(0, 1)
+    desk.pass_time()
+    desk.answer([None, KafkaError(Code.UNKNOWN_TOPIC_ID)])
+    desk.pass_time()
+    assert desk.numbers == [[1]]
+
+
+def test_what_metadata_says_meanwhile_is_not_told_any_more() -> None:
+    desk = Desk()
+    desk.look(0, 1, 2)
+    desk.said = {0: HERE, 2: None}
+    desk.pass_time()
+    assert desk.numbers == [[1]]
+
+
+def test_one_that_is_gone_or_failed_is_not_told() -> None:
+    desk = Desk()
+    desk.look(0)
+    desk.said = {0: None}
+    desk.actual = None
+    desk.look(1)
+    desk.pass_time()
+    assert not desk.asked
+
+
+def test_after_the_end_nothing_is_told() -> None:
+    desk = Desk()
+    desk.look(0)
+    desk.pass_time()
+    desk.look(1)
+    desk.run(desk.assignments.stop())
+    desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
+    desk.look(2)
+    assert not desk.timers
