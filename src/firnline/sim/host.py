@@ -21,7 +21,6 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import StorageError
-from firnline.controller.controller import Controller
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.node import RaftNode
@@ -43,8 +42,17 @@ class Machine(Protocol):
     quorum: MetadataQuorum
     raft: RaftNode
     log: MetaLog
-    controller: Controller
     on_stopped: Callable[[], None]
+
+    @property
+    def controller(self) -> Any:
+        """What decides there while it is active; None on a node that is no controller."""
+        ...
+
+    @property
+    def broker(self) -> Any:
+        """The whole broker; None on a node that has none."""
+        ...
 
     def start(self, now_ms: int) -> Effects: ...
 

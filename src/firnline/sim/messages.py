@@ -53,8 +53,9 @@ def at_rest(message: Message) -> Message:
     if type(message) is FetchResponse:
         for topic in message.responses:
             for row in topic.partitions:
-                if type(row.records) in (FileSlice, FileRecords):
-                    row.records = row.records.read()
+                found = row.records
+                if isinstance(found, FileSlice | FileRecords):
+                    row.records = found.read()
     return message
 
 

@@ -66,6 +66,8 @@ def node_settings(options: Options, node_id: int) -> dict[str, str | int]:
 class QuorumNode:
     """What runs on one machine: a controller, or the quorum of a broker that observes."""
 
+    broker: Any = None
+
     def __init__(self, fs: Fs, options: Options, node_id: int, rng: Rng, now_ms: int) -> None:
         config = node_config(options, node_id)
         if not fs.exists(f"{DATA}/meta.properties"):

@@ -62,7 +62,8 @@ class Outcome(NamedTuple):
 class Clients(Protocol):
     """Who uses the cluster, and what it was promised."""
 
-    acknowledged: int
+    @property
+    def acknowledged(self) -> int: ...
 
     def begin(self) -> None: ...
 

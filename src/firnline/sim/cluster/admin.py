@@ -177,14 +177,14 @@ class Admin(Client):
             for _ in range(min(len(left), self._factors.get(place.topic, 1))):
                 replicas.append(self.chance.pick(left))
                 left.remove(replicas[-1])
-        row = ReassignablePartition(partition_index=place.index, replicas=replicas)
+        row = ReassignablePartition(partition_index=place.partition, replicas=replicas)
         topic = ReassignableTopic(name=place.topic, partitions=[row])
         request = AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=5_000)
         return self._ask(request, self._heard)
 
     def _elect(self, now_ms: int) -> Effects:
         place = self._place()
-        topics = [ElectionTopic(topic=place.topic, partitions=[place.index])]
+        topics = [ElectionTopic(topic=place.topic, partitions=[place.partition])]
         request = ElectLeadersRequest(
             election_type=_PREFERRED, topic_partitions=topics, timeout_ms=5_000
         )
@@ -205,7 +205,9 @@ class Admin(Client):
         place = self._place()
         if place.leader_id < 0:
             return []
-        row = DeleteRecordsPartition(partition_index=place.index, offset=self.chance.below(3_000))
+        row = DeleteRecordsPartition(
+            partition_index=place.partition, offset=self.chance.below(3_000)
+        )
         topic = DeleteRecordsTopic(name=place.topic, partitions=[row])
         request = DeleteRecordsRequest(topics=[topic], timeout_ms=5_000)
         return [self.ask(place.leader_id, request, self._heard, channel="admin")]

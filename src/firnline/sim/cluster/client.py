@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 from firnline.base.effects import Effect, Effects, Peer, Send, SetTimer, Unanswered
 from firnline.base.errors import Bug
 from firnline.base.ids import Uuid
+from firnline.metadata.meta_log import MetaLog
+from firnline.metadata.quorum import MetadataQuorum
 from firnline.protocol.messages.k03_metadata import MetadataRequest
+from firnline.raft.node import RaftNode
 from firnline.sim.cluster.shape import broker_ids
 from firnline.sim.net import BROKER_PORT, HOST_PREFIX, Call
 from firnline.sim.options import Options
@@ -29,19 +32,24 @@ class Place(NamedTuple):
 
     topic: str
     topic_id: Uuid
-    index: int
+    partition: int
     leader_id: int
     leader_epoch: int
 
     @property
     def key(self) -> tuple[Uuid, int]:
-        return self.topic_id, self.index
+        return self.topic_id, self.partition
 
 
 class Client:
     """The half that all clients have. `places` is what the last answer about metadata said."""
 
-    broker = None  # what a node has, and a client has not
+    # What a node has, and a client has not; nobody looks for it there.
+    broker: Any = None
+    controller: Any = None
+    quorum: MetadataQuorum
+    raft: RaftNode
+    log: MetaLog
 
     def __init__(self, options: Options, chance: Chance) -> None:
         assert options.cluster is not None

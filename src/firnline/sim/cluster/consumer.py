@@ -70,20 +70,15 @@ class Consumer(Client):
         return effects
 
     def _fetch(self, leader_id: int, now_ms: int) -> Effects:
-        wanted: dict[Uuid, FetchTopic] = {}
+        wanted: dict[Uuid, tuple[Place, list[FetchPartition]]] = {}
         asked: dict[Key, int] = {}
         for key, place in self.places.items():
             if place.leader_id != leader_id or self._paused.get(key, 0) > now_ms:
                 continue
             asked[key] = self.positions[key]
-            topic = wanted.get(place.topic_id)
-            if topic is None:
-                topic = wanted[place.topic_id] = FetchTopic(
-                    topic=place.topic, topic_id=place.topic_id, partitions=[]
-                )
-            topic.partitions.append(
+            wanted.setdefault(place.topic_id, (place, []))[1].append(
                 FetchPartition(
-                    partition=place.index,
+                    partition=place.partition,
                     current_leader_epoch=place.leader_epoch,
                     fetch_offset=asked[key],
                     partition_max_bytes=self._fetch_bytes,
@@ -92,9 +87,11 @@ class Consumer(Client):
         if not wanted:
             return []
         self._fetching[leader_id] = True
-        request = FetchRequest(
-            max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=_BYTES, topics=list(wanted.values())
-        )
+        topics = [
+            FetchTopic(topic=place.topic, topic_id=topic_id, partitions=rows)
+            for topic_id, (place, rows) in wanted.items()
+        ]
+        request = FetchRequest(max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=_BYTES, topics=topics)
         then = partial(self._came, leader_id, asked)
         return [self.ask(leader_id, request, then, channel="fetch", version_max=self._version_max)]
 
@@ -107,10 +104,11 @@ class Consumer(Client):
         for topic in answer.responses:
             for row in topic.partitions:
                 topic_id = topic.topic_id if any(topic.topic_id) else names.get(topic.topic)
-                key = (topic_id, row.partition_index)
-                if topic_id is None or self.positions.get(key) != asked.get(key, -1):  # type: ignore[arg-type,call-overload]
+                if topic_id is None:
                     continue
-                effects += self._take(key, row, now_ms)  # type: ignore[arg-type]
+                key = (topic_id, row.partition_index)
+                if self.positions.get(key) == asked.get(key, -1):
+                    effects += self._take(key, row, now_ms)
         if effects:
             effects.append(self._again(leader_id, now_ms))
         return [*effects, *self._go(now_ms)]
@@ -138,7 +136,7 @@ class Consumer(Client):
     # ---- offsets
 
     def _list(self, place: Place, timestamp: int, then: Any) -> Effects:
-        row = ListOffsetsPartition(partition_index=place.index, timestamp=timestamp)
+        row = ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp)
         topic = ListOffsetsTopic(name=place.topic, partitions=[row])
         request = ListOffsetsRequest(replica_id=-1, topics=[topic], timeout_ms=_WAIT_MS)
         return [self.ask(place.leader_id, request, then, channel="offsets", version_max=9)]

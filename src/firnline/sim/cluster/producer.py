@@ -162,7 +162,7 @@ class Producer(Client):
             return self._given_up(lane)
         if place.leader_id < 0 or lane.batch is None:
             return [*self.refresh_soon(now_ms), *self._later(lane, now_ms)]
-        data = PartitionProduceData(index=place.index, records=bytearray(lane.batch))
+        data = PartitionProduceData(index=place.partition, records=bytearray(lane.batch))
         topic = TopicProduceData(name=place.topic, topic_id=place.topic_id, partition_data=[data])
         request = ProduceRequest(acks=lane.acks, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_data=[topic])
         return [
@@ -170,7 +170,7 @@ class Producer(Client):
                 place.leader_id,
                 request,
                 partial(self._answered, lane),
-                channel=f"produce {place.index % 2}",
+                channel=f"produce {place.partition % 2}",
                 version_max=self._version_max,
             )
         ]
