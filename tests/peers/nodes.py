@@ -221,9 +221,13 @@ class FirnlineNode(Node):
     """Ours."""
 
     kind = FIRNLINE
+    format_at = (
+        ""  # a release whose metadata.version the directory begins with; the newest without one
+    )
 
     def _format(self) -> None:
-        self._firnline("storage", "format", "-t", self.cluster.cluster_id)
+        release = ("--release-version", self.format_at) if self.format_at else ()
+        self._firnline("storage", "format", "-t", self.cluster.cluster_id, *release)
 
     def _firnline(self, *words: str) -> None:
         done = subprocess.run(
