@@ -322,7 +322,8 @@ class _OneFetch:
             effects += self._fetching.follower_fetched(partition, wanted, ask, now_ms)
             # It learns of the watermark that it moved itself.
             high_watermark = partition.log.high_watermark
-            self._outcomes[place] = outcome._replace(high_watermark=high_watermark)
+            if high_watermark != outcome.high_watermark:
+                self._outcomes[place] = outcome._replace(high_watermark=high_watermark)
         return effects
 
     def _is_to_hear(self) -> bool:

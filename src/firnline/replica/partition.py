@@ -397,6 +397,8 @@ class Partition:
             broker_epoch=broker_epoch,
             now_ms=now_ms,
         )
+        if self.log.high_watermark == self.log.log_end_offset and replica_id in self.isr:
+            return []  # nearly always, of a thousand in a session: it is in sync, and all is committed
         self._expand(follower)
         return self._released(now_ms)
 

@@ -524,3 +524,21 @@ def test_answers_of_open_requests_that_the_peer_does_not_read_are_kept_in_order(
         assert [read_frame(sock)[-1] for _ in range(6)] == [0, 1, 2, 3, 4, 5]
         reply(node, produced(node, 7)[6])
         assert read_frame(sock) == PRODUCE + b"7"
+
+
+def test_an_answer_does_not_overtake_what_is_left_of_the_one_before_it(node: Running) -> None:
+    """The peer reads a little between two answers, so that the socket takes bytes again."""
+    with node.connect() as sock:
+        sock.sendall(frame(PRODUCE + bytes(3 << 20)) + frame(PRODUCE + b"2"))
+        first, second = produced(node, 2)
+        begun = bytearray()
+
+        def both() -> None:
+            node.runtime.execute([Reply(context=first, message=1)])
+            while len(begun) < 1 << 20:
+                begun.extend(sock.recv(1 << 20))
+            node.runtime.execute([Reply(context=second, message=1)])
+
+        node.on_loop(both)
+        whole = frame(first.body) + frame(second.body)
+        assert bytes(begun) + read_exactly(sock, len(whole) - len(begun)) == whole
