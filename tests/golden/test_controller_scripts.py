@@ -94,10 +94,9 @@ class Story:
         """This controller is deposed, and elected again later: nothing of its first reign is left."""
         self.cluster.controller.deactivate()
         self.cluster.controller.activate(self.cluster.loop.now_ms)
-        lines = [f"active at {self.cluster.loop.now_ms}"]
         while self.cluster.controller.is_sweeping:
-            lines += self._told(self.cluster.controller.sweep())[:-1]
-        return lines
+            self.cluster.write(self.cluster.controller.sweep())
+        return [f"active at {self.cluster.loop.now_ms}"]
 
     def do_fence_stale(self, items: Items) -> list[str]:
         return self._told(self.cluster.controller.fence_stale(self.cluster.loop.now_ms))

@@ -185,6 +185,9 @@ class KafkaNode(Node):
     """Apache Kafka, a JVM."""
 
     kind = KAFKA
+    # As short tests want it; a measurement gives it room and its compiler.
+    heap = _HEAP
+    is_short = True
 
     def _format(self) -> None:
         """Use Kafka's tool for the first node; the others get the same files and an id of their own."""
@@ -210,7 +213,8 @@ class KafkaNode(Node):
 
     def _command(self) -> list[str]:
         kafka.class_archive()
-        return kafka.command(kafka.SERVER, str(self.properties), heap=_HEAP, is_short=True)
+        where = str(self.properties)
+        return kafka.command(kafka.SERVER, where, heap=self.heap, is_short=self.is_short)
 
 
 class FirnlineNode(Node):
