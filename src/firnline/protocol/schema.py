@@ -376,4 +376,8 @@ class Message(Struct):
 
     def write(self, version: int) -> bytes:
         """Encode as one byte string; file slices are read."""
-        return b"".join(p.read() if isinstance(p, FileSlice) else p for p in self.parts(version))
+        parts = self.parts(version)
+        try:
+            return b"".join(parts)  # type: ignore[arg-type]
+        except TypeError:
+            return b"".join(p.read() if isinstance(p, FileSlice) else p for p in parts)

@@ -7,6 +7,7 @@ looked into. What is durable is looked up on the simulated platter. Source: reli
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from firnline.base.effects import Send
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.messages.k01_fetch import FetchRequest, FetchResponse
@@ -21,6 +22,7 @@ from firnline.raft.role import Role
 from firnline.sim.durable import DurableLog, durable_election, walk
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import first_partition
+from firnline.sim.net import Call
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import LOG
 from firnline.sim.snapshot_checks import SnapshotChecks
@@ -321,14 +323,15 @@ class Checkers:
 
     # ------------------------------------------------------------------------- at a message
 
-    def sent(self, process: Process, to_id: int, request: Message) -> None:
+    def sent(self, process: Process, to_id: int, effect: Send) -> None:
         """Look at a request as it leaves."""
-        look = _AT_REQUEST.get(type(request))
+        look = _AT_REQUEST.get(type(effect.request))
         if look is not None:
-            look(self, process, request)
+            look(self, process, effect.request)
 
-    def received(self, process: Process, from_id: int, request: Message) -> None:
+    def received(self, process: Process, call: Call) -> None:
         """Look at a request as it is handled: where a replica that is known to fetch is by now."""
+        request, from_id = call.request, call.from_id
         each = first_partition(request) if type(request) is FetchRequest else None
         seen = self._seen.get(process.node_id)
         if each is not None and seen is not None and from_id in seen.reached:
@@ -343,8 +346,12 @@ class Checkers:
             offset = first_partition(request).fetch_offset  # type: ignore[union-attr]
             seen.reached[to_id] = max(seen.reached.get(to_id, 0), offset)
 
-    def answered(self, process: Process, to_id: int, request: Message, response: Message) -> None:
+    def told(self, process: Process, effect: Send, response: Message) -> None:
+        """What an answer does to who gets it is seen after the step."""
+
+    def answered(self, process: Process, call: Call, response: Message) -> None:
         """Look at an answer as it leaves."""
+        to_id, request = call.from_id, call.request
         if type(response) is VoteResponse:
             self._on_vote_answered(process, request, response)
         elif type(response) is FetchResponse:
