@@ -73,10 +73,6 @@ def _replace(path: Path, old: str, new: str) -> None:
             ("a snapshot of the metadata is damaged", "remedy="),
         ),
         (
-            lambda n: _flip(_logs(n)[0], 150),
-            ("a log is damaged below its recovery point", ".log", "offset=", "remedy="),
-        ),
-        (
             lambda n: (n.metadata / "quorum-state").write_text("{oops"),
             ("quorum-state is damaged", "quorum-state", "remedy="),
         ),
@@ -89,10 +85,7 @@ def _replace(path: Path, old: str, new: str) -> None:
             ("not formatted", "firnline storage format"),
         ),
     ],
-    ids=[
-        *("flipped snapshot", "cut snapshot", "flipped log"),
-        *("quorum-state", "another node", "not formatted"),
-    ],
+    ids=["flipped snapshot", "cut snapshot", "quorum-state", "another node", "not formatted"],
 )
 def test_a_start_is_refused_with_what_is_wrong_and_what_to_do(
     victim: Victim, harm: Callable[[Node], object], said: tuple[str, ...]
