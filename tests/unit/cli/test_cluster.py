@@ -186,6 +186,15 @@ def test_what_is_wrong_is_named_and_scripts_see_it(
     assert said in json_of(world, "cluster", "status", "--timeout", "0", code=3)["problems"]
 
 
+def test_brokers_that_never_came_are_missed_by_who_counts_them(world: World) -> None:
+    assert json_of(world, "cluster", "status", "--brokers", "2")["problems"] == []
+    found = json_of(world, "cluster", "status", "--brokers", "3", code=3)
+    assert found["problems"] == ["2 of 3 brokers are alive"]
+    world.fenced = True
+    found = json_of(world, "cluster", "status", "--brokers", "2", code=3)
+    assert found["problems"] == ["1 of 2 brokers are alive", "broker 2 is fenced"]
+
+
 def test_a_cluster_of_kafka_has_no_broker_epochs_and_is_not_called_ill_for_that(
     world: World,
 ) -> None:
