@@ -19,7 +19,7 @@ from firnline.protocol.messages.k59_fetch_snapshot import (
 )
 from firnline.protocol.schema import Message
 from firnline.raft.role import Role
-from firnline.sim.durable import DurableLog, durable_election
+from firnline.sim.durable import DurableLog, durable_election, walk
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import first_partition
 from firnline.sim.net import Call
@@ -127,28 +127,31 @@ class Checkers:
             self._on_truncated(node_id, seen, raft, end_offset)
         if start_offset != seen.start_offset:
             self._on_started_anew(process, seen, start_offset, end_offset)
-        if raft.epoch < seen.epoch:
-            self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {raft.epoch}", node_id)
-        if raft.role is Role.LEADER and (seen.role is not Role.LEADER or raft.epoch != seen.epoch):
+        epoch, role, told = raft.epoch, raft.role, raft.high_watermark
+        if epoch < seen.epoch:
+            self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {epoch}", node_id)
+        if role is Role.LEADER and (seen.role is not Role.LEADER or epoch != seen.epoch):
             self._on_leader(process, machine)
-        if raft.high_watermark != seen.told:
-            seen.told = raft.high_watermark
-            if raft.high_watermark is not None:
+        if told != seen.told:
+            seen.told = told
+            if told is not None:
                 self._on_high_watermark(process, machine, seen)
-        name_changes = process.host.fs.name_changes(LOG)
-        newest = log.newest_snapshot_id
-        if (name_changes, start_offset) != (seen.name_changes, seen.start_offset) or (
-            newest != seen.newest_snapshot_id
+        name_changes, newest = process.host.fs.name_changes(LOG), log.newest_snapshot_id
+        if (
+            name_changes != seen.name_changes
+            or start_offset != seen.start_offset
+            or newest != seen.newest_snapshot_id
         ):
             self.snapshots.look(process, start_offset)
             seen.name_changes, seen.newest_snapshot_id = name_changes, newest
-        if log.synced_offset != seen.synced_offset:
-            seen.synced_offset = log.synced_offset
+        synced_offset = log.synced_offset
+        if synced_offset != seen.synced_offset:
+            seen.synced_offset = synced_offset
             self._on_synced(process, log)
         image = machine.quorum.image
         if image is not seen.image:
             self._on_image(node_id, seen, image, raft)
-        seen.role, seen.epoch = raft.role, raft.epoch
+        seen.role, seen.epoch = role, epoch
         seen.start_offset, seen.end_offset = start_offset, end_offset
 
     def ended(self, process: Process) -> None:
@@ -459,20 +462,12 @@ _AT_REQUEST: dict[type[Message], Callable[[Checkers, Process, Any], None]] = {
 
 def _read(log: Any, start_offset: int, end_offset: int) -> bytes:
     """Whole batches from `start_offset` to `end_offset` or beyond."""
-    data: bytes = log.read(start_offset, max_bytes=_ALL_BYTES)
-    if start_offset >= end_offset or not data:
-        return data
-    parts, at = [data], _last_end(data)
+    parts: list[bytes] = []
+    at = start_offset
     while at < end_offset:
-        more: bytes = log.read(at, max_bytes=_ALL_BYTES)
-        if not more:
+        data: bytes = log.read(at, max_bytes=_ALL_BYTES)
+        if not data:
             break
-        parts.append(more)
-        at = _last_end(more)
-    return b"".join(parts)
-
-
-def _last_end(data: bytes) -> int:
-    from firnline.records.batch import headers
-
-    return max(header.next_offset for header in headers(data))
+        parts.append(data)
+        _, at = walk(data, 0, len(data))
+    return parts[0] if len(parts) == 1 else b"".join(parts)

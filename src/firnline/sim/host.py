@@ -106,6 +106,7 @@ class Process:
         "is_ready",
         "machine",
         "number",
+        "step_ms",
         "_in_flight",
         "_timers",
         "_waiting",
@@ -118,6 +119,7 @@ class Process:
         self.is_paused = False
         self.is_ready = False  # its machine is made
         self.clock = SteadyClock(host.clock.monotonic, host.clock.wall)
+        self.step_ms = self.clock.now_ms()  # when the last step began; no step takes time
         self.machine: Machine
         self.backlog: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.follow: Event | None = None
@@ -148,13 +150,15 @@ class Process:
         if self.is_paused:
             self.backlog.append((self.step, (what, then, *results)))
             return
-        self.host.world.note(self.host.node_id, what)
+        host = self.host
+        host.world.note(host.node_id, what)
+        now_ms = self.step_ms = self.clock.now_ms()
         try:
-            self.execute(then(*results, self.clock.now_ms()))
+            self.execute(then(*results, now_ms))
         except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
-            self.host.surroundings.failed(self, problem)
+            host.surroundings.failed(self, problem)
             return
-        self.host.surroundings.stepped(self)
+        host.surroundings.stepped(self)
 
     def execute(self, effects: Effects) -> None:
         """Carry out effects in order."""
@@ -163,7 +167,7 @@ class Process:
             if act is not None:
                 act(self, effect)
             else:
-                self.execute(self.machine.perform(effect, self.clock.now_ms()))
+                self.execute(self.machine.perform(effect, self.step_ms))
 
     # ---- effects
 
@@ -183,7 +187,7 @@ class Process:
         old = self._timers.get(effect.key)
         if old is not None:
             old.cancel()
-        delay_ms = max(0, effect.at_ms - self.clock.now_ms())
+        delay_ms = max(0, effect.at_ms - self.step_ms)
         delay_us = max(_TURN_US, self.host.clock.virtual_us(delay_ms))
         self._timers[effect.key] = self.host.world.after(delay_us, self._timer_due, effect)
 
