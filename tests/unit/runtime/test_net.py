@@ -529,16 +529,20 @@ def test_answers_of_open_requests_that_the_peer_does_not_read_are_kept_in_order(
 def test_an_answer_does_not_overtake_what_is_left_of_the_one_before_it(node: Running) -> None:
     """The peer reads a little between two answers, so that the socket takes bytes again."""
     with node.connect() as sock:
-        sock.sendall(frame(PRODUCE + bytes(3 << 20)) + frame(PRODUCE + b"2"))
-        first, second = produced(node, 2)
+        large = 6
+        for number in range(large):
+            sock.sendall(frame(PRODUCE + bytes(3 << 20)))
+            produced(node, number + 1)
+        sock.sendall(frame(PRODUCE + b"last"))
+        tickets = list(produced(node, large + 1))
         begun = bytearray()
 
-        def both() -> None:
-            node.runtime.execute([Reply(context=first, message=1)])
+        def all_of_them() -> None:
+            node.runtime.execute([Reply(context=each, message=1) for each in tickets[:large]])
             while len(begun) < 1 << 20:
                 begun.extend(sock.recv(1 << 20))
-            node.runtime.execute([Reply(context=second, message=1)])
+            node.runtime.execute([Reply(context=tickets[large], message=1)])
 
-        node.on_loop(both)
-        whole = frame(first.body) + frame(second.body)
+        node.on_loop(all_of_them)
+        whole = b"".join(frame(each.body) for each in tickets)
         assert bytes(begun) + read_exactly(sock, len(whole) - len(begun)) == whole
