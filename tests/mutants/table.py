@@ -4,6 +4,7 @@ from tests.mutants.clusters import CLUSTERS
 from tests.mutants.patch import Mutant
 from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
+from tests.mutants.tier import TIER
 
 _ELECTING = "tests/unit/raft/test_elections.py::"
 _LEADING = "tests/unit/raft/test_leading.py::"
@@ -41,6 +42,7 @@ MUTANTS = (
     *REPLICAS,
     *CLUSTERS,
     *RACES,
+    *TIER,
     # ------------------------------------------------------------------------------ elections
     Mutant(
         "rel-Q1: half of the voters is no majority",
