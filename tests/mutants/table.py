@@ -1,5 +1,6 @@
 """Every guard whose loss must be noticed, and by whom. Names are those of traps (X) and invariants (rel-)."""
 
+from tests.mutants.clusters import CLUSTERS
 from tests.mutants.patch import Mutant
 from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
@@ -39,6 +40,7 @@ _SNAPSHOTS = {
 
 MUTANTS = (
     *REPLICAS,
+    *CLUSTERS,
     *RACES,
     *TIER,
     # ------------------------------------------------------------------------------ elections

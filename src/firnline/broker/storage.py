@@ -195,6 +195,9 @@ class Storage:
             effects += directory.keep_log_starts(partial(kept, directory.path))
         return effects
 
+    def _holds(self, log: Log) -> bool:
+        return any(d.logs.get(log.topic_partition) is log for d in self.directories)
+
     def _directory_of(self, log: Log) -> LogDirectory:
         found = [d for d in self.directories if d.logs.get(log.topic_partition) is log]
         assert len(found) == 1, "a log lies in one directory"
@@ -223,8 +226,11 @@ class Storage:
     def on_failure(self, hosted: HostedPartitions, partition: Partition, now_ms: int) -> Effects:
         """A partition's files failed: so did its directory (rel-P9).
 
-        With the last one the node stops, and with that of the metadata log, as Kafka does.
+        With the last one the node stops, and with that of the metadata log, as Kafka does. A log that was
+        deleted while its sync was under way took its names along: that is no failure.
         """
+        if not self._holds(partition.log):
+            return []
         directory = self._directory_of(partition.log)
         if directory.path in self._offline:
             return []
@@ -338,10 +344,13 @@ class Storage:
         now_ms: int,
     ) -> Effects:
         self._syncing.pop(partition.log.path, None)
+        if not isinstance(result, Exception):
+            try:
+                partition.log.flushed(end_offset)
+            except StorageError as problem:
+                result = problem
         if isinstance(result, StorageError):
             return [] if partition.is_offline else on_failure(partition, now_ms)
-        if not isinstance(result, Exception):
-            partition.log.flushed(end_offset)
         return []
 
     def _checkpoint(self, now_ms: int) -> Effects:
