@@ -95,9 +95,7 @@ class Writer:
             else:
                 self.acked.setdefault(partition, []).append(value)
 
-        self._producer.produce(
-            self._topic, str(value), partition=partition, on_delivery=delivered
-        )
+        self._producer.produce(self._topic, str(value), partition=partition, on_delivery=delivered)
         self._producer.poll(0)
 
     def flush(self) -> None:
@@ -155,7 +153,9 @@ def test_a_leader_is_killed_in_mid_produce_while_a_consumer_keeps_reading(
     reader.is_over.set()
     reader.join(PATIENCE_S)
     in_order = {part: [mine[at] for at in sorted(mine)] for part, mine in reader.seen.items()}
-    assert in_order == writer.acked, "all that was acknowledged, each once, in the order it was sent"
+    assert in_order == writer.acked, (
+        "all that was acknowledged, each once, in the order it was sent"
+    )
     assert [p for p in reader.problems if p.fatal()] == []
 
 

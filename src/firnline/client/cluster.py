@@ -15,8 +15,8 @@ from firnline.client.connection import Connection, Unreachable
 from firnline.client.quorum import QuorumState, describe_quorum
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
-from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
 OK, OFFLINE = "ok", "offline"
 UNDER_REPLICATED, UNDER_MIN_ISR = "under-replicated", "under-min-isr"

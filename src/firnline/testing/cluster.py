@@ -132,7 +132,14 @@ class Cluster:
         """Start a node that was killed or stopped, and wait until it serves clients again."""
         assert not self.is_running(node_id), f"node {node_id} is running"
         home = self.directory / f"node-{node_id}"
-        command = [sys.executable, "-m", "firnline", "server", "-c", str(home / "server.properties")]
+        command = [
+            sys.executable,
+            "-m",
+            "firnline",
+            "server",
+            "-c",
+            str(home / "server.properties"),
+        ]
         with (home / "server.log").open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._again[node_id] = process
