@@ -1,4 +1,4 @@
-"""A running cluster of Kafka's moves over to ours node by node, and back, as docs/migration.md says. WORLD.
+"""A running cluster of Kafka's moves over to ours node by node, and back, as docs/MIGRATION.md says. WORLD.
 
 Nothing is done here that the page does not say, and each command of the page is used.
 """

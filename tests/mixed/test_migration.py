@@ -1,4 +1,4 @@
-"""A cluster of Kafka's moves over to ours while it is written to and read, as docs/migration.md says."""
+"""A cluster of Kafka's moves over to ours while it is written to and read, as docs/MIGRATION.md says."""
 
 import pytest
 
