@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from firnline.testing.cluster import Cluster
 
 MESSAGES = 3_000
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 
 
 def firnline(*words: str, code: int = 0) -> str:
