@@ -13,6 +13,8 @@ import pytest
 from tests.peers.nodes import free_ports
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster"
+# Half a minute on an idle machine.
+PATIENCE_S = 600.0
 PORTS = ("9291", "9292", "9293", "9294", "9295", "9296")
 
 
@@ -22,6 +24,7 @@ def words_of(page: Path) -> str:
     return "\n".join(line[4:] for line in lines if line.startswith("    "))
 
 
+@pytest.mark.timeout(700)
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
 def test_the_readme_loses_a_leader_and_no_message(tmp_path: Path) -> None:
     place = tmp_path / "examples" / "cluster"
@@ -45,7 +48,7 @@ def test_the_readme_loses_a_leader_and_no_message(tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(timeout=280)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         said, _ = process.communicate()

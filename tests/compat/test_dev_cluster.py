@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from firnline.testing.cluster import Cluster
 
 MESSAGES = 3_000
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 
 
 def firnline(*words: str, code: int = 0) -> str:
@@ -176,6 +176,7 @@ def test_ctrl_c_stops_every_node_in_order_and_the_next_start_has_it_all(tmp_path
     # What a terminal does: every process of the group hears of it, and nodes are of none of ours.
     assert all(os.getpgid(pid) == pid for pid in pids)
     cluster.process.send_signal(signal.SIGINT)
+    assert cluster.process.wait(PATIENCE_S) == 0  # a second signal would end them at once
     assert cluster.stop() == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     homes = [tmp_path / "cluster" / f"node-{node_id}" for node_id in cluster.node_ids]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-START_S = 120.0
+START_S = 150.0
 STOP_S = 60.0
 _NODE = re.compile(r"node (\d+) at 127\.0\.0\.1:(\d+), pid (\d+),")
 
