@@ -234,8 +234,7 @@ class Storage:
         for other in hosted:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()
-                effects += other.produce_waiters.all_at_once(now_ms)
-                effects += other.fetch_waiters.all_at_once(now_ms)
+                effects += other.release_all(now_ms)
         is_metadata = directory.path == self._config.metadata_directory
         if is_metadata or len(self._offline) == len(self.directories):
             # Those who wait are answered first.
