@@ -310,7 +310,9 @@ def test_a_deletion_that_waits_is_told_when_the_leader_leads_no_more() -> None:
     rig.cut |= {(n, head) for n in others}
     rig.pass_time(1_000)
     rig.at(rig.now_ms + 500, lambda serial: rig[head].run(rig[head].broker.shutdown(rig.now_ms)))
+    before_ms = rig.now_ms
     assert delete_before(rig, 2, timeout_ms=60_000)[0] == Code.NOT_LEADER_OR_FOLLOWER
+    assert rig.now_ms - before_ms < 5_000
 
 
 def test_a_partition_that_moves_takes_its_records_along() -> None:
