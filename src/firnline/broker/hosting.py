@@ -219,7 +219,9 @@ class Hosting:
         elif partition.log.high_watermark > high_before:
             effects += partition.produce_waiters.passed(partition.log.high_watermark, now_ms)
             effects += partition.fetch_waiters.all_at_once(now_ms)
-        if partition.is_leader and partition.deletion_waiters:  # nobody waits for a replica that is gone
+        if (
+            partition.is_leader and partition.deletion_waiters
+        ):  # nobody waits for a replica that is gone
             effects += partition.deletion_waiters.passed(partition.low_watermark, now_ms)
         if leads_anew:
             effects += _tell(self.on_leading, partition, now_ms)

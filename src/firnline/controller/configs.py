@@ -65,6 +65,24 @@ def incremental_alter_configs(
     return ControllerResult([] if validate_only else records, answers)
 
 
+def replace_configs(
+    image: ClusterImage,
+    config: BrokerConfig,
+    wanted: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
+    *,
+    validate_only: bool,
+) -> ControllerResult[list[KafkaError | None]]:
+    """Let resources have these settings alone: what they had besides goes. Answers as above."""
+    alterations = []
+    for resource, pairs in wanted:
+        given = dict(pairs)
+        had = image.config(resource.resource_type, resource.name)
+        row = [Alteration(key, AlterOp.SET, value) for key, value in pairs]
+        row += [Alteration(key, AlterOp.DELETE, None) for key in sorted(had) if key not in given]
+        alterations.append((resource, row))
+    return incremental_alter_configs(image, config, alterations, validate_only=validate_only)
+
+
 def _alter(
     image: ClusterImage,
     config: BrokerConfig,
