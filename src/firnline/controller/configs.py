@@ -16,6 +16,7 @@ from firnline.config.define import Key
 from firnline.config.layers import check_topic, topic_config
 from firnline.config.parse import nearest, parse, text_of
 from firnline.config.topic import topic_keys
+from firnline.config.unused import runtime_keys
 from firnline.controller.topic_names import name_problem
 from firnline.metadata import records as r
 from firnline.metadata.image import ClusterImage, ConfigResource, ResourceType
@@ -199,7 +200,7 @@ def _broker_problem(
 ) -> KafkaError | None:
     """Say why a broker may not have these settings at run time, or return None."""
     for alteration in alterations:
-        key = broker_keys().get(alteration.key)
+        key = broker_keys().get(alteration.key) or runtime_keys().get(alteration.key)
         if alteration.op == AlterOp.DELETE:
             continue  # taking back what an earlier release took is always fine
         if key is None:

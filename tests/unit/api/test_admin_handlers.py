@@ -649,3 +649,20 @@ def test_every_version_is_answered(version: int) -> None:
     got = metadata(node, version, "a", *(["b"] if version else []))
     assert set(by_name(got)) >= {"a"}
     assert by_name(metadata(node, version, "a"))["a"] == 0
+
+
+def test_what_tools_set_while_replicas_move_is_taken_and_listed_while_it_is_set() -> None:
+    """kafka-reassign-partitions --throttle: no key of a file, and nothing is slowed here."""
+    node = Node()
+    for name in ("leader", "follower"):
+        got = alter(node, BROKER, "1", **{f"{name}_replication_throttled_rate": "1000"})
+        assert got.error_code == 0, got.error_message
+    rates = [c for c in described(node, BROKER, "1").configs if "throttled.rate" in c.name]
+    assert [(c.name, c.value, c.config_source, c.read_only) for c in rates] == [
+        ("follower.replication.throttled.rate", "1000", 2, False),
+        ("leader.replication.throttled.rate", "1000", 2, False),
+    ]
+    refused = alter(node, BROKER, "1", leader_replication_throttled_rate="-1")
+    assert refused.error_code == Code.INVALID_REQUEST
+    assert replace(node, BROKER, "1").error_code == 0
+    assert not [c for c in described(node, BROKER, "1").configs if "throttled.rate" in c.name]
