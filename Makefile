@@ -46,7 +46,7 @@ demo: $(VENV)/installed
 	@$(PY) examples/flights/demo.py
 
 # make bench, or one of them: make bench QUESTION=requests
-QUESTION ?= $(filter-out measure echo sink, $(basename $(notdir $(wildcard bench/*.py))))
+QUESTION ?= $(filter-out measure echo sink beats, $(basename $(notdir $(wildcard bench/*.py))))
 bench: $(VENV)/installed
 	@for question in $(QUESTION); do echo "== $$question"; $(PY) -m bench.$$question || exit 1; done
 

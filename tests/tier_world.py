@@ -110,6 +110,11 @@ class Feed:
             out += batch
         return out
 
+    def catch_up(
+        self, positions: Any, then: Any, now_ms: int, *, is_fresh: bool = False
+    ) -> Effects:
+        return []  # all is read as if it were led here
+
     def leads(self, partition: int) -> bool:
         return self.cluster.leads.get(partition, self.node_id) == self.node_id
 

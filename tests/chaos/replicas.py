@@ -1,56 +1,147 @@
-"""Kill one broker of three after the other while records are written to partitions on all of them. WORLD.
+"""Kill brokers and controllers in mid-produce, one cycle after the other, and read all the while. WORLD.
 
-Within the budget of the promise: min.insync.replicas is 2, and the next one dies when all are in sync again.
-At the end each record is there once and in order, and the three copies of each partition are the same bytes.
+Within the budget of the promise: min.insync.replicas is 2, and the next broker dies when all are in sync
+again. At the end each record is there once and in order, a consumer that read on through all of it has seen
+just that, and the three copies of each partition are the same bytes.
 """
 
+import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.chaos.clients import Client
 from tests.chaos.controllers import tracebacks
 from tests.chaos.kill import Report
-from tests.chaos.workload import PATIENCE_S, SILENT, Workload, read_all, violations
-from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
+from tests.chaos.workload import PATIENCE_S, SILENT, Reader, Workload, read_all, violations
+from tests.peers.nodes import BROKER, COMBINED, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
 
 TOPIC, PARTITIONS, REPLICAS = "copied", 3, 3
-SETTINGS = {**QUICK, "broker.session.timeout.ms": 3000, "offsets.topic.replication.factor": 1}
+SETTINGS = {
+    **QUICK,
+    "broker.session.timeout.ms": 2000,
+    "broker.heartbeat.interval.ms": 300,
+    "offsets.topic.replication.factor": 3,
+}
 _CONFIG = {"min.insync.replicas": "2", "internal.segment.bytes": "65536"}
+APART: Sequence[tuple[str, str]] = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BROKER)] * REPLICAS
+TOGETHER: Sequence[tuple[str, str]] = [(FIRNLINE, COMBINED)] * REPLICAS
+Step = Callable[[Cluster, Workload], None]
 
 
-def run_broker_kills(directory: Path, cycles: int, seed: int) -> Report:
-    """Kill -9 random brokers, `cycles` times."""
+def run_cluster_kills(
+    directory: Path,
+    cycles: int,
+    seed: int,
+    members: Sequence[tuple[str, str]] = APART,
+    clients: Sequence[type[Client]] = (),
+) -> Report:
+    """Kill -9 random nodes, `cycles` times: a broker, a controller, or one of each at once."""
     rng, report = random.Random(seed), Report()
-    members = [(FIRNLINE, CONTROLLER), *[(FIRNLINE, BROKER)] * REPLICAS]
+
+    def kill_and_start(cluster: Cluster, work: Workload) -> None:
+        time.sleep(rng.uniform(0, 0.3))
+        victims = _victims(cluster, rng)
+        for node in victims:
+            node.kill()
+        started = time.monotonic()
+        work.await_acks(1000)
+        report.back_ms.append((time.monotonic() - started) * 1000)
+        for node in victims:
+            node.start(wait=False)
+        for node in victims:
+            node.await_answer()
+
     with Cluster(directory, members, SETTINGS) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
-        topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, config=_CONFIG)
-        admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
-        await_in_sync(admin)
-        with Workload(cluster.bootstrap, TOPIC, PARTITIONS) as work:
-            for _ in range(cycles):
-                work.await_acks(100)
-                time.sleep(rng.uniform(0, 0.3))
-                victim = rng.choice(cluster.brokers)
-                victim.kill()
-                report.faults += 1
-                started = time.monotonic()
-                work.await_acks(1000)
-                report.back_ms.append((time.monotonic() - started) * 1000)
-                victim.start()
-                await_in_sync(admin)
-            work.await_acks(100)
-            work.finish()
-        acked = work.acked()
-        report.acked = sum(len(rows) for rows in acked.values())
-        found = read_all(cluster.bootstrap, TOPIC, PARTITIONS)
-        report.violations = violations(acked, found, work.sent) + tracebacks(cluster)
-        await_in_sync(admin)
-        await_so(lambda: not differences(cluster.brokers), "the copies are the same")
+        _run(cluster, [kill_and_start] * cycles, report, clients)
+        cluster.kill()
     return report
+
+
+def run_clean_restarts(
+    directory: Path,
+    members: Sequence[tuple[str, str]] = APART,
+    clients: Sequence[type[Client]] = (),
+) -> Report:
+    """Stop each broker in order and start it again, one after the other.
+
+    A session is a minute long here: who waits for one to end instead of being told is seen.
+    """
+    report = Report()
+
+    def restart(broker: Node) -> Step:
+        def step(cluster: Cluster, work: Workload) -> None:
+            broker.stop()
+            report.violations += _still_counts_on(cluster, broker)
+            work.await_acks(1000)
+            broker.start()
+
+        return step
+
+    settings = {**SETTINGS, "broker.session.timeout.ms": 60_000}
+    with Cluster(directory, members, settings) as cluster:
+        steps = [restart(broker) for broker in cluster.brokers]
+        report.back_ms.append(1000 * _run(cluster, steps, report, clients))
+        cluster.kill()
+    return report
+
+
+def _run(
+    cluster: Cluster, steps: Sequence[Step], report: Report, kinds: Sequence[type[Client]]
+) -> float:
+    """Take the steps under load, each when all are in sync, and judge; return the longest gap in seconds."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
+    topics = [NewTopic(TOPIC, PARTITIONS, REPLICAS, config=_CONFIG)]
+    topics += [NewTopic(f"of-{kind.name}", 1, REPLICAS, config=_CONFIG) for kind in kinds]
+    for made in admin.create_topics(topics).values():
+        made.result(PATIENCE_S)
+    await_in_sync(admin)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(kind(cluster.bootstrap)) for kind in kinds]
+        reader = stack.enter_context(Reader(cluster.bootstrap, TOPIC, PARTITIONS))
+        work = stack.enter_context(Workload(cluster.bootstrap, TOPIC, PARTITIONS, rest_s=0.05))
+        for step in steps:
+            work.await_acks(100)
+            step(cluster, work)
+            report.faults += 1
+            await_in_sync(admin)
+        work.await_acks(100)
+        work.finish()
+        acked = work.acked()
+        found = read_all(cluster.bootstrap, TOPIC, PARTITIONS)
+        reader.await_all(found)
+        for client in clients:
+            report.violations += client.finish()
+            report.acked += client.acked
+    report.acked += sum(len(rows) for rows in acked.values())
+    report.violations += violations(acked, found, work.sent) + reader.differences(found)
+    report.violations += tracebacks(cluster)
+    await_in_sync(admin)
+    await_so(lambda: not differences(cluster.brokers), "the copies are the same")
+    return work.longest_gap_s
+
+
+def _still_counts_on(cluster: Cluster, gone: Node) -> list[str]:
+    """Say which partitions have a broker that left in order as their leader, or in their ISR."""
+    others = ",".join(f"127.0.0.1:{n.port}" for n in cluster.brokers if n is not gone)
+    found = AdminClient({"bootstrap.servers": others, **SILENT}).list_topics(timeout=PATIENCE_S)
+    return [
+        f"{gone} left, and {name}-{number} has leader {state.leader} and ISR {state.isrs}"
+        for name, topic in found.topics.items()
+        for number, state in topic.partitions.items()
+        if gone.node_id in (state.leader, *state.isrs)
+    ]
+
+
+def _victims(cluster: Cluster, rng: random.Random) -> list[Node]:
+    """One broker at a time, and one controller at a time: a majority of each goes on."""
+    broker, controller = rng.choice(cluster.brokers), rng.choice(cluster.controllers)
+    if COMBINED in (broker.role, controller.role):
+        return [broker]
+    return rng.choice(([broker], [broker], [controller], [broker, controller]))
 
 
 def await_in_sync(admin: AdminClient) -> None:

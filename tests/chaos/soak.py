@@ -1,7 +1,7 @@
 """The long form of kills, power cuts and quorums of both kinds, in pieces that add up. WORLD.
 
     python -m tests.chaos.soak [--kills 1000] [--cuts 1000] [--controller-kills 200] [--controller-cuts 300]
-                               [--mixed 100] [--minutes 60] [--piece 25]
+                               [--cluster-kills 250] [--mixed 100] [--minutes 60] [--piece 25]
 
 Each piece is a run of its own with a seed of its own, and one line in docs/soak.jsonl: commit, form, seed,
 cycles, faults, records acknowledged, violations. A run begins where the ledger says this commit stands, so it
@@ -23,6 +23,7 @@ from tests.chaos.controllers import run_controller_kills, run_controller_power_c
 from tests.chaos.image import CannotMount, why_not
 from tests.chaos.kill import Report, run_kills
 from tests.chaos.power_cut import run_power_cuts
+from tests.chaos.replicas import APART, TOGETHER, run_cluster_kills
 from tests.mixed.rounds import Rounds
 from tests.peers.kafka import PeerMissing, jars
 from tests.peers.nodes import FIRNLINE, KAFKA
@@ -44,6 +45,12 @@ FORMS: dict[str, Callable[[Path, int, int], Any]] = {
     "power-cut": run_power_cuts,
     "controller-kill": run_controller_kills,
     "controller-power-cut": run_controller_power_cuts,
+    "cluster-kill": lambda directory, cycles, seed: run_cluster_kills(
+        directory, cycles, seed, APART
+    ),
+    "combined-kill": lambda directory, cycles, seed: run_cluster_kills(
+        directory, cycles, seed, TOGETHER
+    ),
     "mixed-two-of-theirs": _mixed(KAFKA, KAFKA, FIRNLINE),
     "mixed-two-of-ours": _mixed(FIRNLINE, FIRNLINE, KAFKA),
 }
@@ -133,6 +140,7 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=1000)
     parser.add_argument("--controller-kills", type=int, default=200)
     parser.add_argument("--controller-cuts", type=int, default=300)
+    parser.add_argument("--cluster-kills", type=int, default=250, help="of each of two forms")
     parser.add_argument("--mixed", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--piece", type=int, default=PIECE, help="faults of one chain")
@@ -144,6 +152,8 @@ def main() -> int:
         "mixed-two-of-ours": options.mixed,
         "controller-kill": options.controller_kills,
         "controller-power-cut": options.controller_cuts,
+        "cluster-kill": options.cluster_kills,
+        "combined-kill": options.cluster_kills,
         "kill": options.kills,
         "power-cut": options.cuts,
     }

@@ -1,20 +1,43 @@
-"""Brokers die while records are written to all of them: what was acknowledged is there, once, on each."""
+"""Nodes die or leave while records are written: what was acknowledged is there, once, on each replica."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.replicas import run_broker_kills
+from tests.chaos.clients import KINDS
+from tests.chaos.replicas import APART, TOGETHER, run_clean_restarts, run_cluster_kills
 
 KILLS = 4
 
 
-def test_four_kills_of_brokers_lose_no_record(
+def test_kills_of_brokers_and_controllers_lose_no_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = run_broker_kills(tmp_path, KILLS, 1)
+    report = run_cluster_kills(tmp_path, KILLS, 1, APART)
     with capsys.disabled():
-        print(f"\nbrokers killed: {report}")
+        print(f"\nnodes killed: {report}")
     assert report.violations == []
     assert report.faults == KILLS
     assert report.acked > 1000 * KILLS
+
+
+def test_kills_of_combined_nodes_are_no_error_to_a_real_client(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """librdkafka, aiokafka and kafka-python write and read all the while."""
+    report = run_cluster_kills(tmp_path, KILLS - 1, 1, TOGETHER, KINDS)
+    with capsys.disabled():
+        print(f"\ncombined nodes killed: {report}")
+    assert report.violations == []
+    assert report.faults == KILLS - 1
+
+
+def test_a_clean_restart_of_each_broker_in_turn_is_no_error_and_hands_over_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = run_clean_restarts(tmp_path, TOGETHER, KINDS)
+    [gap_ms] = report.back_ms
+    with capsys.disabled():
+        print(f"\nrestarted in turn: {report.acked} records, longest gap {gap_ms:.0f} ms")
+    assert report.violations == []
+    assert gap_ms < 30_000, "half a session: somebody waited for one to end"

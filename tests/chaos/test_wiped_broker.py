@@ -1,47 +1,316 @@
-"""A broker whose disk is taken away comes back on a new one: it follows, joins the ISR, leads again."""
+"""A broker comes back with an empty disk while its leader asks for the incarnation that died. Real processes.
 
+Rows 2, 3, 4, 6 and 7 of the race table of KIP-903 (spec 2.9); all 13 run on whole nodes of one process in
+tests/props/test_stale_epoch_races.py. A leads, B follows; a proxy before A and before each controller keeps
+requests back, and requests in the name of the dead incarnation are made by hand. A producer with acks=all
+goes on through everything. At the end of each test B has joined with its new epoch, which is row 7; no change
+of the ISR was written down before that one; what was acknowledged is there, once and in order, on both.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-from confluent_kafka import ElectionType, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
+import pytest
 
-from tests.chaos.replicas import SETTINGS, await_so
-from tests.chaos.workload import PATIENCE_S, SILENT, Workload, read_all, violations
-from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, Cluster
+from firnline.base.errors import Code
+from firnline.metadata.image import BrokerImage, ClusterImage, PartitionImage
+from firnline.protocol.messages.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
+from firnline.protocol.messages.k03_metadata import MetadataRequest
+from firnline.protocol.messages.k19_create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from firnline.protocol.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from firnline.protocol.messages.k56_alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionTopic,
+    BrokerState,
+    ProposedPartition,
+)
+from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
+from tests.chaos.controllers import tracebacks
+from tests.chaos.workload import PATIENCE_S, Workload, read_all, violations
+from tests.mixed.sameness import read_disk
+from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, eventually
+from tests.peers.proxy import Passing, Proxy
+from tests.peers.quorum import await_leader
+from tests.wire.line import Line
 
-TOPIC = "wiped"
-BROKERS = (2, 3, 4)
+CONTROLLERS, A, B = (1, 2, 3), 4, 5
+SETTINGS = {**QUICK, "broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 300}
+FETCH, ALTER = 17, 3
 
 
-def test_a_broker_on_a_new_disk_leads_again(tmp_path: Path) -> None:
-    """Its directory has another id: the controller lets it lead once it was told (KIP-858)."""
-    members = [(FIRNLINE, CONTROLLER), *[(FIRNLINE, BROKER)] * 3]
-    with Cluster(tmp_path, members, SETTINGS) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
-        config = {"min.insync.replicas": "2"}
-        assignment = [list(BROKERS)]
-        topic = NewTopic(TOPIC, 1, replica_assignment=assignment, config=config)
-        admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
-        await_so(lambda: _state(admin).leader == BROKERS[0], "the first replica leads")
-        with Workload(cluster.bootstrap, TOPIC, 1) as work:
-            work.await_acks(500)
-            wiped = cluster[BROKERS[0]]
-            wiped.kill()
-            await_so(lambda: BROKERS[0] not in _state(admin).isrs, "it is out of the ISR")
-            wiped.wipe()
-            wiped.start()
-            await_so(lambda: sorted(_state(admin).isrs) == list(BROKERS), "it is in sync")
-            await_so(lambda: _elected(admin), "it leads again")
-            work.await_acks(500)
-            work.finish()
-        acked = work.acked()
-        assert violations(acked, read_all(cluster.bootstrap, TOPIC, 1), work.sent) == []
+class Stage:
+    """Three controllers and two brokers, with a proxy before all of them but B."""
+
+    def __init__(self, directory: Path) -> None:
+        members = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BROKER)] * 2
+        self.cluster = Cluster(directory, members, SETTINGS)
+        self.proxies = {n: Proxy(self.cluster[n].address) for n in (*CONTROLLERS, A)}
+        self.cluster.told_ports |= {n: proxy.port for n, proxy in self.proxies.items()}
+
+    def ask(self, node_id: int, request: Any, version: int) -> Any:
+        """Ask a node itself."""
+        with Line(self.cluster[node_id].address) as line:
+            return line.ask(request, version)
+
+    def image(self) -> ClusterImage:
+        """The metadata as far as A has it."""
+        while True:
+            with contextlib.suppress(AssertionError, OSError, ValueError):
+                disk = read_disk("A", self.cluster[A].metadata, is_cut=True)
+                return disk.image_at(disk.end[1])
+
+    def broker(self, node_id: int) -> BrokerImage:
+        return self.image().brokers[node_id]
+
+    def until(self, is_so: Callable[[], Any]) -> None:
+        eventually("it comes to that", is_so, within_s=2 * PATIENCE_S)
+
+    def is_served(self, node_id: int) -> bool:
+        """Whether A tells clients of a broker: A's own image has it unfenced."""
+        found = self.ask(A, MetadataRequest(topics=[]), 12)
+        return node_id in [each.node_id for each in found.brokers]
+
+    def close(self) -> None:
+        self.cluster.kill()
+        for proxy in self.proxies.values():
+            proxy.__exit__(None, None, None)
 
 
-def _state(admin: AdminClient) -> PartitionMetadata:
-    return admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions[0]
+class Race:
+    """One row, on a topic of its own: A leads, the ISR is {A}, and A's request for B is kept back."""
+
+    def __init__(self, stage: Stage, topic: str) -> None:
+        self.stage, self.topic = stage, topic
+        self.b = stage.cluster[B]
+        row = CreatableReplicaAssignment(partition_index=0, broker_ids=[A])
+        new = CreatableTopic(
+            name=topic, num_partitions=-1, replication_factor=-1, assignments=[row]
+        )
+        [made] = stage.ask(A, CreateTopicsRequest(topics=[new], timeout_ms=30_000), 7).topics
+        assert made.error_code == 0, made
+        self.topic_id = made.topic_id
+        self.work = Workload(stage.cluster.bootstrap, topic, 1)
+
+    def __enter__(self) -> Self:
+        self.work.__enter__()
+        self.work.await_acks(40)
+        for n in CONTROLLERS:
+            self.stage.proxies[n].keep_back("alter", self.is_alter)
+        moved = ReassignablePartition(partition_index=0, replicas=[A, B])
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=self.topic, partitions=[moved])]
+        )
+        assert self.stage.ask(A, request, 0).error_code == 0
+        self.request = self.await_alter(())
+        epochs = _proposed(self.request)
+        assert list(epochs) == [A, B]
+        self.a_epoch, self.b_epoch = epochs[A], epochs[B]
+        assert self.partition.isr == (A,)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.work.__exit__(kind, problem, trace)
+
+    @property
+    def partition(self) -> PartitionImage:
+        return self.stage.image().topics_by_id[self.topic_id].partitions[0]
+
+    def is_alter(self, passing: Passing) -> bool:
+        request = passing.request
+        return isinstance(request, AlterPartitionRequest) and self.topic_id in [
+            topic.topic_id for topic in request.topics
+        ]
+
+    def await_alter(self, known: tuple[Passing, ...]) -> Passing:
+        """Return a request of A that is kept back and not known yet."""
+
+        def look() -> list[Passing]:
+            kept = [p for n in CONTROLLERS for p in self.stage.proxies[n].kept("alter")]
+            return [p for p in kept if p not in known]
+
+        self.stage.until(look)
+        return look()[-1]
+
+    # ---- what happens
+
+    def b_dies(self) -> None:
+        """B is killed and, after its session, fenced; its disk is gone."""
+        self.b.kill()
+        self.stage.until(lambda: not self.stage.is_served(B))
+        self.b.wipe()
+
+    def b_returns(self) -> None:
+        """A new incarnation of B, which all know; A's requests are still kept back."""
+        self.b.start()
+        self.stage.until(lambda: self.stage.is_served(B))
+        assert self.stage.broker(B).epoch > self.b_epoch
+
+    def by_hand(self) -> Any:
+        """A's request for the dead incarnation of B, once more, at the active controller."""
+        now = self.partition
+        row = ProposedPartition(
+            partition_index=0,
+            leader_epoch=now.leader_epoch,
+            new_isr_with_epochs=[
+                BrokerState(broker_id=A, broker_epoch=self.a_epoch),
+                BrokerState(broker_id=B, broker_epoch=self.b_epoch),
+            ],
+            partition_epoch=now.partition_epoch,
+        )
+        topic = AlterPartitionTopic(topic_id=self.topic_id, partitions=[row])
+        request = AlterPartitionRequest(broker_id=A, broker_epoch=self.a_epoch, topics=[topic])
+        answer = self.stage.ask(await_leader(self.stage.cluster).leader, request, ALTER)
+        return self.code_of(answer)
+
+    def code_of(self, answer: Any) -> Code:
+        """Of the one partition in an answer to AlterPartition."""
+        assert answer.error_code == 0, Code(answer.error_code)
+        found = [t for t in answer.topics if t.topic_id == self.topic_id]
+        return Code(found[0].partitions[0].error_code)
+
+    def fetch_of_the_dead(self) -> Any:
+        """Fetch as the dead incarnation of B, which claims to have all; return the partition's row."""
+        part = FetchPartition(
+            partition=0,
+            current_leader_epoch=self.partition.leader_epoch,
+            fetch_offset=1 << 40,
+            partition_max_bytes=1 << 20,
+        )
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=B, replica_epoch=self.b_epoch),
+            topics=[FetchTopic(topic_id=self.topic_id, partitions=[part])],
+        )
+        [topic] = self.stage.ask(A, request, FETCH).responses
+        return topic.partitions[0]
+
+    # ---- how each row ends
+
+    def b_joins(self) -> None:
+        """Row 7: both know the new epoch, B has caught up, and it is taken in with that epoch."""
+        epoch = self.stage.broker(B).epoch
+        assert epoch > self.b_epoch
+        for n in CONTROLLERS:
+            self.stage.proxies[n].let_go("alter")
+        self.stage.until(lambda: set(self.partition.isr) == {A, B})
+        self.stage.until(self._taken)
+        [taken] = self._taken()
+        assert _proposed(taken) == {A: self.a_epoch, B: epoch}
+        # No other change was written down since the first request was made.
+        assert _row(taken).partition_epoch == _row(self.request).partition_epoch
+        self.is_whole()
+
+    def _taken(self) -> list[Passing]:
+        """Requests for this topic that the controller granted."""
+        seen = [p for n in CONTROLLERS for p in self.stage.proxies[n].seen if self.is_alter(p)]
+        return [p for p in seen if p.answer is not None and not self.code_of(p.answer)]
+
+    def is_whole(self) -> None:
+        self.work.await_acks(40)
+        self.work.finish()
+        found = read_all(self.stage.cluster.bootstrap, self.topic, 1)
+        assert violations(self.work.acked(), found, self.work.sent) == []
+        assert self.partition.leader == A
+        self.stage.until(lambda: self._copy(A) == self._copy(B))
+        assert self._copy(A)
+        assert tracebacks(self.stage.cluster) == []
+
+    def _copy(self, node_id: int) -> bytes:
+        directory = self.stage.cluster[node_id].data / f"{self.topic}-0"
+        return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
 
 
-def _elected(admin: AdminClient) -> bool:
-    admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(TOPIC, 0)]).result(PATIENCE_S)
-    return bool(_state(admin).leader == BROKERS[0])
+def _row(passing: Passing) -> Any:
+    assert isinstance(passing.request, AlterPartitionRequest)
+    return passing.request.topics[0].partitions[0]
+
+
+def _proposed(passing: Passing) -> dict[int, int]:
+    return {m.broker_id: m.broker_epoch for m in _row(passing).new_isr_with_epochs}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    found = Stage(tmp_path_factory.mktemp("wiped"))
+    with contextlib.closing(found), found.cluster:
+        yield found
+        found.cluster.kill()  # nobody waits for five nodes to leave in order
+
+
+def test_rows_2_and_6_a_request_and_a_fetch_of_the_dead_incarnation_come_late(stage: Stage) -> None:
+    with Race(stage, "rows-2-and-6") as race:
+        stage.proxies[A].keep_back(
+            "fetch",
+            lambda passing: (
+                isinstance(passing.request, FetchRequest)
+                and passing.request.replica_state.replica_id == B
+            ),
+        )
+        late = stage.proxies[A].await_kept("fetch")
+        race.b_dies()
+        race.request.release()
+        assert race.code_of(race.request.await_answer()) is Code.INELIGIBLE_REPLICA
+        race.work.await_acks(40)  # A counts on itself alone again
+        race.b_returns()
+        late.release()
+        answer = late.await_answer()
+        [row] = [p for t in answer.responses if t.topic_id == race.topic_id for p in t.partitions]
+        assert (row.error_code, bool(row.records)) == (Code.NOT_LEADER_OR_FOLLOWER, False)
+        assert race.fetch_of_the_dead().error_code == Code.NOT_LEADER_OR_FOLLOWER
+        assert race.by_hand() is Code.INELIGIBLE_REPLICA
+        stage.proxies[A].let_go("fetch")
+        race.b_joins()
+
+
+def test_rows_3_and_4_the_empty_broker_is_registered_then_unfenced_then_a_new_controller_is_asked(
+    stage: Stage,
+) -> None:
+    with Race(stage, "rows-3-and-4") as race:
+        race.b_dies()
+        for n in CONTROLLERS:
+            stage.proxies[n].keep_back(
+                "beat",
+                lambda passing: (
+                    isinstance(passing.request, BrokerHeartbeatRequest)
+                    and passing.request.broker_id == B
+                ),
+            )
+        race.b.start(wait=False)
+        stage.until(lambda: stage.broker(B).epoch > race.b_epoch)
+        assert stage.broker(B).fenced
+        assert race.by_hand() is Code.INELIGIBLE_REPLICA  # row 3
+        assert stage.broker(B).fenced
+        for n in CONTROLLERS:
+            stage.proxies[n].let_go("beat")
+        stage.until(lambda: stage.is_served(B))
+        old = stage.cluster[await_leader(stage.cluster).leader]
+        old.kill()
+        # Its connection broke: A asks the next controller, with what it had asked for.
+        again = race.await_alter((race.request,))
+        assert _proposed(again) == {A: race.a_epoch, B: race.b_epoch}
+        assert race.by_hand() is Code.INELIGIBLE_REPLICA
+        again.release()
+        assert race.code_of(again.await_answer()) is Code.INELIGIBLE_REPLICA  # row 4
+        race.work.await_acks(40)
+        old.start()
+        race.b_joins()

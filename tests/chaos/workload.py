@@ -35,13 +35,22 @@ class Workload:
     """Numbered records into every partition of one topic, from a thread of its own, until it is left."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, *, value_bytes: int = 200
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        value_bytes: int = 200,
+        rest_s: float = 0.02,
     ) -> None:
         self.bootstrap = bootstrap
+        self._rest_s = rest_s
         self.topic = topic
         self.sent = dict.fromkeys(range(partitions), 0)
         self.failures: list[str] = []
         self._acked: Positions = defaultdict(list)
+        self._acked_s: dict[int, float] = {}
+        self.longest_gap_s = 0.0  # between two acknowledgements in one partition
         self._count = 0
         self._lock = threading.Lock()
         self._padding = b"x" * value_bytes
@@ -117,7 +126,7 @@ class Workload:
                     for _ in range(_BATCH_RECORDS):
                         self._send(partition)
             self._producer.poll(0)
-            self._stop.wait(0.02)  # a few thousand records a second: the judge reads them all again
+            self._stop.wait(self._rest_s)  # not too many: the judge reads them all again
 
     def _send(self, partition: int) -> None:
         number = self.sent[partition]
@@ -136,13 +145,89 @@ class Workload:
             if not self._stop.is_set() and len(self.failures) < 3:
                 self.failures.append(str(error))
             return
+        partition, now_s = message.partition(), time.monotonic()
         with self._lock:
-            self._acked[message.partition()].append((message.offset(), number))
+            self._acked[partition].append((message.offset(), number))
             self._count += 1
+            gap_s = now_s - self._acked_s.get(partition, now_s)
+            self.longest_gap_s = max(self.longest_gap_s, gap_s)
+            self._acked_s[partition] = now_s
 
     def _on_error(self, error: Any) -> None:
         if error.fatal():
             self.failures.append(f"fatal: {error}")
+
+
+class Reader:
+    """A consumer that reads every partition from its beginning, while whoever serves them dies."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.found: Positions = {partition: [] for partition in range(partitions)}
+        self.failures: list[str] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",  # an offset that was there and is not any more
+                "check.crcs": True,
+                "fetch.wait.max.ms": 100,
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 100,
+                **SILENT,
+            }
+        )
+        places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in self.found]
+        self._consumer.assign(places)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for message in self._consumer.consume(2000, 0.1):
+                problem = message.error()
+                if problem is None:
+                    number = int(message.value().partition(b" ")[0])
+                    self.found[message.partition()].append((message.offset(), number))
+                elif not problem.retriable() and problem.name() != "_ALL_BROKERS_DOWN":
+                    self.failures.append(str(problem))
+
+    def await_all(self, known: Positions) -> None:
+        """Return when it has read as far as somebody else did."""
+        deadline = time.monotonic() + PATIENCE_S
+        while any(rows and self._end(p) < rows[-1][0] for p, rows in known.items()):
+            assert not self.failures, self.failures[:3]
+            assert time.monotonic() < deadline, "the consumer stands still"
+            time.sleep(0.05)
+
+    def _end(self, partition: int) -> int:
+        rows = self.found[partition]
+        return rows[-1][0] if rows else -1
+
+    def differences(self, known: Positions) -> list[str]:
+        """Say in which partitions it did not read each record once and in order, as they are there now."""
+        faults = [f"the consumer failed: {each}" for each in self.failures[:3]]
+        for partition, rows in known.items():
+            read = self.found[partition][: len(rows)]
+            if read != rows:
+                at = next((i for i, pair in enumerate(zip(read, rows)) if pair[0] != pair[1]), None)
+                where = f"{len(read)} of {len(rows)} read" if at is None else f"from {rows[at]} on"
+                faults.append(f"partition {partition}: the consumer read something else, {where}")
+        return faults
 
 
 class Judge:

@@ -1,6 +1,7 @@
 """Every guard whose loss must be noticed, and by whom. Names are those of traps (X) and invariants (rel-)."""
 
 from tests.mutants.patch import Mutant
+from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
 
 _ELECTING = "tests/unit/raft/test_elections.py::"
@@ -37,6 +38,7 @@ _SNAPSHOTS = {
 
 MUTANTS = (
     *REPLICAS,
+    *RACES,
     # ------------------------------------------------------------------------------ elections
     Mutant(
         "rel-Q1: half of the voters is no majority",

@@ -5,7 +5,8 @@
 
 Voters are static (`controller.quorum.voters`), and the features that we do not act on are at level 0 (I33).
 Nodes are numbered from 1 in the order of the list. Each has a directory, a port and a log file of its own,
-and is started, stopped, killed and wiped alone. Everything listens on 127.0.0.1.
+and is started, stopped, killed and wiped alone; one that is down may go on as the other kind on the same
+directory. Everything listens on 127.0.0.1.
 """
 
 import base64
@@ -77,6 +78,7 @@ class Node:
     def __init__(self, cluster: "Cluster", node_id: int, role: str) -> None:
         self.cluster, self.node_id, self.role = cluster, node_id, role
         self.port = 0
+        self.controller_port = 0  # of a combined node, beside the one for clients
         self.settings: dict[str, object] = {}  # its own, before those of the cluster
         self.environment = dict(os.environ)
         self.process: subprocess.Popen[bytes] | None = None
@@ -189,7 +191,8 @@ class KafkaNode(Node):
         made = self.cluster.directory / "formatted-by-kafka"
         if "log.dirs" in self.settings or not made.exists():
             identity = self.cluster.cluster_id
-            line = ("format", "-t", identity, "-c", str(self.properties), *AT_ZERO)
+            features = [] if self.cluster.is_default else AT_ZERO
+            line = ("format", "-t", identity, "-c", str(self.properties), *features)
             kafka.tool("storage", *line)
             if not made.exists():
                 shutil.copytree(self.data, made)
@@ -206,6 +209,7 @@ class KafkaNode(Node):
         (self.data / "meta.properties").write_text(text)
 
     def _command(self) -> list[str]:
+        kafka.class_archive()
         return kafka.command(kafka.SERVER, str(self.properties), heap=_HEAP, is_short=True)
 
 
@@ -235,15 +239,21 @@ _KINDS: dict[str, type[Node]] = {KAFKA: KafkaNode, FIRNLINE: FirnlineNode}
 
 
 class Cluster:
-    """The nodes of one cluster. As a context manager it starts them all, and stops what is left."""
+    """The nodes of one cluster. As a context manager it starts them all, and stops what is left.
+
+    `is_default`  Kafka formats its nodes with the features of its release, as its users do
+    """
 
     def __init__(
         self,
         directory: Path,
         members: Sequence[tuple[str, str]],
         settings: Mapping[str, object] = QUICK,
+        *,
+        is_default: bool = False,
     ) -> None:
         self.directory = directory
+        self.is_default = is_default
         self.settings = dict(settings)
         self.cluster_id = new_cluster_id()
         # Beside each port stands a proxy's, which is what the others are told; the same without one.
@@ -251,8 +261,11 @@ class Cluster:
             number: _KINDS[kind](self, number, role)
             for number, (kind, role) in enumerate(members, start=1)
         }
-        for node, port in zip(self.nodes.values(), free_ports(len(self.nodes))):
-            node.port = port
+        ports = free_ports(2 * len(self.nodes))
+        for node, port, beside in zip(self.nodes.values(), ports[::2], ports[1::2]):
+            node.port, node.controller_port = port, port
+            if node.role == COMBINED:
+                node.controller_port = beside
         self.told_ports = {number: node.port for number, node in self.nodes.items()}
 
     def __enter__(self) -> Self:
@@ -301,14 +314,15 @@ class Cluster:
 
     def settings_of(self, node: Node) -> dict[str, object]:
         """Return the server.properties of a node; both kinds read the same."""
-        voters = (f"{n.node_id}@127.0.0.1:{self.told_ports[n.node_id]}" for n in self.controllers)
+        voters = (f"{n.node_id}@127.0.0.1:{self._voter_port(n)}" for n in self.controllers)
         listener = "CONTROLLER" if node.role == CONTROLLER else "PLAINTEXT"
+        beside = f",CONTROLLER://127.0.0.1:{node.controller_port}" if node.role == COMBINED else ""
         return {
             "process.roles": node.role,
             "node.id": node.node_id,
             "controller.quorum.voters": ",".join(voters),
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"{listener}://127.0.0.1:{node.port}",
+            "listeners": f"{listener}://127.0.0.1:{node.port}{beside}",
             "advertised.listeners": f"{listener}://127.0.0.1:{self.told_ports[node.node_id]}",
             "log.dirs": node.data,
             "offsets.topic.num.partitions": 1,
@@ -316,6 +330,20 @@ class Cluster:
             **self.settings,
             **node.settings,
         }
+
+    def hand_over(self, node_id: int, kind: str) -> Node:
+        """Return the node that goes on, as `kind`, where one that is down was."""
+        old = self.nodes[node_id]
+        assert not old.is_running, f"{old} is running"
+        new = _KINDS[kind](self, node_id, old.role)
+        new.port, new.controller_port = old.port, old.controller_port
+        new.settings, new.data = old.settings, old.data
+        self.nodes[node_id] = new
+        return new
+
+    def _voter_port(self, node: Node) -> int:
+        combined = node.role == COMBINED
+        return node.controller_port if combined else self.told_ports[node.node_id]
 
 
 def eventually(what: str, look: Callable[[], object], *, within_s: float = 30.0) -> object:

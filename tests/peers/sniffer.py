@@ -77,34 +77,40 @@ class Sniffer:
                 ).start()
 
     def _on_request(self, frame: bytes, waiting: dict[int, Any]) -> None:
-        header, _ = RequestHeader.read(frame, 1)
-        key, version = header.request_api_key, header.request_api_version
-        request: Message | bytes = frame
-        with contextlib.suppress(KeyError, ProtocolError):
-            kind, _ = messages_of(key)
-            header, position = RequestHeader.read(frame, 2 if version in kind.flexible else 1)
-            request, end = kind.read(frame, version, position)
-            assert end == len(frame), "bytes after a request"
-        waiting[header.correlation_id] = (
-            header.client_id,
-            key,
-            version,
-            time.monotonic() - self._began,
-            request,
-        )
+        header, request = read_request(frame)
+        waiting[header.correlation_id] = (header, time.monotonic() - self._began, request)
 
     def _on_response(self, frame: bytes, waiting: dict[int, Any]) -> None:
-        number = int.from_bytes(frame[:4], "big")
-        client_id, key, version, sent_s, request = waiting.pop(number)
-        response: Message | bytes = frame
-        with contextlib.suppress(KeyError, ProtocolError):
-            kind, answer = messages_of(key)
-            flexible = version in kind.flexible and key != API_VERSIONS
-            _, position = ResponseHeader.read(frame, 1 if flexible else 0)
-            response, end = answer.read(frame, version, position)
-            assert end == len(frame), "bytes after a response"
+        header, sent_s, request = waiting.pop(int.from_bytes(frame[:4], "big"))
+        key, version = header.request_api_key, header.request_api_version
+        response = read_response(frame, key, version)
         now_s = time.monotonic() - self._began
-        self._said(Exchange(client_id, key, version, sent_s, now_s, request, response))
+        self._said(Exchange(header.client_id, key, version, sent_s, now_s, request, response))
+
+
+def read_request(frame: bytes) -> tuple[RequestHeader, Message | bytes]:
+    """Return header and request of a frame without its length; the frame where we cannot read it."""
+    header, _ = RequestHeader.read(frame, 1)
+    key, version = header.request_api_key, header.request_api_version
+    request: Message | bytes = frame
+    with contextlib.suppress(KeyError, ProtocolError):
+        kind, _ = messages_of(key)
+        header, position = RequestHeader.read(frame, 2 if version in kind.flexible else 1)
+        request, end = kind.read(frame, version, position)
+        assert end == len(frame), "bytes after a request"
+    return header, request
+
+
+def read_response(frame: bytes, key: int, version: int) -> Message | bytes:
+    """Return the answer to a request of that key and version; the frame where we cannot read it."""
+    response: Message | bytes = frame
+    with contextlib.suppress(KeyError, ProtocolError):
+        kind, answer = messages_of(key)
+        flexible = version in kind.flexible and key != API_VERSIONS
+        _, position = ResponseHeader.read(frame, 1 if flexible else 0)
+        response, end = answer.read(frame, version, position)
+        assert end == len(frame), "bytes after a response"
+    return response
 
 
 def _pass_on(

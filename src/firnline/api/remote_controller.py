@@ -53,8 +53,9 @@ from firnline.protocol.schema import Message
 from firnline.replica.directories import Placed
 from firnline.replica.isr import IsrAnswer, IsrChange
 
-# Registrations and heartbeats; requests that clients wait for take another connection.
+# Registrations and heartbeats: behind a change that the controller takes long over, a session would end.
 CHANNEL = "controller"
+_CHANGES_CHANNEL = "changes"
 _TOPICS_CHANNEL = "forwarding"
 _TIMEOUT_MS = 30_000
 _TOPICS_VERSION = 7
@@ -99,7 +100,7 @@ class RemoteController:
             rack=wanted.rack,
             log_dirs=list(wanted.log_dirs),
         )
-        return self._ask(request, lambda answer: answer.broker_epoch, then, now_ms)
+        return self._ask(request, lambda answer: answer.broker_epoch, then, now_ms, channel=CHANNEL)
 
     def register_controller(self, wanted: ControllerImage, then: Then, now_ms: int) -> Effects:
         """See `ControllerPort`."""
@@ -121,7 +122,7 @@ class RemoteController:
                 for name in sorted(wanted.features)
             ],
         )
-        return self._ask(request, lambda answer: None, then, now_ms)
+        return self._ask(request, lambda answer: None, then, now_ms, channel=CHANNEL)
 
     def heartbeat(self, beat: Heartbeat, then: Then, now_ms: int) -> Effects:
         """See `ControllerPort`."""
@@ -140,7 +141,8 @@ class RemoteController:
         def outcome(answer: Any) -> HeartbeatAnswer:
             return HeartbeatAnswer(answer.is_caught_up, answer.is_fenced, answer.should_shut_down)
 
-        return self._ask(request, outcome, then, now_ms, timeout_ms=self._beat_timeout_ms)
+        timeout_ms = self._beat_timeout_ms
+        return self._ask(request, outcome, then, now_ms, timeout_ms=timeout_ms, channel=CHANNEL)
 
     def allocate_producer_ids(
         self, *, broker_id: int, broker_epoch: int, then: Then, now_ms: int
@@ -273,7 +275,7 @@ class RemoteController:
         now_ms: int,
         *,
         timeout_ms: int = _TIMEOUT_MS,
-        channel: str = CHANNEL,
+        channel: str = _CHANGES_CHANNEL,
     ) -> Effects:
         leader = self._leader()
         if leader is None or leader.node_id == self._node_id:

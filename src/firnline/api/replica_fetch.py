@@ -1,13 +1,14 @@
-"""Following other brokers on the wire: Fetch as a follower, ListOffsets where a log is out of range. PURE.
+"""Following other brokers on the wire: Fetch as a follower; where logs begin and epochs end there. PURE.
 
 The version of Fetch follows metadata.version, so that a cluster in the middle of an upgrade speaks what all
-of it knows; from version 15 on it says which incarnation of this broker asks. Source: KIP-227, KIP-516,
-KIP-903; spec I12.
+of it knows; from version 15 on it says which incarnation of this broker asks. Source: KIP-227, KIP-320,
+KIP-405, KIP-516, KIP-903; spec I12, T30.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from firnline.api.topic_elsewhere import TopicElsewhere
 from firnline.base.effects import Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
@@ -24,7 +25,13 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from firnline.protocol.messages.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from firnline.replica.follower import Fetched, FetchReply, LeaderFetch, Position
+from firnline.replica.tier_start import EpochEnd
 
 # A parked Fetch keeps its connection busy: what must not wait for it takes another one.
 _CHANNEL, _SIDE_CHANNEL = "replica fetch", "replica offsets"
@@ -32,15 +39,18 @@ _CODES = frozenset(Code)
 # metadata.version from which on brokers fetch at that version.
 _FETCH_VERSIONS = ((21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
 _LIST_OFFSETS_VERSION = 7
+_EARLIEST_LOCAL, _EARLIEST_LOCAL_VERSION = -4, 8
+_EPOCH_END_VERSION = 4
 # Beyond the time that the leader may wait for records. replica.socket.timeout.ms of Kafka.
 _TIMEOUT_MS = 30_000
 
 FetchThen = Callable[[FetchReply | KafkaError, int], Effects]
 OffsetThen = Callable[[int | KafkaError, int], Effects]
+EpochThen = Callable[[EpochEnd | KafkaError, int], Effects]
 
 
-class ReplicaFetch:
-    """The way to leaders on other brokers.
+class ReplicaFetch(TopicElsewhere):
+    """The way to leaders on other brokers: following them, and what `TopicElsewhere` adds.
 
     peer(broker_id)   where it listens for brokers; None while the image does not say
     broker_epoch()    of this incarnation, or -1
@@ -55,12 +65,12 @@ class ReplicaFetch:
         broker_epoch: Callable[[], int],
         metadata_version: Callable[[], int],
     ) -> None:
+        super().__init__(peer)
         self._node_id = config.node_id
         self._max_wait_ms = config.replica_fetch_wait_max_ms
         self._min_bytes = config.replica_fetch_min_bytes
         self._max_bytes = config.replica_fetch_response_max_bytes
         self._partition_bytes = config.replica_fetch_max_bytes
-        self._peer = peer
         self._broker_epoch = broker_epoch
         self._metadata_version = metadata_version
 
@@ -131,29 +141,89 @@ class ReplicaFetch:
         self, leader_id: int, position: Position, which: int, then: OffsetThen, now_ms: int
     ) -> Effects:
         """See `replica.follower.LeaderPort`."""
-        peer = self._peer(leader_id)
-        if peer is None:
-            return then(_NOBODY, now_ms)
+
+        def answered(answer: Any, at_ms: int) -> Effects:
+            found = _offset(answer)
+            return then(found if isinstance(found, KafkaError) else found[1], at_ms)
+
+        return self._list_offset(leader_id, position, which, answered, now_ms)
+
+    def local_start(
+        self, leader_id: int, position: Position, then: EpochThen, now_ms: int
+    ) -> Effects:
+        """See `replica.follower.LeaderPort`."""
+
+        def answered(answer: Any, at_ms: int) -> Effects:
+            return then(_offset(answer), at_ms)
+
+        return self._list_offset(leader_id, position, _EARLIEST_LOCAL, answered, now_ms)
+
+    def _list_offset(
+        self,
+        leader_id: int,
+        position: Position,
+        which: int,
+        then: Callable[[Any, int], Effects],
+        now_ms: int,
+    ) -> Effects:
         wanted = ListOffsetsPartition(
             partition_index=position.partition,
             current_leader_epoch=position.leader_epoch,
             timestamp=which,
         )
+        request = ListOffsetsRequest(
+            replica_id=self._node_id,
+            topics=[ListOffsetsTopic(name=position.topic, partitions=[wanted])],
+        )
+        is_local = which == _EARLIEST_LOCAL
+        version = _EARLIEST_LOCAL_VERSION if is_local else _LIST_OFFSETS_VERSION
+        version_min = version if is_local else 0
+        return self._ask(leader_id, request, then, now_ms, version, version_min)
+
+    def epoch_end(
+        self, leader_id: int, position: Position, epoch: int, then: EpochThen, now_ms: int
+    ) -> Effects:
+        """See `replica.follower.LeaderPort`."""
+        wanted = OffsetForLeaderPartition(
+            partition=position.partition,
+            current_leader_epoch=position.leader_epoch,
+            leader_epoch=epoch,
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=self._node_id,
+            topics=[OffsetForLeaderTopic(topic=position.topic, partitions=[wanted])],
+        )
 
         def answered(answer: Any, at_ms: int) -> Effects:
-            return then(_offset(answer), at_ms)
+            row = _only_row(answer)
+            if isinstance(row, KafkaError):
+                return then(row, at_ms)
+            return then((row.leader_epoch, row.end_offset), at_ms)
 
+        return self._ask(leader_id, request, answered, now_ms, _EPOCH_END_VERSION, 0)
+
+    def _ask(
+        self,
+        leader_id: int,
+        request: Any,
+        then: Callable[[Any, int], Effects],
+        now_ms: int,
+        version_max: int,
+        version_min: int,
+    ) -> Effects:
+        """Send what must not wait for a parked Fetch."""
+        peer = self._peer(leader_id)
+        if peer is None:
+            return then(Unanswered(why=str(_NOBODY)), now_ms)
         return [
             Send(
                 peer=peer,
-                request=ListOffsetsRequest(
-                    replica_id=self._node_id,
-                    topics=[ListOffsetsTopic(name=position.topic, partitions=[wanted])],
-                ),
+                request=request,
                 timeout_ms=_TIMEOUT_MS,
-                then=answered,
+                then=then,
                 channel=_SIDE_CHANNEL,
-                version_max=_LIST_OFFSETS_VERSION,
+                version_max=version_max,
+                version_min=version_min,
             )
         ]
 
@@ -188,18 +258,25 @@ def _reply(answer: Any) -> FetchReply | KafkaError:
     return FetchReply(answer.session_id, parts)
 
 
-def _offset(answer: Any) -> int | KafkaError:
+def _only_row(answer: Any) -> Any:
+    """Return what an answer says of the one partition that was asked for, or a KafkaError."""
     if isinstance(answer, Unanswered):
         return _unanswered(answer)
     rows = [row for topic in answer.topics for row in topic.partitions]
     if len(rows) != 1:
         return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an answer about something else")
     [row] = rows
-    if row.error_code:
-        return KafkaError(_code(row.error_code))
+    return KafkaError(_code(row.error_code)) if row.error_code else row
+
+
+def _offset(answer: Any) -> EpochEnd | KafkaError:
+    """Return (leader epoch, offset)."""
+    row = _only_row(answer)
+    if isinstance(row, KafkaError):
+        return row
     if row.offset < 0:
         return KafkaError(Code.OFFSET_NOT_AVAILABLE, "the leader does not know yet")
-    return int(row.offset)
+    return int(row.leader_epoch), int(row.offset)
 
 
 def _code(number: int) -> Code:

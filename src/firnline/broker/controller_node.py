@@ -6,6 +6,7 @@ active, each controller has its addresses written into the metadata once. Source
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
@@ -27,6 +28,7 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 
 _FENCING = ("controller", "fencing")
+_SWEEPING = ("controller", "sweeping")
 _REGISTRATION = ("controller", "registration")
 _LEAVING = ("controller", "leaving")
 # Kafka looks for silent brokers four times in a session.
@@ -35,6 +37,8 @@ _REGISTRATION_RETRY_MS = 200
 _LEAVING_LOOK_MS = 10
 # A leader that nobody tells it was heard goes all the same.
 _LEAVING_MAX_MS = 5_000
+# So long a controller stays for brokers that are on their way out: without it they may find nobody to ask.
+_BROKERS_LEAVE_MAX_MS = 2_000
 _MS_PER_SECOND = 1_000
 
 
@@ -134,6 +138,8 @@ class ControllerNode:
         """This node decides from now on."""
         self.controller.activate(now_ms)
         effects: Effects = [self._fencing_timer(now_ms)]
+        if self.controller.is_sweeping:
+            effects.append(self._sweeping_timer(now_ms))
         for each in self._rounds:
             effects += each.start(now_ms)
         if not self._is_registered:
@@ -142,25 +148,47 @@ class ControllerNode:
 
     def _on_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """A setting that was altered may allow the election that a partition waits for (I27)."""
-        if not self.quorum.is_active or not delta.configs:
-            return []
-        return self._unclean_elections.soon(now_ms)
+        effects: Effects = []
+        if not self.quorum.is_active:
+            return effects
+        if delta.brokers and self.controller.is_sweeping:
+            effects.append(self._sweeping_timer(now_ms))
+        if delta.configs:
+            effects += self._unclean_elections.soon(now_ms)
+        return effects
 
     def _on_inactive(self, now_ms: int) -> Effects:
         """Another node decides, or nobody."""
         self.controller.deactivate()
-        effects: Effects = [CancelTimer(key=_FENCING)]
+        effects: Effects = [CancelTimer(key=_FENCING), CancelTimer(key=_SWEEPING)]
         for each in self._rounds:
             effects += each.stop()
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:
-        """Resign in order, then close the files and call `on_stopped`. May be called again."""
+        """Resign in order, then close the files and call `on_stopped`. May be called again.
+
+        Where a cluster is stopped as a whole, brokers that the controllers are about to let go are let go
+        first: they would wait for an answer that nobody is left to give.
+        """
         if self._leaves_until_ms is not None or self._is_closed:
             return []
         self._leaves_until_ms = now_ms + _LEAVING_MAX_MS
-        effects = self.quorum.stop(now_ms)
-        return [*effects, CancelTimer(key=_REGISTRATION), *self._leave(now_ms)]
+        until_ms = now_ms + _BROKERS_LEAVE_MAX_MS
+        return [CancelTimer(key=_REGISTRATION), *self._see_off(until_ms, now_ms)]
+
+    def _see_off(self, until_ms: int, now_ms: int) -> Effects:
+        """Stay while other brokers are leaving and somebody leads."""
+        if self._is_closed:
+            return []
+        is_needed = any(
+            broker.in_controlled_shutdown and not broker.fenced and broker_id != self.node_id
+            for broker_id, broker in sorted(self.image.brokers.items())
+        )
+        if is_needed and now_ms < until_ms and not self.quorum.raft.is_cut_off:
+            at_ms = now_ms + _LEAVING_LOOK_MS
+            return [SetTimer(key=_LEAVING, at_ms=at_ms, then=partial(self._see_off, until_ms))]
+        return [*self.quorum.stop(now_ms), *self._leave(now_ms)]
 
     def _leave(self, now_ms: int) -> Effects:
         """Wait until the others know, or long enough."""
@@ -204,6 +232,18 @@ class ControllerNode:
             return self._fence(at_ms) if isinstance(outcome, int) else []
 
         return self.quorum.write(self.controller.fence_stale(now_ms), fenced, now_ms)
+
+    def _sweeping_timer(self, now_ms: int) -> SetTimer:
+        return SetTimer(key=_SWEEPING, at_ms=now_ms, then=self._sweep)
+
+    def _sweep(self, now_ms: int) -> Effects:
+        """Do a part of what follows from brokers that came or went, and let everybody else have a turn."""
+        if not self.quorum.is_active:
+            return []
+        effects = self.quorum.write(self.controller.sweep(), _ignored, now_ms)
+        if self.controller.is_sweeping:
+            return [*effects, self._sweeping_timer(now_ms)]
+        return [*effects, *self._fence(now_ms)]
 
     # ------------------------------------------------------------------------------ registration
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import NO_EPOCH, TopicPartition, Uuid
+from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
     Answered,
@@ -29,6 +29,7 @@ from firnline.replica.read import (
     READ_COMMITTED,
     AbortedTransaction,
     BelowLocalStart,
+    Closer,
     Local,
     ReadOutcome,
 )
@@ -66,14 +67,19 @@ class FetchAsk:
     replica_id, replica_epoch  of a follower, its epoch -1 where the protocol has none; -1 for consumers
     session_id, session_epoch  (0, -1): no session (KIP-227)
     uses_ids                   topics are named by id: version 13 and later
+    is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
+    rack, listener             where that consumer is, and by what listener it came
     """
 
     __slots__ = (
         "forgotten",
+        "is_any_replica",
         "isolation",
+        "listener",
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
+        "rack",
         "replica_epoch",
         "replica_id",
         "session_epoch",
@@ -96,7 +102,13 @@ class FetchAsk:
         session_epoch: int = -1,
         forgotten: Sequence[Key] = (),
         uses_ids: bool = False,
+        is_any_replica: bool = False,
+        rack: str = "",
+        listener: str = "",
     ) -> None:
+        self.is_any_replica = is_any_replica
+        self.rack = rack
+        self.listener = listener
         self.wanted = wanted
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
@@ -122,6 +134,8 @@ class FetchAnswer(NamedTuple):
 
 
 Answer = Callable[[FetchAnswer], Effects]
+# Returns the broker that a consumer (rack, listener) should read a led partition from, at an offset; or None.
+Prefer = Callable[[Partition, str, str, int], int | None]
 
 
 class Fetching:
@@ -131,6 +145,7 @@ class Fetching:
     max_bytes           fetch.max.bytes: cap on any answer
     remote_read         the tier, or None where there is none
     remote_max_wait_ms  remote.fetch.max.wait.ms
+    prefer              replica.selector.class: who is closer to a consumer; None: nobody is
     """
 
     def __init__(
@@ -147,6 +162,7 @@ class Fetching:
         self.remote_read = remote_read
         self.remote_max_wait_ms = remote_max_wait_ms
         self.on_follower: Callable[[Partition, int], Effects] = _nothing
+        self.prefer: Prefer | None = None
         self._max_bytes = max_bytes
         self._serial = 0
 
@@ -177,6 +193,8 @@ class Fetching:
 
         None: it gives no answer yet, or one that `fetch` is to be asked for, which knows all cases.
         """
+        if self.prefer is not None:
+            return None  # the rack of who asks is not known here
         if max_bytes > self._max_bytes:
             max_bytes = self._max_bytes
         found = partition.read_at_once(fetch_offset, max_bytes, leader_epoch)
@@ -288,6 +306,7 @@ class _OneFetch:
         # What a follower says of itself counts once, when it comes: what it waits for it does not have.
         noted = [] if ask.replica_id < 0 else self._note_follower(now_ms)
         missing = min(ask.min_bytes, self._fetching.bytes_limit(ask)) - total
+        must_answer = must_answer or (ask.replica_id >= 0 and self._is_to_hear())
         if must_answer or ask.max_wait_ms <= 0 or missing <= 0:
             return [*self._finish(), *noted]
         return [*self._wait(missing, ask.max_wait_ms, now_ms), *noted]
@@ -305,6 +324,14 @@ class _OneFetch:
             high_watermark = partition.log.high_watermark
             self._outcomes[place] = outcome._replace(high_watermark=high_watermark)
         return effects
+
+    def _is_to_hear(self) -> bool:
+        """Whether a high watermark rose that consumers may wait for at the follower (KIP-392)."""
+        return self._fetching.prefer is not None and any(
+            NO_OFFSET < wanted.told_high_watermark < outcome.high_watermark
+            for wanted, outcome in zip(self._wanted, self._outcomes, strict=True)
+            if type(outcome) is Local
+        )
 
     # ------------------------------------------------------------------------------- reading
 
@@ -331,8 +358,8 @@ class _OneFetch:
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
             max_bytes = wanted.max_bytes
-            refusal = None if is_consumer else self._follower_refusal(found, wanted)
-            outcome: ReadOutcome = refusal or found.read(
+            instead = self._closer(found, wanted) if is_consumer else self._refusal(found, wanted)
+            outcome: ReadOutcome = instead or found.read(
                 wanted.fetch_offset,
                 max_bytes=max_bytes if max_bytes < left else left,
                 isolation=isolation,
@@ -340,6 +367,7 @@ class _OneFetch:
                 last_fetched_epoch=wanted.last_fetched_epoch,
                 min_one_batch=is_first,
                 is_follower=not is_consumer,
+                is_any_replica=ask.is_any_replica,
             )
             if type(outcome) is Local:
                 may_wait = True
@@ -367,7 +395,19 @@ class _OneFetch:
         self._has_below = bool(below)
         return total, below, must_answer or not may_wait
 
-    def _follower_refusal(self, partition: Partition, wanted: Wanted) -> KafkaError | None:
+    def _closer(self, partition: Partition, wanted: Wanted) -> Closer | KafkaError | None:
+        """Send a consumer to the replica that is nearest to it, if that is not ours."""
+        ask, prefer = self._ask, self._fetching.prefer
+        if prefer is None or not ask.is_any_replica or not partition.is_leader:
+            return None
+        found = prefer(partition, ask.rack, ask.listener, wanted.fetch_offset)
+        if found is None:
+            return None
+        log = partition.log
+        marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        return partition.check_epoch(wanted.leader_epoch) or Closer(found, *marks)
+
+    def _refusal(self, partition: Partition, wanted: Wanted) -> KafkaError | None:
         ask = self._ask
         return partition.follower_refusal(
             ask.replica_id, leader_epoch=wanted.leader_epoch, broker_epoch=ask.replica_epoch
@@ -447,6 +487,7 @@ class _OneFetch:
             missing_bytes=missing_bytes,
             wants_committed=self._ask.isolation == READ_COMMITTED,
             is_follower=self._ask.replica_id >= 0,
+            wants_high=self._fetching.prefer is not None,
             complete=self._woken,
         )
         for wanted in self._wanted:

@@ -4,11 +4,13 @@ Source: KIP-951 (CurrentLeader and NodeEndpoints in answers), spec C14.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from firnline.base.effects import Peer
 from firnline.metadata.image import NO_LEADER, ClusterImage
 from firnline.replica.isr import BrokerFact
+from firnline.replica.partition import Partition
 
 
 class Place(NamedTuple):
@@ -43,6 +45,25 @@ class OtherBrokers:
         """Return what the image says of a broker; None where it knows none."""
         broker = self._image().brokers.get(broker_id)
         return None if broker is None else BrokerFact(broker.epoch, broker.is_active)
+
+
+class RackAware:
+    """Sends consumers to an in-sync replica in their own rack, if the leader is not there (KIP-392)."""
+
+    __slots__ = ("_image",)
+
+    def __init__(self, image: Callable[[], ClusterImage]) -> None:
+        self._image = image
+
+    def __call__(self, partition: Partition, rack: str, listener: str, offset: int) -> int | None:
+        """`broker.fetch.Prefer`."""
+        return partition.closest(offset, partial(self._is_near, rack, listener)) if rack else None
+
+    def _is_near(self, rack: str, listener: str, broker_id: int) -> bool:
+        broker = self._image().brokers.get(broker_id)
+        if broker is None or broker.fenced or broker.rack != rack:
+            return False
+        return broker.endpoint(listener) is not None
 
 
 class Leaders:

@@ -26,6 +26,8 @@ _RETRY_MS = 100
 _NOBODY_MS = 20
 # While the controller waits for us to catch up, or we for it to let us go.
 _SOON_MS = 50
+# So long without a majority of controllers within reach, and nobody will answer a broker that leaves.
+_CUT_OFF_MS = 1_000
 # A controlled shutdown is a few beats long; nobody waits seconds for each.
 _LEAVING_INTERVAL_MS = 10
 NO_BROKER_EPOCH = -1
@@ -53,6 +55,7 @@ class Lifecycle:
     """One incarnation of this broker.
 
     image()                      what was applied of the metadata here
+    is_cut_off()                 too few voters are within reach for anybody to lead
     stranger_problem()           why the voters take this node for none of theirs, if they do
     on_registered(then, now_ms)  our registration is in the committed image: act on metadata from here on,
                                  and run `then(now_ms)` when that is done
@@ -67,6 +70,7 @@ class Lifecycle:
         *,
         port: ControllerPort,
         image: Callable[[], ClusterImage],
+        is_cut_off: Callable[[], bool],
         stranger_problem: Callable[[], KafkaError | None],
         registration: Registration,
         config: BrokerConfig,
@@ -80,6 +84,7 @@ class Lifecycle:
         self.broker_epoch = NO_BROKER_EPOCH
         self._port = port
         self._image = image
+        self._is_cut_off = is_cut_off
         self._stranger_problem = stranger_problem
         self._registration = registration
         self._config = config
@@ -226,6 +231,8 @@ class Lifecycle:
             silent_ms = now_ms - self._heard_ms
             if silent_ms >= self._config.broker_session_timeout_ms:
                 return self._leave(now_ms)  # whoever decides then has fenced us
+            if silent_ms >= _CUT_OFF_MS and self._is_cut_off():
+                return self._leave(now_ms)  # the last of a cluster that is stopped as a whole
             return [self._timer(now_ms + _SOON_MS)]
         pause_ms = self._pause_ms(problem, self._config.broker_heartbeat_interval_ms)
         return [*self._say(problem), self._timer(now_ms + pause_ms)]

@@ -94,7 +94,7 @@ class ListingOffsets:
         now_ms: int,
     ) -> Effects:
         """Answer all of `asks` in their order."""
-        pending = _Pending(asks, isolation, answer)
+        pending = _Pending(asks, isolation, version, answer)
         for index, ask in enumerate(asks):
             outcome = self._one(ask, isolation, version)
             if outcome is None:
@@ -133,8 +133,11 @@ class ListingOffsets:
         if refusal is not None:
             return refusal
         log = found.log
+        behind = _behind(found, isolation, version)
         if timestamp == LATEST:
-            return OffsetFound(_readable_end(log, isolation), NO_TIMESTAMP, found.leader_epoch)
+            return behind or OffsetFound(
+                _readable_end(log, isolation), NO_TIMESTAMP, found.leader_epoch
+            )
         if timestamp == EARLIEST:
             return OffsetFound(log.log_start_offset, NO_TIMESTAMP, _earliest_epoch(log))
         if timestamp == EARLIEST_LOCAL:
@@ -146,10 +149,23 @@ class ListingOffsets:
         if timestamp == EARLIEST_PENDING_UPLOAD:
             return _earliest_pending_upload(log)
         if timestamp == MAX_TIMESTAMP:
-            return search_greatest(found, isolation)
+            return _unless_behind(search_greatest(found, isolation), behind)
         if self.remote is not None and log.local_log_start_offset > log.log_start_offset:
             return None
-        return search_local(found, timestamp, isolation)
+        return _unless_behind(search_local(found, timestamp, isolation), behind)
+
+
+def _behind(partition: Partition, isolation: int, version: int) -> KafkaError | None:
+    """Whether a new leader does not know yet all that was committed before it led: clients ask again."""
+    if isolation == READ_LOG_END or partition.epoch_start_offset <= partition.log.high_watermark:
+        return None
+    return _NOT_AVAILABLE if version >= _NOT_AVAILABLE_VERSION else _NO_LEADER_YET
+
+
+def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
+    """A record that was not found may be among those."""
+    is_none = isinstance(outcome, OffsetFound) and outcome.offset == NO_OFFSET
+    return behind if behind is not None and is_none else outcome
 
 
 def search_local(partition: Partition, timestamp: int, isolation: int) -> Outcome:
@@ -205,11 +221,14 @@ def _earliest_pending_upload(log: "Log") -> OffsetFound:
 class _Pending:
     """One request with partitions that the tier is searched for."""
 
-    __slots__ = ("_answer", "_asks", "_isolation", "outcomes", "remote", "timer")
+    __slots__ = ("_answer", "_asks", "_isolation", "_version", "outcomes", "remote", "timer")
 
-    def __init__(self, asks: Sequence[OffsetAsk], isolation: int, answer: Answer) -> None:
+    def __init__(
+        self, asks: Sequence[OffsetAsk], isolation: int, version: int, answer: Answer
+    ) -> None:
         self._asks = asks
         self._isolation = isolation
+        self._version = version
         self._answer = answer
         self.outcomes: list[Outcome] = [_TIMED_OUT] * len(asks)
         self.remote: dict[int, None] = {}
@@ -222,8 +241,9 @@ class _Pending:
         if found is None:
             partition = self._asks[index].partition
             assert isinstance(partition, Partition)
-            self.outcomes[index] = search_local(
-                partition, self._asks[index].timestamp, self._isolation
+            self.outcomes[index] = _unless_behind(
+                search_local(partition, self._asks[index].timestamp, self._isolation),
+                _behind(partition, self._isolation, self._version),
             )
         else:
             self.outcomes[index] = found
@@ -241,6 +261,11 @@ class _Pending:
         return self._answer(self.outcomes)
 
 
+_NOT_AVAILABLE_VERSION = 5
+_NOT_AVAILABLE = KafkaError(
+    Code.OFFSET_NOT_AVAILABLE, "a new leader does not know yet how much was committed"
+)
+_NO_LEADER_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, str(_NOT_AVAILABLE))
 _UNSUPPORTED = KafkaError(Code.UNSUPPORTED_VERSION, "this version may not ask that")
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log cannot be read")
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "the tier did not answer in time")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.base.ports import Rng
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.controller_port import ControllerPort
@@ -293,7 +294,11 @@ class BrokerNode:
     def _append(self, effect: Append, now_ms: int) -> Effects:
         """Append for a coordinator or the tier, as acks=all."""
         topic, index = effect.topic_partition
-
+        ground = self.parts.tier_ground
+        if topic == REMOTE_LOG_METADATA_TOPIC and ground is not None:
+            sent = ground.feed.append(index, effect.batch, effect.then, now_ms)
+            if sent is not None:
+                return sent
         return self.producing.produce(
             [(self.hosted.find(topic, index), effect.batch)],
             acks=ACKS_ALL,

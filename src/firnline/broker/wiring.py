@@ -6,10 +6,10 @@ Source: house, section 5, rule 2.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer
-from firnline.base.errors import KafkaError
+from firnline.base.errors import ConfigError, KafkaError
 from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
@@ -24,7 +24,7 @@ from firnline.broker.fetch import Fetching
 from firnline.broker.fetch_session import FetchSessions
 from firnline.broker.hosting import Hosting
 from firnline.broker.internal_topics import InternalTopics, Then
-from firnline.broker.leaders import Leaders, OtherBrokers
+from firnline.broker.leaders import Leaders, OtherBrokers, RackAware
 from firnline.broker.lifecycle import Lifecycle
 from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.node import BrokerNode, Parts
@@ -56,15 +56,19 @@ from firnline.replica.replication import ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
-    from firnline.broker.tier_ground import TierGround
+    from firnline.broker.tier_ground import Elsewhere, TierGround
     from firnline.tiered.settings import TierSettings
 
+    class OtherLeaders(LeaderPort, Elsewhere, Protocol):
+        """What is asked of leaders on other brokers."""
+
+
 # Makes the way to leaders of what it has to know: `api.replica_fetch.ReplicaFetch`.
-Followed = Callable[..., LeaderPort]
-# Told of a partition whose files failed.
-OnFailure = Callable[[Partition, int], Effects]
+Followed = Callable[..., "OtherLeaders"]
 # min.incremental.fetch.session.eviction.ms, which Kafka does not let be set either.
 _SESSION_EVICTION_MS = 2 * MINUTE_MS
+# replica.selector.class, by the name of Kafka's class.
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def build_controller(
@@ -122,14 +126,14 @@ def build_node(
     quorum = ground.quorum
     controller_node = _controller(config, rng, ground, cluster_id, controller_endpoints, remote)
     port = _port(controller_node, ground, cluster_id, remote)
-    leaders, hosted = lookups = _lookups(quorum)
+    leaders, hosted = _lookups(quorum)
     groups = GroupCoordinator(config, rng)
     late: list[BrokerNode] = []  # the node comes last; what its parts tell it goes through here
-    failed = partial(_failed, late)
-    tier = (remote_storage, remote_metadata)
-    tier_ground = _tier(config, fs, rng, hosted, quorum, storage, tier, failed)
     lifecycle = _lifecycle(config, rng, port, quorum, storage, endpoints, late)
-    replication = _replication(config, quorum, port, lifecycle, lookups, followed, storage, late)
+    others = _others(config, quorum, leaders, lifecycle, followed)
+    spi = (remote_storage, remote_metadata)
+    tier = _tier(config, fs, rng, hosted, quorum, storage, others, spi, late)
+    replication = _replication(config, quorum, port, lifecycle, others, hosted, tier, storage, late)
     parts = Parts(
         config=config,
         rng=rng,
@@ -140,17 +144,17 @@ def build_node(
         port=port,
         controller_node=controller_node,
         hosted=hosted,
-        hosting=_hosting(config, hosted, storage, replication, groups, tier_ground),
+        hosting=_hosting(config, hosted, storage, replication, groups, tier),
         replication=replication,
         leaders=leaders,
-        producing=Producing(failed),
-        fetching=_fetching(config, rng, hosted, tier_ground, replication),
-        listing_offsets=_listing_offsets(config, tier_ground),
+        producing=Producing(partial(_failed, late)),
+        fetching=_fetching(config, rng, hosted, quorum, tier, replication),
+        listing_offsets=_listing_offsets(config, tier),
         groups=groups,
         producer_ids=_producer_ids(config, port, lifecycle),
-        internal_topics=_internal_topics(config, quorum, tier_ground, late),
+        internal_topics=_internal_topics(config, quorum, tier, late),
         lifecycle=lifecycle,
-        tier_ground=tier_ground,
+        tier_ground=tier,
     )
     late.append(BrokerNode(parts))
     return late[0]
@@ -210,6 +214,7 @@ def _lifecycle(
     return Lifecycle(
         port=port,
         image=lambda: quorum.image,
+        is_cut_off=lambda: quorum.raft.is_cut_off,
         stranger_problem=partial(stranger_problem, quorum),
         registration=_registration(config, rng, storage, endpoints),
         config=config,
@@ -285,6 +290,7 @@ def _hosting(
     hosting.on_leading.append(coordination.on_leading)
     hosting.on_not_leading.append(coordination.on_not_leading)
     if tier is not None:
+        hosting.on_updated.append(tier.on_updated)
         hosting.on_leading.append(tier.on_leading)
         hosting.on_not_leading.append(tier.on_not_leading)
         hosting.on_configured.append(tier.on_configured)
@@ -297,16 +303,13 @@ def _replication(
     quorum: MetadataQuorum,
     port: ControllerPort,
     lifecycle: Lifecycle,
-    lookups: tuple[Leaders, HostedPartitions],
-    followed: Followed | None,
+    others: "OtherLeaders | None",
+    hosted: HostedPartitions,
+    tier: "TierGround | None",
     storage: Storage,
     late: list[BrokerNode],
 ) -> Replication:
     """Whom this node follows, and what it proposes to the controller as a leader."""
-    leaders, hosted = lookups
-
-    def broker_epoch() -> int:
-        return lifecycle.broker_epoch
 
     def ask(wanted: Sequence[IsrChange], then: Any, now_ms: int) -> Effects:
         return port.alter_partition(
@@ -317,25 +320,22 @@ def _replication(
             now_ms=now_ms,
         )
 
-    listener = (config.inter_broker_listener_name or "PLAINTEXT").upper()
     lag_max_ms = config.replica_lag_time_max_ms
-    port_to_leaders: LeaderPort = NO_LEADERS
-    if followed is not None:
-        port_to_leaders = followed(
-            peer=partial(leaders.peer, listener),
-            broker_epoch=broker_epoch,
-            metadata_version=lambda: quorum.image.metadata_version,
-        )
-    return Replication(
+    replication = Replication(
         node_id=config.node_id,
         settings=ReplicaSettings(lag_max_ms, config.replica_fetch_backoff_ms),
-        brokers=OtherBrokers(lambda: quorum.image, broker_epoch, lag_max_ms=lag_max_ms),
+        brokers=OtherBrokers(
+            lambda: quorum.image, lambda: lifecycle.broker_epoch, lag_max_ms=lag_max_ms
+        ),
         hosted=lambda: hosted,
-        leaders=port_to_leaders,
+        leaders=NO_LEADERS if others is None else others,
         ask_controller=ask,
         on_storage_failure=partial(_failed, late),
         assignments=_assignments(config, quorum, port, lifecycle, storage),
     )
+    if tier is not None:
+        replication.tier = tier.state_above
+    return replication
 
 
 def _assignments(
@@ -370,6 +370,24 @@ def _assignments(
     )
 
 
+def _others(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    leaders: Leaders,
+    lifecycle: Lifecycle,
+    followed: Followed | None,
+) -> "OtherLeaders | None":
+    """The way to leaders on other brokers."""
+    if followed is None:
+        return None
+    listener = (config.inter_broker_listener_name or "PLAINTEXT").upper()
+    return followed(
+        peer=partial(leaders.peer, listener),
+        broker_epoch=lambda: lifecycle.broker_epoch,
+        metadata_version=lambda: quorum.image.metadata_version,
+    )
+
+
 def _listing_offsets(config: BrokerConfig, tier: "TierGround | None") -> ListingOffsets:
     return ListingOffsets(
         remote=None if tier is None else tier.offset_for_timestamp,
@@ -381,6 +399,7 @@ def _fetching(
     config: BrokerConfig,
     rng: Rng,
     hosted: HostedPartitions,
+    quorum: MetadataQuorum,
     tier: "TierGround | None",
     replication: Replication,
 ) -> Fetching:
@@ -396,6 +415,11 @@ def _fetching(
         remote_max_wait_ms=config.remote_fetch_max_wait_ms,
     )
     fetching.on_follower = replication.on_follower
+    selector = config.replica_selector_class
+    if selector == _RACK_AWARE:
+        fetching.prefer = RackAware(lambda: quorum.image)
+    elif selector:
+        raise ConfigError(f"replica.selector.class={selector}: only {_RACK_AWARE} is known here")
     return fetching
 
 
@@ -406,10 +430,11 @@ def _tier(
     hosted: HostedPartitions,
     quorum: MetadataQuorum,
     storage: Storage,
-    tier: tuple[RemoteStorage | None, RemoteLogMetadata | None],
-    on_failure: OnFailure,
+    others: "OtherLeaders | None",
+    spi: tuple[RemoteStorage | None, RemoteLogMetadata | None],
+    late: list[BrokerNode],
 ) -> "TierGround | None":
-    remote_storage, metadata = tier
+    remote_storage, metadata = spi
     if remote_storage is None:
         return None
     # A node without a tier starts without its code: a sixth of the time a start takes.
@@ -417,17 +442,18 @@ def _tier(
     from firnline.tiered.remote_log import RemoteLog
     from firnline.tiered.settings import tier_settings
 
+    feed = MetadataFeed(hosted, quorum, others)
     remote = RemoteLog(
         tier_settings(config),
         storage=remote_storage,
-        feed=MetadataFeed(hosted, quorum),
+        feed=feed,
         fs=fs,
         rng=rng,
         topic_exists=lambda topic_id: topic_id in quorum.image.topics_by_id,
         log_dir=storage.directories[0].path,
         metadata=metadata,
     )
-    return TierGround(remote, config, on_failure)
+    return TierGround(remote, feed, config, partial(_failed, late))
 
 
 def _internal_topics(

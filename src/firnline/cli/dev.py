@@ -1,4 +1,4 @@
-"""`firnline dev`: a broker of one process, without set-up, for development and tests. WORLD."""
+"""`firnline dev`: a broker, or a cluster of them, without set-up, for development and tests. WORLD."""
 
 import shutil
 import signal
@@ -10,6 +10,8 @@ from pathlib import Path
 import click
 
 from firnline.base.errors import ConfigError
+from firnline.cli.dev_cluster import DIFFERENT as DIFFERENT_WITH_NODES
+from firnline.cli.dev_cluster import NODES_MAX, homes, run_cluster
 from firnline.cli.server import (
     LOG_LEVELS,
     log_to_stderr,
@@ -54,15 +56,19 @@ def _differences(settings: dict[str, str]) -> str:
     for name, value in settings.items():
         key = broker_keys().get(name)
         theirs = _KAFKA_OF_PLUGIN.get(name) or (text_of(key, key.default) if key else None)
-        lines.append(f"{name}={value} (Kafka: {theirs})")
+        lines.append(f"{name}={value} ({'as in Kafka' if theirs == value else f'Kafka: {theirs}'})")
     return "\n".join(["\b", *lines])
 
 
-HELP = f"""Start a broker for development: one process, no set-up.
+HELP = f"""Start a broker for development: one process, no set-up. With --nodes 3 a cluster of three.
 
 Without --dir the data lies in a temporary directory that goes when the broker stops. One line on stdout
 says when clients can connect; logs go to stderr. With --tier a topic that is created with
 remote.storage.enable=true keeps its history there.
+
+With --nodes each node is a process with its log in its own directory, and the first three are controllers
+too. Kill one to see what becomes of it: it is named on stderr, not started again, and the others go on.
+Ctrl-C stops them all.
 
 What differs from Kafka's defaults:
 
@@ -71,36 +77,63 @@ What differs from Kafka's defaults:
 With --tier also:
 
 {_differences(DIFFERENT_WITH_TIER)}
+
+With --nodes 3 also, and as many replicas for the tier's topic:
+
+{_differences(DIFFERENT_WITH_NODES)}
 """
 
 
 @click.command(help=HELP)
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=9092, show_default=True,
-    help="Port on 127.0.0.1; 0 takes a free one.",
+    help="Port on 127.0.0.1, of the first node; 0 takes a free one.",
 )  # fmt: skip
 @click.option(
-    "--dir", "directory", type=click.Path(file_okay=False, path_type=Path),
+    "--nodes", type=click.IntRange(1, NODES_MAX), default=1, show_default=True,
+    help="How many; the others take the ports that follow, or free ones.",
+)  # fmt: skip
+@click.option(
+    "--dir", "--data-dir", "directory", type=click.Path(file_okay=False, path_type=Path),
     help="Where the data lies; kept.",
 )  # fmt: skip
 @click.option("--tier", metavar="URI", help="Remote tier: a directory, or file:///path.")
 @click.option("-X", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a broker's key.")
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="warning", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(LOG_LEVELS),
+    help="Default: warning; info for a node that has a log of its own.",
+)  # fmt: skip
 def command(
     port: int,
+    nodes: int,
     directory: Path | None,
     tier: str | None,
     overrides: tuple[str, ...],
-    log_level: str,
+    log_level: str | None,
 ) -> None:
-    """Run a development broker until it is stopped."""
+    """Run a development broker, or several, until they are stopped."""
     stated = read_overrides(overrides)
-    log_to_stderr(log_level)
+    log_to_stderr(log_level or "warning")
     # Until the server has its own handlers: leave through `finally`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     temporary = None if directory else tempfile.mkdtemp(prefix="firnline-dev-")
     data = str(directory.absolute()) if directory else str(temporary)
     try:
+        if "," in data:
+            raise ConfigError(f"--dir {data}: a directory with a comma cannot be named in log.dirs")
+        if nodes > 1:
+            settings = _common(tier)
+            level = log_level or "info"
+            sys.exit(
+                run_cluster(
+                    nodes, Path(data), port=port, settings=settings, stated=stated, tier=tier,
+                    log_level=level,
+                )
+            )  # fmt: skip
+        if homes(Path(data)):
+            raise ConfigError(
+                f"{data} holds a cluster: start it with --nodes {len(homes(Path(data)))}"
+            )
         config = with_absolute_paths(dev_config(port, data, tier, stated))
         say_what_has_no_meaning(config)
         sys.exit(_run(config, data, tier))
@@ -111,16 +144,20 @@ def command(
 
 def dev_config(port: int, data: str, tier: str | None, stated: dict[str, str]) -> BrokerConfig:
     """Return the settings of a development broker; `stated` wins over everything."""
-    settings = NODE | DIFFERENT
+    settings = NODE | _common(tier)
     settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     settings["log.dirs"] = data
+    return load(settings | stated)
+
+
+def _common(tier: str | None) -> dict[str, str]:
+    """What every node of `dev` has."""
+    settings = dict(DIFFERENT)
     if tier is not None:
         settings |= DIFFERENT_WITH_TIER
         settings["remote.log.storage.manager.class.name"] = STORAGE
         settings["rsm.config.uri"] = tier if "://" in tier else str(Path(tier).absolute())
-    if "," in data:
-        raise ConfigError(f"--dir {data}: a directory with a comma cannot be named in log.dirs")
-    return load(settings | stated)
+    return settings
 
 
 def _run(config: BrokerConfig, data: str, tier: str | None) -> int:

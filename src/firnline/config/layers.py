@@ -7,6 +7,7 @@ Source: KIP-226 (dynamic configs), KIP-405 (rules of tiered topics, T7); observe
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import dropwhile
 from typing import Any, NamedTuple
@@ -297,7 +298,7 @@ def describe_broker(
     for each in broker_keys().values():
         if each.is_internal and each.name not in broker.stated:
             continue
-        value = text_of(each, _value(config, each, broker.stated))
+        value = text_of(each, _value(config, each, layers))
         may_change = each.is_dynamic and each.kind == "acts"
         synonyms = _broker_synonyms(each, layers)
         entries.append(_entry(each, value, synonyms, is_read_only=not may_change))
@@ -312,11 +313,15 @@ def describe_broker(
     return entries
 
 
-def _value(config: BrokerConfig, each: Key, stated: Mapping[str, str]) -> Value:
+def _value(config: BrokerConfig, each: Key, layers: Layers) -> Value:
+    """Return what is so, or for a key that does not act here what was stated of it."""
     if hasattr(config, each.attribute):
         value: Value = getattr(config, each.attribute)
         return value
-    return parse(each, stated[each.name]) if each.name in stated else each.default
+    for text, _ in layers.stated(each.name):
+        with suppress(ConfigError):  # a later release knows values that this one does not
+            return parse(each, text)
+    return each.default
 
 
 def _broker_synonyms(each: Key, layers: Layers) -> list[Synonym]:

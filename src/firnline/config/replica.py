@@ -52,3 +52,10 @@ class ReplicaKeys:
         "A replica that has not caught up for so long leaves the ISR.",
         importance="HIGH",
     )
+    replica_selector_class: str | None = key(
+        "STRING",
+        None,
+        "Whom consumers read from: the leader where not said; Kafka's RackAwareReplicaSelector: an in-sync"
+        " replica of their rack.",
+        source="KIP-392",
+    )

@@ -112,7 +112,6 @@ quota.window.size.seconds | INT | 1 | [1,...] | LOW
 remote.log.index.file.cache.ttl.ms | LONG | 900000 | [-1,...] | LOW internal
 remote.log.manager.follower.thread.pool.size | INT | 2 | [1,...] | MEDIUM dynamic
 remote.log.manager.thread.pool.size | INT | 2 | [1,...] | MEDIUM
-replica.selector.class | STRING | null | | MEDIUM
 replica.socket.receive.buffer.bytes | INT | 65536 | | HIGH
 replica.socket.timeout.ms | INT | 30000 | | HIGH
 replication.quota.window.num | INT | 11 | [1,...] | LOW

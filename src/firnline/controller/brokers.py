@@ -5,7 +5,7 @@ new controller counts every broker as heard from at its beginning (I7). Source: 
 I1-I7, I25, I26, I34.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -16,18 +16,16 @@ from firnline.base.ids import Uuid
 from firnline.config.broker import BrokerConfig
 from firnline.controller.ids import epoch_problem
 from firnline.controller.partition_change import (
-    AS_IT_IS,
     RESERVED_DIRECTORIES,
     PartitionChanges,
     Target,
     directory_of,
-    in_order,
 )
+from firnline.controller.sweeps import Newest, Sweeps, concerned
 from firnline.metadata import records as r
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, CORDONED_SINCE
 from firnline.metadata.image import (
     METADATA_VERSION,
-    NO_LEADER,
     BrokerImage,
     ClusterImage,
     ControllerImage,
@@ -85,8 +83,10 @@ class State(Enum):
 class Brokers:
     """Registrations and sessions. Times are milliseconds of the machine's one time line."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, newest: Callable[[], Newest]) -> None:
         self._config = config
+        self._newest = newest
+        self._sweeps = Sweeps(config, newest)
         self._contact_ms: dict[int, int] = {}
         self._metadata_offsets: dict[int, int] = {}
         self._shutdown_offsets: dict[int, int] = {}
@@ -96,12 +96,24 @@ class Brokers:
         self._contact_ms = dict.fromkeys(sorted(image.brokers), now_ms)
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
+        self._sweeps.begin_anew()
 
     def deactivate(self) -> None:
         """This node leads no more: nothing of this reign is left for the next (I7)."""
         self._contact_ms = {}
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
+        self._sweeps.stop()
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Is there more to do for brokers that came or went? `sweep` does it."""
+        return self._sweeps.is_busy
+
+    def sweep(self) -> ControllerResult[bool]:
+        """Do a part of what is left to do; the answer: there is more."""
+        records = self._sweeps.part({})
+        return ControllerResult(records, self._sweeps.is_busy, is_atomic=False)
 
     # ---------------------------------------------------------------------------- registration
 
@@ -128,10 +140,11 @@ class Brokers:
             self._contact_ms[wanted.broker_id] = now_ms
             return ControllerResult([], existing.epoch)
         records: list[Message] = []
-        if existing is not None and not existing.fenced:
+        if existing is not None and (not existing.fenced or self._sweeps.leaves(wanted.broker_id)):
             # What the dead incarnation led gets a new leader epoch before anybody leads it again, so
             # that an unsynced tail it lost cannot give two records the same offset and epoch.
             records += self._without_broker(image, wanted.broker_id)
+            self._sweeps.forget(wanted.broker_id)
         epoch = next_offset + len(records)
         broker = BrokerImage(
             broker_id=wanted.broker_id,
@@ -190,6 +203,7 @@ class Brokers:
         records: list[Message] = self._without_broker(image, broker_id)
         records.append(r.UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
         self._contact_ms.pop(broker_id, None)
+        self._sweeps.forget(broker_id)
         return ControllerResult(records, None, is_atomic=False)
 
     # ---------------------------------------------------------------------------- sessions
@@ -206,17 +220,20 @@ class Brokers:
         self._contact_ms[beat.broker_id] = now_ms
         self._metadata_offsets[beat.broker_id] = beat.metadata_offset
         state = _state_of(broker)
-        if state is State.CONTROLLED_SHUTDOWN:
-            # It began under another controller, whose offset nobody wrote down: all there is by now
-            # covers it, and a broker that has seen less might still follow this one (X28).
+        if state is State.CONTROLLED_SHUTDOWN and not self._sweeps.leaves(beat.broker_id):
+            # It began under another controller, whose offset nobody wrote down, or took several parts:
+            # all there is by now covers it, and a broker that has seen less might still follow this
+            # one (X28).
             self._shutdown_offsets.setdefault(beat.broker_id, next_offset)
         wanted = self._next_state(image, broker, beat)
-        records = self._transition(image, broker, state, wanted)
+        records = self._transition(broker, state, wanted)
         if not records:
             # Said again with every heartbeat: a change of state comes first, and by itself.
             records = self._directories_changed(image, broker, beat)
         if wanted is State.CONTROLLED_SHUTDOWN and state is State.UNFENCED:
-            self._shutdown_offsets[beat.broker_id] = next_offset + len(records)
+            self._shutdown_offsets.pop(beat.broker_id, None)
+            if not self._sweeps.leaves(beat.broker_id):
+                self._shutdown_offsets[beat.broker_id] = next_offset + len(records)
         answer = HeartbeatAnswer(
             is_caught_up=beat.metadata_offset >= broker.epoch,
             is_fenced=wanted in (State.FENCED, State.SHUTDOWN_NOW),
@@ -225,7 +242,12 @@ class Brokers:
         return ControllerResult(records, answer, is_atomic=False)
 
     def fence_stale(self, image: ClusterImage, now_ms: int) -> ControllerResult[int | None]:
-        """Fence the broker not heard from for longest, if that is too long; the answer is its id (I6)."""
+        """Fence the broker not heard from for longest, if that is too long; the answer is its id (I6).
+
+        Nobody, as long as more is to be done for those before.
+        """
+        if self._sweeps.is_busy:
+            return ControllerResult([], None)
         waiting = sorted(
             (self._contact_ms.setdefault(node_id, now_ms), node_id)
             for node_id in sorted(image.brokers)
@@ -234,7 +256,7 @@ class Brokers:
         if not waiting or self._is_alive(waiting[0][1], now_ms):
             return ControllerResult([], None)
         broker = image.brokers[waiting[0][1]]
-        records = self._transition(image, broker, _state_of(broker), State.FENCED)
+        records = self._transition(broker, _state_of(broker), State.FENCED)
         return ControllerResult(records, broker.broker_id, is_atomic=False)
 
     def _is_alive(self, broker_id: int, now_ms: int) -> bool:
@@ -255,12 +277,15 @@ class Brokers:
                 return State.SHUTDOWN_NOW if beat.want_shut_down else State.FENCED
             if not beat.want_shut_down:
                 return State.UNFENCED
-            leads = _leads_any(image, broker.broker_id)
+            leads = self._newest().lookup.leads_any(broker.broker_id)
             return State.CONTROLLED_SHUTDOWN if leads else State.SHUTDOWN_NOW
         assert state is State.CONTROLLED_SHUTDOWN
-        if _leads_any(image, broker.broker_id) or not self._has_everybody_seen(image, broker):
-            return State.CONTROLLED_SHUTDOWN
-        return State.SHUTDOWN_NOW
+        is_known = (
+            not self._newest().lookup.leads_any(broker.broker_id)
+            and not self._sweeps.leaves(broker.broker_id)
+            and self._has_everybody_seen(image, broker)
+        )
+        return State.SHUTDOWN_NOW if is_known else State.CONTROLLED_SHUTDOWN
 
     def _has_everybody_seen(self, image: ClusterImage, broker: BrokerImage) -> bool:
         """Do all active brokers know that this one leads nothing any more?"""
@@ -273,9 +298,7 @@ class Brokers:
 
     # ---------------------------------------------------------------------------- consequences
 
-    def _transition(
-        self, image: ClusterImage, broker: BrokerImage, state: State, wanted: State
-    ) -> list[Message]:
+    def _transition(self, broker: BrokerImage, state: State, wanted: State) -> list[Message]:
         if wanted is state or (state is State.FENCED and wanted is State.SHUTDOWN_NOW):
             return []
         change = r.BrokerRegistrationChangeRecord(
@@ -283,12 +306,17 @@ class Brokers:
         )
         if wanted is State.UNFENCED:
             change.fenced = -1
-            return [change, *self._elections(image, broker.broker_id)]
-        if wanted is State.CONTROLLED_SHUTDOWN:
-            change.in_controlled_shutdown = 1
+            self._sweeps.gain(broker.broker_id)
+            # Who was fenced on its way out goes on its way when it is not.
+            is_active = not broker.in_controlled_shutdown
         else:
-            change.fenced = 1
-        return [change, *self._without_broker(image, broker.broker_id)]
+            if wanted is State.CONTROLLED_SHUTDOWN:
+                change.in_controlled_shutdown = 1
+            else:
+                change.fenced = 1
+            self._sweeps.lose(broker.broker_id)
+            is_active = False
+        return [change, *self._sweeps.part({broker.broker_id: is_active})]
 
     def _without_broker(
         self, image: ClusterImage, lost: int, *, in_directories: Sequence[Uuid] | None = None
@@ -303,29 +331,14 @@ class Brokers:
             return node_id != lost and broker is not None and broker.is_active
 
         changes = PartitionChanges(image, self._config, is_active)
-        for topic, number, before in in_order(image):
-            if lost not in before.isr and before.leader != lost:
-                continue
-            if in_directories is None or directory_of(before, lost) in in_directories:
-                rest = tuple(node_id for node_id in before.isr if node_id != lost)
-                election = changes.election_of(topic.name)
-                changes.change(topic.topic_id, number, Target(isr=rest), election)
-        return changes.records
-
-    def _elections(self, image: ClusterImage, gained: int) -> list[Message]:
-        """Elect leaders for partitions without one, now that a broker is there to lead (I5)."""
-
-        def is_active(node_id: int) -> bool:
-            broker = image.brokers.get(node_id)
-            if broker is None or broker.in_controlled_shutdown:
-                return False  # who was fenced on its way out goes on its way when it is not
-            return node_id == gained or not broker.fenced
-
-        changes = PartitionChanges(image, self._config, is_active)
-        for topic, number, before in in_order(image):
-            if before.leader == NO_LEADER and gained in before.replicas:
-                election = changes.election_of(topic.name)
-                changes.change(topic.topic_id, number, AS_IT_IS, election)
+        for topic_id in self._newest().lookup.topics_of(lost):
+            topic = image.topics_by_id[topic_id]
+            for number in concerned(topic, lost):
+                before = topic.partitions[number]
+                if in_directories is None or directory_of(before, lost) in in_directories:
+                    rest = tuple(node_id for node_id in before.isr if node_id != lost)
+                    election = changes.election_of(topic.name)
+                    changes.change(topic_id, number, Target(isr=rest), election)
         return changes.records
 
     def _directories_changed(
@@ -357,14 +370,6 @@ def _state_of(broker: BrokerImage) -> State:
     if broker.fenced:
         return State.FENCED
     return State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else State.UNFENCED
-
-
-def _leads_any(image: ClusterImage, broker_id: int) -> bool:
-    return any(
-        partition.leader == broker_id
-        for topic in image.topics_by_name.values()
-        for partition in topic.partitions.values()
-    )
 
 
 def _directory_problem(

@@ -29,7 +29,9 @@ from firnline.controller.feature_levels import FeatureUpdate
 from firnline.controller.ids import ProducerIdBlock
 from firnline.controller.isr_changes import IsrChange
 from firnline.controller.reassignments import Reassignment
+from firnline.controller.sweeps import Newest
 from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
+from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import (
     ClusterImage,
     ConfigResource,
@@ -44,6 +46,7 @@ class NewestMetadata(Protocol):
     """Where the controller reads the cluster as of the last write; `MetadataQuorum` is one."""
 
     newest: ClusterImage
+    index: PartitionIndex
 
     @property
     def next_offset(self) -> int:
@@ -58,7 +61,7 @@ class Controller:
         self._config = config
         self._rng = rng
         self._metadata = metadata
-        self._brokers = Brokers(config)
+        self._brokers = Brokers(config, self._newest)
 
     def activate(self, now_ms: int) -> None:
         """Begin to lead: call when the quorum says that this node does, once in each epoch."""
@@ -76,6 +79,7 @@ class Controller:
         """Make topics; answers in the order asked."""
         return topics.create_topics(
             self._metadata.newest,
+            self._metadata.index.metric_names,
             self._cluster_config(),
             self._rng,
             wanted,
@@ -170,15 +174,15 @@ class Controller:
         self, kind: int, wanted: Sequence[tuple[str, int]] | None
     ) -> ControllerResult[list[Elected] | KafkaError]:
         """Elect leaders of (topic, partition) pairs, None for all. See `elections`."""
-        return elections.elect_leaders(self._metadata.newest, self._config, kind, wanted)
+        return elections.elect_leaders(self._newest(), self._config, kind, wanted)
 
     def balance_leaders(self) -> ControllerResult[bool]:
         """Do one round of preferred elections; the answer is True if another may be needed at once."""
-        return elections.balance_leaders(self._metadata.newest, self._config)
+        return elections.balance_leaders(self._newest(), self._config)
 
     def elect_unclean_leaders(self) -> ControllerResult[bool]:
         """Do one round of elections that may lose records, where allowed; answer as `balance_leaders`."""
-        return elections.elect_unclean_leaders(self._metadata.newest, self._config)
+        return elections.elect_unclean_leaders(self._newest(), self._config)
 
     def alter_reassignments(
         self, wanted: Sequence[Reassignment], *, may_change_factor: bool = True
@@ -221,6 +225,18 @@ class Controller:
     def fence_stale(self, now_ms: int) -> ControllerResult[int | None]:
         """Fence one broker that was silent for longer than its session; the answer is its id or None."""
         return self._brokers.fence_stale(self._metadata.newest, now_ms)
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Is there more to do for brokers that came or went? Call `sweep` then, soon."""
+        return self._brokers.is_sweeping
+
+    def sweep(self) -> ControllerResult[bool]:
+        """Do a part of what is left to do for brokers that came or went; the answer: there is more."""
+        return self._brokers.sweep()
+
+    def _newest(self) -> Newest:
+        return Newest(self._metadata.newest, self._metadata.index)
 
     def _cluster_config(self) -> BrokerConfig:
         """The broker's settings with what was altered for all brokers at run time."""

@@ -3,7 +3,7 @@
 Source: KIP-460, KIP-631; spec I26, I27; codes as Apache Kafka 4.3.1's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -15,9 +15,9 @@ from firnline.controller.partition_change import (
     PREFERRED,
     UNCLEAN,
     PartitionChanges,
-    in_order,
 )
-from firnline.metadata.image import NO_LEADER, ClusterImage
+from firnline.controller.sweeps import Newest
+from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from firnline.metadata.result import ControllerResult
 
 # What one client may change at once, and what one round of our own does.
@@ -53,7 +53,7 @@ _UNKNOWN = KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
 
 
 def elect_leaders(
-    image: ClusterImage,
+    newest: Newest,
     config: BrokerConfig,
     kind: int,
     wanted: Sequence[tuple[str, int]] | None,
@@ -62,10 +62,14 @@ def elect_leaders(
     if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
         why = f"there is no election type {kind}"
         return ControllerResult([], KafkaError(Code.INVALID_REQUEST, why))
-    changes = PartitionChanges(image, config)
+    changes = PartitionChanges(newest.image, config)
     named = wanted
     if named is None:
-        named = [(topic.name, number) for topic, number, _ in in_order(image)]
+        # Those at rest need nothing, and nothing is said of them.
+        topics = (
+            newest.lookup.imbalanced if kind == ElectionType.PREFERRED else newest.lookup.leaderless
+        )
+        named = sorted((topic.name, number) for topic, number, _ in _parts(newest.image, topics))
     elected = [
         Elected(name, number, _elect(changes, ElectionType(kind), name, number))
         for name, number in named
@@ -78,26 +82,38 @@ def elect_leaders(
     return ControllerResult(changes.records, elected, is_atomic=False)
 
 
-def balance_leaders(image: ClusterImage, config: BrokerConfig) -> ControllerResult[bool]:
+def balance_leaders(newest: Newest, config: BrokerConfig) -> ControllerResult[bool]:
     """Give leadership back to preferred replicas that are in sync; the answer: there may be more to do."""
-    changes = PartitionChanges(image, config)
-    for topic, number, partition in in_order(image):
-        if partition.leader != partition.replicas[0]:
+    changes = PartitionChanges(newest.image, config)
+    for topic, number, partition in _parts(newest.image, newest.lookup.imbalanced):
+        preferred = partition.replicas[0]
+        may_lead = preferred in partition.isr and changes.may_lead(partition, preferred)
+        if may_lead and partition.leader != preferred:
             changes.change(topic.topic_id, number, AS_IT_IS, PREFERRED)
             if len(changes.records) >= CHANGES_PER_ROUND_MAX:
                 return ControllerResult(changes.records, True, is_atomic=False)
     return ControllerResult(changes.records, False, is_atomic=False)
 
 
-def elect_unclean_leaders(image: ClusterImage, config: BrokerConfig) -> ControllerResult[bool]:
+def elect_unclean_leaders(newest: Newest, config: BrokerConfig) -> ControllerResult[bool]:
     """Elect for leaderless partitions whose settings allow loss; the answer: there may be more to do."""
-    changes = PartitionChanges(image, config)
-    for topic, number, partition in in_order(image):
+    changes = PartitionChanges(newest.image, config)
+    for topic, number, partition in _parts(newest.image, newest.lookup.leaderless):
         if partition.leader == NO_LEADER and changes.is_unclean_allowed(topic.name):
             changes.change(topic.topic_id, number, AS_IT_IS, UNCLEAN)
             if len(changes.records) >= CHANGES_PER_ROUND_MAX:
                 return ControllerResult(changes.records, True, is_atomic=False)
     return ControllerResult(changes.records, False, is_atomic=False)
+
+
+def _parts(
+    image: ClusterImage, topics: Iterable[Uuid]
+) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+    """Yield the partitions of some topics as (topic, number, partition)."""
+    for topic_id in topics:
+        topic = image.topics_by_id[topic_id]
+        for number, partition in sorted(topic.partitions.items()):
+            yield topic, number, partition
 
 
 def _elect(

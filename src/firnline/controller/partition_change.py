@@ -4,7 +4,7 @@ Source: KIP-455, KIP-631, KIP-903; spec I11, I25, I26. Eligible leader replicas 
 then the last member of an ISR stays in it, without leading, when its broker goes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
@@ -21,7 +21,6 @@ from firnline.metadata.image import (
     ClusterImage,
     PartitionImage,
     ResourceType,
-    TopicImage,
 )
 from firnline.metadata.records import PartitionChangeRecord
 from firnline.protocol.schema import Message
@@ -237,14 +236,6 @@ def elect(
         found = next(filter(may_lead, replicas), NO_LEADER)
         return Found(found, found != NO_LEADER)
     return Found(NO_LEADER, False)
-
-
-def in_order(image: ClusterImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
-    """Yield every partition as (topic, number, partition), by topic name and number."""
-    for name in sorted(image.topics_by_name):
-        topic = image.topics_by_name[name]
-        for number, partition in sorted(topic.partitions.items()):
-            yield topic, number, partition
 
 
 def is_online(broker: BrokerImage, directory: Uuid) -> bool:

@@ -16,7 +16,6 @@ from firnline.controller.partition_change import (
     RECOVERING,
     PartitionChanges,
     Target,
-    in_order,
 )
 from firnline.controller.placement import assignment_problem
 from firnline.metadata.image import ClusterImage, PartitionImage, TopicImage
@@ -76,7 +75,13 @@ def list_reassignments(
 ) -> list[Moving]:
     """Return what is on the move among partitions (topic, numbers), or among all; unknown ones are not."""
     if wanted is None:
-        found = [_moving(topic.name, number, each) for topic, number, each in in_order(image)]
+        found = [
+            _moving(topic.name, number, partition)
+            for topic in image.topics_by_name.values()
+            for number, partition in topic.partitions.items()
+            if is_moving(partition)
+        ]
+        found.sort()
     else:
         found = [
             _moving(name, number, image.partition(name, number))

@@ -33,13 +33,3 @@ def creation_problem(name: str) -> KafkaError | None:
     if name == METADATA_TOPIC:
         return KafkaError(Code.INVALID_REQUEST, f"{name} belongs to the metadata quorum")
     return name_problem(name)
-
-
-def collision_key(name: str) -> str:
-    """Two topics with the same key have the same name in metrics."""
-    return name.replace(".", "_")
-
-
-def has_collision_chars(name: str) -> bool:
-    """May another name have the same collision key?"""
-    return "." in name or "_" in name

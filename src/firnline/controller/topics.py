@@ -16,8 +16,9 @@ from firnline.config.broker import BrokerConfig
 from firnline.config.layers import check_topic
 from firnline.controller.partition_change import default_directory
 from firnline.controller.placement import Assignment, manual_problem, place
-from firnline.controller.topic_names import collision_key, creation_problem, has_collision_chars
+from firnline.controller.topic_names import creation_problem
 from firnline.metadata import records as r
+from firnline.metadata.census import has_metric_name, metric_name
 from firnline.metadata.image import (
     ClusterImage,
     PartitionImage,
@@ -66,22 +67,22 @@ TopicRef = str | Uuid
 
 def create_topics(
     image: ClusterImage,
+    metric_names: Mapping[str, str],
     config: BrokerConfig,
     rng: Rng,
     wanted: Sequence[NewTopic],
     *,
     validate_only: bool,
 ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
-    """Decide on topics, each on its own; the answers are in the order of `wanted`."""
+    """Decide on topics, each on its own; the answers are in the order of `wanted`.
+
+    metric_names  those of the image's topics that could collide -> topic
+    """
     total = sum(_partitions_asked(topic, config) for topic in wanted)
     if total > PARTITIONS_PER_REQUEST_MAX:
         return _refuse_all(len(wanted), "more than 10,000 partitions in one request")
     repeated = _repeated([topic.name for topic in wanted])
-    taken = {
-        collision_key(name): name
-        for name in sorted(image.topics_by_name)
-        if has_collision_chars(name)
-    }
+    taken: dict[str, str] = {}
     records: list[Message] = []
     answers: list[CreatedTopic | KafkaError] = []
     for topic in wanted:
@@ -89,11 +90,11 @@ def create_topics(
         if topic.name in repeated:
             answer = KafkaError(Code.INVALID_REQUEST, "the request names this topic twice")
         else:
-            answer = _name_conflict(image, taken, topic.name)
+            answer = _name_conflict(image, (metric_names, taken), topic.name)
         if answer is None:
             answer = _create(image, config, rng, topic, records)
             if not isinstance(answer, KafkaError):
-                taken.setdefault(collision_key(topic.name), topic.name)
+                taken.setdefault(metric_name(topic.name), topic.name)
         answers.append(answer)
     if len(records) > RECORDS_PER_REQUEST_MAX:
         return _refuse_all(len(wanted), "more than 10,000 changes in one request")
@@ -118,16 +119,21 @@ def _partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
     )
 
 
-def _name_conflict(image: ClusterImage, taken: Mapping[str, str], name: str) -> KafkaError | None:
+def _name_conflict(
+    image: ClusterImage, taken: Sequence[Mapping[str, str]], name: str
+) -> KafkaError | None:
     problem = creation_problem(name)
     if problem is not None:
         return problem
     if name in image.topics_by_name:
         return KafkaError(Code.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
-    other = taken.get(collision_key(name)) if has_collision_chars(name) else None
-    if other is not None and other != name:
-        why = f"topic {name!r} would have the metric names of the existing topic {other!r}"
-        return KafkaError(Code.INVALID_TOPIC_EXCEPTION, why)
+    if not has_metric_name(name):
+        return None
+    for names in taken:
+        other = names.get(metric_name(name))
+        if other is not None and other != name:
+            why = f"topic {name!r} would have the metric names of the existing topic {other!r}"
+            return KafkaError(Code.INVALID_TOPIC_EXCEPTION, why)
     return None
 
 

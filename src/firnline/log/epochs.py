@@ -103,12 +103,14 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
 
-    def replace(self, entries: Entries) -> None:
-        """Take over a whole lineage, from the tier or from a leader, durably."""
-        self._epochs, self._starts = [], []
-        for epoch, start in entries:
-            self._put(epoch, start)
-        self.write()
+    def take_over(self, entries: Entries, end_offset: int) -> None:
+        """Forget everything, and take over what of another lineage begins below `end_offset`, durably."""
+        self.clear()
+        if entries:
+            for epoch, start in entries:
+                if start < end_offset:
+                    self._put(epoch, start)
+            self.write()
 
     def epoch_at(self, offset: int) -> int | None:
         """Return the epoch that `offset` was written in, None when that is not known."""

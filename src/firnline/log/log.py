@@ -5,7 +5,7 @@ Nothing here syncs on its own, but for truncations: `dirty_files` says what a Fl
 has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Literal
 
@@ -19,11 +19,11 @@ from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import INT32_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
-from firnline.log.epochs import LeaderEpochs
+from firnline.log.epochs import Entries, LeaderEpochs
 from firnline.log.producer_state import (
     BatchMark,
     ProducerStates,
-    decode_snapshot,
+    SnapshotEntry,
     read_latest_snapshot,
     remove_snapshots_after,
     snapshot_path,
@@ -572,28 +572,37 @@ class Log:
         self._reload_producers()
 
     def truncate_fully(
-        self, offset: int, *, log_start_offset: int | None = None, now_ms: int = 0
+        self,
+        offset: int,
+        *,
+        log_start_offset: int | None = None,
+        lineage: Entries = (),
+        producers: Sequence[SnapshotEntry] = (),
+        now_ms: int = 0,
     ) -> None:
         """Drop everything and begin again at `offset`; the log start is there too, unless it is given.
 
         For a follower whose log ends before the leader's begins, and for one that begins with the local part
-        of a tiered log. The lineage is forgotten too: take it over with `epochs.replace`.
+        of a tiered log: what it takes over is on disk before there is a segment, so that a crash leaves
+        either all of it or a log that is sent to the tier again.
         """
         self._ledger.truncated_to(0)
         if self.before_truncation is not None:
             self.before_truncation()
-        old = self._segments.all()
-        self._drop(old)
+        self._drop(self._segments.all())
+        remove_snapshots_after(self._fs, self.path, NO_OFFSET)
+        self._snapshot_offset = NO_OFFSET
+        self.producers.load(producers, offset)
+        if producers:
+            self._take_snapshot(offset).sync()
+        self.epochs.take_over(lineage, offset)
         new = Segment.create(self._fs, self.path, offset, rules=self._rules, now_ms=now_ms)
         self._segments.replace_all(new)
         self.log_end_offset = self.local_log_start_offset = offset
         self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self._ledger.recovery_point = offset
-        self.producers.clear(offset)
-        self.epochs.clear()
-        remove_snapshots_after(self._fs, self.path, NO_OFFSET)
-        self._snapshot_offset = NO_OFFSET
         self._after_truncation()
+        self.epochs.truncate_from_start(self.log_start_offset)
         self.high_watermark = max(self.high_watermark, self.log_start_offset)
 
     def _after_truncation(self) -> None:
@@ -606,6 +615,7 @@ class Log:
         self.high_watermark = min(self.high_watermark, end)
         self.log_start_offset = min(self.log_start_offset, end)
         self.local_log_start_offset = min(self.local_log_start_offset, end)
+        self.highest_remote_offset = min(self.highest_remote_offset, end - 1)
 
     def _drop(self, segments: list[Segment]) -> None:
         """Remove the files of segments, newest first and durably: none may come back once the log has gone
@@ -623,15 +633,6 @@ class Log:
         self.producers.load(latest[1] if latest else (), latest[0] if latest else 0)
         self._segments.replay(self.producers, end)
         self.producers.on_high_watermark(self.high_watermark)
-
-    def install_producer_snapshot(self, data: bytes, offset: int) -> None:
-        """Take over the producer state up to `offset`, the log end, from another replica or the tier.
-
-        StorageError when `data` is not a whole snapshot file.
-        """
-        assert offset == self.log_end_offset, "a snapshot of another place in the log"
-        self.producers.load(decode_snapshot(data), offset)
-        self._take_snapshot(offset).close()
 
     # -- durability --------------------------------------------------------------------------------
 

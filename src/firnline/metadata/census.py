@@ -1,16 +1,19 @@
-"""Counts over the cluster that would take too long when somebody asks, and times in buckets. PURE.
+"""What would take too long to find in an image when somebody asks: counts, and where to look. PURE.
 
 Counted as Kafka's controller counts: a partition is offline when nobody leads it, and imbalanced when its
-first replica does not. Source: spec 1.14.
+first replica does not. Also times in buckets. Source: spec 1.14.
 """
 
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
+from typing import TypeVar
 
+from firnline.base.ids import Uuid
 from firnline.metadata.delta import TOPICS_PER_STEP, ClusterDelta
-from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage
+from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 
 _RECOVERING = 1
+Hashed = TypeVar("Hashed")
 
 
 class Census:
@@ -77,6 +80,167 @@ def _is_last_standing(before: PartitionImage, after: PartitionImage) -> bool:
         and len(before.isr) == 1
         and after.leader == before.isr[0]
     )
+
+
+class PartitionIndex:
+    """Where to look for the partitions of a broker, and for those that lack their leader.
+
+    It follows one image by its differences, forth and back. Replicas are found by topic: a byte for each
+    topic on each broker that ever had one of its replicas, so 10 bytes a topic at 10 brokers, and a look at
+    the topic says the rest.
+    """
+
+    __slots__ = (
+        "_flags",
+        "_free",
+        "_led",
+        "_slots",
+        "_topics",
+        "imbalanced",
+        "leaderless",
+        "metric_names",
+    )
+
+    def __init__(self) -> None:
+        # Topics with such partitions -> how many.
+        self.leaderless: dict[Uuid, int] = {}
+        self.imbalanced: dict[Uuid, int] = {}
+        # What metrics call a topic -> its name, for those whose name another one may be taken for.
+        self.metric_names: dict[str, str] = {}
+        self._led: dict[int, int] = {}  # broker -> partitions it leads
+        self._slots: dict[Uuid, int] = {}
+        self._topics: list[Uuid | None] = []  # by slot
+        self._free: list[int] = []
+        self._flags: dict[int, bytearray] = {}  # broker -> by slot: may it have a replica?
+
+    def apply(self, delta: ClusterDelta) -> None:
+        """Follow a change of the image."""
+        for topic in delta.topics:
+            self._turn(topic.before, topic.after, topic.partitions)
+        for gone in delta.deleted_topics:
+            self._turn(gone, None, gone.partitions)
+
+    def revert(self, delta: ClusterDelta) -> None:
+        """Follow the image back to before a change, the last that was applied."""
+        for gone in delta.deleted_topics:
+            self._turn(None, gone, gone.partitions)
+        for topic in delta.topics:
+            self._turn(topic.after, topic.before, topic.partitions)
+
+    @staticmethod
+    def of(image: ClusterImage) -> "Generator[None, None, PartitionIndex]":
+        """Return the index of an image; yields after some topics at a time."""
+        index = PartitionIndex()
+        for count, topic in enumerate(image.topics_by_id.values(), 1):
+            index._turn(None, topic, topic.partitions)
+            if count % TOPICS_PER_STEP == 0:
+                yield
+        return index
+
+    def leads_any(self, broker_id: int) -> bool:
+        """Does this broker lead a partition?"""
+        return broker_id in self._led
+
+    def topics_of(self, broker_id: int) -> Iterator[Uuid]:
+        """Yield ids of topics that may have replicas on a broker; the index may change meanwhile.
+
+        Topics that are there from the first to the last step are yielded.
+        """
+        flags, slot = self._flags.get(broker_id, b""), -1
+        while (slot := flags.find(1, slot + 1)) >= 0:
+            topic_id = self._topics[slot]
+            assert topic_id is not None
+            yield topic_id
+
+    def _turn(self, old: TopicImage | None, new: TopicImage | None, numbers: Iterable[int]) -> None:
+        """Some partitions of a topic are no more what they were."""
+        were = old.partitions if old is not None else {}
+        are = new.partitions if new is not None else {}
+        topic_id = (new or old).topic_id  # type: ignore[union-attr]
+        has_new_replicas, is_moved = [], False
+        for number in numbers:
+            before, after = were.get(number), are.get(number)
+            if before is not None:
+                self._count(topic_id, before, -1)
+            if after is not None:
+                self._count(topic_id, after, 1)
+                if before is None or before.replicas != after.replicas:
+                    has_new_replicas.append(after)
+                    is_moved = is_moved or before is not None
+            else:
+                is_moved = True
+        if new is None:
+            assert old is not None
+            self._forget(topic_id)
+            self.metric_names.pop(metric_name(old.name), None)
+            return
+        if old is None and has_metric_name(new.name):
+            self.metric_names[metric_name(new.name)] = new.name
+        if is_moved:
+            self._forget(topic_id)
+            has_new_replicas = list(new.partitions.values())
+        slot = self._slot(topic_id)
+        for partition in has_new_replicas:
+            for broker_id in partition.replicas:
+                self._flag(broker_id, slot)
+
+    def _count(self, topic_id: Uuid, partition: PartitionImage, by: int) -> None:
+        leader, replicas = partition.leader, partition.replicas
+        if leader == NO_LEADER:
+            _add(self.leaderless, topic_id, by)
+        else:
+            _add(self._led, leader, by)
+        if not replicas or leader != replicas[0]:
+            _add(self.imbalanced, topic_id, by)
+
+    def _slot(self, topic_id: Uuid) -> int:
+        slot = self._slots.get(topic_id)
+        if slot is None:
+            if self._free:
+                slot = self._free.pop()
+                self._topics[slot] = topic_id
+            else:
+                slot = len(self._topics)
+                self._topics.append(topic_id)
+            self._slots[topic_id] = slot
+        return slot
+
+    def _flag(self, broker_id: int, slot: int) -> None:
+        flags = self._flags.get(broker_id)
+        if flags is None:
+            flags = self._flags[broker_id] = bytearray()
+        if slot >= len(flags):
+            flags += bytes(slot + 1 - len(flags) + len(flags) // 8)
+        flags[slot] = 1
+
+    def _forget(self, topic_id: Uuid) -> None:
+        slot = self._slots.pop(topic_id, None)
+        if slot is None:
+            return
+        self._topics[slot] = None
+        self._free.append(slot)
+        for flags in self._flags.values():
+            if slot < len(flags):
+                flags[slot] = 0
+
+
+def metric_name(topic_name: str) -> str:
+    """Two topics with the same one collide in metrics."""
+    return topic_name.replace(".", "_")
+
+
+def has_metric_name(topic_name: str) -> bool:
+    """May another topic have the same metric name?"""
+    return "." in topic_name or "_" in topic_name
+
+
+def _add(counts: dict[Hashed, int], key: Hashed, by: int) -> None:
+    """Count; what is not there is not kept."""
+    count = counts.get(key, 0) + by
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
 
 
 class Latencies:

@@ -15,7 +15,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.metadata import records as r
-from firnline.metadata.census import Census, Latencies
+from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.features import (
     TRANSACTIONS_SINCE,
@@ -140,6 +140,10 @@ class MetadataQuorum:
         self._work: Generator[None, None, None] | None = None
         self._replacement: ClusterDelta | None = None  # of a snapshot that is loaded
         self._census_of_snapshot = Census()
+        # Of `newest`, for whoever may have to decide; brokers have none.
+        self.index = PartitionIndex()
+        self._has_index = node_id in voters
+        self._index_of_snapshot = PartitionIndex()
         self._committed_offset = 0  # exclusive
         # The epoch this node was told to lead, and the one it may write in; None for neither.
         self._claimed_epoch: int | None = None
@@ -297,6 +301,8 @@ class MetadataQuorum:
         yield from snapshot.steps()
         image = snapshot.image()
         self._census_of_snapshot = yield from self.census.recount(image)
+        if self._has_index:
+            self._index_of_snapshot = yield from PartitionIndex.of(image)
         self._replacement = yield from difference_steps(self.image, image)
         self._loader = Loader(image)
         self._loader.last_timestamp_ms = snapshot.last_contained_ms
@@ -365,9 +371,11 @@ class MetadataQuorum:
             deltas = [difference(EMPTY_IMAGE, deltas[-1].after)]
         for delta in deltas:
             if delta is self._replacement:
-                self.census = self._census_of_snapshot
+                self.census, self.index = self._census_of_snapshot, self._index_of_snapshot
             else:
                 self.census.apply(delta)
+                if self._has_index:
+                    self.index.apply(delta)
             effects += self._publish(delta, now_ms)
             effects += self.snapshotter.on_applied(
                 delta,
@@ -417,6 +425,9 @@ class MetadataQuorum:
         self.newest = self.image
         self._loader = Loader(self.image)
         in_doubt, self._pending = self._pending, deque()
+        for pending in reversed(in_doubt):
+            if pending.delta is not None:
+                self.index.revert(pending.delta)
         effects: Effects = [CancelTimer(key=_IDLE_TIMER)]
         if was_active:
             effects += self.on_inactive(now_ms)
@@ -472,6 +483,7 @@ class MetadataQuorum:
         size_bytes = self._log.size_bytes - size_before
         delta = replay.finish(offset=place.last_offset, epoch=self._reign)
         self.newest = delta.after
+        self.index.apply(delta)
         self._wrote_since_tick = True
         self._pending.append(
             _Pending(place.last_offset + 1, delta, then, response, size_bytes, now_ms)

@@ -7,13 +7,15 @@ forgets all questions, so that what was asked in an earlier life decides nothing
 from collections.abc import Callable
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, Peer, Send, SetTimer
+from firnline.base.effects import CancelTimer, Effects, Peer, Send, SetTimer, Unanswered
+
+SILENCES_MIN = 3
 
 
 class Calls:
     """Whom this node waits for, and whom it leaves alone for a while after a failure."""
 
-    __slots__ = ("_backoff_ms", "_last_number", "_resting", "_timeout_ms", "_waiting")
+    __slots__ = ("_backoff_ms", "_last_number", "_resting", "_silences", "_timeout_ms", "_waiting")
 
     def __init__(self, *, timeout_ms: int, backoff_ms: int) -> None:
         self._timeout_ms = timeout_ms
@@ -21,6 +23,7 @@ class Calls:
         self._last_number = 0
         self._waiting: dict[int, int] = {}  # node id -> number of the question
         self._resting: dict[int, int] = {}  # node id -> when it may be asked again
+        self._silences: dict[int, int] = {}  # node id -> questions in a row that nobody answered
 
     @property
     def is_waiting(self) -> bool:
@@ -30,6 +33,10 @@ class Calls:
     def is_ready(self, node_id: int, now_ms: int) -> bool:
         """May that peer be asked now?"""
         return node_id not in self._waiting and not self.is_resting(node_id, now_ms)
+
+    def is_silent(self, node_id: int) -> bool:
+        """Did it leave the last few questions unanswered? One may be the fault of an old connection."""
+        return self._silences.get(node_id, 0) >= SILENCES_MIN
 
     def is_resting(self, node_id: int, now_ms: int) -> bool:
         """Did it fail so lately that it is left alone?"""
@@ -58,6 +65,7 @@ class Calls:
             if self._waiting.get(peer.node_id) != number:
                 return []
             del self._waiting[peer.node_id]
+            self._count_silence(peer.node_id, response)
             return then(response, now_ms)
 
         return Send(
@@ -68,6 +76,10 @@ class Calls:
             version_min=version_min,
         )
 
+    def _count_silence(self, node_id: int, response: Any) -> None:
+        is_silent = isinstance(response, Unanswered) and not response.is_unsupported
+        self._silences[node_id] = self._silences.get(node_id, 0) + 1 if is_silent else 0
+
     def rest(self, node_id: int, now_ms: int) -> None:
         """Leave that peer alone for the retry back-off."""
         self._resting[node_id] = now_ms + self._backoff_ms
@@ -76,6 +88,7 @@ class Calls:
         """Nothing that was asked counts any more, and everybody may be asked."""
         self._waiting.clear()
         self._resting.clear()
+        self._silences.clear()
 
 
 class Timers:

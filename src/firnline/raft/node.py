@@ -152,6 +152,11 @@ class RaftNode:
         """Nothing more is sent or answered."""
         return self._standing.is_stopped
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether this node asked for a majority of voters and did not get near it."""
+        return self._standing.is_cut_off
+
     def leader_peer(self) -> Peer | None:
         """Where the leader listens, when that is known."""
         return None if self.leader_id == NOBODY else self._standing.leader
@@ -220,7 +225,10 @@ class RaftNode:
         return self._leader.propose(values, epoch=epoch, now_ms=now_ms)
 
     def resign(self, now_ms: int) -> Effects:
-        """Leave: a leader hands over first, or gives up waiting for that (Q28). Then `is_stopped`."""
+        """Leave: a leader hands over first, or gives up waiting for that (Q28). Then `is_stopped`.
+
+        It waits at most 5 s, as Apache Kafka's does; not at all where its own vote can elect nobody.
+        """
         standing = self._standing
         if standing.is_stopped:
             return []
@@ -295,6 +303,8 @@ class RaftNode:
             effects = self._follower.fetch_due(now_ms)
         else:
             effects = self._election.ask_due(now_ms)
+        if self._election.is_leaving and standing.is_cut_off:
+            return effects + self._leave(now_ms)
         at_ms = standing.calls.next_ready_ms(now_ms)
         if at_ms is not None and standing.timers.at_ms("retry") != at_ms:
             effects += standing.set_timer("retry", at_ms, _nothing)

@@ -124,6 +124,13 @@ class Standing:
         return self.node_id in self.voters
 
     @property
+    def is_cut_off(self) -> bool:
+        """Are too few voters within reach for an election, as far as this node asked? Then nobody leads,
+        or not for long."""
+        near = [n for n in self.voters.node_ids if n == self.node_id or not self.calls.is_silent(n)]
+        return len(near) < self.voters.majority
+
+    @property
     def known(self) -> Known:
         """What an answer of this node tells of the quorum."""
         return Known(self.epoch, self.leader_id, self.leader)

@@ -18,10 +18,19 @@ from firnline.base.ids import NO_EPOCH, TopicPartition, Uuid
 from firnline.base.ports import Buffer
 from firnline.base.units import INT32_MAX
 from firnline.replica.partition import Partition
+from firnline.replica.tier_start import Beginning, EpochEnd, Tier, TierStart
 
 Key = tuple[Uuid, int]
 LATEST, EARLIEST = -1, -2
 _NO_SESSION, _FIRST_EPOCH = 0, 0
+# What a leader, or the tier, says while it is on its way.
+_PASSING = (
+    Code.REPLICA_NOT_AVAILABLE,
+    Code.FENCED_LEADER_EPOCH,
+    Code.UNKNOWN_LEADER_EPOCH,
+    Code.NOT_LEADER_OR_FOLLOWER,
+    Code.NETWORK_EXCEPTION,
+)
 _LOST_SESSION = (
     Code.FETCH_SESSION_ID_NOT_FOUND,
     Code.INVALID_FETCH_SESSION_EPOCH,
@@ -93,6 +102,27 @@ class LeaderPort(Protocol):
         """Ask where the leader's log ends (LATEST) or begins (EARLIEST)."""
         ...
 
+    def local_start(
+        self,
+        leader_id: int,
+        position: Position,
+        then: Callable[[EpochEnd | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Ask where the leader's local log begins: (leader epoch there, offset)."""
+        ...
+
+    def epoch_end(
+        self,
+        leader_id: int,
+        position: Position,
+        epoch: int,
+        then: Callable[[EpochEnd | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Ask where the newest epoch not above `epoch` ends: (that epoch, offset), or (-1, -1)."""
+        ...
+
 
 class _NoLeaders:
     """Nobody can be reached: for a node that is alone."""
@@ -116,12 +146,53 @@ class _NoLeaders:
     ) -> Effects:
         return then(_NOBODY, now_ms)
 
+    def local_start(
+        self,
+        leader_id: int,
+        position: Position,
+        then: Callable[[EpochEnd | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+    def epoch_end(
+        self,
+        leader_id: int,
+        position: Position,
+        epoch: int,
+        then: Callable[[EpochEnd | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+
+class _Answers:
+    """The leader, asked about one partition: `tier_start.LeaderAnswers`."""
+
+    def __init__(self, port: LeaderPort, leader_id: int, position: Position) -> None:
+        self._port = port
+        self._leader_id = leader_id
+        self._position = position
+
+    def local_start(
+        self, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
+    ) -> Effects:
+        return self._port.local_start(self._leader_id, self._position, then, now_ms)
+
+    def log_start(self, then: Callable[[int | KafkaError, int], Effects], now_ms: int) -> Effects:
+        return self._port.list_offset(self._leader_id, self._position, EARLIEST, then, now_ms)
+
+    def epoch_end(
+        self, epoch: int, then: Callable[[EpochEnd | KafkaError, int], Effects], now_ms: int
+    ) -> Effects:
+        return self._port.epoch_end(self._leader_id, self._position, epoch, then, now_ms)
+
 
 class _Stage(Enum):
     """What is done about a partition."""
 
     FETCHING = "fetching"
-    RESETTING = "resetting"  # the leader is asked where its log begins and ends
+    RESETTING = "resetting"  # the leader, or the tier, is asked where its log begins and ends
     FAILED = "failed"  # until metadata says something new
 
 
@@ -160,7 +231,7 @@ class Fetcher:
 
     backoff_ms          replica.fetch.backoff.ms
     on_storage_failure  told of a partition whose files failed
-    on_moved            told of one whose next records only the tier has (T29), in this leader epoch
+    tier                what those begin with whose next records only the tier has (T29); None: no tier here
     """
 
     def __init__(
@@ -170,13 +241,13 @@ class Fetcher:
         *,
         backoff_ms: int,
         on_storage_failure: Callable[[Partition, int], Effects],
-        on_moved: Callable[[Partition, int], Effects],
+        tier: Tier | None = None,
     ) -> None:
         self.leader_id = leader_id
         self._port = port
         self._backoff_ms = backoff_ms
         self._on_storage_failure = on_storage_failure
-        self._on_moved = on_moved
+        self._tier = tier
         self._followed: dict[Key, _Followed] = {}
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
@@ -291,7 +362,8 @@ class Fetcher:
             return self._files_failed(found, problem, now_ms)
 
     def _append(self, found: _Followed, part: Fetched, now_ms: int) -> Effects:
-        log = found.partition.log
+        partition, log = found.partition, found.partition.log
+        before, stable_before = log.high_watermark, log.last_stable_offset
         if len(part.records):
             outcome = log.append_as_follower(part.records, now_ms=now_ms)
             if isinstance(outcome, KafkaError):
@@ -301,7 +373,10 @@ class Fetcher:
         # The leader may not know yet what its predecessor had committed: what we know stays.
         log.advance_high_watermark(min(part.high_watermark, log.log_end_offset))
         log.advance_log_start(min(part.log_start_offset, log.log_end_offset))
-        return []
+        if log.high_watermark == before and log.last_stable_offset == stable_before:
+            return []
+        # Consumers may wait here, too (KIP-392).
+        return partition.grown(0, stable_before, before, now_ms, end_bytes=0)
 
     def _truncate(self, found: _Followed, diverging: tuple[int, int], now_ms: int) -> Effects:
         """Give up what the leader has not: our part of the newest epoch both know, at most (KIP-279)."""
@@ -323,8 +398,12 @@ class Fetcher:
         where = found.partition.topic_partition
         return [Warn(line=_said_loss(where, high_watermark, log.log_end_offset, self.leader_id))]
 
-    def _files_failed(self, found: _Followed, problem: StorageError, now_ms: int) -> Effects:
-        if problem.facts.get("error") == "ENOSPC":
+    def _files_failed(
+        self, found: _Followed, problem: StorageError, now_ms: int, *, is_half_done: bool = False
+    ) -> Effects:
+        """Files failed; `is_half_done`: the log is gone already, and a full disk is no excuse."""
+        if problem.facts.get("error") == "ENOSPC" and not is_half_done:
+            found.stage = _Stage.FETCHING
             return self._later(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
         found.stage = _Stage.FAILED
         found.partition.go_offline()
@@ -341,8 +420,7 @@ class Fetcher:
             then = partial(self._end_came, position)
             return self._port.list_offset(self.leader_id, position, LATEST, then, now_ms)
         if code == Code.OFFSET_MOVED_TO_TIERED_STORAGE:
-            found.not_before_ms = now_ms + self._backoff_ms
-            return self._on_moved(found.partition, now_ms)
+            return self._to_the_tier(found, position, now_ms)
         return self._later(found, code, now_ms)
 
     def _later(self, found: _Followed, code: Code, now_ms: int, *, why: str = "") -> Effects:
@@ -391,7 +469,36 @@ class Fetcher:
         try:
             log.truncate_fully(start, now_ms=now_ms)
         except StorageError as problem:
-            return self._files_failed(found, problem, now_ms)
+            return self._files_failed(found, problem, now_ms, is_half_done=True)
+        return self._resume(found, now_ms)
+
+    # -- moved: only the tier has what follows ours
+
+    def _to_the_tier(self, found: _Followed, position: Position, now_ms: int) -> Effects:
+        if self._tier is None:
+            why = "only a tier has what comes next, and this node has none"
+            return self._later(found, Code.OFFSET_MOVED_TO_TIERED_STORAGE, now_ms, why=why)
+        found.stage = _Stage.RESETTING
+        leader = _Answers(self._port, self.leader_id, position)
+        then = partial(self._beginning_found, position)
+        return TierStart(found.partition, leader, self._tier, then).begin(now_ms)
+
+    def _beginning_found(
+        self, position: Position, where: Beginning | KafkaError, now_ms: int
+    ) -> Effects:
+        """Begin there; after an error nothing has changed, and the leader will send us to the tier again."""
+        found = self._resetting(position)
+        if found is None:
+            return []
+        if isinstance(where, KafkaError):
+            effects: Effects = []
+            if where.code not in _PASSING:
+                effects = self._later(found, where.code, now_ms, why=str(where))
+            return effects + self._reset_failed(found, where, now_ms)
+        try:
+            where.install(found.partition.log, now_ms)
+        except StorageError as problem:
+            return self._files_failed(found, problem, now_ms, is_half_done=True)
         return self._resume(found, now_ms)
 
     def _resetting(self, position: Position) -> _Followed | None:

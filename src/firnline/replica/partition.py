@@ -12,7 +12,7 @@ with followers, replication covers it; alone, it waits for an fdatasync (`firnli
 Source: rel-R6 to R8, rel-R13, rel-R15, rel-P9; spec C13, C14, I12-I24, T45.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from firnline.base.effects import Appended, Effects
@@ -189,7 +189,7 @@ class Partition:
     def retire(self) -> None:
         """The replica leaves this node: whoever still holds it is told to look elsewhere."""
         self.leader_id = -1
-        self._set_refusal()
+        self.refusal = _RETIRED
 
     def _set_refusal(self) -> None:
         if self.is_offline:
@@ -199,11 +199,14 @@ class Partition:
         else:
             self.refusal = None
 
-    def check_epoch(self, leader_epoch: int) -> KafkaError | None:
-        """Judge the epoch a client believes in; -1 says nothing. Kafka fences first, then asks who leads."""
+    def check_epoch(self, leader_epoch: int, *, is_any_replica: bool = False) -> KafkaError | None:
+        """Judge the epoch a client believes in; -1 says nothing. Kafka fences first, then asks who leads.
+
+        is_any_replica  whoever asks takes a follower's answer, too (KIP-392)
+        """
         if leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch:
             return _FENCED if leader_epoch < self.leader_epoch else _UNKNOWN_EPOCH
-        return self.refusal
+        return None if is_any_replica and self.refusal is _NOT_LEADER else self.refusal
 
     @property
     def min_isr(self) -> int:
@@ -519,17 +522,19 @@ class Partition:
         last_fetched_epoch: int = NO_EPOCH,
         min_one_batch: bool = True,
         is_follower: bool = False,
+        is_any_replica: bool = False,
     ) -> ReadOutcome:
         """Read for a consumer: up to the high watermark, or the last stable offset if committed.
 
-        A follower reads to the end of the log.
+        A follower reads to the end of the log. `is_any_replica`: we need not lead, and then it is as much as
+        we know to be committed (KIP-392).
 
         max_bytes           soft cap; with `min_one_batch` a larger first batch is returned whole (KIP-74)
         leader_epoch        what the client believes in, or -1; fenced as C14 says
         last_fetched_epoch  epoch of the last record it has, or -1; leads to `Diverging`
         """
         if self.refusal is not None or leader_epoch != NO_EPOCH:
-            refusal = self.check_epoch(leader_epoch)
+            refusal = self.check_epoch(leader_epoch, is_any_replica=is_any_replica)
             if refusal is not None:
                 return refusal
         log = self.log
@@ -594,6 +599,23 @@ class Partition:
             our_epoch, end_offset, log.high_watermark, log.last_stable_offset, log.log_start_offset
         )
 
+    def closest(self, fetch_offset: int, near: Callable[[int], bool]) -> int | None:
+        """Return the in-sync follower that a consumer should read from instead of us, the leader; None: none.
+
+        `near(broker_id)`: whether a broker is alive, and in the rack of the consumer. Of several, the one
+        that has most, or was last seen to have all (KIP-392).
+        """
+        if near(self.node_id):
+            return None
+        fit = [
+            (follower.end_offset, follower.caught_up_ms, broker_id)
+            for broker_id, follower in self.followers.items()
+            if broker_id in self.isr
+            and follower.log_start_offset <= fetch_offset <= follower.end_offset
+            and near(broker_id)
+        ]
+        return max(fit)[2] if fit else None
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (largest epoch not above `epoch`, where it ends), or (-1, -1) (T45)."""
         if epoch == self.leader_epoch:
@@ -605,6 +627,7 @@ class Partition:
 
 
 _NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+_RETIRED = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the replica has left this node")
 _STALE_BROKER = KafkaError(
     Code.NOT_LEADER_OR_FOLLOWER, "a newer incarnation of this broker is registered"
 )

@@ -1,8 +1,9 @@
 """What a read of one partition comes to, as a value. PURE.
 
 A read is one of: `Local` (bytes, or nothing yet), `BelowLocalStart` (the tier has it; whoever knows
-the tier goes on), `Diverging` (the reader's history is not ours), or a KafkaError: OFFSET_OUT_OF_RANGE,
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER. Source: spec T35, C14.
+the tier goes on), `Closer` (another replica is nearer), `Diverging` (the reader's history is not ours), or a
+KafkaError: OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+Source: spec T35, C14; KIP-392.
 """
 
 from collections.abc import Sequence
@@ -60,4 +61,13 @@ class Diverging(NamedTuple):
     log_start_offset: int
 
 
-ReadOutcome = Local | BelowLocalStart | Diverging | KafkaError
+class Closer(NamedTuple):
+    """Nothing was read: the broker `replica_id` has the offset, and is nearer to the reader (KIP-392)."""
+
+    replica_id: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+ReadOutcome = Local | BelowLocalStart | Closer | Diverging | KafkaError

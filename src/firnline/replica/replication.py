@@ -15,6 +15,7 @@ from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import Fetcher, LeaderPort
 from firnline.replica.isr import Brokers
 from firnline.replica.partition import Partition
+from firnline.replica.tier_start import Tier
 
 _SHRINK_TIMER = ("replica", "shrink")
 NO_LEADER = -1
@@ -37,6 +38,7 @@ class Replication:
     hosted()            the partitions that are here
     on_storage_failure  told of a partition whose files failed
     assignments         told of each replica that metadata speaks of
+    tier                set before the start, where this node has one: followers may begin above it
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Replication:
         assignments: DirectoryAssignments,
     ) -> None:
         self.brokers = brokers
-        self.on_moved: Callable[[Partition, int], Effects] = _nothing
+        self.tier: Tier | None = None
         self._node_id = node_id
         self._settings = settings
         self._hosted = hosted
@@ -134,7 +136,7 @@ class Replication:
                 self._leaders,
                 backoff_ms=self._settings.backoff_ms,
                 on_storage_failure=self._on_storage_failure,
-                on_moved=self._moved,
+                tier=self.tier,
             )
         self._following[key] = leader_id
         fetcher.add(partition)
@@ -153,10 +155,3 @@ class Replication:
         # It may wait for a broker that is dead: whoever follows the next incarnation must not wait with it.
         del self._fetchers[leader_id]
         return fetcher.stop()
-
-    def _moved(self, partition: Partition, now_ms: int) -> Effects:
-        return self.on_moved(partition, now_ms)
-
-
-def _nothing(partition: Partition, now_ms: int) -> Effects:
-    return []

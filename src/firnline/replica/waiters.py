@@ -17,6 +17,7 @@ class FetchWaiter:
     missing_bytes    how much must still come before it is answered early
     wants_committed  it reads below the last stable offset only
     is_follower      it reads to the end of the log
+    wants_high       a follower that is to hear at once of a high watermark that rose (KIP-392)
     """
 
     __slots__ = (
@@ -26,6 +27,7 @@ class FetchWaiter:
         "missing_bytes",
         "serial",
         "wants_committed",
+        "wants_high",
     )
 
     def __init__(
@@ -36,6 +38,7 @@ class FetchWaiter:
         wants_committed: bool,
         complete: Callable[[int], Effects],
         is_follower: bool = False,
+        wants_high: bool = False,
     ) -> None:
         assert missing_bytes > 0, "a Fetch that has enough does not wait"
         self.serial = serial
@@ -44,6 +47,7 @@ class FetchWaiter:
         self.complete = complete
         self.is_done = False
         self.is_follower = is_follower
+        self.wants_high = wants_high
 
 
 class FetchWaiters:
@@ -74,7 +78,9 @@ class FetchWaiters:
         due = []
         for waiter in self.waiting.values():
             if waiter.is_follower:
-                waiter.missing_bytes -= end_bytes
+                waiter.missing_bytes -= (
+                    size_bytes if waiter.wants_high and size_bytes else end_bytes
+                )
             else:
                 waiter.missing_bytes -= stable_bytes if waiter.wants_committed else size_bytes
             if waiter.missing_bytes <= 0:

@@ -7,7 +7,7 @@ record is committed and applied here (T21). Source: KIP-405 'RemoteLogMetadataMa
 an internal topic'; spec 3.12.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -74,6 +74,21 @@ class MetadataFeed(Protocol):
 
     def leads(self, partition: int) -> bool:
         """Whether this node leads that metadata partition, and so removes its deleted topics."""
+        ...
+
+    def catch_up(
+        self,
+        positions: Mapping[int, int],
+        then: Callable[[int, int], Effects],
+        now_ms: int,
+        *,
+        is_fresh: bool = False,
+    ) -> Effects:
+        """Ask the leaders elsewhere for what each partition has from an offset on; nothing for ours.
+
+        `then(partition, now_ms)` runs whenever more of one may be read, or where it ends is known.
+        `is_fresh`: `bounds` are not known until an answer to this has come.
+        """
         ...
 
 
@@ -192,7 +207,7 @@ class TopicMetadataLog:
             return []
         partition = self.partition_of(where)
         self._consume(partition)
-        return self.poll(partition, now_ms)
+        return self._ask([partition], now_ms, is_fresh=True) + self.poll(partition, now_ms)
 
     def unassign(self, where: TopicIdPartition) -> None:
         """No longer answer questions about `where`."""
@@ -220,7 +235,12 @@ class TopicMetadataLog:
     def poll_all(self, now_ms: int) -> Effects:
         """Apply what is new in every metadata partition that is consumed; see `_catch_up`."""
         self._behind.update(dict.fromkeys(self._consumed))
-        return self._catch_up(now_ms)
+        return self._ask(list(self._consumed), now_ms) + self._catch_up(now_ms)
+
+    def _ask(self, partitions: Sequence[int], now_ms: int, *, is_fresh: bool = False) -> Effects:
+        """Have what other brokers lead brought here."""
+        positions = {partition: self._consumed[partition].next_offset for partition in partitions}
+        return self._feed.catch_up(positions, self.poll, now_ms, is_fresh=is_fresh)
 
     def _catch_up(self, now_ms: int) -> Effects:
         """Apply one step of what is new, of all partitions together; the rest follows by a timer at once.
@@ -274,7 +294,10 @@ class TopicMetadataLog:
                 effects += self.on_applied(where, now_ms)
         effects += self._release(partition, consumed, now_ms)
         if consumed.next_offset < high_watermark:
-            self._behind[partition] = None
+            if data:
+                self._behind[partition] = None
+            else:
+                effects += self._ask([partition], now_ms)
         return effects, len(data)
 
     def _forgotten(self, partition: int, consumed: _Consumed) -> Effects:
@@ -393,7 +416,7 @@ class TopicMetadataLog:
         consumed = self._consume(partition)
         consumed.waiting.append((result.last_offset, then))
         consumed.waiting.sort(key=lambda entry: entry[0])
-        effects = self.poll(partition, now_ms)
+        effects = self._ask([partition], now_ms) + self.poll(partition, now_ms)
         if any(waiting is then for _, waiting in consumed.waiting):
             self._timer_serial += 1
             effects.append(

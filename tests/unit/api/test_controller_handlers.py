@@ -392,7 +392,7 @@ def test_a_controller_deposed_in_the_middle_sends_the_envelope_on() -> None:
     answers: list[Any] = []
     topic = CreatableTopic(name="x", num_partitions=1, replication_factor=1)
     request = envelope(CreateTopicsRequest(topics=[topic]), 7)
-    rig._deliver(rig[old], CONTROLLER_PORT + old, request, 0, answers.append, [])
+    rig._deliver(-1, CONTROLLER_PORT, request, 0, answers.append, [])(old)
     rig.until(lambda: answers, 20_000)
     assert (answers[0].error_code, answers[0].response_data) == (Code.NOT_CONTROLLER, None)
 

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from firnline.api.dispatch import Dispatcher, frame_bytes
 from firnline.api.remote_controller import RemoteController
@@ -37,11 +37,34 @@ from firnline.protocol.messages.k19_create_topics import (
 from firnline.protocol.schema import Message, Versions
 from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
 from firnline.sim.disk import CrashableFs
+from firnline.tiered.spi import RemoteStorage
 from tests.unit.broker.harness import CLUSTER_ID, DATA, METADATA_VERSION, START_MS, SeededRng
 
 LATENCY_MS = 1
 CLIENT_PORT, CONTROLLER_PORT = 9200, 9300
 Node = BrokerNode | ControllerNode
+
+
+class Exchange(NamedTuple):
+    """A request that was answered: by whom, to whom (-1 for a client), and how."""
+
+    asker: int
+    target: int
+    version: int
+    request: Message
+    answer: Any
+
+
+class Parcel:
+    """A request that the network keeps back."""
+
+    def __init__(self, asker: int, target: int, request: Message, arrive: Callable[[int], None]):
+        self.asker, self.target, self.request = asker, target, request
+        self._arrive = arrive
+
+    def release(self, *, at: int | None = None) -> None:
+        """Let it arrive, at another node than it was meant for if `at` says so; as often as wanted."""
+        self._arrive(self.target if at is None else at)
 
 
 class Line:
@@ -99,9 +122,10 @@ class Member:
                 self.fs, path, cluster_id=cluster_id, node_id=self.node_id,
                 directory_id=self.rng.uuid() if place else self.directory_id,
             )  # fmt: skip
-        levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=METADATA_VERSION)]
+        version = self.rig.metadata_version
+        levels = [r.FeatureLevelRecord(name="metadata.version", feature_level=version)]
         batches = snapshot_batches(
-            levels, epoch=0, metadata_version=METADATA_VERSION, last_contained_ms=0, now_ms=START_MS
+            levels, epoch=0, metadata_version=version, last_contained_ms=0, now_ms=START_MS
         )
         write_snapshot(self.fs, paths[0], BOOTSTRAP, batches)
 
@@ -113,7 +137,11 @@ class Member:
         remote = partial(RemoteController, config)
         make: Any = build_controller
         if "broker" in config.process_roles:
-            make = partial(build_node, followed=partial(ReplicaFetch, config))
+            make = partial(
+                build_node,
+                followed=partial(ReplicaFetch, config),
+                remote_storage=self.rig.remote_storage(self.node_id),
+            )
         node = self.node = make(config, self.fs, self.rng, now_ms=self.rig.now_ms, remote=remote)
         node.on_running = lambda now_ms: setattr(self, "is_running", True)
         node.on_stopped = lambda now_ms: setattr(self, "is_stopped", True)
@@ -181,14 +209,26 @@ class Member:
 
 
 class Rig:
-    """The world. `roles` by node id: "controller", "broker", or both by comma."""
+    """The world. `roles` by node id: "controller", "broker", or both by comma.
 
-    def __init__(self, roles: dict[int, str], **settings: str) -> None:
+    remote_storage  the store of each broker's tier; may be set before the start
+    """
+
+    def __init__(
+        self, roles: dict[int, str], *, metadata_version: int = METADATA_VERSION, **settings: str
+    ) -> None:
         self.now_ms = START_MS
+        self.metadata_version = metadata_version  # that directories are formatted with
+        self.remote_storage: Callable[[int], RemoteStorage | None] = lambda node_id: None
         self._events: list[tuple[int, int, Callable[[int], None]]] = []
         self._serial = count()
         self.cut: set[tuple[int, int]] = set()  # (from, to): requests that way are lost
         self.sent: list[tuple[int, int, Message]] = []
+        self.answered: list[Exchange] = []  # also what came when nobody waited for it any more
+        # (from, to, request): whether the network keeps it back, in `held`.
+        self.holds: Callable[[int, int, Message], bool] = lambda *_: False
+        self.held: list[Parcel] = []
+        self.spoken: dict[int, dict[int, Versions]] = {}  # by node: API keys it speaks otherwise
         voters = [n for n in sorted(roles) if "controller" in roles[n]]
         common = {
             "controller.quorum.voters": ",".join(
@@ -262,6 +302,7 @@ class Rig:
             return
         rows = CONTROLLER_SERVED if effect.peer.port >= CONTROLLER_PORT else SERVED
         spoken = {row.key: Versions(row.advertised_min, row.advertised_max) for row in rows}
+        spoken |= self.spoken.get(target.node_id, {})
         try:
             version = choose_version(
                 effect.request,
@@ -288,40 +329,54 @@ class Rig:
                 lose(serial)
 
         self.at(self.now_ms + effect.timeout_ms, time_out)
-        self._deliver(target, effect.peer.port, effect.request, version, answered, is_answered)
+        role = effect.peer.port - target.node_id
+        arrive = self._deliver(asker.node_id, role, effect.request, version, answered, is_answered)
+        if self.holds(asker.node_id, target.node_id, effect.request):
+            parcel = Parcel(asker.node_id, target.node_id, effect.request, arrive)
+            self.held.append(parcel)
+        else:
+            arrive(target.node_id)
 
     def _deliver(
         self,
-        target: Member,
-        port: int,
+        asker: int,
+        role: int,
         request: Message,
         version: int,
         answered: Callable[[Any], None],
         is_answered: list[bool],
-    ) -> None:
+    ) -> Callable[[int], None]:
+        """Return what lets a request arrive at a node: on its port for clients, or for controllers."""
         number = next(self._serial)
         frame = encode_request(request, version=version, correlation_id=number, client_id="rig")[4:]
-        life = target.life
 
-        def on_answer(body: bytes) -> None:
-            if not is_answered:
-                answered(decode_answer(request, version, body, correlation_id=number))
+        def arrive(node_id: int) -> None:
+            target = self[node_id]
+            life = target.life
 
-        def arrive(serial: int) -> None:
-            if target.life != life or target.node is None:
-                return
-            listener, dispatcher = target.dispatchers[port]
-            line = Line(listener, dispatcher, on_answer)
-            view = memoryview(bytearray(frame))
-            target.run(dispatcher.on_frame(line, view, self.now_ms))
+            def on_answer(body: bytes) -> None:
+                message = decode_answer(request, version, body, correlation_id=number)
+                self.answered.append(Exchange(asker, node_id, version, request, message))
+                if not is_answered:
+                    answered(message)
 
-        self.at(self.now_ms + LATENCY_MS, arrive)
+            def take(serial: int) -> None:
+                if target.life != life or target.node is None:
+                    return
+                listener, dispatcher = target.dispatchers[role + node_id]
+                line = Line(listener, dispatcher, on_answer)
+                view = memoryview(bytearray(frame))
+                target.run(dispatcher.on_frame(line, view, self.now_ms))
+
+            self.at(self.now_ms + LATENCY_MS, take)
+
+        return arrive
 
     def ask(self, node_id: int, request: Message, version: int, *, controller: bool = False) -> Any:
         """Ask as a client; return the answer, which must come within a minute."""
         answers: list[Any] = []
-        port = (CONTROLLER_PORT if controller else CLIENT_PORT) + node_id
-        self._deliver(self[node_id], port, request, version, answers.append, [])
+        role = CONTROLLER_PORT if controller else CLIENT_PORT
+        self._deliver(-1, role, request, version, answers.append, [])(node_id)
         self.until(lambda: answers)
         return answers[0]
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects
+from firnline.controller import sweeps
 from firnline.controller.configs import Alteration, AlterOp
 from firnline.controller.controller import Controller
 from firnline.metadata import records as r
@@ -137,3 +138,39 @@ def test_a_controller_that_is_not_active_has_no_rounds() -> None:
     assert keys <= rig[1].timers.keys()
     rig[1].run(rig[1].controller.quorum.on_inactive(rig.now_ms))
     assert not keys & rig[1].timers.keys()
+
+
+def test_a_sweep_goes_on_by_itself_and_then_the_next_silent_broker_is_fenced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweeps, "CHANGES_PER_PART_MAX", 2)
+    rig = stage(**{"broker.session.timeout.ms": "9000"})
+    for number in range(7):
+        record = r.PartitionRecord(
+            partition_id=number,
+            topic_id=TOPIC_ID,
+            replicas=(4, 5),
+            isr=(4, 5),
+            leader=4,
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+        put(rig, record)
+    rig.pass_time(12_000)  # until the first look that finds them silent, and not the next
+    image = rig[1].controller.image
+    assert all(image.brokers[node_id].fenced for node_id in (4, 5))
+    led = {(p.leader, p.isr) for p in image.topics_by_name["t"].partitions.values()}
+    assert led == {(-1, (5,))}, "broker 4 went first, and broker 5 was the last of the ISR"
+
+
+def test_a_new_active_controller_goes_on_with_a_sweep_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = stage(**SILENCE)
+    place(rig, isr=(4, 5), leader=4)
+    fence(rig, 4)  # the record alone, as of a controller that died after it
+    assert partition(rig).leader == 4
+    rig[1].run(rig[1].controller.quorum.on_inactive(rig.now_ms))
+    rig[1].run(rig[1].controller.quorum.on_active(rig.now_ms))
+    rig.pass_time(1_000)
+    assert (partition(rig).leader, partition(rig).isr) == (5, (5,))

@@ -230,6 +230,17 @@ def test_describe_shows_what_was_altered_at_run_time() -> None:
     assert entries["retention.ms"].synonyms[-1] == ("log.retention.hours", "168", layers.DEFAULT)
 
 
+def test_describe_shows_what_was_altered_of_a_key_that_does_not_act_here() -> None:
+    """Goal: a data directory of Kafka's shows the settings that Kafka wrote, value and source alike."""
+    broker = load({**NODE, "num.io.threads": "7", "num.network.threads": "4"})
+    altered = {"num.io.threads": "9", "background.threads": "a number"}
+    entries = {e.name: e for e in describe_broker(broker, cluster=altered)}
+    threads = entries["num.io.threads"]
+    assert (threads.value, threads.source) == ("9", layers.DYNAMIC_DEFAULT_BROKER)
+    assert entries["num.network.threads"].value == "4"
+    assert entries["background.threads"].value == "10"
+
+
 def test_describe_tells_of_the_coarser_units_behind_the_one_that_was_set() -> None:
     broker = load({**NODE, "log.retention.ms": "777777", "log.retention.hours": "24"})
     entries = {e.name: e for e in describe_broker(broker)}

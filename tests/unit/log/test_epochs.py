@@ -162,7 +162,7 @@ def test_truncation_from_the_end_drops_what_begins_there(
 
 
 def test_a_whole_lineage_is_taken_over(fs: CrashableFs, epochs: LeaderEpochs) -> None:
-    epochs.replace(((1, 0), (9, 40)))
+    epochs.take_over(((1, 0), (9, 40), (10, 50)), 50)
     assert LeaderEpochs(fs, PATH).entries() == ((1, 0), (9, 40))
     epochs.clear()
     assert LeaderEpochs(fs, PATH).entries() == ()

@@ -9,6 +9,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.log.checkpoint import LEADER_EPOCHS
 from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
+from firnline.log.producer_state import decode_snapshot
 from firnline.records.batch import BatchHeader, crc_is_right, headers, parse_header
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
@@ -469,8 +470,8 @@ def test_a_full_truncation_begins_again_elsewhere(log: Log) -> None:
 
 def test_a_tiered_follower_begins_with_the_local_part() -> None:
     log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
-    log.truncate_fully(100, log_start_offset=10)
-    log.epochs.replace(((0, 10), (3, 60)))
+    log.truncate_fully(100, log_start_offset=10, lineage=((0, 4), (3, 60), (5, 100)))
+    assert log.epochs.entries() == ((0, 10), (3, 60))
     assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 100, 100)
     append(log, batch("a"), epoch=3)
     assert log.epochs.entries() == ((0, 10), (3, 60))
@@ -482,8 +483,7 @@ def test_producer_state_is_taken_over_from_elsewhere(log: Log) -> None:
     fs = log._fs
     data = fs.open(log.closed_segments()[0].snapshot_path).read(0, 999)
     other = opened(CrashableFs())
-    other.truncate_fully(1)
-    other.install_producer_snapshot(data, 1)
+    other.truncate_fully(1, producers=decode_snapshot(data))
     assert refused(other, batch("a", pid=7, seq=5)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(other, batch("b", pid=7, seq=1))
 

@@ -6,7 +6,7 @@ import pytest
 
 from firnline.base.ids import OffsetAndEpoch
 from firnline.controller.topics import NewTopic
-from firnline.metadata.census import Census, Latencies
+from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.delta import whole
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference
@@ -150,3 +150,54 @@ def test_a_leader_that_comes_back_as_the_last_of_its_isr_is_counted() -> None:
     cluster.beat(1)
     assert cluster.quorum.image.topics_by_name["t"].partitions[0].leader == 1
     assert cluster.quorum.census.last_standing_elections == 1, "one replica is always the last"
+
+
+def told(index: PartitionIndex, image: ClusterImage) -> tuple[object, ...]:
+    """What an index says that has to be exact."""
+    brokers = {
+        n: None
+        for t in image.topics_by_id.values()
+        for p in t.partitions.values()
+        for n in p.replicas
+    }
+    for node_id in sorted(brokers):
+        held = {
+            topic.topic_id
+            for topic in image.topics_by_id.values()
+            if any(node_id in p.replicas for p in topic.partitions.values())
+        }
+        assert set(index.topics_of(node_id)) == held, node_id
+        leads = any(
+            p.leader == node_id for t in image.topics_by_id.values() for p in t.partitions.values()
+        )
+        assert index.leads_any(node_id) is leads
+    return index.leaderless, index.imbalanced, index.metric_names
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_index_that_follows_an_image_forth_and_back_says_what_a_look_at_it_says(
+    seed: int,
+) -> None:
+    """Topics that come, grow, move and go; and a leader that loses what it wrote last."""
+    loader, index = Loader(), PartitionIndex()
+    dice = random.Random(seed)
+    undone = 0
+    for batch in logged(Life(seed).write(400)):
+        loader.apply(batch)
+        if loader.is_in_transaction:
+            continue
+        deltas = loader.take_deltas()
+        for delta in deltas:
+            index.apply(delta)
+        if dice.random() < 0.5:
+            for delta in reversed(deltas):
+                index.revert(delta)
+                undone += 1
+            if deltas:
+                before = deltas[0].before
+                assert told(index, before) == told(whole(PartitionIndex.of(before)), before)
+            for delta in deltas:
+                index.apply(delta)
+        image = loader.image()
+        assert told(index, image) == told(whole(PartitionIndex.of(image)), image)
+    assert undone > 10, seed

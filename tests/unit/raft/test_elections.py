@@ -608,14 +608,49 @@ def test_a_leader_that_leaves_hands_over_to_the_best_voter_at_once() -> None:
 
 
 def test_a_leader_that_nobody_follows_leaves_after_its_time() -> None:
+    """One voter is there and lacks what the leader has, so it cannot win: a third one may come back."""
     net = Net().start()
     leader = net.elect()
+    _, gone = net.elsewhere(leader)
     net.cut(leader.node_id)
+    leader.propose(b"a")
+    net.settle()
+    net.heal()
+    net.cut(gone.node_id)
     leader.run(leader.node.resign(net.now_ms))
     net.run_for(4_900)
+    assert net.leaders == []
     assert not leader.node.is_stopped
     net.run_for(200)
     assert leader.node.is_stopped
+
+
+def test_a_leader_that_reaches_too_few_for_an_election_leaves_at_once() -> None:
+    """The last of three that are stopped one after the other: nobody is there to hand over to."""
+    net = Net(voter_ids=[1, 2, 3, 4, 5]).start()
+    leader = net.elect()
+    one, *others = net.elsewhere(leader)
+    net.cut(*(each.node_id for each in others))
+    leader.run(leader.node.resign(net.now_ms))
+    net.run_for(200)
+    assert leader.node.is_stopped
+    assert leader.timers == {}
+    assert not one.node.is_stopped
+
+
+def test_one_lost_answer_is_no_reason_to_leave_without_handing_over() -> None:
+    """A connection that was closed for being idle fails once; the voter behind it is there."""
+    net = Net(voter_ids=[1, 2]).start()
+    leader = net.elect()
+    (other,) = net.elsewhere(leader)
+    leader.run(leader.node.resign(net.now_ms))
+    for _ in range(2):
+        net.lose(net.find("EndQuorumEpochRequest", leader.node_id))
+        assert not leader.node.is_stopped
+        net.now_ms += net.settings.retry_backoff_ms
+        leader.fire("retry")
+    net.run_for(1_000, until=lambda: leader.node.is_stopped)
+    assert net.leaders == [other]
 
 
 def test_whoever_does_not_lead_leaves_at_once_and_a_sole_voter_too() -> None:

@@ -1,7 +1,7 @@
 """Fetch: positions in, batches out as they lie in the files. PURE.
 
 A partition with nothing to return carries records of length 0, never null (C19). Source: spec C14,
-KIP-227, KIP-516, KIP-903, KIP-951; the high watermark tag of version 18 is read and used by nobody here.
+KIP-227, KIP-392, KIP-516, KIP-903, KIP-951; the high watermark tag of version 18 is used by nobody here.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,12 @@ from firnline.protocol.primitives import uvarint
 from firnline.protocol.schema import Part
 from firnline.protocol.session import header_tail, pieces
 from firnline.replica.isr import NO_BROKER_EPOCH
-from firnline.replica.read import Diverging, Local, ReadOutcome
+from firnline.replica.read import Closer, Diverging, Local, ReadOutcome
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+_RACK_VERSION = 11
 _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 12
 _REPLICA_STATE_VERSION = 15
@@ -82,6 +83,8 @@ def handle(
         session_epoch=request.session_epoch,
         uses_ids=uses_ids,
     )
+    if version >= _RACK_VERSION and ask.replica_id < 0:
+        ask.is_any_replica, ask.rack, ask.listener = True, request.rack_id, context.listener
     if request.forgotten_topics_data:
         ask.forgotten = [
             (topic.topic_id if uses_ids else topic.topic, index)
@@ -229,7 +232,7 @@ def _refused(
     outcome: ReadOutcome,
     leaders: dict[int, None],
 ) -> FetchablePartitionResponse:
-    """Answer an error or a divergence; records are empty, never null (C19)."""
+    """Answer an error, a divergence, or whom to ask instead; records are empty, never null (C19)."""
     response = FetchablePartitionResponse(
         partition_index=wanted.index,
         high_watermark=NO_OFFSET,
@@ -243,6 +246,12 @@ def _refused(
         response.diverging_epoch = EpochEndOffset(
             epoch=outcome.epoch, end_offset=outcome.end_offset
         )
+        return response
+    if isinstance(outcome, Closer):
+        response.preferred_read_replica = outcome.replica_id
+        response.high_watermark = outcome.high_watermark
+        response.last_stable_offset = outcome.last_stable_offset
+        response.log_start_offset = outcome.log_start_offset
         return response
     assert isinstance(outcome, KafkaError)
     response.error_code = outcome.code

@@ -1,0 +1,188 @@
+"""A topic's records at other brokers, as a client of theirs: Produce, ListOffsets, Fetch on the wire. PURE.
+
+For the tier, whose metadata topic has leaders on any broker (T20, T21). Nothing is tried again here, and no
+answer is waited for longer than the broker may take: whoever asks knows what an unknown outcome means to it.
+Source: KIP-405 'RemoteLogMetadataManager implemented with an internal topic'; spec 3.12.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from firnline.base.effects import Appended, Effects, Peer, Send, Unanswered
+from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import TopicPartition, Uuid
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+ACKS_ALL = -1
+# What the broker may take for an append, and how much longer its answer may be on its way.
+_APPEND_MS, _TIMEOUT_MS = 5_000, 10_000
+_ANSWER_BYTES = 1 << 20
+_CHANNEL = "topic elsewhere"
+# Before, "latest" of a new leader may be less than what was committed.
+_LIST_OFFSETS_VERSION_MIN = 5
+_CODES = frozenset(Code)
+
+Ends = Mapping[int, int | KafkaError]
+# Log start and whole batches from the one that holds the offset on, as far as they are committed.
+Came = tuple[int, bytes]
+
+
+class TopicElsewhere:
+    """Asks the leaders of partitions; `peer(broker_id)` says where one listens for brokers."""
+
+    def __init__(self, peer: Callable[[int], Peer | None]) -> None:
+        self._peer = peer
+
+    def offsets(
+        self,
+        leader_id: int,
+        topic: str,
+        partitions: Mapping[int, int],
+        which: int,
+        then: Callable[[Ends, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Ask where each begins (-2), or what is committed ends (-1); what is not answered is an error.
+
+        partitions  with the leader epoch that is believed in
+        """
+        wanted = [
+            ListOffsetsPartition(
+                partition_index=partition, current_leader_epoch=epoch, timestamp=which
+            )
+            for partition, epoch in partitions.items()
+        ]
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]
+        )
+
+        def answered(answer: Any, at_ms: int) -> Effects:
+            rows = None if isinstance(answer, Unanswered) else _rows(answer.topics)
+            found: dict[int, int | KafkaError] = dict.fromkeys(partitions, _SILENT)
+            for row in rows or ():
+                if row.partition_index in found:
+                    error = row.error_code
+                    found[row.partition_index] = KafkaError(_code(error)) if error else row.offset
+            return then(found, at_ms)
+
+        return self._send(leader_id, request, answered, now_ms, _LIST_OFFSETS_VERSION_MIN)
+
+    def read_committed_records(
+        self,
+        leader_id: int,
+        where: TopicPartition,
+        topic_id: Uuid,
+        offset: int,
+        then: Callable[[Came | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Read what is there now, about a megabyte of it."""
+        wanted = FetchPartition(
+            partition=where.partition, fetch_offset=offset, partition_max_bytes=_ANSWER_BYTES
+        )
+        wanted.current_leader_epoch = wanted.last_fetched_epoch = -1
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=_ANSWER_BYTES,
+            topics=[FetchTopic(topic=where.topic, topic_id=topic_id, partitions=[wanted])],
+        )
+
+        def answered(answer: Any, at_ms: int) -> Effects:
+            if isinstance(answer, Unanswered):
+                return then(_unanswered(answer), at_ms)
+            if answer.error_code:
+                return then(KafkaError(_code(answer.error_code)), at_ms)
+            rows = _rows(answer.responses)
+            if len(rows) != 1 or rows[0].error_code:
+                code = _code(rows[0].error_code) if rows else Code.UNKNOWN_SERVER_ERROR
+                return then(KafkaError(code), at_ms)
+            return then((rows[0].log_start_offset, bytes(rows[0].records or b"")), at_ms)
+
+        return self._send(leader_id, request, answered, now_ms, 0)
+
+    def append(
+        self,
+        leader_id: int,
+        where: TopicPartition,
+        topic_id: Uuid,
+        batch: bytearray,
+        then: Callable[[Appended | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Append one batch of one record, acks=all. NETWORK_EXCEPTION: it may be there or not."""
+        data = PartitionProduceData(index=where.partition, records=bytes(batch))
+        request = ProduceRequest(
+            acks=ACKS_ALL,
+            timeout_ms=_APPEND_MS,
+            topic_data=[
+                TopicProduceData(name=where.topic, topic_id=topic_id, partition_data=[data])
+            ],
+        )
+
+        def answered(answer: Any, at_ms: int) -> Effects:
+            if isinstance(answer, Unanswered):
+                return then(_unanswered(answer), at_ms)
+            rows = [row for topic in answer.responses for row in topic.partition_responses]
+            if len(rows) != 1 or rows[0].error_code:
+                code = _code(rows[0].error_code) if rows else Code.UNKNOWN_SERVER_ERROR
+                return then(KafkaError(code), at_ms)
+            [row] = rows
+            placed = Appended(
+                base_offset=row.base_offset,
+                last_offset=row.base_offset,
+                log_append_time_ms=row.log_append_time_ms,
+                log_start_offset=row.log_start_offset,
+            )
+            return then(placed, at_ms)
+
+        return self._send(leader_id, request, answered, now_ms, 0)
+
+    def _send(
+        self,
+        leader_id: int,
+        request: Any,
+        then: Callable[[Any, int], Effects],
+        now_ms: int,
+        version_min: int,
+    ) -> Effects:
+        peer = self._peer(leader_id)
+        if peer is None:
+            return then(Unanswered(why="where that broker listens is not known"), now_ms)
+        return [
+            Send(
+                peer=peer,
+                request=request,
+                timeout_ms=_TIMEOUT_MS,
+                then=then,
+                channel=_CHANNEL,
+                version_min=version_min,
+            )
+        ]
+
+
+def _rows(topics: Sequence[Any]) -> list[Any]:
+    return [row for topic in topics for row in topic.partitions]
+
+
+def _code(number: int) -> Code:
+    return Code(number) if number in _CODES else Code.UNKNOWN_SERVER_ERROR
+
+
+def _unanswered(answer: Unanswered) -> KafkaError:
+    code = Code.UNSUPPORTED_VERSION if answer.is_unsupported else Code.NETWORK_EXCEPTION
+    return KafkaError(code, answer.why)
+
+
+_SILENT = KafkaError(Code.NETWORK_EXCEPTION, "no answer")
