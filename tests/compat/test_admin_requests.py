@@ -45,7 +45,7 @@ class Asked:
         self.before = self.state()
 
     def ask(self, to: int, request: Any, version: int) -> Any:
-        with Line(self.cluster[to].address, timeout_s=60) as line:
+        with Line(self.cluster[to].address, timeout_s=300) as line:
             return line.ask(request, version)
 
     def state(self) -> tuple[list[tuple[str, int]], list[Any]]:
