@@ -26,21 +26,26 @@ Result = dict[str, float]
 
 
 class Side:
-    """One broker under load: where it answers and whose CPU counts."""
+    """One broker, or several, under load: where they answer and whose CPU counts."""
 
-    def __init__(self, name: str, bootstrap: str, pid: int) -> None:
+    def __init__(self, name: str, bootstrap: str, *pids: int, replicas: int = 1) -> None:
         self.name = name
         self.bootstrap = bootstrap
-        self.pid = pid
+        self.pids = pids
+        self.replicas = replicas
+
+    def cpu_s(self) -> float:
+        """CPU seconds of all of its processes."""
+        return sum(cpu_s(pid) for pid in self.pids)
 
     def load(self, mode: str, *args: object) -> Result:
         """Run the C driver once; return its figures and the broker's CPU seconds per GB."""
-        before = cpu_s(self.pid)
+        before = self.cpu_s()
         command = [c_program("load", "rdkafka"), mode, self.bootstrap, *args]
         done = subprocess.run([str(a) for a in command], capture_output=True, text=True, check=True)
         result: Result = json.loads(done.stdout)
         gigabytes = result["messages"] * SIZE_BYTES / 1e9
-        result["cpu_s_per_gb"] = (cpu_s(self.pid) - before) / gigabytes
+        result["cpu_s_per_gb"] = (self.cpu_s() - before) / gigabytes
         return result
 
     def create(self, topic: str) -> None:
@@ -48,7 +53,8 @@ class Side:
         from confluent_kafka.admin import AdminClient, NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
+        new = NewTopic(topic, PARTITIONS, replication_factor=self.replicas)
+        admin.create_topics([new])[topic].result(30)
 
     def delete(self, topic: str) -> None:
         """Give the disk back between rounds."""

@@ -15,7 +15,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.clients import Client
 from tests.chaos.controllers import tracebacks
+from tests.chaos.image import copy_of_the_disk, make_image, mounted
 from tests.chaos.kill import Report
+from tests.chaos.power_cut import stop_at_once
 from tests.chaos.workload import PATIENCE_S, SILENT, Reader, Workload, read_all, violations
 from tests.peers.nodes import BROKER, COMBINED, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
 
@@ -87,6 +89,65 @@ def run_clean_restarts(
         report.back_ms.append(1000 * _run(cluster, steps, report, clients))
         cluster.kill()
     return report
+
+
+def run_broker_power_cuts(directory: Path, cuts: int, seed: int) -> Report:
+    """Cut the power of one broker at a time, `cuts` times: what only its page cache had is lost."""
+    rng, report = random.Random(seed), Report()
+    with contextlib.ExitStack() as stack:
+        cluster = Cluster(directory, APART[2:], SETTINGS)
+        disks = {n.node_id: NodeDisk(directory, n) for n in cluster.brokers}
+        for disk in disks.values():
+            stack.callback(disk.close)
+        stack.callback(cluster.kill)
+        lost: list[int] = []
+
+        def cut(cluster: Cluster, work: Workload) -> None:
+            time.sleep(rng.uniform(0, 0.3))
+            victim = rng.choice(cluster.brokers)
+            lost.append(disks[victim.node_id].cut_power())
+            started = time.monotonic()
+            work.await_acks(1000)
+            report.back_ms.append((time.monotonic() - started) * 1000)
+            victim.start()
+
+        stack.enter_context(cluster)
+        _run(cluster, [cut] * cuts, report, ())
+        if not any(lost):
+            report.violations.append("no cut lost anything: nothing was tried")
+        cluster.kill()
+    return report
+
+
+class NodeDisk:
+    """The mounted image under one broker, replaced by a copy of itself when its power is cut."""
+
+    def __init__(self, directory: Path, node: Node) -> None:
+        self._node = node
+        base = directory / f"disk-{node.node_id}"
+        base.mkdir(parents=True)
+        self._image, self._copy, self._at = base / "disk.img", base / "copy.img", base / "mnt"
+        make_image(self._image)
+        self._mount = contextlib.ExitStack()
+        self._mount.enter_context(mounted(self._image, self._at))
+        node.data = self._at / "data"
+
+    def cut_power(self) -> int:
+        """Stop the broker, take the disk as it is, end the broker; return how many bytes of logs are lost."""
+        stop_at_once(self._node.pid)
+        before = self._log_bytes()
+        copy_of_the_disk(self._image, self._copy)
+        self._node.kill()
+        self._mount.close()
+        self._copy.rename(self._image)
+        self._mount.enter_context(mounted(self._image, self._at))
+        return before - self._log_bytes()
+
+    def _log_bytes(self) -> int:
+        return sum(p.stat().st_size for p in self._node.data.glob(f"{TOPIC}-*/*.log"))
+
+    def close(self) -> None:
+        self._mount.close()
 
 
 def _run(

@@ -1,7 +1,8 @@
 """The long form of kills, power cuts and quorums of both kinds, in pieces that add up. WORLD.
 
     python -m tests.chaos.soak [--kills 1000] [--cuts 1000] [--controller-kills 200] [--controller-cuts 300]
-                               [--cluster-kills 250] [--mixed 100] [--minutes 60] [--piece 25]
+                               [--cluster-kills 250] [--broker-cuts 50] [--mixed 100] [--minutes 60]
+                               [--piece 25]
 
 Each piece is a run of its own with a seed of its own, and one line in docs/soak.jsonl: commit, form, seed,
 cycles, faults, records acknowledged, violations. A run begins where the ledger says this commit stands, so it
@@ -23,7 +24,7 @@ from tests.chaos.controllers import run_controller_kills, run_controller_power_c
 from tests.chaos.image import CannotMount, why_not
 from tests.chaos.kill import Report, run_kills
 from tests.chaos.power_cut import run_power_cuts
-from tests.chaos.replicas import APART, TOGETHER, run_cluster_kills
+from tests.chaos.replicas import APART, TOGETHER, run_broker_power_cuts, run_cluster_kills
 from tests.mixed.rounds import Rounds
 from tests.peers.kafka import PeerMissing, jars
 from tests.peers.nodes import FIRNLINE, KAFKA
@@ -33,7 +34,7 @@ LEDGER = ROOT / "docs" / "soak.jsonl"
 PIECE = 25
 # A round of a mixed quorum is half a minute, a kill a second.
 PIECES = {"mixed-two-of-theirs": 5, "mixed-two-of-ours": 5}
-ON_IMAGES = ("power-cut", "controller-power-cut")
+ON_IMAGES = ("power-cut", "controller-power-cut", "broker-power-cut")
 
 
 def _mixed(*kinds: str) -> Callable[[Path, int, int], Any]:
@@ -51,6 +52,7 @@ FORMS: dict[str, Callable[[Path, int, int], Any]] = {
     "combined-kill": lambda directory, cycles, seed: run_cluster_kills(
         directory, cycles, seed, TOGETHER
     ),
+    "broker-power-cut": run_broker_power_cuts,
     "mixed-two-of-theirs": _mixed(KAFKA, KAFKA, FIRNLINE),
     "mixed-two-of-ours": _mixed(FIRNLINE, FIRNLINE, KAFKA),
 }
@@ -141,6 +143,7 @@ def main() -> int:
     parser.add_argument("--controller-kills", type=int, default=200)
     parser.add_argument("--controller-cuts", type=int, default=300)
     parser.add_argument("--cluster-kills", type=int, default=250, help="of each of two forms")
+    parser.add_argument("--broker-cuts", type=int, default=50, help="of one of three replicas")
     parser.add_argument("--mixed", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--piece", type=int, default=PIECE, help="faults of one chain")
@@ -154,6 +157,7 @@ def main() -> int:
         "controller-power-cut": options.controller_cuts,
         "cluster-kill": options.cluster_kills,
         "combined-kill": options.cluster_kills,
+        "broker-power-cut": options.broker_cuts,
         "kill": options.kills,
         "power-cut": options.cuts,
     }

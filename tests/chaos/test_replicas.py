@@ -5,9 +5,16 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.clients import KINDS
-from tests.chaos.replicas import APART, TOGETHER, run_clean_restarts, run_cluster_kills
+from tests.chaos.image import CannotMount, why_not
+from tests.chaos.replicas import (
+    APART,
+    TOGETHER,
+    run_broker_power_cuts,
+    run_clean_restarts,
+    run_cluster_kills,
+)
 
-KILLS = 4
+KILLS, CUTS = 4, 3
 
 
 def test_kills_of_brokers_and_controllers_lose_no_record(
@@ -41,3 +48,18 @@ def test_a_clean_restart_of_each_broker_in_turn_is_no_error_and_hands_over_first
         print(f"\nrestarted in turn: {report.acked} records, longest gap {gap_ms:.0f} ms")
     assert report.violations == []
     assert gap_ms < 30_000, "half a session: somebody waited for one to end"
+
+
+def test_power_cuts_of_one_broker_at_a_time_lose_nothing_that_two_others_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    try:
+        report = run_broker_power_cuts(tmp_path, CUTS, 1)
+    except CannotMount as problem:
+        pytest.skip(str(problem))
+    with capsys.disabled():
+        print(f"\npower of brokers cut: {report}")
+    assert report.violations == []
+    assert report.faults == CUTS

@@ -155,10 +155,14 @@ class Race:
     # ---- what happens
 
     def b_dies(self) -> None:
-        """B is killed and, after its session, fenced; its disk is gone."""
+        """B is killed and, after its session, fenced; nothing is left on its disk but what the disk is."""
         self.b.kill()
         self.stage.until(lambda: not self.stage.is_served(B))
+        names = (self.b.data / "meta.properties").read_bytes()
         self.b.wipe()
+        # Under another directory id its news of that would overtake A's request (KIP-858).
+        self.b.format()
+        (self.b.data / "meta.properties").write_bytes(names)
 
     def b_returns(self) -> None:
         """A new incarnation of B, which all know; A's requests are still kept back."""

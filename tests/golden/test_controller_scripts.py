@@ -94,6 +94,8 @@ class Story:
         """This controller is deposed, and elected again later: nothing of its first reign is left."""
         self.cluster.controller.deactivate()
         self.cluster.controller.activate(self.cluster.loop.now_ms)
+        while self.cluster.controller.is_sweeping:
+            self.cluster.write(self.cluster.controller.sweep())
         return [f"active at {self.cluster.loop.now_ms}"]
 
     def do_fence_stale(self, items: Items) -> list[str]:

@@ -171,10 +171,20 @@ RACES = (
     Mutant(
         "X27: what the dead incarnation was in sync with, the next one is not",
         "controller.brokers:Brokers.register",
-        "existing is not None and not existing.fenced",
+        "not existing.fenced or self._sweeps.leaves(wanted.broker_id)",
         "False",
         tests=(
             "tests/unit/controller/test_race_table.py::test_row_13_b_is_dead_and_nobody_knows_yet",
+        ),
+    ),
+    Mutant(
+        "X27: nor what it was in sync with and did not lose yet",
+        "controller.brokers:Brokers.register",
+        " or self._sweeps.leaves(wanted.broker_id)",
+        "",
+        tests=(
+            "tests/unit/controller/test_sweeps.py::"
+            "test_the_next_incarnation_does_not_lead_what_the_dead_one_did_not_lose_yet",
         ),
     ),
     Mutant(
@@ -187,7 +197,7 @@ RACES = (
     Mutant(
         "X28: a broker goes when all others know that it leads nothing",
         "controller.brokers:Brokers._next_state",
-        "or not self._has_everybody_seen(image, broker)",
+        "and self._has_everybody_seen(image, broker)",
         "",
         tests=(_STORY + "[shutdown]",),
     ),

@@ -324,6 +324,13 @@ MUTANTS = (
         tests=(_DISK + "test_a_snapshot_of_a_newer_epoch_wins_over_a_longer_log_that_diverged",),
     ),
     Mutant(
+        "Q9: a snapshot that has its name is read-only",
+        "metadata.snapshot_store:SnapshotStore.give_name",
+        "self._fs.make_read_only(part.path)",
+        "pass",
+        tests=(_DISK + "test_a_snapshot_is_read_only_from_its_name_on_whoever_made_it",),
+    ),
+    Mutant(
         "X14: a snapshot is of the end of a batch",
         "metadata.snapshotter:Snapshotter.on_applied",
         "not is_batch_end",

@@ -151,10 +151,15 @@ class Race:
         """Time passes until the controller has fenced who died."""
         self.rig.until(lambda: self.broker(node_id).fenced)
 
-    def returns(self, node_id: int, *, is_wiped: bool = False) -> None:
-        """Another incarnation registers; it is unfenced if its heartbeats arrive."""
-        if is_wiped:
-            self.rig[node_id].format()
+    def returns(self, node_id: int, *, is_wiped: bool = False, is_replaced: bool = False) -> None:
+        """Another incarnation registers; it is unfenced if its heartbeats arrive.
+
+        is_wiped     its directory is there, and nothing is in it
+        is_replaced  its directory is another one, which it tells the controller
+        """
+        member = self.rig[node_id]
+        if is_wiped or is_replaced:
+            member.format(directory_id=None if is_replaced else member.directory_id)
         self.rig[node_id].start()
         self.rig.until(lambda: self.broker(node_id).epoch > self.epochs[node_id])
         if "beats" not in self.rules:
@@ -282,6 +287,21 @@ def test_row_4_b_is_unfenced_with_an_empty_disk_and_a_new_controller_is_asked(ra
     race.dies(A)
     race.is_fenced(A)
     assert race.partition.leader == -1, "B has not got what was acknowledged"
+
+
+def test_row_4_with_another_disk_the_old_request_is_overtaken_by_the_directory(race: Race) -> None:
+    """KIP-858: where its replica is now, B told the controller; A's request is of a time before that."""
+    race.dies(B)
+    race.is_fenced(B)
+    before = race.partition.partition_epoch
+    race.returns(B, is_replaced=True)
+    race.rig.until(lambda: race.partition.partition_epoch > before)
+    assert race.code() is Code.INVALID_UPDATE_VERSION
+    assert race.partition.isr == (A,)
+    race.rules.clear()
+    for parcel in race.rig.held[1:]:
+        parcel.release()
+    race.joins_as(race.broker(B).epoch)
 
 
 def test_row_5_b_fetches_before_a_knows_its_new_epoch(race: Race) -> None:

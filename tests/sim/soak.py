@@ -1,11 +1,11 @@
 """Simulated hours that add up: seed after seed, each with one line in docs/soak.jsonl. WORLD.
 
-    python -m tests.sim.soak [--hours 100] [--minutes 60] [--first-seed 1] [--jobs 2]
+    python -m tests.sim.soak [--form cluster] [--hours 100] [--minutes 60] [--first-seed 1] [--jobs 2]
 
-A line holds commit, form, seeds, hours, faults, committed records, and violations. A run goes on after the
-last seed that the ledger has of this commit, so it may be stopped at any time. An hour counts when it had, on
-average, a fault in 10 simulated seconds and 20 committed records a second; the totals are printed. The exit
-code is 1 when a violation was ever found at this commit.
+A line holds commit, form, seeds, hours, faults, records, and violations. A run goes on after the last seed
+that the ledger has of this commit and form, so it may be stopped at any time. An hour counts when it had, on
+average, a fault in 10 simulated seconds and, of the quorum, 20 committed records a second, of whole clusters
+100 that were acknowledged; the totals are printed. The exit code is 1 when a violation was ever found.
 """
 
 import argparse
@@ -22,29 +22,49 @@ from concurrent.futures import (
 )
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from firnline.sim import report
-from firnline.sim.run import run
+from firnline.sim.cluster.run import CLUSTER
+from firnline.sim.run import QUORUM, Form, run
 from tests.chaos.soak import LEDGER, append, commit, read_ledger
 
-FORM = "simulate"
 PIECE = 20  # seeds to a line of the ledger
 FAULTS_PER_10_S = 1.0
-COMMITTED_PER_S = 20.0
+
+
+class Kind(NamedTuple):
+    """What is simulated, how the ledger calls it, and which records make an hour count."""
+
+    name: str
+    form: Form
+    records: str
+    per_s: float
+
+
+QUORUM_HOURS = Kind("simulate", QUORUM, "committed", 20.0)
+CLUSTER_HOURS = Kind("cluster", CLUSTER, "acked", 100.0)
+KINDS = {kind.form.name: kind for kind in (QUORUM_HOURS, CLUSTER_HOURS)}
 
 
 def soak(
-    *, hours: float, ledger: Path, at: str, until_s: float, first_seed: int, jobs: int = 1
+    *,
+    hours: float,
+    ledger: Path,
+    at: str,
+    until_s: float,
+    first_seed: int,
+    jobs: int = 1,
+    kind: Kind = QUORUM_HOURS,
 ) -> list[str]:
     """Run seeds until the ledger has `hours` of this commit, or time is up; return what was violated."""
-    known = _rows(ledger, at)
+    known = [row for row in read_ledger(ledger, at) if row["form"] == kind.name]
     seed = max([first_seed, *(row["seeds"][1] + 1 for row in known)])
     with _workers(jobs) as pool:
         running: dict[Future[dict[str, Any]], None] = {}
         while running or (_hours(known) < hours and time.monotonic() < until_s):
             while len(running) < jobs and _hours(known) < hours and time.monotonic() < until_s:
-                running[pool.submit(piece, at, seed, until_s)] = None
+                running[pool.submit(piece, at, seed, until_s, kind.form.name)] = None
                 seed += PIECE
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
@@ -52,10 +72,12 @@ def soak(
                 row = future.result()
                 append(ledger, row)
                 known.append(row)
-                print(f"simulate {_hours(known):.2f}/{hours} h: seeds {row['seeds']}", flush=True)
+                print(
+                    f"{kind.name} {_hours(known):.2f}/{hours} h: seeds {row['seeds']}", flush=True
+                )
                 for text in row["violations"]:
                     print(f"  {text}", flush=True)
-    for line in totals(known):
+    for line in totals(known, kind):
         print(line)
     return [text for row in known for text in row["violations"]]
 
@@ -67,49 +89,50 @@ def _workers(jobs: int) -> Executor:
     return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
 
-def piece(at: str, seed: int, until_s: float) -> dict[str, Any]:
+def piece(at: str, seed: int, until_s: float, form: str = QUORUM.name) -> dict[str, Any]:
     """Run some seeds, at least one, and sum them up."""
+    kind = KINDS[form]
+    is_cluster = kind is CLUSTER_HOURS
     row: dict[str, Any] = {
         "commit": at,
-        "form": FORM,
+        "form": kind.name,
         "seeds": [seed, seed],
         "hours": 0.0,
         "cpu_s": 0.0,
         "faults": 0,
-        "committed": 0,
+        kind.records: 0,
+        **({"exempt": 0} if is_cluster else {}),
         "violations": [],
     }
     for each in range(seed, seed + PIECE):
-        outcome = run(each)
+        outcome = run(each, form=kind.form)
         row["seeds"][1] = each
         row["hours"] = round(row["hours"] + outcome.simulated_s / 3600, 6)
         row["cpu_s"] = round(row["cpu_s"] + outcome.cpu_s, 3)
         row["faults"] += len(outcome.faults)
-        row["committed"] += outcome.committed
+        row[kind.records] += outcome.acknowledged if is_cluster else outcome.committed
+        if is_cluster:
+            row["exempt"] += outcome.exempt
         if outcome.violations:
-            lines = report.summary(outcome)[2:]
+            lines = [line for line in report.summary(outcome) if " violated at " in line]
             row["violations"].append(f"{'; '.join(lines)} [{report.replay_command(outcome)}]")
         if time.monotonic() >= until_s:
             break
     return row
 
 
-def totals(rows: list[dict[str, Any]]) -> list[str]:
+def totals(rows: list[dict[str, Any]], kind: Kind = QUORUM_HOURS) -> list[str]:
     """Hours, and whether they had enough faults and records to count."""
     seconds = max(_hours(rows) * 3600, 0.001)
     faults = sum(row["faults"] for row in rows) * 10 / seconds
-    committed = sum(row["committed"] for row in rows) / seconds
+    records = sum(row[kind.records] for row in rows) / seconds
     speed = seconds / max(sum(row["cpu_s"] for row in rows), 0.001)
-    counts = faults >= FAULTS_PER_10_S and committed >= COMMITTED_PER_S
+    counts = faults >= FAULTS_PER_10_S and records >= kind.per_s
     return [
         f"{seconds / 3600:.2f} simulated hours at {speed:.1f} times real time a core",
-        f"{faults:.2f} faults in 10 s, {committed:.1f} committed records a second:"
+        f"{faults:.2f} faults in 10 s, {records:.1f} {kind.records} records a second:"
         f" the hours {'count' if counts else 'do not count'}",
     ]
-
-
-def _rows(ledger: Path, at: str) -> list[dict[str, Any]]:
-    return [row for row in read_ledger(ledger, at) if row["form"] == FORM]
 
 
 def _hours(rows: list[dict[str, Any]]) -> float:
@@ -119,6 +142,7 @@ def _hours(rows: list[dict[str, Any]]) -> float:
 def main() -> int:
     """Run the command line; 1 when something was violated at this commit."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.soak")
+    parser.add_argument("--form", choices=list(KINDS), default=QUORUM.name)
     parser.add_argument("--hours", type=float, default=100)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--first-seed", type=int, default=1)
@@ -131,6 +155,7 @@ def main() -> int:
         until_s=time.monotonic() + options.minutes * 60,
         first_seed=options.first_seed,
         jobs=options.jobs,
+        kind=KINDS[options.form],
     )
     return 1 if found else 0
 

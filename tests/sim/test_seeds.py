@@ -1,4 +1,4 @@
-"""Seeds that once failed, and 90 seconds of fresh ones, another set at every commit.
+"""Seeds that once failed, and fresh ones, another set at every commit: of quorums and of whole clusters.
 
 A failure prints one command that plays it again; `docs/simulator.md` says how to read what that prints.
 """
@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from firnline.sim import report
-from firnline.sim.run import BROKEN, BUDGET, Outcome, run
+from firnline.sim.cluster.run import CLUSTER, cluster_form
+from firnline.sim.run import BROKEN, BUDGET, QUORUM, Form, Outcome, run
 
 ROOT = Path(__file__).parents[2]
 FRESH_S = 90.0
+FRESH_CLUSTERS_S = 60.0
 # The first second of a machine that is busy is not held against the seeds.
 SEEDS_MIN = 3
 
 
 def known_seeds() -> list[tuple[str, int, int | None, str]]:
-    """Rows of seeds.txt: mode, seed, seconds of chaos or None, what it was."""
+    """Rows of seeds.txt: mode or profile, seed, seconds of chaos or None, what it was."""
     rows = []
     for line in (ROOT / "tests" / "sim" / "seeds.txt").read_text().splitlines():
         words, _, what = line.partition("#")
@@ -36,7 +38,9 @@ def explain(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize(("mode", "seed", "seconds", "what"), known_seeds())
 def test_a_seed_that_once_failed(mode: str, seed: int, seconds: int | None, what: str) -> None:
-    outcome = run(seed, seconds=seconds, mode=mode)
+    word, _, profile = mode.partition("/")
+    form = cluster_form(profile or None) if word == "cluster" else QUORUM
+    outcome = run(seed, seconds=seconds, mode=BUDGET, form=form)
     assert not outcome.violations, f"{what}\n{explain(outcome)}"
 
 
@@ -49,12 +53,15 @@ def first_seed() -> int:
 
 
 @pytest.mark.timeout(FRESH_S + 120)
-def test_fresh_seeds_of_this_commit(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("form", "seconds"), [(QUORUM, FRESH_S), (CLUSTER, FRESH_CLUSTERS_S)])
+def test_fresh_seeds_of_this_commit(
+    form: Form, seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     seed = first = first_seed()
-    until = time.monotonic() + FRESH_S
+    until = time.monotonic() + seconds
     simulated_s, faults, committed = 0.0, 0, 0
     while time.monotonic() < until or seed < first + SEEDS_MIN:
-        outcome = run(seed, mode=BUDGET)
+        outcome = run(seed, mode=BUDGET, form=form)
         assert not outcome.violations, explain(outcome)
         simulated_s += outcome.simulated_s
         faults += len(outcome.faults)
@@ -62,7 +69,7 @@ def test_fresh_seeds_of_this_commit(capsys: pytest.CaptureFixture[str]) -> None:
         seed += 1
     with capsys.disabled():
         print(
-            f"\nsimulated seeds {first} to {seed - 1}: {simulated_s:.0f} s,"
+            f"\nsimulated {form.name} seeds {first} to {seed - 1}: {simulated_s:.0f} s,"
             f" {faults * 10 / simulated_s:.1f} faults in 10 s,"
             f" {committed / simulated_s:.1f} committed records a second"
         )
@@ -71,10 +78,11 @@ def test_fresh_seeds_of_this_commit(capsys: pytest.CaptureFixture[str]) -> None:
     assert committed >= 5 * simulated_s, "a history without records shows nothing"
 
 
-def test_the_same_seed_is_the_same_trace_in_processes_with_other_hash_seeds() -> None:
+@pytest.mark.parametrize("what", ["--seed 11", "--cluster --seed 3", "--cluster --seed 7"])
+def test_the_same_seed_is_the_same_trace_in_processes_with_other_hash_seeds(what: str) -> None:
     """Goal: nothing of the order of sets or hashes leaks into a run. Method: the whole command twice."""
     digests = []
-    words = "sim run --seed 11 --seconds 12 --format json"
+    words = f"sim run {what} --seconds 12 --format json"
     for hash_seed in ("1", "77"):
         done = subprocess.run(
             [sys.executable, "-m", "firnline", *words.split()],
@@ -112,9 +120,23 @@ def test_a_majority_that_is_wiped_is_reported_as_just_that() -> None:
         )
 
 
+def test_a_partition_that_loses_every_replica_is_reported_as_just_that() -> None:
+    """Goal: what was acknowledged is gone with all replicas at once, and the run must say so, and why."""
+    for seed in BROKEN_CLUSTERS:
+        outcome = run(seed, mode=BROKEN, seconds=20, form=CLUSTER)
+        assert outcome.beyond_budget, "the budget was to be broken"
+        assert outcome.first is not None, "acknowledged records are gone, and nobody says so"
+        assert outcome.first.invariant in LOSS_OF_RECORDS, explain(outcome)
+        assert "all of a partition, lose what they had: beyond the budget" in explain(outcome)
+        assert run(seed, seconds=20, form=CLUSTER).first is None, "within the budget it is clean"
+
+
 # Invariants that a lost majority breaks: what was committed, and votes that were forgotten.
 LOSS = {"rel-Q1", "rel-Q2", "rel-Q3", "rel-Q4", "rel-Q5", "rel-Q6", "rel-Q7", "rel-Q16", "rel-X1"}
 BROKEN_SEEDS = (4, 6)
+# The same for a partition: committed, held by the ISR, readable, and where a new leader begins.
+LOSS_OF_RECORDS = {"rel-R2", "rel-R5", "rel-R9", "rel-R14", "rel-C2"}
+BROKEN_CLUSTERS = (6, 10)
 
 
 def _facts(stdout: str) -> dict[str, object]:

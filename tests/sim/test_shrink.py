@@ -6,7 +6,7 @@ from firnline.sim.checkers import Violation
 from firnline.sim.faults import Injected
 from firnline.sim.options import draw_options
 from firnline.sim.report import format_mask, parse_mask
-from firnline.sim.run import Outcome
+from firnline.sim.run import QUORUM, Outcome
 from firnline.sim.shrink import shrink
 
 
@@ -30,6 +30,8 @@ def outcome(mask: frozenset[int], invariant: str | None, seconds: int = 60) -> O
     return Outcome(
         seed=1,
         mode="budget",
+        form=QUORUM,
+        exempt=0,
         options=draw_options(1)._replace(chaos_s=seconds),
         digest="",
         simulated_s=1.0,

@@ -46,7 +46,7 @@ def test_enough_hours_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ledger = tmp_path / "soak.jsonl"
     row = {
         "commit": "a",
-        "form": soaking.FORM,
+        "form": soaking.QUORUM_HOURS.name,
         "seeds": [1, 20],
         "hours": 1.5,
         "cpu_s": 540.0,
@@ -60,6 +60,25 @@ def test_enough_hours_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found == ["rel-Q4 violated"], "what went wrong at this commit stays known"
     assert len(rows(ledger)) == 1
     assert "1.50 simulated hours at 10.0 times real time a core" in capsys.readouterr().out
+
+
+def test_hours_of_whole_clusters_are_a_form_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: hours of clusters count by what producers were promised, and apart from those of the quorum."""
+    ledger = tmp_path / "soak.jsonl"
+    monkeypatch.setattr(soaking, "run", partial(run, seconds=6))
+    monkeypatch.setattr(soaking, "PIECE", 1)
+    kind, later = soaking.CLUSTER_HOURS, time.monotonic() + 600
+    for _ in range(2):
+        soaking.soak(hours=1e-6, ledger=ledger, at="a", until_s=later, first_seed=5, kind=kind)
+    (row,) = rows(ledger)
+    assert (row["form"], row["seeds"], row["violations"]) == ("cluster", [5, 5], [])
+    assert row["acked"] > 100
+    assert row["exempt"] == 0
+    full = {"hours": 1.0, "cpu_s": 360.0, "faults": 360, "acked": 360_000}
+    assert soaking.totals([full], kind)[1].endswith("the hours count")
+    assert soaking.totals([{**full, "acked": 359_999}], kind)[1].endswith("do not count")
 
 
 def test_hours_without_enough_faults_or_records_do_not_count() -> None:

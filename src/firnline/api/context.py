@@ -6,7 +6,10 @@ from firnline.base.effects import CloseConnection, Reply
 
 
 class RequestContext:
-    """One request in progress. `connection` is the runtime's own; machines pass it through unseen."""
+    """One request in progress. `connection` is the runtime's own; machines pass it through unseen.
+
+    turn  which of the connection's requests it is
+    """
 
     __slots__ = (
         "api_key",
@@ -15,6 +18,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "received_ms",
+        "turn",
     )
 
     def __init__(
@@ -32,6 +36,7 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.received_ms = received_ms
+        self.turn: int = getattr(connection, "turn", 0)
 
     @property
     def listener(self) -> str:

@@ -72,6 +72,14 @@ class Fs(Protocol):
         """Open for reading and appending; with `create` a missing file is made empty."""
         ...
 
+    def open_to_read(self, path: str) -> File:
+        """Open for reading alone, which is all that a read-only file allows."""
+        ...
+
+    def make_read_only(self, path: str) -> None:
+        """Nobody may open the file for writing from now on; it can be renamed and removed."""
+        ...
+
     def exists(self, path: str) -> bool: ...
 
     def list_dir(self, path: str) -> list[str]:

@@ -265,6 +265,10 @@ class MetadataFeed:
             return self._done(partition, mirror, then, now_ms)
         mirror.log_start, mirror.records = found
         mirror.at = offset
+        # More may have been committed since it was asked where that ends.
+        ends = [header.next_offset for header in headers(mirror.records)]
+        if ends and mirror.end is not None:
+            mirror.end = max(mirror.end, ends[-1])
         return self._done(partition, mirror, then, now_ms, is_news=len(mirror.records) > 0)
 
     def _start_came(

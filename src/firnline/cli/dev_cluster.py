@@ -34,6 +34,7 @@ DIFFERENT = {
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.fetch.timeout.ms": "1000",
     "default.replication.factor": "3",
+    "leader.imbalance.check.interval.seconds": "5",
     "metadata.max.idle.interval.ms": "500",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
@@ -280,9 +281,10 @@ class _Keeper:
             self._alive[member.node_id] = self._spawn(member)
             pid = self._alive[member.node_id].pid
             _say(f"node {member.node_id} at {member.address}, pid {pid}, log {member.log_file}")
-        if self._await_all():
-            addresses = ",".join(member.address for member in self._members)
-            _say(f"ready at {addresses} ({about})")
+        if not self._await_all():
+            return self._stop() if self._signals else self._stop() or 1
+        addresses = ",".join(member.address for member in self._members)
+        _say(f"ready at {addresses} ({about})")
         while self._alive and not self._signals:
             self._sleep(None)
             self._bury()
@@ -321,16 +323,19 @@ class _Keeper:
     # ------------------------------------------------------------------------------ watching
 
     def _await_all(self) -> bool:
-        """Wait until every node that lives serves clients, and knows of the others; False if none will."""
+        """Wait until every node serves clients and knows of the others; False when one died or we are told
+        to stop."""
         deadline = time.monotonic() + _START_S
-        while self._alive and not self._signals:
-            if self._count_seen() >= len(self._alive):
+        while not self._signals:
+            if self._count_seen() >= len(self._members):
                 self._is_ready = True
                 return True
             if time.monotonic() > deadline:
                 raise FirnlineError(f"the nodes did not all come up within {_START_S:.0f} s")
             self._sleep(_LOOK_S)
             self._bury()
+            if len(self._alive) < len(self._members):
+                return False
         return False
 
     def _count_seen(self) -> int:
@@ -360,6 +365,7 @@ class _Keeper:
             _complain(f"node {member.node_id} (pid {process.pid}) {how}; log {member.log_file}")
             if not self._is_ready:
                 self._show_why(member)
+                continue
             left = f"{len(self._alive)} of {len(self._members)} nodes run"
             command = f"firnline server -c {member.settings_file}"
             _complain(f"{left}; to start this one again: {command}")
@@ -376,7 +382,7 @@ class _Keeper:
 
         A second signal is told too, and ends them at once.
         """
-        told, deadline = 0, time.monotonic() + _STOP_S
+        told, deadline = -1, time.monotonic() + _STOP_S
         codes = []
         while self._alive and time.monotonic() < deadline:
             if told < self._signals:

@@ -13,10 +13,11 @@ from firnline.base.errors import FirnlineError
 
 # name -> (module, one line for --help)
 COMMANDS = {
-    "dev": ("firnline.cli.dev", "Start a broker for development: one process, no set-up."),
+    "dev": ("firnline.cli.dev", "Start a broker, or a cluster, for development: no set-up."),
     "server": ("firnline.cli.server", "Start a node from a server.properties file."),
     "storage": ("firnline.cli.storage", "Prepare the directories of a node."),
     "topic": ("firnline.cli.topic", "Create, list, describe, alter and delete topics."),
+    "cluster": ("firnline.cli.cluster", "Brokers, controllers, partitions: the whole at a glance."),
     "group": ("firnline.cli.group", "List, describe and delete consumer groups."),
     "quorum": ("firnline.cli.quorum", "Who leads the metadata quorum, and who is how far."),
     "tier": ("firnline.cli.tier", "What is in the remote tier, and what still waits."),

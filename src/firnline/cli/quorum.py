@@ -48,7 +48,7 @@ def status(servers: str | None, controllers: str | None, timeout_s: float, style
         return
     _show_facts(found)
     click.echo()
-    rows([_for_people(row, found.now_ms) for row in found.replicas], style, empty="nobody")
+    rows([for_people(row, found.now_ms) for row in found.replicas], style, empty="nobody")
 
 
 @command.command()
@@ -70,7 +70,7 @@ def describe(
     if is_replication and style == "json":
         as_json([row._asdict() for row in found.replicas])
     elif is_replication:
-        rows([_for_people(row, found.now_ms) for row in found.replicas], style, empty="nobody")
+        rows([for_people(row, found.now_ms) for row in found.replicas], style, empty="nobody")
     elif style == "json":
         as_json(_facts(found))
     else:
@@ -103,8 +103,8 @@ def _show_facts(found: QuorumState) -> None:
     facts({name: value for name, value in _facts(found).items() if name != "now_ms"})
 
 
-def _for_people(row: ReplicaRow, now_ms: int) -> dict[str, Any]:
-    """How long ago is what people ask; the leader's clock says."""
+def for_people(row: ReplicaRow, now_ms: int) -> dict[str, Any]:
+    """Return a member as a row of a table: how long ago is what people ask; the leader's clock says."""
     return {
         "node": row.node_id,
         "role": row.role,

@@ -20,8 +20,8 @@ def broker_options(function: F) -> F:
         "bootstrap",
         default="127.0.0.1:9092",
         show_default=True,
-        metavar="HOST:PORT",
-        help="A broker of the cluster.",
+        metavar="HOST:PORT,...",
+        help="Brokers of the cluster; the first that answers is asked.",
     )
     return server(format_option(function))
 
@@ -53,7 +53,7 @@ def rows(content: Sequence[Mapping[str, Any]], style: str, *, empty: str) -> Non
     # For people the words of a name stand one below the other; in a pipe a row is a line.
     between = "\n" if sys.stdout.isatty() else " "
     for name in content[0]:
-        is_number = all(isinstance(row[name], int) for row in content)
+        is_number = all(isinstance(row[name], int | None) for row in content)
         table.add_column(
             name.replace("_", between),
             justify="right" if is_number else "left",

@@ -1,4 +1,4 @@
-"""`firnline sim`: run the metadata quorum in a simulated world, and play a failure again. WORLD."""
+"""`firnline sim`: run a quorum or a whole cluster in a simulated world, and play a failure again. WORLD."""
 
 import json
 import sys
@@ -6,15 +6,19 @@ import sys
 import click
 
 from firnline.sim import report
-from firnline.sim.run import BROKEN, BUDGET, Outcome, run
+from firnline.sim.cluster.profiles import PROFILES
+from firnline.sim.cluster.run import cluster_form
+from firnline.sim.run import BROKEN, BUDGET, QUORUM, Form, Outcome, run
 from firnline.sim.shrink import shrink
 
+_IS_CLUSTER = "Brokers with their data, producers and consumers, and not the metadata quorum alone."
+_PROFILE = "Faults that one guard of the replication is there for; with --cluster."
 _MASK = "Only these of the faults of the seed, as 3,7-9; `none` for none."
 
 
 @click.group()
 def command() -> None:
-    """A cluster of controllers on a simulated network, disks and clocks.
+    """A cluster of controllers, or of brokers too, on a simulated network, disks and clocks.
 
     It is the production code that runs. A seed is one history: the same seed gives the same trace, event by
     event, on any machine.
@@ -30,8 +34,16 @@ def _mask(text: str | None) -> frozenset[int] | None:
         raise click.BadParameter(f"{text!r} is not like 3,7-9", param_hint="--mask") from None
 
 
+def _form(is_cluster: bool, profile: str | None) -> Form:
+    if not is_cluster and profile is not None:
+        raise click.BadParameter("is for --cluster", param_hint="--profile")
+    return cluster_form(profile) if is_cluster else QUORUM
+
+
 @command.command(name="run")
 @click.option("--seed", type=int, required=True, help="Which history.")
+@click.option("--cluster", "is_cluster", is_flag=True, help=_IS_CLUSTER)
+@click.option("--profile", type=click.Choice(list(PROFILES)), help=_PROFILE)
 @click.option("--seconds", type=click.IntRange(4), help="Simulated seconds in which faults happen.")
 @click.option("--mask", metavar="NUMBERS", help=_MASK)
 @click.option(
@@ -50,10 +62,18 @@ def _mask(text: str | None) -> frozenset[int] | None:
 )
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text")
 def run_command(
-    seed: int, seconds: int | None, mask: str | None, mode: str, shrink_seconds: float, style: str
+    seed: int,
+    is_cluster: bool,
+    profile: str | None,
+    seconds: int | None,
+    mask: str | None,
+    mode: str,
+    shrink_seconds: float,
+    style: str,
 ) -> None:
     """Run one seed; the exit code is 0 only when no invariant was violated."""
-    outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode)
+    form = _form(is_cluster, profile)
+    outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, form=form)
     is_json = style == "json"
     for line in report.summary(outcome):
         click.echo(line, err=is_json)
@@ -78,6 +98,7 @@ def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
         mask=frozenset(small.numbers),
         mode=outcome.mode,
         keep_story=True,
+        form=outcome.form,
     )
     for line in report.story(told.story, told.options.node_ids):
         click.echo(line, err=err)
@@ -85,15 +106,24 @@ def _explain(outcome: Outcome, shrink_seconds: float, *, err: bool) -> None:
 
 @command.command(name="replay")
 @click.option("--seed", type=int, required=True, help="Which history.")
+@click.option("--cluster", "is_cluster", is_flag=True, help=_IS_CLUSTER)
+@click.option("--profile", type=click.Choice(list(PROFILES)), help=_PROFILE)
 @click.option("--seconds", type=click.IntRange(1), help="Simulated seconds in which faults happen.")
 @click.option("--mask", metavar="NUMBERS", help=_MASK)
 @click.option("--mode", type=click.Choice([BUDGET, BROKEN]), default=BUDGET, show_default=True)
 @click.option("--all", "whole", is_flag=True, help="Every event, and not the last ones alone.")
 def replay_command(
-    seed: int, seconds: int | None, mask: str | None, mode: str, whole: bool
+    seed: int,
+    is_cluster: bool,
+    profile: str | None,
+    seconds: int | None,
+    mask: str | None,
+    mode: str,
+    whole: bool,
 ) -> None:
     """Play a run again and tell it: one line per event, one column per node."""
-    outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, keep_story=True)
+    form = _form(is_cluster, profile)
+    outcome = run(seed, seconds=seconds, mask=_mask(mask), mode=mode, keep_story=True, form=form)
     tail = None if whole else 200
     for line in report.story(outcome.story, outcome.options.node_ids, tail=tail):
         click.echo(line)

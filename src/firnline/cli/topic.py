@@ -1,10 +1,16 @@
 """`firnline topic`: create, list, describe, alter and delete topics. WORLD."""
 
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
 import click
 
 from firnline.base.errors import Code, KafkaError
+from firnline.cli.cluster import SOMETHING_IS_WRONG
 from firnline.cli.show import as_json, broker_options, facts, pairs, rows
 from firnline.client.admin import Admin
+from firnline.client.cluster import PartitionState, TopicState, describe_topics
 
 Assignments = tuple[tuple[int, ...], ...] | None
 
@@ -106,21 +112,101 @@ def list_(internal: bool, bootstrap: str, style: str) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("names", nargs=-1)
 @click.option("--all-configs", is_flag=True, help="Settings at their default too.")
+@click.option(
+    "--under-replicated", "only_thin", is_flag=True,
+    help="Only partitions with fewer in-sync replicas than replicas.",
+)  # fmt: skip
+@click.option("--unavailable", "only_dead", is_flag=True, help="Only partitions without a leader.")
 @broker_options
-def describe(name: str, all_configs: bool, bootstrap: str, style: str) -> None:
-    """Show a topic: its partitions, both ends of their logs, its settings."""
-    with Admin(bootstrap) as admin:
-        head, partitions = admin.topic(name)
-        configs = admin.topic_configs(name, only_changed=not all_configs)
-    parts = [row._asdict() for row in partitions]
+def describe(
+    names: tuple[str, ...],
+    all_configs: bool,
+    only_thin: bool,
+    only_dead: bool,
+    bootstrap: str,
+    style: str,
+) -> None:
+    """Show topics, all without a name: settings, partitions, who leads, who is in sync, who is behind.
+
+    Behind says for each follower how many records it lacks, or "?" where it has not fetched from this leader.
+    With --under-replicated or --unavailable the exit code is 3 where there are such partitions, 0 where there
+    are none.
+    """
+    with Admin(bootstrap, timeout_s=10.0) as admin:
+        topics = describe_topics(admin, names or None)
+        if only_thin or only_dead:
+            _show_some(topics, style, only_dead=only_dead)
+        configs = {
+            each.name: admin.topic_configs(each.name, only_changed=not all_configs)
+            for each in topics
+        }
     if style == "json":
-        as_json(head._asdict() | {"configs": configs, "partitions": parts})
+        found = [_for_programs(each) | {"configs": configs[each.name]} for each in topics]
+        as_json(found[0] if len(names) == 1 else found)
         return
-    shown = [f"{key}={'[hidden]' if value is None else value}" for key, value in configs.items()]
-    facts(head._asdict() | {"configs": shown or "all at their defaults"})
-    rows(parts, style, empty="no partitions")
+    for number, topic in enumerate(topics):
+        if number:
+            click.echo()
+        shown = [
+            f"{key}={'[hidden]' if value is None else value}"
+            for key, value in configs[topic.name].items()
+        ]
+        head = {name: value for name, value in topic._asdict().items() if name != "partitions"}
+        facts(head | {"configs": shown or "all at their defaults"})
+        rows([_for_people(part) for part in topic.partitions], style, empty="no partitions")
+    if not topics:
+        click.echo("no topics", err=True)
+
+
+def _show_some(topics: Sequence[TopicState], style: str, *, only_dead: bool) -> NoReturn:
+    """Show the partitions that are less than whole, and leave with the code that says so."""
+    found = [
+        part
+        for topic in topics
+        for part in topic.partitions
+        if (part.leader < 0 if only_dead else not part.is_whole)
+    ]
+    if style == "json":
+        as_json([_part_for_programs(part) for part in found])
+    else:
+        shown = [{"topic": part.topic, **_for_people(part)} for part in found]
+        rows(shown, style, empty="no such partitions")
+    sys.exit(SOMETHING_IS_WRONG if found else 0)
+
+
+def _for_programs(topic: TopicState) -> dict[str, Any]:
+    return topic._asdict() | {
+        "replication_factor": max((len(part.replicas) for part in topic.partitions), default=0),
+        "partitions": [_part_for_programs(part) for part in topic.partitions],
+    }
+
+
+def _part_for_programs(part: PartitionState) -> dict[str, Any]:
+    return part._asdict() | {"followers": [each._asdict() for each in part.followers]}
+
+
+def _for_people(part: PartitionState) -> dict[str, Any]:
+    behind = [f"{each.broker_id}:{'?' if each.lag < 0 else each.lag}" for each in part.followers]
+    return {
+        "partition": part.partition,
+        "state": part.state,
+        "leader": "none" if part.leader < 0 else part.leader,
+        "replicas": part.replicas,
+        "isr": part.isr,
+        "offline": part.offline,
+        "leader_epoch": part.leader_epoch,
+        "partition_epoch": _known(part.partition_epoch),
+        "log_start_offset": _known(part.log_start_offset),
+        "high_watermark": _known(part.high_watermark),
+        "log_end_offset": _known(part.log_end_offset),
+        "behind": behind,
+    }
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value
 
 
 @command.command()

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from firnline.base.ids import ZERO_UUID, uuid_text
-from firnline.client.connection import Connection, parse_address
+from firnline.client.connection import Connection, Unreachable, parse_address
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -70,12 +70,21 @@ class PartitionRow(NamedTuple):
 
 
 class Admin:
-    """A cluster behind one bootstrap address; connects to other nodes where a request needs it."""
+    """A cluster behind a few bootstrap addresses; connects to other nodes where a request needs it.
+
+    Of the addresses, separated by commas, the first that answers is asked from then on. Raises Unreachable
+    for one that is no address, and, at the first question, when none answers.
+    """
 
     def __init__(self, bootstrap: str, *, timeout_s: float = 30.0) -> None:
-        host, port = parse_address(bootstrap.split(",")[0].strip())
+        addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
+        if not addresses:
+            raise Unreachable("no address is given: expected host:port")
         self._timeout_s = timeout_s
-        self._first = Connection(host, port, timeout_s=timeout_s)
+        self._bootstrap = [
+            Connection(host, port, timeout_s=timeout_s) for host, port in addresses
+        ]
+        self._chosen: Connection | None = None
         self._nodes: dict[int, Connection] = {}
 
     def __enter__(self) -> Self:
@@ -91,17 +100,33 @@ class Admin:
 
     def close(self) -> None:
         """Hang up everywhere."""
-        for connection in (self._first, *self._nodes.values()):
+        for connection in (*self._bootstrap, *self._nodes.values()):
             connection.close()
         self._nodes.clear()
 
     # ------------------------------------------------------------------------------- nodes
 
+    @property
+    def first(self) -> Connection:
+        """A connection to the first bootstrap address that answers."""
+        if self._chosen is None:
+            *others, last = self._bootstrap
+            for connection in others:
+                try:
+                    connection.spoken()
+                except Unreachable:
+                    continue
+                self._chosen = connection
+                break
+            else:
+                self._chosen = last
+        return self._chosen
+
     def metadata(self, topics: Sequence[str] | None) -> Any:
         """Return a MetadataResponse for these topics, None for all; creates none."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        return self._first.ask(request)
+        return self.first.ask(request)
 
     def node(self, node_id: int, host: str, port: int) -> Connection:
         """Return a connection to a node, kept for later calls."""
@@ -120,7 +145,7 @@ class Admin:
         for each in answer.brokers:
             if each.node_id == answer.controller_id:
                 return self.node(each.node_id, each.host, each.port)
-        return self._first
+        return self.first
 
     # ------------------------------------------------------------------------------- topics
 
@@ -259,7 +284,7 @@ class Admin:
         resource = DescribeConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
         )
-        (result,) = self._first.ask(DescribeConfigsRequest(resources=[resource])).results
+        (result,) = self.first.ask(DescribeConfigsRequest(resources=[resource])).results
         refuse(result.error_code, result.error_message, f"topic {name}")
         return {
             each.name: each.value

@@ -9,6 +9,7 @@ Source: KIP-226 (dynamic configs), KIP-405 (rules of tiered topics, T7); observe
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from itertools import dropwhile
 from typing import Any, NamedTuple
 
@@ -134,11 +135,7 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
 
 def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
     """Return what a topic without overrides gets, by attribute."""
-    values = {
-        each.attribute: getattr(broker, broker_keys()[each.synonym].attribute)
-        for each in topic_keys().values()
-        if each.synonym is not None and hasattr(broker, broker_keys()[each.synonym].attribute)
-    }
+    values = {name: getattr(broker, source) for name, source in _default_sources()}
     values["retention_ms"] = _retention_ms(broker)
     if broker.log_roll_ms is None:
         values["segment_ms"] = broker.log_roll_hours * MS_PER_HOUR
@@ -147,6 +144,16 @@ def topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
     if broker.log_flush_interval_ms is None:
         values["flush_ms"] = broker.log_flush_scheduler_interval_ms
     return values
+
+
+@cache
+def _default_sources() -> tuple[tuple[str, str], ...]:
+    """Attributes of a topic, each with the broker's attribute that is its default."""
+    return tuple(
+        (each.attribute, broker_keys()[each.synonym].attribute)
+        for each in topic_keys().values()
+        if each.synonym is not None and hasattr(BrokerConfig, broker_keys()[each.synonym].attribute)
+    )
 
 
 def _retention_ms(broker: BrokerConfig) -> int:

@@ -184,7 +184,8 @@ class PartitionChanges:
             record.isr = isr
         if recovery_state != before.leader_recovery_state:
             record.leader_recovery_state = recovery_state
-        self._set_assignment(record, before, wanted, target.directory)
+        if target.directory is not None or not _is_as_before(wanted, before):
+            self._set_assignment(record, before, wanted, target.directory)
         return record if len(vars(record)) > _FIELDS_OF_NO_CHANGE else None
 
     def _set_assignment(
@@ -225,13 +226,14 @@ def elect(
     may_lead: Callable[[int], bool],
 ) -> Found:
     """Return who leads: the present leader if it may, else the first of the ISR in assignment order (I26)."""
-    clean = [node_id for node_id in replicas if node_id in isr and may_lead(node_id)]
-    if election.prefers_first and replicas[0] in clean:
-        return Found(replicas[0], False)
-    if leader in clean:
+    first = replicas[0]
+    if election.prefers_first and first in isr and may_lead(first):
+        return Found(first, False)
+    if leader in isr and leader in replicas and may_lead(leader):
         return Found(leader, False)
-    if clean:
-        return Found(clean[0], False)
+    for node_id in replicas:
+        if node_id in isr and may_lead(node_id):
+            return Found(node_id, False)
     if election.is_unclean:
         found = next(filter(may_lead, replicas), NO_LEADER)
         return Found(found, found != NO_LEADER)
@@ -278,6 +280,15 @@ def _completed(wanted: _Whole) -> _Whole:
     if not isr or not replicas or not _has_all(isr, replicas):
         return wanted
     return wanted._replace(isr=isr, replicas=replicas, removing=(), adding=())
+
+
+def _is_as_before(wanted: _Whole, before: PartitionImage) -> bool:
+    """Is the assignment what it was? Nearly always, and its directories then are, too."""
+    return (
+        wanted.replicas == before.replicas
+        and wanted.removing == before.removing_replicas
+        and wanted.adding == before.adding_replicas
+    )
 
 
 def _has_all(after: Sequence[int], before: Sequence[int]) -> bool:

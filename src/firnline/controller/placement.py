@@ -46,6 +46,11 @@ def place(
     if not active:
         return KafkaError(Code.INVALID_REPLICATION_FACTOR, "all brokers are fenced at the moment")
     start = int.from_bytes(topic_id, "big")
+    if replication_factor <= len(active) and len(dict.fromkeys(racks.values())) == 1:
+        return [
+            _in_one_rack(active, start, partition, replication_factor)
+            for partition in range(first_partition, first_partition + count)
+        ]
     return [
         _replicas(active, others, racks, start, partition, replication_factor)
         for partition in range(first_partition, first_partition + count)
@@ -60,6 +65,14 @@ def _alternating(node_ids: Sequence[int], racks: Mapping[int, str | None]) -> li
         turns[node_id] = seen.get(racks[node_id], 0)
         seen[racks[node_id]] = turns[node_id] + 1
     return sorted(node_ids, key=lambda each: (turns[each], racks[each] or "", each))
+
+
+def _in_one_rack(active: Sequence[int], start: int, partition: int, wanted: int) -> Assignment:
+    """What `_replicas` comes to without racks, at a cost that does not grow with the brokers."""
+    count = len(active)
+    at, shift = (start + partition) % count, partition // count
+    behind = (at + 1 + (shift + place) % (count - 1) for place in range(wanted - 1))
+    return (active[at], *(active[place % count] for place in behind))
 
 
 def _replicas(

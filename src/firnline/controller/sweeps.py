@@ -22,7 +22,7 @@ from firnline.metadata.image import NO_LEADER, ClusterImage, TopicImage
 from firnline.protocol.schema import Message
 
 # One part, some milliseconds: records that it may make, and partitions that it may look at.
-CHANGES_PER_PART_MAX = 1_000
+CHANGES_PER_PART_MAX = 500
 LOOKS_PER_PART_MAX = 10_000
 _LOOKS_PER_STEP = 1_000
 

@@ -341,28 +341,31 @@ class Replay:
 
 def changed_partition(before: PartitionImage, record: r.PartitionChangeRecord) -> PartitionImage:
     """Return the partition after a change record: a leader that is named, even the same, has a new epoch."""
-    replicas = _else(record.replicas, before.replicas)
-    after = before._replace(
-        replicas=replicas,
-        isr=_else(record.isr, before.isr),
-        removing_replicas=_else(record.removing_replicas, before.removing_replicas),
-        adding_replicas=_else(record.adding_replicas, before.adding_replicas),
-        elr=_else(record.eligible_leader_replicas, before.elr),
-        last_known_elr=_else(record.last_known_elr, before.last_known_elr),
-        partition_epoch=before.partition_epoch + 1,
-    )
+    directories = before.directories
     if record.directories is not None:
-        after = after._replace(directories=tuple(record.directories))
+        directories = tuple(record.directories)
     elif record.replicas is not None:
         known = dict(zip(before.replicas, before.directories, strict=True))
-        after = after._replace(
-            directories=tuple(known.get(node_id, _NO_DIRECTORY) for node_id in replicas)
-        )
-    if record.leader != _LEADER_UNCHANGED:
-        after = after._replace(leader=record.leader, leader_epoch=before.leader_epoch + 1)
-    if record.leader_recovery_state != _RECOVERY_UNCHANGED:
-        after = after._replace(leader_recovery_state=record.leader_recovery_state)
-    return after
+        directories = tuple(known.get(node_id, _NO_DIRECTORY) for node_id in record.replicas)
+    leader, leader_epoch = record.leader, before.leader_epoch + 1
+    if leader == _LEADER_UNCHANGED:
+        leader, leader_epoch = before.leader, before.leader_epoch
+    recovery_state = record.leader_recovery_state
+    if recovery_state == _RECOVERY_UNCHANGED:
+        recovery_state = before.leader_recovery_state
+    return PartitionImage(
+        _else(record.replicas, before.replicas),
+        directories,
+        _else(record.isr, before.isr),
+        leader,
+        leader_epoch,
+        before.partition_epoch + 1,
+        _else(record.removing_replicas, before.removing_replicas),
+        _else(record.adding_replicas, before.adding_replicas),
+        recovery_state,
+        _else(record.eligible_leader_replicas, before.elr),
+        _else(record.last_known_elr, before.last_known_elr),
+    )
 
 
 def _given(ids: Sequence[Uuid] | None) -> tuple[Uuid, ...] | None:

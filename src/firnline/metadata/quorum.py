@@ -173,6 +173,11 @@ class MetadataQuorum:
         return self.raft.role is Role.LEADER
 
     @property
+    def is_loading(self) -> bool:
+        """Whether there is committed metadata on this node that it has not applied."""
+        return self._is_behind()
+
+    @property
     def high_watermark(self) -> int | None:
         return self.raft.high_watermark
 

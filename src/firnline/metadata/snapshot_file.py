@@ -137,7 +137,7 @@ def read_snapshot(fs: Fs, path: str) -> Snapshot:
 
     Raises StorageError with the path for anything that is not a finished snapshot.
     """
-    file = fs.open(path)
+    file = fs.open_to_read(path)
     try:
         data = file.read(0, file.size())
     finally:

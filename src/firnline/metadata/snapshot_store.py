@@ -101,25 +101,30 @@ class SnapshotStore:
             for snapshot_id, name in stored_names(fs, directory).items()
             if snapshot_id.offset > 0
         }
+        self._ids: list[OffsetAndEpoch] | None = None  # sorted; None: to be sorted again
         self._facts: dict[OffsetAndEpoch, StoredSnapshot] = {}
         self._parts = 0
 
-    def ids(self) -> list[OffsetAndEpoch]:
+    def ids(self) -> Sequence[OffsetAndEpoch]:
         """Every id, oldest first (Q3: by epoch, then offset)."""
-        return sorted(self._names, key=lambda one: (one.epoch, one.offset))
+        if self._ids is None:
+            self._ids = sorted(self._names, key=lambda one: (one.epoch, one.offset))
+        return self._ids
 
     @property
     def newest_id(self) -> OffsetAndEpoch | None:
-        return self.ids()[-1] if self._names else None
+        ids = self._ids or self.ids()
+        return ids[-1] if ids else None
 
     @property
     def earliest_id(self) -> OffsetAndEpoch | None:
-        return self.ids()[0] if self._names else None
+        ids = self._ids or self.ids()
+        return ids[0] if ids else None
 
     def open(self, snapshot_id: OffsetAndEpoch) -> OpenSnapshot | None:
         """Open a snapshot for reading; None when it is not here."""
         name = self._names.get(snapshot_id)
-        return None if name is None else OpenSnapshot(self._fs.open(self._path(name)))
+        return None if name is None else OpenSnapshot(self._fs.open_to_read(self._path(name)))
 
     def facts(self) -> list[StoredSnapshot]:
         """Size and last contained log time of each snapshot, oldest first. Reads each header once."""
@@ -130,7 +135,7 @@ class SnapshotStore:
 
     def _look_at(self, snapshot_id: OffsetAndEpoch) -> StoredSnapshot:
         name = self._names[snapshot_id]
-        file = self._fs.open(self._path(name))
+        file = self._fs.open_to_read(self._path(name))
         try:
             check, size_bytes, position = SnapshotCheck(), file.size(), 0
             while not check.has_header and position < size_bytes:
@@ -155,15 +160,17 @@ class SnapshotStore:
         return PartFile(self._fs, path, snapshot_id)
 
     def give_name(self, part: PartFile) -> File:
-        """Rename a complete and synced part; return what to sync so that the name is durable (Q9)."""
+        """Freeze and rename a complete, synced part; return what to sync so that the name lasts (Q9)."""
         assert part.problem() is None, "a part that is not whole has no name"
         part.close()
+        self._fs.make_read_only(part.path)
         self._fs.rename(part.path, self._path(snapshot_name(part.snapshot_id)))
         return DirSync(self._fs, self._directory)
 
     def register(self, snapshot_id: OffsetAndEpoch) -> None:
         """The snapshot is there, file and name: it counts from now on."""
         self._names[snapshot_id] = snapshot_name(snapshot_id)
+        self._ids = None
         self._facts.pop(snapshot_id, None)
 
     def forget(self, snapshot_id: OffsetAndEpoch) -> None:
@@ -178,7 +185,7 @@ class SnapshotStore:
         condemned = []
         for snapshot_id in self.ids():
             if snapshot_id.offset < log_start_offset:
-                path = self._path(self._names.pop(snapshot_id))
+                path = self._path(self._take(snapshot_id))
                 self._facts.pop(snapshot_id, None)
                 self._fs.rename(path, path + DELETED)
                 condemned.append(path + DELETED)
@@ -212,7 +219,12 @@ class SnapshotStore:
                 self._fs.remove(self._path(name))
         for snapshot_id in self.ids():
             if snapshot_id.offset < log_start_offset:
-                self._fs.remove(self._path(self._names.pop(snapshot_id)))
+                self._fs.remove(self._path(self._take(snapshot_id)))
+
+    def _take(self, snapshot_id: OffsetAndEpoch) -> str:
+        """A snapshot counts no more; return its file name."""
+        self._ids = None
+        return self._names.pop(snapshot_id)
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"

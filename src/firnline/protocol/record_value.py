@@ -17,6 +17,8 @@ _FRAME_VERSION = 1
 
 def encode_value(record: Message, version: int) -> bytes:
     """Return `record` at `version`, framed."""
+    if record.key < 128 and version < 128:
+        return bytes((_FRAME_VERSION, record.key, version)) + record.write(version)
     return uvarint(_FRAME_VERSION) + uvarint(record.key) + uvarint(version) + record.write(version)
 
 

@@ -318,11 +318,12 @@ class Struct:
             setattr(cls, name, _default(field))
 
     def __init__(self, **values: Any) -> None:
-        if not values.keys() <= self.fields.keys():
-            raise TypeError(
-                f"{type(self).__name__} has no {sorted(values.keys() - self.fields.keys())}"
-            )
-        self.__dict__.update(values)
+        known = self.fields
+        for name in values:
+            if name not in known:
+                raise TypeError(f"{type(self).__name__} has no {name}")
+        if values:
+            self.__dict__ = values
 
     def __eq__(self, other: object) -> bool:
         # `fields` is one dictionary per declaration; a shared default has that of its struct.
@@ -375,4 +376,8 @@ class Message(Struct):
 
     def write(self, version: int) -> bytes:
         """Encode as one byte string; file slices are read."""
-        return b"".join(p.read() if isinstance(p, FileSlice) else p for p in self.parts(version))
+        parts = self.parts(version)
+        try:
+            return b"".join(parts)  # type: ignore[arg-type]
+        except TypeError:
+            return b"".join(p.read() if isinstance(p, FileSlice) else p for p in parts)

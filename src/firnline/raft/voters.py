@@ -22,16 +22,13 @@ class Voter(NamedTuple):
 
 
 class VoterSet:
-    """The voters, by node id in ascending order."""
+    """The voters, by node id in ascending order; a set that changes is another one."""
 
-    __slots__ = ("voters",)
+    __slots__ = ("node_ids", "voters")
 
     def __init__(self, voters: Iterable[Voter]) -> None:
         self.voters = tuple(sorted(voters))
-
-    @property
-    def node_ids(self) -> tuple[int, ...]:
-        return tuple(voter.node_id for voter in self.voters)
+        self.node_ids = tuple(voter.node_id for voter in self.voters)
 
     @property
     def majority(self) -> int:

@@ -95,9 +95,12 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & TIMESTAMP_TYPE_MASK)
 
 
+_new = tuple.__new__  # what `_make` does, without counting
+
+
 def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
     """Parse the header at `position` without judging it; struct.error if it is not whole."""
-    return BatchHeader._make((*HEADER.unpack_from(data, position), position))
+    return _new(BatchHeader, (*HEADER.unpack_from(data, position), position))
 
 
 def crc_is_right(data: Buffer, header: BatchHeader) -> bool:

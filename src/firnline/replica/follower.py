@@ -10,15 +10,19 @@ KIP-279, KIP-595; spec I23, I24; rel-R9 to R11.
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, TopicPartition, Uuid
 from firnline.base.ports import Buffer
 from firnline.base.units import INT32_MAX
+from firnline.records.batch import HEADER_BYTES, parse_header
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import Beginning, EpochEnd, Tier, TierStart
+
+if TYPE_CHECKING:
+    from firnline.log.log import Log
 
 Key = tuple[Uuid, int]
 LATEST, EARLIEST = -1, -2
@@ -365,6 +369,7 @@ class Fetcher:
         partition, log = found.partition, found.partition.log
         before, stable_before = log.high_watermark, log.last_stable_offset
         if len(part.records):
+            _begin_with(log, part.records, now_ms)
             outcome = log.append_as_follower(part.records, now_ms=now_ms)
             if isinstance(outcome, KafkaError):
                 # A damaged answer may be whole the next time.
@@ -515,6 +520,19 @@ class Fetcher:
     def _resume(self, found: _Followed, now_ms: int) -> Effects:
         found.stage = _Stage.FETCHING
         return self.go(now_ms)
+
+
+def _begin_with(log: "Log", records: Buffer, now_ms: int) -> None:
+    """Let an empty log begin with the batch that its start lies in: DeleteRecords may have cut through one.
+
+    The log start is the leader's again, with the answer that brought the batch. Source: KAFKA-6361.
+    """
+    end_offset = log.log_end_offset
+    if log.log_start_offset != end_offset or len(records) < HEADER_BYTES:
+        return
+    first = parse_header(records)
+    if first.base_offset < end_offset <= first.last_offset:
+        log.truncate_fully(first.base_offset, now_ms=now_ms)
 
 
 _NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "there are no other brokers here")

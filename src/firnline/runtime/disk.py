@@ -166,15 +166,27 @@ class RealFile:
             self._fd = -1
 
 
+def _opened(path: str, flags: int) -> RealFile:
+    try:
+        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+    except OSError as problem:
+        raise storage_error("open", path, problem) from problem
+
+
 class RealFs:
     """`base.ports.Fs` over the operating system."""
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return _opened(path, os.O_RDWR | (os.O_CREAT if create else 0))
+
+    def open_to_read(self, path: str) -> RealFile:
+        return _opened(path, os.O_RDONLY)
+
+    def make_read_only(self, path: str) -> None:
         try:
-            return RealFile(path, os.open(path, flags, 0o644))
+            os.chmod(path, os.stat(path).st_mode & ~0o222)
         except OSError as problem:
-            raise storage_error("open", path, problem) from problem
+            raise storage_error("make read-only", path, problem) from problem
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -171,9 +171,9 @@ class Runtime:
     def _reply(self, effect: Reply) -> None:
         connection = effect.context.connection
         if effect.message is None:
-            connection.answer(None)
+            connection.answer(None, effect.context.turn)
         elif not connection.closed:
-            connection.answer(connection.dispatcher.encode(effect))
+            connection.answer(connection.dispatcher.encode(effect), effect.context.turn)
 
     def _close_connection(self, effect: CloseConnection) -> None:
         effect.context.connection.close()

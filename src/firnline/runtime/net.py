@@ -1,8 +1,10 @@
-"""Sockets: frames in, frames out, one request in progress per connection. WORLD.
+"""Sockets: frames in, frames out, requests of a connection one after the other. WORLD.
 
 Each connection is a non-blocking socket watched by the loop. The next request of a connection is
 taken up when the answer before it has left (C18): a peer that does not read its answers is not read
-from, and costs one answer at most.
+from, and costs one answer at most. A Produce is the exception: it has been appended when it is taken up, and
+while it waits for followers or the disk the next ones are appended, too, so that one trip to the followers is
+for all of them; answers leave in the order of their requests (docs/decisions/0010).
 """
 
 import errno
@@ -32,15 +34,23 @@ log = logging.getLogger("firnline.net")
 _SENDFILE_STEP_BYTES = MIB
 # A connection that has not sent one whole request by then is closed (reliability d 8).
 FIRST_REQUEST_MS = 30_000
+# Requests of a connection that are not answered: beyond these the next one waits in the socket.
+OPEN_MAX = 64
+_PRODUCE_KEY = b"\0\0"
 
 
 class Connection:
-    """One client. States: reading, busy with a request, or sending its answer."""
+    """One client. States: reading, busy with a request, or sending its answer.
+
+    turn  number of the request that is taken up next; who answers says which one
+    """
 
     __slots__ = (
         "_at_once",
         "_backlog",
         "_busy",
+        "_due",
+        "_early",
         "_fd",
         "_frames",
         "_loop",
@@ -60,6 +70,7 @@ class Connection:
         "peer_host",
         "principal",
         "requests",
+        "turn",
     )
 
     def __init__(self, server: "Server", sock: socket.socket, peer_host: str, now_ms: int) -> None:
@@ -77,6 +88,9 @@ class Connection:
         self._frames = FrameSplitter(server.buffers, frame_bytes_max=server.frame_bytes_max)
         self._backlog = b""  # bytes that came behind the request in progress
         self._busy = False
+        self.turn = 0
+        self._due = 0  # turn of the oldest request that has no answer
+        self._early: dict[int, list[Part] | None] = {}  # answers that others must leave before
         self._out: deque[Part] = deque()
         self._reading = True
         self.closed = False
@@ -119,14 +133,22 @@ class Connection:
         parts: list[Part] = [answer] if isinstance(answer, bytes) else list(answer)
         if sent:
             parts = [memoryview(b"".join(map(_read, parts)))[sent:]]
-        self.answer(parts)
+        turn = self.turn
+        self.turn += 1
+        self.answer(parts, turn)
         self._settle()
 
     def _settle(self) -> None:
         """Have the loop receive for us whenever a request may begin, and only then."""
         if self.closed:
             return
-        if self._busy or self._backlog or self._frames.buffer is not None or not self._reading:
+        if (
+            self._busy
+            or self._backlog
+            or self._frames.buffer is not None
+            or not self._reading
+            or self._due != self.turn
+        ):
             self._loop.streams.pop(self._fd, None)
         else:
             self._loop.streams[self._fd] = self._stream
@@ -185,11 +207,15 @@ class Connection:
         now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
             answer = self._at_once(self, data, end, now_ms)
+            may_overlap = False
             if answer is None:
                 self._busy = True
                 frame = data[SIZE_BYTES:end]
+                may_overlap = frame[:2] == _PRODUCE_KEY
                 answer = self.dispatcher.on_frame(self, frame, now_ms)
             self._do(answer)
+            if may_overlap and self._busy and not self._out and not self.closed:
+                self._busy = self.turn - self._due >= OPEN_MAX
         except ProtocolError:
             raise
         except Exception as problem:  # noqa: BLE001 - told below
@@ -199,10 +225,13 @@ class Connection:
         """Send an answer, or carry out what a request asks for instead."""
         self._busy = True
         self.requests += 1
+        turn = self.turn
         if isinstance(answer, list):
             self._runtime.execute(answer)
+            self.turn += 1
         else:
-            self.answer([answer] if isinstance(answer, bytes) else list(answer))
+            self.turn += 1
+            self.answer([answer] if isinstance(answer, bytes) else list(answer), turn)
 
     def _failed(self, problem: Exception) -> None:
         """One strange request must not stop the node for everybody; a broken node must not go on."""
@@ -219,19 +248,40 @@ class Connection:
 
     # ---- sending
 
-    def answer(self, parts: list[Part] | None) -> None:
-        """Send the frame of the request in progress, or nothing when it has no answer."""
+    def answer(self, parts: list[Part] | None, turn: int) -> None:
+        """Send the frame that answers the request of that turn, or nothing when it has no answer.
+
+        Not before the requests before it are answered.
+        """
         if self.closed:
             return
-        assert self._busy
-        if parts is not None:
-            try:
-                if not self._send_now(parts):
-                    self._loop.rewatch(self._fd, WRITABLE)
-                    return
-            except OSError:
-                self.close()
-                return
+        if turn != self._due:
+            self._early[turn] = parts
+            return
+        try:
+            is_sent = self._answer_due(parts)
+            while self._due in self._early:
+                is_sent = self._answer_due(self._early.pop(self._due)) and is_sent
+        except OSError:
+            self.close()
+            return
+        if not is_sent:
+            self._busy = True
+            self._loop.rewatch(self._fd, WRITABLE)
+        elif self._busy and self._is_free():
+            self._go_on()
+
+    def _answer_due(self, parts: list[Part] | None) -> bool:
+        """Answer the oldest request; True when nothing is left to be sent."""
+        self._due += 1
+        return self._send_now(parts) if parts is not None else not self._out
+
+    def _is_free(self) -> bool:
+        """Are the answers of all requests sent, so that any may follow?"""
+        return not self._out and self._due >= self.turn
+
+    def _go_on(self) -> None:
+        """Take up the next request: its bytes may be here."""
         self._busy = False
         if self._backlog or not self._reading:
             self._loop.call_soon(self._resume)
@@ -240,6 +290,9 @@ class Connection:
 
     def _send_now(self, parts: list[Part]) -> bool:
         """Send a frame; what the socket does not take is kept. True when nothing is left."""
+        if self._out:
+            self._out.extend(parts)
+            return False
         only = parts[0] if len(parts) == 1 else _small(parts)
         if type(only) is bytes:
             try:
@@ -258,11 +311,8 @@ class Connection:
         try:
             if self._send():
                 self._loop.rewatch(self._fd, READABLE if self._reading else NOTHING)
-                self._busy = False
-                if self._backlog or not self._reading:
-                    self._loop.call_soon(self._resume)
-                else:
-                    self._settle()
+                if self._is_free():
+                    self._go_on()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except OSError:
@@ -338,6 +388,7 @@ class Connection:
             return
         self.closed = True
         self._out.clear()
+        self._early.clear()
         self._frames.release()
         self._server.forget(self._fd)
         del self._stream  # it refers to us: memory comes back at once

@@ -7,6 +7,7 @@ looked into. What is durable is looked up on the simulated platter. Source: reli
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from firnline.base.effects import Send
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.messages.k01_fetch import FetchRequest, FetchResponse
@@ -18,9 +19,10 @@ from firnline.protocol.messages.k59_fetch_snapshot import (
 )
 from firnline.protocol.schema import Message
 from firnline.raft.role import Role
-from firnline.sim.durable import DurableLog, durable_election
+from firnline.sim.durable import DurableLog, durable_election, walk
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import first_partition
+from firnline.sim.net import Call
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import LOG
 from firnline.sim.snapshot_checks import SnapshotChecks
@@ -125,28 +127,31 @@ class Checkers:
             self._on_truncated(node_id, seen, raft, end_offset)
         if start_offset != seen.start_offset:
             self._on_started_anew(process, seen, start_offset, end_offset)
-        if raft.epoch < seen.epoch:
-            self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {raft.epoch}", node_id)
-        if raft.role is Role.LEADER and (seen.role is not Role.LEADER or raft.epoch != seen.epoch):
+        epoch, role, told = raft.epoch, raft.role, raft.high_watermark
+        if epoch < seen.epoch:
+            self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {epoch}", node_id)
+        if role is Role.LEADER and (seen.role is not Role.LEADER or epoch != seen.epoch):
             self._on_leader(process, machine)
-        if raft.high_watermark != seen.told:
-            seen.told = raft.high_watermark
-            if raft.high_watermark is not None:
+        if told != seen.told:
+            seen.told = told
+            if told is not None:
                 self._on_high_watermark(process, machine, seen)
-        name_changes = process.host.fs.name_changes(LOG)
-        newest = log.newest_snapshot_id
-        if (name_changes, start_offset) != (seen.name_changes, seen.start_offset) or (
-            newest != seen.newest_snapshot_id
+        name_changes, newest = process.host.fs.name_changes(LOG), log.newest_snapshot_id
+        if (
+            name_changes != seen.name_changes
+            or start_offset != seen.start_offset
+            or newest != seen.newest_snapshot_id
         ):
             self.snapshots.look(process, start_offset)
             seen.name_changes, seen.newest_snapshot_id = name_changes, newest
-        if log.synced_offset != seen.synced_offset:
-            seen.synced_offset = log.synced_offset
+        synced_offset = log.synced_offset
+        if synced_offset != seen.synced_offset:
+            seen.synced_offset = synced_offset
             self._on_synced(process, log)
         image = machine.quorum.image
         if image is not seen.image:
             self._on_image(node_id, seen, image, raft)
-        seen.role, seen.epoch = raft.role, raft.epoch
+        seen.role, seen.epoch = role, epoch
         seen.start_offset, seen.end_offset = start_offset, end_offset
 
     def ended(self, process: Process) -> None:
@@ -318,14 +323,15 @@ class Checkers:
 
     # ------------------------------------------------------------------------- at a message
 
-    def sent(self, process: Process, to_id: int, request: Message) -> None:
+    def sent(self, process: Process, to_id: int, effect: Send) -> None:
         """Look at a request as it leaves."""
-        look = _AT_REQUEST.get(type(request))
+        look = _AT_REQUEST.get(type(effect.request))
         if look is not None:
-            look(self, process, request)
+            look(self, process, effect.request)
 
-    def received(self, process: Process, from_id: int, request: Message) -> None:
+    def received(self, process: Process, call: Call) -> None:
         """Look at a request as it is handled: where a replica that is known to fetch is by now."""
+        request, from_id = call.request, call.from_id
         each = first_partition(request) if type(request) is FetchRequest else None
         seen = self._seen.get(process.node_id)
         if each is not None and seen is not None and from_id in seen.reached:
@@ -340,8 +346,12 @@ class Checkers:
             offset = first_partition(request).fetch_offset  # type: ignore[union-attr]
             seen.reached[to_id] = max(seen.reached.get(to_id, 0), offset)
 
-    def answered(self, process: Process, to_id: int, request: Message, response: Message) -> None:
+    def told(self, process: Process, effect: Send, response: Message) -> None:
+        """What an answer does to who gets it is seen after the step."""
+
+    def answered(self, process: Process, call: Call, response: Message) -> None:
         """Look at an answer as it leaves."""
+        to_id, request = call.from_id, call.request
         if type(response) is VoteResponse:
             self._on_vote_answered(process, request, response)
         elif type(response) is FetchResponse:
@@ -452,20 +462,12 @@ _AT_REQUEST: dict[type[Message], Callable[[Checkers, Process, Any], None]] = {
 
 def _read(log: Any, start_offset: int, end_offset: int) -> bytes:
     """Whole batches from `start_offset` to `end_offset` or beyond."""
-    data: bytes = log.read(start_offset, max_bytes=_ALL_BYTES)
-    if start_offset >= end_offset or not data:
-        return data
-    parts, at = [data], _last_end(data)
+    parts: list[bytes] = []
+    at = start_offset
     while at < end_offset:
-        more: bytes = log.read(at, max_bytes=_ALL_BYTES)
-        if not more:
+        data: bytes = log.read(at, max_bytes=_ALL_BYTES)
+        if not data:
             break
-        parts.append(more)
-        at = _last_end(more)
-    return b"".join(parts)
-
-
-def _last_end(data: bytes) -> int:
-    from firnline.records.batch import headers
-
-    return max(header.next_offset for header in headers(data))
+        parts.append(data)
+        _, at = walk(data, 0, len(data))
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -27,6 +27,7 @@ class Inode:
     durable: bytearray = field(default_factory=bytearray)
     changed_from: int = 0  # below it, both are the same
     modified_ms: int = 0
+    is_read_only: bool = False
 
     def changed(self, position: int) -> None:
         self.changed_from = min(self.changed_from, position)
@@ -135,6 +136,7 @@ class CrashableFs:
         # Whoever looks at the disk from outside of the machine meets no fault, and uses none up.
         self.is_examined = False
         self._root = _Directory()
+        self._places: dict[str, _Directory] = {}  # directories by path, as they were found
         self._locked: dict[str, bool] = {}
         self._faults: list[_Fault] = []
         self._is_off = False
@@ -202,13 +204,13 @@ class CrashableFs:
 
     def name_changes(self, path: str) -> int:
         """How often names in the directory changed; 0 for a missing one."""
-        found = self._find(path)
-        return found.changes if isinstance(found, _Directory) else 0
+        found = self._place(path)
+        return found.changes if found is not None else 0
 
     def files(self, path: str) -> dict[str, Inode]:
         """The files in a directory as programs see them; empty for a missing one."""
-        found = self._find(path)
-        names = found.names if isinstance(found, _Directory) else {}
+        found = self._place(path)
+        names = found.names if found is not None else {}
         return {name: each for name, each in names.items() if isinstance(each, Inode)}
 
     def surviving_names(self, path: str) -> "dict[str, Inode | _Directory]":
@@ -228,16 +230,24 @@ class CrashableFs:
     # -- Fs ----------------------------------------------------------------------------------------
 
     def _find(self, path: str) -> Inode | _Directory | None:
-        found: Inode | _Directory | None = self._root
-        for name in path.strip("/").split("/"):
-            if not isinstance(found, _Directory):
-                return None
-            found = found.names.get(name)
+        parent, _, name = path.rstrip("/").rpartition("/")
+        directory = self._place(parent)
+        return None if directory is None else directory.names.get(name)
+
+    def _place(self, path: str) -> _Directory | None:
+        """The directory of that path; None when there is none."""
+        known = self._places.get(path)
+        if known is not None:
+            return known
+        found = self._find(path) if path.strip("/") else self._root
+        if not isinstance(found, _Directory):
+            return None
+        self._places[path] = found
         return found
 
     def _directory(self, path: str) -> _Directory:
-        found = self._find(path) if path.strip("/") else self._root
-        if not isinstance(found, _Directory):
+        found = self._place(path)
+        if found is None:
             raise StorageError("no such directory", path=path, error="ENOENT")
         return found
 
@@ -254,7 +264,23 @@ class CrashableFs:
             directory.changed()
         if not isinstance(inode, Inode):
             raise StorageError("cannot open", path=path, error="ENOENT")
+        if inode.is_read_only:
+            raise StorageError("cannot open", path=path, error="EACCES")
         return CrashableFile(self, path, inode)
+
+    def open_to_read(self, path: str) -> CrashableFile:
+        self.check("open", path)
+        return CrashableFile(self, path, self._inode(path, "open"))
+
+    def make_read_only(self, path: str) -> None:
+        self._inode(path, "make read-only").is_read_only = True
+
+    def _inode(self, path: str, what: str) -> Inode:
+        directory, name = self._parent(path)
+        inode = directory.names.get(name)
+        if not isinstance(inode, Inode):
+            raise StorageError(f"cannot {what}", path=path, error="ENOENT")
+        return inode
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
@@ -279,6 +305,8 @@ class CrashableFs:
         new, new_name = self._parent(new_path)
         if old_name not in old.names:
             raise StorageError("cannot rename", path=old_path, error="ENOENT")
+        if isinstance(old.names[old_name], _Directory):
+            self._places.clear()
         new.names[new_name] = old.names.pop(old_name)
         if old is not new:
             old.changed()
@@ -286,7 +314,10 @@ class CrashableFs:
 
     def remove(self, path: str) -> None:
         directory, name = self._parent(path)
-        if directory.names.pop(name, None) is not None:
+        removed = directory.names.pop(name, None)
+        if isinstance(removed, _Directory):
+            self._places.clear()
+        if removed is not None:
             directory.changed()
 
     def remove_dir(self, path: str) -> None:
@@ -303,11 +334,7 @@ class CrashableFs:
         return total, max(0, total - self.used_bytes())
 
     def modified_ms(self, path: str) -> int:
-        directory, name = self._parent(path)
-        inode = directory.names.get(name)
-        if not isinstance(inode, Inode):
-            raise StorageError("cannot look at", path=path, error="ENOENT")
-        return inode.modified_ms
+        return self._inode(path, "look at").modified_ms
 
     def lock(self, path: str) -> Callable[[], None]:
         self.open(path, create=True)
@@ -350,7 +377,7 @@ def _inode_after(inode: Inode, rng: Rng, keep: Keep) -> Inode:
         data = inode.durable
     else:
         data = _torn(inode, rng)
-    return Inode(bytearray(data), bytearray(data), len(data), inode.modified_ms)
+    return Inode(bytearray(data), bytearray(data), len(data), inode.modified_ms, inode.is_read_only)
 
 
 def _torn(inode: Inode, rng: Rng) -> bytearray:

@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 from firnline.log import names
-from firnline.metadata.snapshot_file import parse_snapshot_name
+from firnline.metadata.snapshot_file import SUFFIX, parse_snapshot_name
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from firnline.sim.disk import CrashableFs, Inode
 
@@ -54,11 +54,12 @@ class DurableLog:
         self._segments, self._index, self._position, self._offset = [], 0, 0, 0
         for name in sorted(found):
             inode = found[name]
-            snapshot_id = parse_snapshot_name(name)
-            if snapshot_id is not None and inode.surviving_bytes == len(inode.data):
-                self._offset = max(self._offset, snapshot_id.offset)
-            elif name.endswith(names.LOG):
+            if name.endswith(names.LOG):
                 self._segments.append((int(name.removesuffix(names.LOG)), inode))
+            elif name.endswith(SUFFIX) and inode.surviving_bytes == len(inode.data):
+                snapshot_id = parse_snapshot_name(name)
+                if snapshot_id is not None:
+                    self._offset = max(self._offset, snapshot_id.offset)
 
     def _may_go_on(self) -> bool:
         """Does the next segment begin where this one ends, or before?"""
@@ -66,15 +67,22 @@ class DurableLog:
         return after < len(self._segments) and self._segments[after][0] <= self._offset
 
     def _follow(self, inode: Inode) -> None:
-        size, data = inode.surviving_bytes, inode.durable
-        position, end = self._position, self._offset
-        while position + HEADER_BYTES <= size:
-            base_offset, length, last_delta = _PLACE(data, position)
-            after = position + LOG_OVERHEAD_BYTES + length
-            if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or after > size:
-                break
-            position, end = after, max(end, base_offset + last_delta + 1)
-        self._position, self._offset = position, end
+        size = inode.surviving_bytes
+        if self._position < size:
+            self._position, end = walk(inode.durable, self._position, size)
+            self._offset = max(self._offset, end)
+
+
+def walk(data: bytes | bytearray, position: int, size: int) -> tuple[int, int]:
+    """Pass the whole batches of data[position:size]; return where they end, by byte and by offset."""
+    end = 0
+    while position + HEADER_BYTES <= size:
+        base_offset, length, last_delta = _PLACE(data, position)
+        after = position + LOG_OVERHEAD_BYTES + length
+        if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or after > size:
+            break
+        position, end = after, base_offset + last_delta + 1
+    return position, end
 
 
 def durable_election(fs: CrashableFs, path: str) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ Source: reliability (c), 'Fault atlas'.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from firnline.sim.disk import Operation
+from firnline.sim.disk import Keep, Operation
 from firnline.sim.host import Host
 from firnline.sim.net import Network
 from firnline.sim.options import Options
@@ -80,6 +80,10 @@ class Faults:
         self._wipe: Fault | None = None
         self._is_over = False
 
+    def use(self, network: Network) -> None:
+        """Fail on that network."""
+        self._network = network
+
     def schedule(self, plan: Sequence[Fault]) -> None:
         """Let every fault of the plan begin at its time."""
         for fault in plan:
@@ -99,7 +103,8 @@ class Faults:
         if self._is_over or self._wipe is not None:
             return
         chance = self._world.chance("fault", fault.number)
-        _BEGIN[fault.kind](self, fault, chance)
+        begin: Callable[[Fault, Chance], None] = getattr(self, _BEGIN[fault.kind])
+        begin(fault, chance)
 
     def _note(self, fault: Fault, text: str) -> None:
         injected = Injected(fault.number, self._world.now_us, fault.kind, text)
@@ -147,14 +152,18 @@ class Faults:
         host = self._node(chance)
         down_us = chance.spread(1 * MS, 8 * SECOND)
         self._note(fault, f"{host.node_id} loses power for {down_us // MS} ms")
-        host.cut_power(chance, keep=chance.pick(("some", "some", "none")))
+        self._cut_power(host, chance, keep=chance.pick(("some", "some", "none")))
         self._keep_down(host, down_us)
+
+    def _cut_power(self, host: Host, chance: Chance, keep: Keep = "some") -> None:
+        """Cut the power of one machine."""
+        host.cut_power(chance, keep=keep)
 
     def _power_all(self, fault: Fault, chance: Chance) -> None:
         """The whole room at once; some come back late."""
         self._note(fault, "all lose power")
         for host in self._hosts.values():
-            host.cut_power(chance, keep=chance.pick(("some", "none")))
+            self._cut_power(host, chance, keep=chance.pick(("some", "none")))
             self._keep_down(host, chance.spread(10 * MS, 4 * SECOND))
 
     def _stop(self, fault: Fault, chance: Chance) -> None:
@@ -185,7 +194,7 @@ class Faults:
         if chance.below(2):
             host.kill()
         else:
-            host.cut_power(chance)
+            self._cut_power(host, chance)
         self._keep_down(host, chance.spread(1 * MS, 300 * MS))
         if times > 1:
             delay_us = chance.spread(5 * MS, 2 * SECOND)
@@ -319,13 +328,16 @@ class Faults:
         if self._mode == "broken":
             self._wipe_beyond_budget(fault, chance)
             return
-        host = chance.pick(list(self._hosts.values()))
+        host = chance.pick(self._wipeable())
         if host.node_id not in self._options.voter_ids:
             self._note(fault, f"the disk of {host.node_id}, an observer, is replaced")
             self._replace(host, chance.spread(1 * MS, 2 * SECOND))
         elif self._options.voters > 1:
             self._wipe = fault
             self._wait_for_calm(fault, chance, host, self._world.now_us + _WIPE_PATIENCE_US)
+
+    def _wipeable(self) -> list[Host]:
+        return list(self._hosts.values())
 
     def _wait_for_calm(self, fault: Fault, chance: Chance, host: Host, until_us: int) -> None:
         if self._is_over or self._wipe is not fault:
@@ -396,22 +408,28 @@ def _leads(host: Host) -> bool:
     return process is not None and process.is_ready and process.machine.quorum.is_leader
 
 
-_BEGIN: dict[str, Callable[[Faults, Fault, Chance], None]] = {
-    "kill": Faults._kill,
-    "power": Faults._power,
-    "power-all": Faults._power_all,
-    "stop": Faults._stop,
-    "storm": Faults._storm,
-    "pause": Faults._pause,
-    "cut": Faults._cut,
-    "isolate": Faults._isolate,
-    "split": Faults._split,
-    "clog": Faults._clog,
-    "reset": Faults._reset,
-    "slow-link": Faults._slow_link,
-    "slow-disk": Faults._slow_disk,
-    "bad-disk": Faults._bad_disk,
-    "clock-jump": Faults._clock_jump,
-    "clock-drift": Faults._clock_drift,
-    "wipe": Faults._wipe_disk,
+# By name, so that other clusters may do it in another way.
+_BEGIN: dict[str, str] = {
+    "kill": "_kill",
+    "power": "_power",
+    "power-all": "_power_all",
+    "stop": "_stop",
+    "storm": "_storm",
+    "pause": "_pause",
+    "cut": "_cut",
+    "isolate": "_isolate",
+    "split": "_split",
+    "clog": "_clog",
+    "reset": "_reset",
+    "slow-link": "_slow_link",
+    "slow-disk": "_slow_disk",
+    "bad-disk": "_bad_disk",
+    "clock-jump": "_clock_jump",
+    "clock-drift": "_clock_drift",
+    "wipe": "_wipe_disk",
+    # Of whole clusters.
+    "slow-to-controllers": "_slow_to_controllers",
+    "slow-from-controllers": "_slow_from_controllers",
+    "deaf-to-controllers": "_deaf_to_controllers",
+    "elect": "_elect",
 }

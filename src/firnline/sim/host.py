@@ -6,7 +6,7 @@ the production code: it gets effects carried out, is killed, loses power, or is 
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import (
     CancelTimer,
@@ -21,7 +21,6 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import StorageError
-from firnline.controller.controller import Controller
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.node import RaftNode
@@ -29,6 +28,9 @@ from firnline.runtime.clock import FOLLOW_S, SteadyClock
 from firnline.sim.disk import CrashableFs, Keep
 from firnline.sim.options import Options
 from firnline.sim.world import Chance, Event, MachineClock, World
+
+if TYPE_CHECKING:
+    from firnline.sim.net import Call
 
 # A loop that is told to go on at once still takes its turn after what came in meanwhile.
 _TURN_US = 20
@@ -40,12 +42,25 @@ class Machine(Protocol):
     quorum: MetadataQuorum
     raft: RaftNode
     log: MetaLog
-    controller: Controller
     on_stopped: Callable[[], None]
+
+    @property
+    def controller(self) -> Any:
+        """What decides there while it is active; None on a node that is no controller."""
+        ...
+
+    @property
+    def broker(self) -> Any:
+        """The whole broker; None on a node that has none."""
+        ...
 
     def start(self, now_ms: int) -> Effects: ...
 
-    def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects: ...
+    def takes(self, port: int) -> bool:
+        """Are requests to that port read by now? Until then they wait in the kernel."""
+        ...
+
+    def on_request(self, request: Any, call: "Call", now_ms: int) -> Effects: ...
 
     def perform(self, effect: Effect, now_ms: int) -> Effects: ...
 
@@ -60,6 +75,8 @@ class Surroundings(Protocol):
     def send(self, process: "Process", effect: Send) -> None: ...
 
     def reply(self, process: "Process", effect: Reply) -> None: ...
+
+    def close_connection(self, process: "Process", effect: CloseConnection) -> None: ...
 
     def make(self, host: "Host", process: "Process", now_ms: int) -> Machine: ...
 
@@ -89,6 +106,7 @@ class Process:
         "is_ready",
         "machine",
         "number",
+        "step_ms",
         "_in_flight",
         "_timers",
         "_waiting",
@@ -101,6 +119,7 @@ class Process:
         self.is_paused = False
         self.is_ready = False  # its machine is made
         self.clock = SteadyClock(host.clock.monotonic, host.clock.wall)
+        self.step_ms = self.clock.now_ms()  # when the last step began; no step takes time
         self.machine: Machine
         self.backlog: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.follow: Event | None = None
@@ -131,13 +150,15 @@ class Process:
         if self.is_paused:
             self.backlog.append((self.step, (what, then, *results)))
             return
-        self.host.world.note(self.host.node_id, what)
+        host = self.host
+        host.world.note(host.node_id, what)
+        now_ms = self.step_ms = self.clock.now_ms()
         try:
-            self.execute(then(*results, self.clock.now_ms()))
+            self.execute(then(*results, now_ms))
         except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
-            self.host.surroundings.failed(self, problem)
+            host.surroundings.failed(self, problem)
             return
-        self.host.surroundings.stepped(self)
+        host.surroundings.stepped(self)
 
     def execute(self, effects: Effects) -> None:
         """Carry out effects in order."""
@@ -146,7 +167,7 @@ class Process:
             if act is not None:
                 act(self, effect)
             else:
-                self.execute(self.machine.perform(effect, self.clock.now_ms()))
+                self.execute(self.machine.perform(effect, self.step_ms))
 
     # ---- effects
 
@@ -160,13 +181,13 @@ class Process:
         self.host.world.note(self.host.node_id, f"warns: {effect.line}")
 
     def _close_connection(self, effect: CloseConnection) -> None:
-        """Nobody here speaks to peers that must be cut off."""
+        self.host.surroundings.close_connection(self, effect)
 
     def _set_timer(self, effect: SetTimer) -> None:
         old = self._timers.get(effect.key)
         if old is not None:
             old.cancel()
-        delay_ms = max(0, effect.at_ms - self.clock.now_ms())
+        delay_ms = max(0, effect.at_ms - self.step_ms)
         delay_us = max(_TURN_US, self.host.clock.virtual_us(delay_ms))
         self._timers[effect.key] = self.host.world.after(delay_us, self._timer_due, effect)
 
@@ -382,4 +403,7 @@ class Host:
 
 
 def _timer_name(key: Hashable) -> str:
-    return "timer: " + ("/".join(map(str, key)) if isinstance(key, tuple) else str(key))
+    words = key if isinstance(key, tuple) else (key,)
+    return "timer: " + "/".join(
+        str(word) if isinstance(word, str | int) else type(word).__name__ for word in words
+    )

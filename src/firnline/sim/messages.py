@@ -5,6 +5,7 @@ from typing import Any
 
 from firnline.base.effects import Send
 from firnline.base.errors import Code
+from firnline.base.slices import FileRecords, FileSlice
 from firnline.protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from firnline.protocol.messages.k52_vote import VoteRequest, VoteResponse
 from firnline.protocol.messages.k53_begin_quorum_epoch import (
@@ -20,21 +21,42 @@ from firnline.protocol.messages.k59_fetch_snapshot import (
     FetchSnapshotResponse,
 )
 from firnline.protocol.schema import Message
+from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
 from firnline.sim.options import Options
 
+# Which version is spoken to whom: what a broker and what a controller of this release serve.
+_BROKERS = {row.key: row.advertised_max for row in SERVED + PRIVATE}
+_CONTROLLERS = {row.key: row.advertised_max for row in CONTROLLER_SERVED}
 
-def version_of(effect: Send, options: Options) -> int | None:
+
+def version_of(effect: Send, options: Options, *, is_controller: bool) -> int | None:
     """The newest version of a request that both sides speak, within its bounds; None for none."""
     kind = type(effect.request)
-    spoken = options.fetch_version_max if kind is FetchRequest else options.quorum_version_max
-    version = min(effect.version_max, kind.valid.last, spoken)
+    served = (_CONTROLLERS if is_controller else _BROKERS).get(kind.key)
+    if served is None:
+        return None
+    version = min(effect.version_max, kind.valid.last, served)
+    if is_controller and options.is_encoded and kind.key in _OF_THE_QUORUM:
+        spoken = options.fetch_version_max if kind is FetchRequest else options.quorum_version_max
+        version = min(version, spoken)
     return version if version >= max(effect.version_min, kind.valid.first) else None
 
 
 def through_codec(message: Message, version: int) -> Message:
-    """Return the message as the other side reads it."""
-    decoded, _ = type(message).read(message.write(version), version)
+    """Return the message as the other side reads it; what it reads it may write on."""
+    decoded, _ = type(message).read(memoryview(bytearray(message.write(version))), version)
     return decoded
+
+
+def at_rest(message: Message) -> Message:
+    """Read the records that an answer only points to, as a socket does when it takes them."""
+    if type(message) is FetchResponse:
+        for topic in message.responses:
+            for row in topic.partitions:
+                found = row.records
+                if isinstance(found, FileSlice | FileRecords):
+                    row.records = found.read()
+    return message
 
 
 def describe(message: Message) -> str:
@@ -157,3 +179,14 @@ _WORDS: dict[type[Message], Callable[[Any], str]] = {
     FetchSnapshotRequest: _fetch_snapshot,
     FetchSnapshotResponse: _snapshot_fetched,
 }
+
+_OF_THE_QUORUM = frozenset(
+    kind.key
+    for kind in (
+        FetchRequest,
+        VoteRequest,
+        BeginQuorumEpochRequest,
+        EndQuorumEpochRequest,
+        FetchSnapshotRequest,
+    )
+)

@@ -9,32 +9,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from firnline.base.effects import Effect, Effects, Peer, Reply, Send, Unanswered
+from firnline.api.context import RequestContext
+from firnline.base.effects import CloseConnection, Effects, Peer, Reply, Send, Unanswered
 from firnline.protocol.schema import Message
 from firnline.sim.host import Host, Process
-from firnline.sim.messages import describe, through_codec, version_of
+from firnline.sim.messages import at_rest, describe, through_codec, version_of
 from firnline.sim.options import Options
 from firnline.sim.world import MS, Event, World
 
 HOST_PREFIX = "node-"
-PORT = 9093
+PORT = 9093  # of controllers ...
+BROKER_PORT = 9092  # ... and of brokers
 Link = tuple[int, int]
 # How long the sender's kernel waits before it tries again after a cut was mended.
 _RETRANSMIT_US = (1 * MS, 400 * MS)
 # After a failure nobody connects again for so long, doubled each time: as `runtime/links.py`.
 _BACKOFF_MS, _BACKOFF_MAX_MS = 50, 500
-
-
-class Watcher(Protocol):
-    """Who looks at every message: the checkers."""
-
-    def sent(self, process: Process, to_id: int, request: Message) -> None: ...
-
-    def received(self, process: Process, from_id: int, request: Message) -> None: ...
-
-    def answered(
-        self, process: Process, to_id: int, request: Message, response: Message
-    ) -> None: ...
 
 
 class _Stream:
@@ -55,7 +45,7 @@ class _Asked:
 
     def __init__(self, effect: Send) -> None:
         self.effect = effect
-        self.version = 0  # where messages are encoded
+        self.version = 0
         self.is_told = False
         self.timer: Event | None = None
 
@@ -102,16 +92,65 @@ class _Failures:
         self.why = ""
 
 
-class _Exchange:
-    """The context of a Reply: which request of which connection it answers."""
+class Call:
+    """One request as its server sees it: of which connection, to which port, in which version.
 
-    __slots__ = ("asked", "connection", "is_answered", "request")
+    To a handler of the API it is the connection; `is_answered` once, and only once.
+    """
+
+    __slots__ = ("asked", "is_answered", "notes", "of", "request")
+
+    # What handlers want to know of a connection.
+    peer_host = "127.0.0.1"
+    principal = "User:ANONYMOUS"
 
     def __init__(self, connection: _Connection, asked: _Asked, request: Message) -> None:
-        self.connection = connection
+        self.of = connection
         self.asked = asked
         self.request = request
         self.is_answered = False
+        self.notes: Any = None  # of whoever watches it
+
+    @property
+    def connection(self) -> "Call":
+        return self
+
+    @property
+    def from_id(self) -> int:
+        return self.of.client.node_id
+
+    @property
+    def port(self) -> int:
+        return self.asked.effect.peer.port
+
+    @property
+    def version(self) -> int:
+        return self.asked.version
+
+    @property
+    def listener(self) -> str:
+        return "CONTROLLER" if self.port == PORT else "PLAINTEXT"
+
+    def answer(self, response: Any) -> Reply:
+        return Reply(context=self, message=response)
+
+    def context(self) -> RequestContext:
+        """What a handler of the API gets."""
+        return RequestContext(self, self.request.key, self.version, 0, str(self.from_id), 0)
+
+
+class Watcher(Protocol):
+    """Who looks at every message: the checkers."""
+
+    def sent(self, process: Process, to_id: int, effect: Send) -> None: ...
+
+    def received(self, process: Process, call: Call) -> None: ...
+
+    def answered(self, process: Process, call: Call, response: Message) -> None: ...
+
+    def told(self, process: Process, effect: Send, response: Message) -> None:
+        """The answer is about to be handed to who asked."""
+        ...
 
 
 class Network:
@@ -141,14 +180,13 @@ class Network:
         if server_id is None:
             self._world.after(100, process.when_awake, self._tell, process, asked, "no such host")
             return
-        if self._options.is_encoded:
-            version = version_of(effect, self._options)
-            if version is None:
-                self._world.after(1, process.when_awake, self._refuse, process, asked)
-                return
-            asked.version = version
-        self._watcher.sent(process, server_id, effect.request)
-        key = (process.node_id, process.number, server_id, effect.channel)
+        version = version_of(effect, self._options, is_controller=effect.peer.port == PORT)
+        if version is None:
+            self._world.after(1, process.when_awake, self._refuse, process, asked)
+            return
+        asked.version = version
+        self._watcher.sent(process, server_id, effect)
+        key = (process.node_id, process.number, server_id, effect.peer.port, effect.channel)
         connection = self._connections.get(key)
         if connection is None:
             failures = self._failures.get(key)
@@ -173,18 +211,31 @@ class Network:
 
     def reply(self, process: Process, effect: Reply) -> None:
         """Carry out a Reply to what `on_request` was given."""
-        exchange: _Exchange = effect.context
-        assert not exchange.is_answered, "a request was answered twice"
-        exchange.is_answered = True
-        connection, message = exchange.connection, effect.message
-        assert message is not None, "every request of the quorum is answered"
-        self._watcher.answered(process, connection.client.node_id, exchange.request, message)
+        call: Call = effect.context.connection
+        assert not call.is_answered, "a request was answered twice"
+        call.is_answered = True
+        connection, message = call.of, effect.message
+        assert message is not None, "every request that is made here is answered"
+        message = at_rest(message)
+        self._watcher.answered(process, call, message)
         connection.is_serving = False
         self._world.after(1, self._serve, connection)
         if connection.server is process:
             if self._options.is_encoded:
-                message = through_codec(message, exchange.asked.version)
-            self._transmit(connection.back, self._on_response, connection, exchange.asked, message)
+                message = through_codec(message, call.version)
+            self._transmit(connection.back, self._on_response, connection, call.asked, message)
+
+    def close_connection(self, process: Process, effect: CloseConnection) -> None:
+        """Carry out a CloseConnection: the server drops who asked."""
+        call: Call = effect.context.connection
+        if call.of.server is process:
+            self._transmit(call.of.back, self._on_reset, call.of, "connection closed")
+
+    def wake(self, process: Process) -> None:
+        """Let a process that takes requests from now on read what waits for it."""
+        for connection in list(self._connections.values()):
+            if connection.server is process and connection.inbox:
+                self._serve(connection)
 
     def node_of(self, peer: Peer) -> int | None:
         """The node that listens there; None for nobody."""
@@ -351,16 +402,15 @@ class Network:
             return
         server = connection.server
         assert server is not None
+        if not server.machine.takes(connection.inbox[0][0].effect.peer.port):
+            return
         connection.is_serving = True
         asked, request = connection.inbox.popleft()
-        self._watcher.received(server, connection.client.node_id, request)
-        exchange = _Exchange(connection, asked, request)
-
-        def answer(response: Any) -> Effect:
-            return Reply(context=exchange, message=response)
+        call = Call(connection, asked, request)
+        self._watcher.received(server, call)
 
         def handle(now_ms: int) -> Effects:
-            return server.machine.on_request(request, answer, now_ms)
+            return server.machine.on_request(request, call, now_ms)
 
         server.step(f"{describe(request)} from {connection.client.node_id}", handle)
 
@@ -374,5 +424,6 @@ class Network:
         connection.asked.popleft()
         self._forget(asked)
         self._failures.pop(connection.key, None)
+        self._watcher.told(connection.client, asked.effect, response)
         what = f"{describe(response)} from {connection.server_id}"
         connection.client.step(what, asked.effect.then, response)

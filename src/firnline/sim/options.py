@@ -4,9 +4,12 @@ Swarm testing: every seed draws its own subset of faults and its own sizes, so t
 tiny segments, others nothing but power cuts. Source: reliability (c), 'Swarm'.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.sim.world import MS, Chance
+
+if TYPE_CHECKING:
+    from firnline.sim.cluster.shape import Shape
 
 KINDS = (
     "kill",
@@ -69,6 +72,8 @@ class Options(NamedTuple):
     # The workload.
     operations_per_s: int
     topics_max: int
+    # A whole cluster: the observers are brokers then. None: controllers, and brokers that only observe.
+    cluster: "Shape | None" = None
 
     @property
     def voter_ids(self) -> tuple[int, ...]:
@@ -93,7 +98,7 @@ def draw_options(seed: int) -> Options:
         voters=voters,
         observers=observers,
         chaos_s=chance.between(55, 95),
-        fault_kinds=_kinds(chance, voters + observers),
+        fault_kinds=draw_kinds(chance, voters + observers),
         fault_gap_us=chance.pick(
             ((200 * MS, 2000 * MS), (500 * MS, 5000 * MS), (2000 * MS, 8000 * MS))
         ),
@@ -125,7 +130,7 @@ def draw_options(seed: int) -> Options:
     )
 
 
-def _kinds(chance: Chance, nodes: int) -> tuple[str, ...]:
+def draw_kinds(chance: Chance, nodes: int) -> tuple[str, ...]:
     """A third of the seeds has few kinds of faults, a third about half of them, a third all."""
     percent = chance.pick((20, 50, 100))
     known = tuple(kind for kind in KINDS if nodes > 1 or kind not in _OF_TWO)

@@ -22,7 +22,7 @@ from firnline.metadata.format import format_storage
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.protocol.messages.k70_controller_registration import ControllerRegistrationRequest
-from firnline.sim.net import HOST_PREFIX, PORT
+from firnline.sim.net import HOST_PREFIX, PORT, Call
 from firnline.sim.options import Options
 
 DATA = "/data"
@@ -32,10 +32,15 @@ CLUSTER_ID = "SimulatedClusterAAAAAA"
 
 def node_config(options: Options, node_id: int) -> BrokerConfig:
     """The settings of one node, as an operator would write them."""
+    return load({key: str(value) for key, value in node_settings(options, node_id).items()})
+
+
+def node_settings(options: Options, node_id: int) -> dict[str, str | int]:
+    """What `node_config` is made of."""
     voters = ",".join(f"{each}@{HOST_PREFIX}{each}:{PORT}" for each in options.voter_ids)
     host = f"{HOST_PREFIX}{node_id}"
     votes = node_id in options.voter_ids
-    settings = {
+    return {
         "process.roles": "controller" if votes else "broker",
         "node.id": node_id,
         "controller.quorum.voters": voters,
@@ -56,11 +61,12 @@ def node_config(options: Options, node_id: int) -> BrokerConfig:
         "metadata.max.retention.bytes": options.retention_bytes,
         "metadata.max.retention.ms": options.retention_ms,
     }
-    return load({key: str(value) for key, value in settings.items()})
 
 
 class QuorumNode:
     """What runs on one machine: a controller, or the quorum of a broker that observes."""
+
+    broker: Any = None
 
     def __init__(self, fs: Fs, options: Options, node_id: int, rng: Rng, now_ms: int) -> None:
         config = node_config(options, node_id)
@@ -111,13 +117,15 @@ class QuorumNode:
         assert self._ground is not None
         return self._ground.effects + self.quorum.start(now_ms)
 
-    def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
+    def takes(self, port: int) -> bool:
+        return True
+
+    def on_request(self, request: Any, call: Call, now_ms: int) -> Effects:
         """Handle what another node asks of this one's quorum, or of its controller."""
         if isinstance(request, ControllerRegistrationRequest):
             assert self._node is not None, "nobody takes a broker for the active controller"
-            context: Any = _Asker(answer)
-            return k70_controller_registration.handle(self._node, context, request, now_ms)
-        return self.raft.on_request(request, answer, now_ms)
+            return k70_controller_registration.handle(self._node, call.context(), request, now_ms)
+        return self.raft.on_request(request, call.answer, now_ms)
 
     def perform(self, effect: Effect, now_ms: int) -> Effects:
         """A controller has no parts that need one another."""
@@ -136,13 +144,6 @@ class QuorumNode:
 
     def _stopped(self, now_ms: int) -> None:
         self.on_stopped()
-
-
-class _Asker:
-    """What a handler uses of `api.context.RequestContext`."""
-
-    def __init__(self, reply: Callable[[Any], Effect]) -> None:
-        self.reply = reply
 
 
 def _nothing() -> None:

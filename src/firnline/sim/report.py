@@ -20,6 +20,7 @@ def facts(outcome: Outcome) -> dict[str, Any]:
     return {
         "seed": outcome.seed,
         "mode": outcome.mode,
+        "form": outcome.form.name,
         "digest": outcome.digest,
         "simulated_s": round(outcome.simulated_s, 3),
         "wall_s": round(outcome.wall_s, 3),
@@ -32,6 +33,8 @@ def facts(outcome: Outcome) -> dict[str, Any]:
         "committed": outcome.committed,
         "committed_per_s": round(outcome.committed / seconds, 1),
         "acknowledged": outcome.acknowledged,
+        "acknowledged_per_s": round(outcome.acknowledged / seconds, 1),
+        "exempt": outcome.exempt,
         "beyond_budget": [each.number for each in outcome.beyond_budget],
         "violations": [
             {
@@ -48,12 +51,18 @@ def facts(outcome: Outcome) -> dict[str, Any]:
 def summary(outcome: Outcome) -> list[str]:
     """What a person wants to know of a run, in a few lines."""
     found = facts(outcome)
+    others = "observers" if outcome.options.cluster is None else "brokers apart"
     lines = [
-        f"seed {outcome.seed}: {outcome.options.voters} voters, {outcome.options.observers} observers,"
+        f"seed {outcome.seed}: {outcome.options.voters} voters, {outcome.options.observers} {others},"
         f" {found['simulated_s']} simulated seconds in {found['wall_s']}",
         f"{found['faults']} faults ({found['faults_per_10_s']} in 10 s), {found['committed']} records"
         f" committed ({found['committed_per_s']} a second), digest {outcome.digest}",
     ]
+    if outcome.options.cluster is not None:
+        lines.append(
+            f"{outcome.acknowledged} records acknowledged ({found['acknowledged_per_s']} a second),"
+            f" {outcome.exempt} of them lost by the last replica standing, which is exempt"
+        )
     for each in outcome.beyond_budget:
         lines.append(f"the budget was broken by fault {each.number}: {each.text}")
     for violation in outcome.violations:
@@ -67,6 +76,8 @@ def summary(outcome: Outcome) -> list[str]:
 def replay_command(outcome: Outcome, numbers: Sequence[int] | None = None) -> str:
     """The one command that plays the run again; with only some of its faults, when given."""
     words = [f"firnline sim replay --seed {outcome.seed} --seconds {outcome.options.chaos_s}"]
+    if outcome.form.words:
+        words.append(outcome.form.words)
     if outcome.mode != BUDGET:
         words.append(f"--mode {outcome.mode}")
     if numbers is not None:

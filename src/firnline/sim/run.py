@@ -7,10 +7,11 @@ commits (rel-Q19) and all nodes are equal. Source: reliability (c), 'Two phases'
 import traceback
 from collections.abc import Callable
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from firnline.base.effects import Reply, Send
+from firnline.base.effects import CloseConnection, Reply, Send
 from firnline.base.errors import StorageError
+from firnline.metadata.image import ClusterImage
 from firnline.raft.role import Role
 from firnline.sim.checkers import Checkers, Violation
 from firnline.sim.faults import Fault, Faults, Injected, draw_plan
@@ -37,6 +38,7 @@ class Outcome(NamedTuple):
 
     seed: int
     mode: str
+    form: "Form"
     options: Options
     digest: str
     simulated_s: float
@@ -46,6 +48,7 @@ class Outcome(NamedTuple):
     faults: list[Injected]
     beyond_budget: list[Injected]
     committed: int
+    exempt: int  # records lost where the budget says they may be
     acknowledged: int
     violations: list[Violation]
     story: list[Line]
@@ -56,10 +59,25 @@ class Outcome(NamedTuple):
         return self.violations[0] if self.violations else None
 
 
+class Clients(Protocol):
+    """Who uses the cluster, and what it was promised."""
+
+    @property
+    def acknowledged(self) -> int: ...
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None:
+        """Ask for nothing more."""
+        ...
+
+    def broken_promises(self, image: ClusterImage) -> list[str]: ...
+
+
 class Cluster:
     """Machines, network, clients, faults and judges of one run; `Surroundings` of every process."""
 
-    def __init__(self, options: Options, world: World, *, mode: str) -> None:
+    def __init__(self, options: Options, world: World, mode: str) -> None:
         self.options = options
         self.world = world
         self.hosts: dict[int, Host] = {}
@@ -67,16 +85,31 @@ class Cluster:
             self.hosts[node_id] = Host(node_id, world, options, self)
         self.checkers = Checkers(world, options, self.hosts, self._on_violation)
         self.network = Network(world, options, self.hosts, self.checkers)
-        self.workload = Workload(world, options, self.hosts, self.checkers.complain)
-        self.faults = Faults(
-            world,
-            options,
-            self.hosts,
-            self.network,
-            self.checkers.truth,
-            mode=mode,
-        )
+        self.faults = self._make_faults(mode)
+        self.workload: Clients = self._make_workload()
         self._chance = world.chance("restarts")
+
+    def _make_faults(self, mode: str) -> Faults:
+        truth = self.checkers.truth
+        return Faults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+
+    def _make_workload(self) -> "Clients":
+        return Workload(self.world, self.options, self.hosts, self.checkers.complain)
+
+    @property
+    def committed(self) -> int:
+        """Records that were committed and say something."""
+        return self.checkers.truth.records
+
+    @property
+    def acknowledged(self) -> int:
+        """What clients were promised: changes of the cluster, or records."""
+        return self.workload.acknowledged
+
+    @property
+    def exempt(self) -> int:
+        """Records that were lost, and that the budget does not cover."""
+        return 0
 
     # ---- surroundings of the processes
 
@@ -85,6 +118,9 @@ class Cluster:
 
     def reply(self, process: Process, effect: Reply) -> None:
         self.network.reply(process, effect)
+
+    def close_connection(self, process: Process, effect: CloseConnection) -> None:
+        self.network.close_connection(process, effect)
 
     def make(self, host: Host, process: Process, now_ms: int) -> Machine:
         return QuorumNode(host.fs, self.options, host.node_id, host.rng, now_ms)
@@ -139,7 +175,7 @@ class Cluster:
         world, timeout_us = self.world, self.options.election_timeout_ms * MS
         before = self.checkers.truth.end_offset
         within_us = max(_ELECTION_TIMEOUTS * timeout_us, SECOND)
-        if not self._wait(lambda: self._leads_on(before), within_us):
+        if not self.wait(lambda: self._leads_on(before), within_us):
             if not world.stopped:
                 text = f"no leader commits {within_us // MS} ms after everything healed"
                 self.checkers.complain("rel-Q19", text)
@@ -149,12 +185,12 @@ class Cluster:
         # What was asked last is answered, or its leader lost.
         world.run_until(world.now_us + SECOND)
         goal = self.checkers.truth.end_offset
-        if not self._wait(lambda: self._are_equal(goal), _EQUAL_US) and not world.stopped:
+        if not self.wait(lambda: self._are_equal(goal), _EQUAL_US) and not world.stopped:
             self.checkers.complain("rel-Q19", f"not all nodes have {goal}: {self._places()}")
         if not world.stopped:
-            self._check_end()
+            self.check_end()
 
-    def _wait(self, is_so: Callable[[], bool], within_us: int) -> bool:
+    def wait(self, is_so: Callable[[], bool], within_us: int) -> bool:
         until_us = self.world.now_us + within_us
         while not self.world.stopped and not is_so():
             if self.world.now_us >= until_us:
@@ -195,7 +231,7 @@ class Cluster:
             )
         return "; ".join(found)
 
-    def _check_end(self) -> None:
+    def check_end(self) -> None:
         """Every node shows what the committed log says; every promise is kept."""
         for host in self.hosts.values():
             assert host.process is not None
@@ -207,6 +243,21 @@ class Cluster:
             self.checkers.complain("rel-Q16", text)
 
 
+class Form(NamedTuple):
+    """What is simulated: how a seed becomes options, and options a cluster.
+
+    words  of the command line that name it
+    """
+
+    name: str
+    words: str
+    draw: Callable[[int], Options]
+    make: Callable[[Options, World, str], Cluster]
+
+
+QUORUM = Form("quorum", "", draw_options, Cluster)
+
+
 def run(
     seed: int,
     *,
@@ -216,16 +267,17 @@ def run(
     keep_story: bool = False,
     options: Options | None = None,
     plan: list[Fault] | None = None,
+    form: Form = QUORUM,
 ) -> Outcome:
     """Run one seed. `seconds` of chaos instead of what the seed says; of its faults only those in `mask`."""
     if options is None:
-        options = draw_options(seed)
+        options = form.draw(seed)
         if mode == BROKEN:
             options = options._replace(fault_kinds=(*options.fault_kinds, "wipe"))
     if seconds is not None:
         options = options._replace(chaos_s=seconds)
     world = World(seed, keep_story=keep_story)
-    cluster = Cluster(options, world, mode=mode)
+    cluster = form.make(options, world, mode)
     world.columns = lambda: tuple(map(state_of, cluster.hosts.values()))
     began, worked = perf_counter(), process_time()
     end_us = options.chaos_s * SECOND
@@ -240,6 +292,7 @@ def run(
     return Outcome(
         seed=seed,
         mode=mode,
+        form=form,
         options=options,
         digest=world.digest(),
         simulated_s=world.now_us / SECOND,
@@ -248,8 +301,9 @@ def run(
         events=world.events,
         faults=cluster.faults.injected,
         beyond_budget=cluster.faults.beyond_budget,
-        committed=cluster.checkers.truth.records,
-        acknowledged=cluster.workload.acknowledged,
+        committed=cluster.committed,
+        exempt=cluster.exempt,
+        acknowledged=cluster.acknowledged,
         violations=cluster.checkers.violations,
         story=world.story,
     )

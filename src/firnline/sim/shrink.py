@@ -40,6 +40,7 @@ def shrink(outcome: Outcome, *, seconds_max: float, play: Run = run) -> Shrunk:
             mask=frozenset(some),
             mode=outcome.mode,
             options=outcome.options,
+            form=outcome.form,
         )
         if found.first is None or found.first.invariant != first.invariant:
             return False

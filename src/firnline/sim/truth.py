@@ -3,27 +3,29 @@
 The first node that calls something committed writes it here; everybody after is compared with it.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 
+from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import Loader
 from firnline.metadata.records import NoOpRecord, decode
-from firnline.records.batch import headers
+from firnline.records.batch import BatchHeader, headers
 from firnline.records.record import records
 
+Heard = Callable[[ClusterImage, Sequence[ClusterDelta]], None]
 
-class Truth:
-    """The committed log from offset 0 on. `records` counts those that say something."""
 
-    def __init__(self) -> None:
-        self.end_offset = 0
+class CommittedLog:
+    """One log as it is committed, from `start_offset` on. `records` counts those that say something."""
+
+    def __init__(self, start_offset: int = 0) -> None:
+        self.start_offset = self.end_offset = start_offset
         self.records = 0
-        self.images: dict[int, ClusterImage] = {}  # by the offset of the last record in it
         self._data = bytearray()
-        self._ends = [0]  # where each batch ends, exclusive, by offset ...
+        self._ends = [start_offset]  # where each batch ends, exclusive, by offset ...
         self._positions = [0]  # ... and by byte
         self._epochs = [0]
-        self._loader = Loader()
 
     def position(self, offset: int) -> int | None:
         """Where the batch that begins at `offset` stands; None when none does."""
@@ -37,6 +39,17 @@ class Truth:
         is_border = index < len(self._ends) and self._ends[index] == offset
         return self._epochs[index] if is_border else None
 
+    def border_before(self, offset: int) -> int:
+        """Where the batch begins that holds `offset`."""
+        return self._ends[max(0, bisect_right(self._ends, offset) - 1)]
+
+    def batch_at(self, offset: int) -> bytes | None:
+        """The batch that begins at `offset`; None when none does."""
+        index = bisect_left(self._ends, offset)
+        if index + 1 >= len(self._ends) or self._ends[index] != offset:
+            return None
+        return bytes(self._data[self._positions[index] : self._positions[index + 1]])
+
     def extend(self, data: bytes, end_offset: int) -> str | None:
         """Take the batches of `data` that lie in [end of the truth, end_offset); say what is wrong."""
         for header in headers(data):
@@ -45,19 +58,25 @@ class Truth:
             if header.base_offset != self.end_offset:
                 return f"a batch at {header.base_offset} where {self.end_offset} is next"
             batch = data[header.position : header.position + header.size_bytes]
-            self._loader.apply(batch)
-            self._loader.take_deltas()
-            image = self._loader.image()
-            self.images[image.offset] = image
             self._data += batch
             self.end_offset = header.next_offset
             self._ends.append(header.next_offset)
             self._positions.append(len(self._data))
             self._epochs.append(header.leader_epoch)
-            if not header.is_control:
-                values = [row.value or b"" for row in records(batch, next(headers(batch)))]
-                self.records += sum(not isinstance(decode(value), NoOpRecord) for value in values)
+            self.on_batch(batch, header)
         return None if self.end_offset == end_offset else f"no batch ends at {end_offset}"
+
+    def on_batch(self, batch: bytes, header: BatchHeader) -> None:
+        """A batch was committed for the first time."""
+        self.records += header.record_count
+
+    def cut(self, offset: int) -> None:
+        """Forget what is from `offset` on, the border of a batch: it is lost, and that was told."""
+        index = bisect_left(self._ends, offset)
+        assert self._ends[index] == offset, "a cut is between two batches"
+        del self._ends[index + 1 :], self._positions[index + 1 :], self._epochs[index + 1 :]
+        del self._data[self._positions[index] :]
+        self.end_offset = offset
 
     def differs(self, data: bytes, start_offset: int, end_offset: int) -> str | None:
         """Compare whole batches of [`start_offset`, `end_offset`) with the truth; say how they differ."""
@@ -76,3 +95,28 @@ class Truth:
             if at is None or batch != self._data[at : at + size]:
                 return f"another batch at {header.base_offset} (epoch {header.leader_epoch})"
         return f"nothing of {start_offset} to {end_offset} is there, or not all"
+
+
+class Truth(CommittedLog):
+    """The committed metadata. `on_image` hears of each image as soon as anybody calls it committed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images: dict[int, ClusterImage] = {}  # by the offset of the last record in it
+        self.on_image: Heard = _nobody
+        self._loader = Loader()
+
+    def on_batch(self, batch: bytes, header: BatchHeader) -> None:
+        """Apply it."""
+        self._loader.apply(batch)
+        deltas = self._loader.take_deltas()
+        image = self._loader.image()
+        self.images[image.offset] = image
+        if not header.is_control:
+            values = [row.value or b"" for row in records(batch, next(headers(batch)))]
+            self.records += sum(not isinstance(decode(value), NoOpRecord) for value in values)
+        self.on_image(image, deltas)
+
+
+def _nobody(image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
+    """Nobody listens."""

@@ -1,9 +1,17 @@
-"""A pytest plugin: `firnline_broker`, a broker of its own process for each test that asks. WORLD.
+"""A pytest plugin: `firnline_broker` and `firnline_cluster`, in processes of their own. WORLD.
 
     def test_orders(firnline_broker):
         producer = Producer({"bootstrap.servers": firnline_broker.bootstrap})
 
-A test that also asks for `firnline_tier` gets a broker with a remote tier in that directory, and
+    def test_orders_survive_their_leader(firnline_cluster):
+        producer = Producer({"bootstrap.servers": firnline_cluster.bootstrap})
+        ...
+        leader = firnline_cluster.leader_of("orders")
+        firnline_cluster.kill_node(leader)
+        ...
+        firnline_cluster.start_node(leader)
+
+A test that also asks for `firnline_tier` gets a broker or a cluster with a remote tier in that directory, and
 `firnline_tiered_topic` is a topic in it whose segments are small. Nothing but pytest and the standard
 library is imported before a test asks.
 """
@@ -14,8 +22,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from firnline.testing.cluster import Cluster
 
 START_S = 30.0
 STOP_S = 15.0
@@ -130,21 +142,49 @@ def firnline_broker(
 
     Mark the test with `firnline_options("-X", "key=value")` for options of `firnline dev`.
     """
-    tier: Path | None = None
-    if "firnline_tier" in request.fixturenames:
-        tier = request.getfixturevalue("firnline_tier")
-    marker = request.node.get_closest_marker("firnline_options")
-    broker = Broker(
-        tmp_path_factory.mktemp("firnline") / "data",
-        tier=tier,
-        options=marker.args if marker else (),
-    )
+    tier, options = _wishes(request)
+    broker = Broker(tmp_path_factory.mktemp("firnline") / "data", tier=tier, options=options)
     broker.start()
     try:
         yield broker
     finally:
         if broker.process is not None:
             broker.stop()
+
+
+@pytest.fixture
+def firnline_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["Cluster"]:
+    """Three running nodes on free ports, topics with three replicas by default; gone after the test.
+
+    Mark the test with `firnline_nodes(5)` for another number, and with `firnline_options` as above.
+    """
+    from firnline.testing.cluster import Cluster
+
+    tier, options = _wishes(request)
+    marker = request.node.get_closest_marker("firnline_nodes")
+    cluster = Cluster(
+        tmp_path_factory.mktemp("firnline") / "cluster",
+        nodes=marker.args[0] if marker else 3,
+        tier=tier,
+        options=options,
+    )
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        if cluster.process is not None:
+            cluster.stop()
+
+
+def _wishes(request: pytest.FixtureRequest) -> tuple[Path | None, tuple[str, ...]]:
+    """The tier and the options of `firnline dev` that a test asks for."""
+    tier: Path | None = None
+    if "firnline_tier" in request.fixturenames:
+        tier = request.getfixturevalue("firnline_tier")
+    marker = request.node.get_closest_marker("firnline_options")
+    return tier, tuple(marker.args) if marker else ()
 
 
 @pytest.fixture
@@ -167,5 +207,7 @@ def firnline_tiered_topic(firnline_tier: Path, firnline_broker: Broker) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the plugin's marker."""
     config.addinivalue_line(
-        "markers", "firnline_options(*options): options of `firnline dev` for firnline_broker"
+        "markers",
+        "firnline_options(*options): options of `firnline dev` for firnline_broker, firnline_cluster",
     )
+    config.addinivalue_line("markers", "firnline_nodes(count): how many nodes firnline_cluster has")

@@ -30,6 +30,7 @@ from firnline.tiered.spi import ObjectStore, RemoteLogMetadata, RemoteStorage, S
 # The metadata topic is looked at so often even if nobody says that it grew.
 POLL_MS = SECOND_MS
 FLUSH_WAIT_MS = 60 * SECOND_MS
+NEWS_WAIT_MS = 10 * SECOND_MS
 
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
 
@@ -115,6 +116,8 @@ class RemoteLog:
         self.remover = Remover(self.services, topic_exists)
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._is_started = False
+        # Followers that wait until all metadata of now is known here.
+        self._wait_for_news: dict[TopicIdPartition, Callable[[int], Effects]] = {}
 
     @property
     def problem(self) -> str | None:
@@ -197,6 +200,7 @@ class RemoteLog:
     def on_stop(self, where: TopicIdPartition, now_ms: int) -> Effects:
         """This node no longer serves the partition. Remote data is never touched (T28)."""
         self.services.now_ms = now_ms
+        self._wait_for_news.pop(where, None)
         tasks = self._tasks.pop(where, None)
         if tasks is None:
             return []
@@ -238,7 +242,12 @@ class RemoteLog:
         tasks = self._tasks.get(where)
         if tasks is not None:
             tasks.hosted.metadata_version += 1
-        return []
+        if where not in self._wait_for_news or not self.services.metadata.is_ready(where):
+            return []
+        return [
+            CancelTimer(key=task_key("news", where)),
+            *self._wait_for_news.pop(where)(now_ms),
+        ]
 
     # -------------------------------------------------------------------------------------- tasks
 
@@ -399,13 +408,34 @@ class RemoteLog:
     def aux_state(
         self, where: TopicIdPartition, *, epoch: int, offset: int, then: Built, now_ms: int
     ) -> Effects:
-        """What a follower needs to begin above `offset` of that epoch (T30, T31)."""
-        tasks = self._tasks.get(where)
+        """What a follower needs to begin above `offset` of that epoch (T30, T31).
+
+        The leader gave it up because the tier has it, and said so in the metadata before: what is not found
+        is looked for again in all that is committed by now. A leader that goes on copying would be chased
+        for ever otherwise.
+        """
+        tasks, metadata = self._tasks.get(where), self.services.metadata
         if tasks is None:
             return then(_NOT_HERE, now_ms)
-        return self.reader.aux_state(
-            tasks.hosted, epoch=epoch, offset=offset, then=then, now_ms=now_ms
+
+        def look(at_ms: int) -> Effects:
+            return self.reader.aux_state(
+                tasks.hosted, epoch=epoch, offset=offset, then=then, now_ms=at_ms
+            )
+
+        if metadata.lookup(where, epoch=epoch, offset=offset) is not None:
+            return look(now_ms)
+        self._wait_for_news[where] = look
+        late = SetTimer(
+            key=task_key("news", where),
+            at_ms=now_ms + NEWS_WAIT_MS,
+            then=partial(self._no_news, where),
         )
+        return [late, *metadata.assign(where, now_ms)]
+
+    def _no_news(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        look = self._wait_for_news.pop(where, None)
+        return [] if look is None else look(now_ms)
 
     def highest_remote(self, where: TopicIdPartition) -> tuple[int, int]:
         """Return (highest tiered offset, its leader epoch) of this lineage; (-1, -1) if none. For -5."""

@@ -1,9 +1,13 @@
 """What the tier believes of its own metadata."""
 
+from types import SimpleNamespace
 from typing import Any
 
+from firnline.base.effects import Effects
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.broker.tier_ground import MetadataFeed
+from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule
 from tests.unit.broker.hosting import hosted
 from tests.unit.replica.list_log import batch, log_of, partition
@@ -52,3 +56,172 @@ def test_a_partition_that_is_not_led_here_says_nothing() -> None:
     assert not found.leads(0)
     assert found.read(0, 0, 1 << 20) == b""
     assert found.bounds(7) is None
+
+
+def test_followers_that_leave_take_nothing_back_that_was_believed() -> None:
+    """Else the records would count as lost, and the tier of these partitions would stand still for good."""
+    found, log = feed("auto")
+    log.recovery_point = 2
+    assert found.bounds(0) == (0, 2)
+    log.recovery_point = 1  # as if replicas had vouched for the second one, and were gone now
+    assert found.bounds(0) == (0, 2)
+    assert found.read(0, 1, 1 << 20) == log.batches[1][1]
+
+
+# ------------------------------------------------------------------------------------ led elsewhere
+
+TOPIC_ID = bytes(15) + b"\x09"
+
+
+class Elsewhere:
+    """The other brokers, in the test's hands; the image that says who leads; one metadata partition."""
+
+    def __init__(self) -> None:
+        self.leader: tuple[int, int] | None = (2, 5)
+        self.asked: list[tuple[str, Any, Any]] = []
+        self.grown = 0
+        self.position = 0
+        quorum = SimpleNamespace(image=self)
+        self.feed = MetadataFeed(HostedPartitions(exists=never, name_of=no_name), quorum, self)  # type: ignore[arg-type]
+
+    # -- the image
+    topic_id = TOPIC_ID
+
+    def topic(self, name: str) -> Any:
+        return self
+
+    def partition(self, topic: str, index: int) -> Any:
+        leader, epoch = self.leader or (-1, 0)
+        return SimpleNamespace(leader=leader, leader_epoch=epoch)
+
+    # -- the brokers
+    def offsets(
+        self, leader_id: int, topic: str, partitions: Any, which: int, then: Any, now_ms: int
+    ) -> Effects:
+        self.asked.append(("offsets", (leader_id, dict(partitions), which), then))
+        return []
+
+    def read_committed_records(
+        self, leader_id: int, where: Any, topic_id: bytes, offset: int, then: Any, now_ms: int
+    ) -> Effects:
+        self.asked.append(("records", (leader_id, offset), then))
+        return []
+
+    def append(
+        self, leader_id: int, where: Any, topic_id: bytes, batch: bytearray, then: Any, now_ms: int
+    ) -> Effects:
+        self.asked.append(("append", (leader_id, where.partition), then))
+        return []
+
+    def catch_up(self, position: int = 0, *, is_fresh: bool = False) -> None:
+        self.feed.catch_up({0: position}, self._grown, 0, is_fresh=is_fresh)
+
+    def _grown(self, partition: int, now_ms: int) -> Effects:
+        self.grown += 1
+        return []
+
+    def tell(self, outcome: Any) -> tuple[str, Any]:
+        what, asked, then = self.asked.pop(0)
+        then(outcome, 0)
+        return what, asked
+
+
+def never(topic: str, index: int) -> bool:
+    return False
+
+
+def no_name(topic_id: bytes) -> None:
+    return None
+
+
+def some_records(count: int, start: int = 0) -> bytes:
+    p = partition(REMOTE_LOG_METADATA_TOPIC)
+    for _ in range(start + count):
+        p.append(batch(), acks=-1, now_ms=0)
+    return b"".join(data for _, data in log_of(p).batches[start:])
+
+
+def test_what_another_broker_leads_is_fetched_from_it() -> None:
+    others = Elsewhere()
+    others.catch_up()
+    assert others.feed.bounds(0) is None
+    assert others.tell({0: 2}) == ("offsets", (2, {0: 5}, -1))
+    assert others.tell((0, some_records(2))) == ("records", (2, 0))
+    assert (others.grown, others.feed.bounds(0)) == (1, (0, 2))
+    assert others.feed.read(0, 0, 1 << 20) == some_records(2)
+    assert others.feed.read(0, 1, 1 << 20) == some_records(1, 1)
+    assert len(others.feed.read(0, 0, 1)) == len(some_records(1)), "a step at a time"
+    assert others.asked == []
+    others.catch_up(2)
+    others.tell({0: 2})
+    assert (others.grown, others.asked) == (2, []), "that there is nothing more is news, too"
+
+
+def test_records_that_were_committed_while_others_were_fetched_are_no_loss() -> None:
+    others = Elsewhere()
+    others.catch_up()
+    others.tell({0: 1})
+    others.tell((0, some_records(3)))
+    assert others.feed.bounds(0) == (0, 3)
+
+
+def test_an_answer_from_before_the_question_is_none() -> None:
+    """T22: a new leader of a user partition must know all that its predecessor published."""
+    others = Elsewhere()
+    others.catch_up()
+    others.catch_up(is_fresh=True)
+    others.tell({0: 0})
+    assert (others.feed.bounds(0), others.grown) == (None, 0)
+    others.tell({0: 0})
+    assert (others.feed.bounds(0), others.grown) == ((0, 0), 1)
+    assert others.asked == []
+
+
+def test_a_new_leader_is_asked_before_it_is_believed() -> None:
+    others = Elsewhere()
+    others.catch_up()
+    others.tell({0: 0})
+    assert others.feed.bounds(0) == (0, 0)
+    others.leader = (3, 6)
+    assert others.feed.bounds(0) is None
+    others.catch_up()
+    assert others.tell({0: 0}) == ("offsets", (3, {0: 6}, -1))
+    assert others.feed.bounds(0) == (0, 0)
+    others.leader = None
+    others.catch_up()
+    assert (others.feed.bounds(0), others.asked) == (None, [])
+
+
+def test_an_error_is_asked_about_with_the_next_poll() -> None:
+    others = Elsewhere()
+    others.catch_up()
+    others.tell({0: KafkaError(Code.OFFSET_NOT_AVAILABLE)})
+    assert (others.feed.bounds(0), others.grown, others.asked) == (None, 0, [])
+    others.catch_up()
+    others.tell({0: 1})
+    others.tell(KafkaError(Code.NETWORK_EXCEPTION))
+    assert (others.grown, others.asked) == (0, [])
+    others.catch_up()
+    assert len(others.asked) == 1
+
+
+def test_what_retention_took_from_the_metadata_is_passed_over() -> None:
+    others = Elsewhere()
+    others.catch_up()
+    others.tell({0: 9})
+    others.tell(KafkaError(Code.OFFSET_OUT_OF_RANGE))
+    assert others.tell({0: 7}) == ("offsets", (2, {0: 5}, -2))
+    assert (others.feed.bounds(0), others.grown) == ((7, 9), 1)
+
+
+def test_a_record_goes_to_the_leader_elsewhere() -> None:
+    others = Elsewhere()
+    got: list[Any] = []
+    sent = others.feed.append(
+        0, bytearray(b"x"), lambda result, now_ms: got.append(result) or [], 0
+    )
+    assert sent == []
+    assert others.tell("placed") == ("append", (2, 0))
+    assert got == ["placed"]
+    others.leader = None
+    assert others.feed.append(0, bytearray(b"x"), lambda result, now_ms: [], 0) is None

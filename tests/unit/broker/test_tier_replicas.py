@@ -14,6 +14,8 @@ from firnline.protocol.messages.k00_produce import (
     TopicProduceData,
 )
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k32001_tier_status import TierStatusRequest
+from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
 from firnline.replica.partition import Partition
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
@@ -358,3 +360,24 @@ def test_a_follower_serves_what_only_the_tier_has(version: int) -> None:
         return
     assert row.error_code == 0
     assert next(iter(values_of(row.records))).startswith("0:")
+
+
+def test_the_tier_is_told_of_by_leaders_alone_and_flushed_by_them() -> None:
+    """`firnline tier` asks every broker: a partition counts once, and who leads nothing refuses nothing."""
+    world = World()
+    world.produce(3)
+    for n in BROKERS:
+        asked = TierFlushRequest(topics=[TierFlushTopic(name="t")], timeout_ms=60_000)
+        [flushed] = world.rig.ask(n, asked, 0).topics
+        world.rig.pass_time(1_000)
+        for request in (TierStatusRequest(topics=["t"]), TierStatusRequest(topics=None)):
+            answer = world.rig.ask(n, request, 0)
+            assert answer.error_code == 0
+            rows = [row for topic in answer.topics for row in topic.partitions]
+            assert [topic.error_code for topic in answer.topics] in ([0], [])
+            if n != world.leader:
+                assert (rows, flushed.partitions) == ([], [])
+                continue
+            [row], [done] = rows, flushed.partitions
+            assert (done.error_code, done.highest_remote_offset) == (0, 2)
+            assert (row.highest_remote_offset, row.state) == (2, "idle")

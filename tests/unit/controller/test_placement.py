@@ -1,5 +1,6 @@
 """Where replicas go: over racks first, then evenly over brokers (KIP-36)."""
 
+import random
 from collections import Counter
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from firnline.base.errors import Code, KafkaError
-from firnline.controller.placement import Assignment, place
+from firnline.controller.placement import Assignment, _in_one_rack, _replicas, place
 from firnline.metadata.image import BrokerImage
 
 
@@ -125,6 +126,16 @@ def test_whatever_the_racks_replicas_are_as_many_distinct_and_as_spread_as_can_b
         for rack, size in sizes.items():
             if counts[rack] < size:
                 assert counts[rack] >= max(counts.values()) - 1, (replicas, racks)
+
+
+def test_without_racks_replicas_are_those_that_the_rule_for_racks_gives() -> None:
+    dice = random.Random(1)
+    for _ in range(300):
+        active = dice.sample(range(50), dice.randint(1, 12))
+        wanted, partition = dice.randint(1, len(active)), dice.randint(0, 500)
+        start = dice.getrandbits(128)
+        by_racks = _replicas(active, [], dict.fromkeys(active), start, partition, wanted)
+        assert _in_one_rack(active, start, partition, wanted) == by_racks
 
 
 def test_a_broker_whose_directories_are_all_cordoned_takes_nothing_new() -> None:

@@ -9,7 +9,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.log.checkpoint import LEADER_EPOCHS
 from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
-from firnline.log.producer_state import decode_snapshot
+from firnline.log.producer_state import SnapshotEntry, decode_snapshot
 from firnline.records.batch import BatchHeader, crc_is_right, headers, parse_header
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
@@ -486,6 +486,68 @@ def test_producer_state_is_taken_over_from_elsewhere(log: Log) -> None:
     other.truncate_fully(1, producers=decode_snapshot(data))
     assert refused(other, batch("a", pid=7, seq=5)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(other, batch("b", pid=7, seq=1))
+
+
+def test_a_truncation_takes_back_what_was_told_of_the_tier() -> None:
+    """T1, T2: what comes in place of the records is not in the tier, and must not go because they were."""
+    log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
+    fill(log, 10)
+    log.set_highest_remote(7)
+    log.truncate_to(9)
+    assert log.highest_remote_offset == 7
+    log.truncate_to(4)
+    assert log.highest_remote_offset == 3
+
+
+def steps_of(fs: CrashableFs, crash_at: int) -> None:
+    """Cut the power at the n-th change of the disk from now on."""
+    seen = [0]
+    check = fs.check
+
+    def counted(operation: str, path: str) -> None:
+        seen[0] += operation != "read"
+        if seen[0] > crash_at:
+            raise StorageError("the power is off", path=path)
+        check(operation, path)  # type: ignore[arg-type]
+
+    fs.check = counted  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("keep", ["none", "all"])
+def test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing(keep: str) -> None:
+    """rel-T17: half a beginning would make a leader that lacks epochs or producers of what the tier has."""
+    lineage, rules = ((0, 0), (3, 60)), small(remote_storage_enable=True)
+    producers = [SnapshotEntry(7, 0, 4, 88, 0, NOW, -1, -1)]
+    outcomes = set()
+    for crash_at in range(100):
+        fs = CrashableFs()
+        log = opened(fs, rules, is_remote_system_enabled=True)
+        fill(log, 20)
+        log.sync_now()
+        steps_of(fs, crash_at)
+        try:
+            log.truncate_fully(90, log_start_offset=0, lineage=lineage, producers=producers)
+        except StorageError:
+            is_done = False
+        else:
+            is_done = True
+        del fs.check
+        found = opened(
+            fs.crash(SeededRng(crash_at), keep=keep), rules, is_remote_system_enabled=True
+        )  # type: ignore[arg-type]
+        outcomes.add(found.log_end_offset)
+        if found.log_end_offset == 90:
+            assert found.epochs.entries() == lineage
+            assert [entry.producer_id for entry in found.producers.entries()] == [7]
+        else:
+            # It begins where the log does; the leader sends it to the tier again.
+            assert found.log_end_offset in (0, 20)
+            assert (found.log_end_offset, found.size_bytes > 0) in ((0, False), (20, True))
+        if is_done:
+            break
+    else:
+        raise AssertionError("it never came to an end")
+    assert outcomes >= {0, 90}
 
 
 def test_a_segment_stays_until_its_epoch_survives_without_it() -> None:

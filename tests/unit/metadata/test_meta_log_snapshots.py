@@ -1,6 +1,9 @@
 """Snapshots beside the metadata log: taken over, cleaned up, and repaired after a stop at any moment."""
 
+import os
+import stat
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -247,6 +250,44 @@ def test_who_reads_a_snapshot_reads_on_while_it_is_replaced(tmp_path: object) ->
         reader.close()
         assert not [n for n in fs.list_dir(log.log.path) if n.endswith(".deleted")]
         log.close()
+
+
+def test_a_snapshot_is_read_only_from_its_name_on_whoever_made_it(tmp_path: Path) -> None:
+    """Q9, as Kafka freezes them: nobody can write into one, and it still goes when it has to."""
+    fs = RealFs()
+    config = broker_config(internal_metadata_log_segment_bytes="400", log_dirs=str(tmp_path))
+    log = open_meta_log(fs, config, now_ms=NOW)
+    extend(log, *[1] * 4, *[2] * 6)
+    commit(log)
+    freeze(log, AT_4)
+    install(log, AHEAD)
+    frozen = list(Path(log.log.path).glob("*.checkpoint*"))  # the older one is condemned by now
+    assert [stat.S_IMODE(path.stat().st_mode) for path in frozen] == [0o444, 0o444]
+    part = log.start_part(OffsetAndEpoch(24, 5))
+    assert Path(part.files()[0].path).stat().st_mode & stat.S_IWUSR
+    part.discard()
+    reader = log.open_snapshot(AHEAD)
+    assert reader is not None
+    with pytest.raises(OSError, match="Bad file"):  # it is not open for writing
+        os.write(reader._file.fileno(), b"x")
+    reader.close()
+    log.close()
+    again = open_meta_log(fs, config, now_ms=NOW)
+    assert ids(again) == [AHEAD]
+    assert len(list(Path(again.log.path).glob("*.checkpoint*"))) == 1  # and the other one went
+    again.close()
+
+
+def test_a_simulated_snapshot_is_read_only_too_after_a_power_cut_as_well() -> None:
+    fs = a_disk()
+    log = a_log(fs)
+    freeze(log, AT_4)
+    after = fs.crash(Dice(1), keep="none")
+    for disk in (fs.kill(), after):
+        path = f"{DIR}/{snapshot_name(AT_4)}"
+        assert disk.open_to_read(path).read(0, 10) == snapshot_bytes(AT_4)[:10]
+        with pytest.raises(StorageError, match="EACCES"):
+            disk.open(path)
 
 
 # ------------------------------------------------------------------------------- cleaning up
@@ -559,7 +600,7 @@ def test_damage_in_what_was_synced_before_a_snapshot_is_no_torn_tail(
     fs = fs.crash(Dice(1), keep="all")
     batch = batch_at(damaged, 1)
     for name in fs.list_dir(DIR):
-        file = fs.open(f"{DIR}/{name}")
+        file = fs.open_to_read(f"{DIR}/{name}")
         data = file.read(0, file.size())
         if name.endswith(".log") and batch in data:
             place = data.index(batch) + len(batch) - 1

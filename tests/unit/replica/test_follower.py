@@ -199,6 +199,30 @@ def test_a_new_leader_that_does_not_know_the_watermark_yet_takes_none_from_us() 
     assert p.log.high_watermark == 2
 
 
+def test_a_log_start_within_a_batch_does_not_keep_a_new_replica_away() -> None:
+    """Goal: after DeleteRecords the leader's log may begin within a batch; a replica that lost all, and
+    begins there, is sent that batch whole, takes it, and goes on (KAFKA-6361)."""
+    p = replica()
+    p.log.truncate_fully(7)
+    source = opened(CrashableFs(), small())
+    for size in (5, 4, 1):
+        source.append_as_leader(batch(*["v"] * size), leader_epoch=3, now_ms=NOW)
+    data = source.read_batches(7, max_bytes=1 << 20)
+    leader = Leader(p)
+    leader.answer(fetched(data=data, high_watermark=9, log_start_offset=7))
+    assert p.log.read_batches(5, max_bytes=1 << 20) == data
+    assert (p.log.log_start_offset, p.log.log_end_offset, p.log.high_watermark) == (7, 10, 9)
+    assert leader.ask.positions[0].fetch_offset == 10
+
+
+def test_records_below_the_end_of_a_log_are_not_taken_for_its_first_batch() -> None:
+    p = replica((3, "kept"))
+    leader = Leader(p)
+    leader.answer(fetched(data=records((3, "other"))))
+    assert p.log.log_end_offset == 1
+    assert leader.said != []
+
+
 def test_the_log_start_follows_the_leader() -> None:
     p = replica((1, "a"), (1, "b"))
     leader = Leader(p)

@@ -4,6 +4,7 @@ import gc
 import socket
 import struct
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +19,11 @@ from firnline.base.slices import FileSlice
 from firnline.protocol.schema import Part
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
-from firnline.runtime.net import Server, listen
+from firnline.runtime.net import OPEN_MAX, Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 
 LIMIT = 4 * 1024 * 1024
+PRODUCE = b"\0\0 produce "  # the API key that these frames begin with: appended when they are taken up
 
 
 class Ticket:
@@ -29,6 +31,7 @@ class Ticket:
 
     def __init__(self, connection: Any, body: bytes) -> None:
         self.connection = connection
+        self.turn = connection.turn
         self.body = body
 
 
@@ -36,18 +39,22 @@ class Echo:
     """A dispatcher whose requests say what to do: their first byte is the command.
 
     e echo | s serve that many mebibytes from the file | w wait 30 ms, then echo | n no answer
-    h hold until the test answers | b a bug in a handler | p not a request
+    h hold until the test answers | b a bug in a handler | p not a request | PRODUCE wait in `produced`
     """
 
     def __init__(self, big: Path) -> None:
         self.file = RealFs().open(str(big))
         self.held: Ticket | None = None
+        self.produced: list[Ticket] = []
 
     def at_once(self, connection: Any, data: memoryview, size: int, now_ms: int) -> None:
         """Nothing is usual here."""
 
     def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
         ticket = Ticket(connection, bytes(frame))
+        if ticket.body.startswith(PRODUCE):
+            self.produced.append(ticket)
+            return []
         command = ticket.body[:1]
         if command == b"w":
             reply = Reply(context=ticket, message=1)
@@ -411,3 +418,107 @@ def test_each_listener_is_served_by_its_own_dispatcher(node: Running) -> None:
         with socket.create_connection(("127.0.0.1", port), 20) as client:
             client.sendall(struct.pack(">i", len(body)) + body)
             assert client.recv(100)[4:] == wanted
+
+
+# ------------------------------------------------------------------- a Produce waits for followers
+
+
+def produced(node: Running, count: int) -> list[Ticket]:
+    """Wait until that many were taken up, and a turn longer; return all that were."""
+    echo: Any = node.runtime.dispatcher
+    deadline = time.monotonic() + 20
+    while len(echo.produced) < count and time.monotonic() < deadline:
+        node.on_loop(lambda: None)
+    for _ in range(3):
+        node.on_loop(lambda: None)
+    found: list[Ticket] = echo.produced
+    return found
+
+
+def reply(node: Running, *tickets: Ticket) -> None:
+    replies: list[Any] = [Reply(context=ticket, message=1) for ticket in tickets]
+    node.on_loop(lambda: node.runtime.execute(replies))
+
+
+def test_the_next_records_do_not_wait_until_followers_have_those_before(node: Running) -> None:
+    with node.connect() as sock:
+        for number in b"123":
+            sock.sendall(frame(PRODUCE + bytes([number])))
+            produced(node, number - b"0"[0])
+        tickets = produced(node, 3)
+        assert [ticket.body[-1:] for ticket in tickets] == [b"1", b"2", b"3"]
+        reply(node, *tickets)
+        assert [read_frame(sock)[-1:] for _ in range(3)] == [b"1", b"2", b"3"]
+        sock.sendall(frame(b"e-as-usual"))
+        assert read_frame(sock) == b"e-as-usual"
+
+
+def test_answers_leave_in_the_order_of_requests_whatever_is_committed_first(node: Running) -> None:
+    with node.connect() as sock:
+        sock.sendall(frame(PRODUCE + b"1") + frame(PRODUCE + b"2") + frame(b"e-what-else"))
+        first, second = produced(node, 2)
+        reply(node, second)
+        sock.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        sock.settimeout(20)
+        reply(node, first)
+        assert [read_frame(sock) for _ in range(3)] == [first.body, second.body, b"e-what-else"]
+
+
+def test_a_request_that_is_no_produce_holds_up_those_behind_it(node: Running) -> None:
+    with node.connect() as sock:
+        sock.sendall(frame(PRODUCE + b"1") + frame(b"hold-this-one") + frame(PRODUCE + b"2"))
+        (first,) = produced(node, 1)
+        reply(node, first)
+        assert read_frame(sock) == first.body
+        assert len(produced(node, 1)) == 1
+        echo: Any = node.runtime.dispatcher
+        reply(node, echo.held)
+        assert read_frame(sock) == b"hold-this-one"
+        reply(node, produced(node, 2)[1])
+        assert read_frame(sock) == PRODUCE + b"2"
+
+
+def test_a_client_has_so_many_open_requests_and_no_more(node: Running) -> None:
+    with node.connect() as sock:
+        sock.sendall(b"".join(frame(PRODUCE + bytes([n])) for n in range(OPEN_MAX + 5)))
+        tickets = list(produced(node, OPEN_MAX))
+        assert len(tickets) == OPEN_MAX
+        reply(node, *tickets)
+        reply(node, *produced(node, OPEN_MAX + 5)[OPEN_MAX:])
+        told = [read_frame(sock) for _ in range(OPEN_MAX + 5)]
+        assert told == [PRODUCE + bytes([n]) for n in range(OPEN_MAX + 5)]
+
+
+def test_a_client_that_leaves_while_its_records_wait_is_no_trouble(node: Running) -> None:
+    with node.connect() as sock:
+        sock.sendall(frame(PRODUCE + b"1") + frame(PRODUCE + b"2"))
+        tickets = list(produced(node, 2))
+    for _ in range(100):
+        counts: list[int] = []
+        node.on_loop(lambda counts=counts: counts.append(node.server.connection_count))  # type: ignore[misc]
+        if counts == [0]:
+            break
+    reply(node, *tickets[::-1])
+    with node.connect() as sock:
+        sock.sendall(frame(b"e-still-here"))
+        assert read_frame(sock) == b"e-still-here"
+    assert node.runtime.failure is None
+
+
+def test_answers_of_open_requests_that_the_peer_does_not_read_are_kept_in_order(
+    node: Running,
+) -> None:
+    body = PRODUCE + bytes(3 << 20)
+    with node.connect() as sock:
+        tickets: list[Ticket] = []
+        for number in range(6):
+            sock.sendall(frame(body + bytes([number])))
+            tickets = list(produced(node, number + 1))
+        reply(node, *tickets)
+        sock.sendall(frame(PRODUCE + b"7"))
+        assert len(produced(node, 6)) == 6, "not read from while it does not read"
+        assert [read_frame(sock)[-1] for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+        reply(node, produced(node, 7)[6])
+        assert read_frame(sock) == PRODUCE + b"7"

@@ -1,7 +1,6 @@
 """Open files: how many we may have, and how many a partition needs."""
 
 import contextlib
-import gc
 import os
 import random
 import resource
@@ -14,7 +13,7 @@ from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
 from firnline.log.directory import LogDirectory, format_directory
 from firnline.runtime.disk import RealFs
-from firnline.server.main import collect_seldom, raise_open_files_limit
+from firnline.server.main import raise_open_files_limit
 from tests.log_world import NOW, append, batch
 
 
@@ -72,14 +71,3 @@ def test_a_partition_holds_one_file_open(tmp_path: Path) -> None:
     assert files_below(path) - before == 20
     directory.close()
     assert files_below(path) == 0
-
-
-def test_the_collector_of_cycles_looks_seldom() -> None:
-    """An image of the cluster is a million objects in no cycle; each look at them holds up heartbeats."""
-    before = gc.get_threshold()
-    try:
-        collect_seldom()
-        assert gc.get_threshold()[0] >= 10_000
-        assert gc.isenabled()
-    finally:
-        gc.set_threshold(*before)

@@ -1,8 +1,10 @@
 """Reads from the tier: the right bytes of the right history, or one clear error. Spec 3.15, 3.16; F14-F18."""
 
+from typing import Any
+
 import pytest
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
@@ -465,6 +467,67 @@ def test_a_follower_gets_the_epochs_and_producers_of_the_segment_below_its_start
 
     (producer,) = decode_snapshot(found.producer_snapshot)
     assert (producer.producer_id, producer.last_offset) == (5, 0)
+
+
+def test_a_follower_looks_again_in_all_that_is_committed_by_now() -> None:
+    """What the leader gave up is in the metadata; a leader that goes on copying would be chased for ever."""
+    cluster = Cluster()
+    leader = Node(cluster, 1).start().lead(0)
+    leader.produce(0, "a", "b")
+    leader.advance(1000)
+    follower = Node(cluster, 2).start()
+    follower.role(is_leader=False, epoch=0)
+    feed = follower.feed
+    partition = follower.tier.services.metadata.partition_of(WHERE)  # type: ignore[attr-defined]
+    feed.hidden[partition] = feed.cluster.ends[partition]
+    leader.produce(0, "c", "d")
+    leader.advance(1000)
+    follower.advance(1000)
+    assert follower.segments()[-1].end_offset < 3, "it knows already, so nothing is tried"
+
+    bounds = feed.bounds
+    is_asking: list[int] = []
+
+    def caught_up(positions: Any, then: Any, now_ms: int, *, is_fresh: bool = False) -> Effects:
+        if not is_fresh:
+            return []
+        is_asking.append(1)  # until the answer has come, where it ends is not known
+
+        def came(at_ms: int) -> Effects:
+            is_asking.clear()
+            feed.hidden.clear()
+            return then(partition, at_ms)
+
+        return [SetTimer(key="the answer", at_ms=now_ms + 50, then=came)]
+
+    feed.catch_up = caught_up  # type: ignore[method-assign]
+    feed.bounds = lambda partition: None if is_asking else bounds(partition)  # type: ignore[method-assign]
+    answers: list[Any] = []
+    then = lambda found, now_ms: answers.append(found) or []  # noqa: E731
+    follower.run(
+        follower.tier.aux_state(WHERE, epoch=0, offset=3, then=then, now_ms=cluster.now_ms)
+    )
+    assert answers == []
+    follower.advance(100)
+    [found] = answers
+    assert isinstance(found, AuxState), found
+    assert found.segment.end_offset == 3
+
+
+def test_a_follower_that_waits_for_metadata_in_vain_is_told_so() -> None:
+    cluster = Cluster()
+    follower = Node(cluster, 2).start()
+    follower.role(is_leader=False, epoch=0)
+    follower.feed.bounds = lambda partition: None  # type: ignore[method-assign]
+    answers: list[Any] = []
+    then = lambda found, now_ms: answers.append(found) or []  # noqa: E731
+    follower.run(
+        follower.tier.aux_state(WHERE, epoch=0, offset=3, then=then, now_ms=cluster.now_ms)
+    )
+    follower.advance(20_000)
+    [found] = answers
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.REPLICA_NOT_AVAILABLE
 
 
 def test_a_follower_that_is_too_early_is_told_to_try_again() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from firnline.api.context import RequestContext
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
+from firnline.config.layers import topic_config
 from firnline.protocol.messages.k32001_tier_status import (
     TierStatusPartition,
     TierStatusRequest,
@@ -29,7 +30,7 @@ def handle(
         answer = TierStatusResponse(error_code=Code.INVALID_CONFIG, error_message=NO_TIER)
         return [context.reply(answer)]
     if request.topics is None:
-        rows = tier.status()
+        rows = [row for row in tier.status() if row.is_leader]
         found = [_topic(node, list(group)) for _, group in groupby(rows, lambda row: row.topic)]
         return [context.reply(TierStatusResponse(topics=found))]
     topics = [_asked(node, tier, name) for name in request.topics]
@@ -40,12 +41,18 @@ def _asked(node: "BrokerNode", tier: RemoteLog, name: str) -> TierStatusTopic:
     topic = node.image.topic(name)
     if topic is None:
         return TierStatusTopic(name=name, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION)
-    rows = tier.status(topic.topic_id)
-    if not rows:
-        return TierStatusTopic(
-            name=name, topic_id=topic.topic_id, error_code=Code.INVALID_TOPIC_EXCEPTION
-        )
-    return _topic(node, rows)
+    rows = [row for row in tier.status(topic.topic_id) if row.is_leader]
+    if rows:
+        return _topic(node, rows)
+    # Other brokers may lead all of it.
+    code = Code.NONE if is_tiered(node, name) else Code.INVALID_TOPIC_EXCEPTION
+    return TierStatusTopic(name=name, topic_id=topic.topic_id, error_code=code)
+
+
+def is_tiered(node: "BrokerNode", name: str) -> bool:
+    """Whether the topic's settings send it to the tier."""
+    overrides = node.image.topic_config_overrides(name)
+    return topic_config(node.config, overrides).remote_storage_enable
 
 
 def _topic(node: "BrokerNode", rows: list[StatusRow]) -> TierStatusTopic:

@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.handlers.k32001_tier_status import NO_TIER
+from firnline.api.handlers.k32001_tier_status import NO_TIER, is_tiered
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.protocol.messages.k32002_tier_flush import (
@@ -53,6 +53,8 @@ def _flushed(
     outcomes: Outcomes,
     now_ms: int,
 ) -> Effects:
+    if not outcomes and is_tiered(node, asked.name):
+        return done(TierFlushTopicResult(name=asked.name))  # others lead all of it
     if not outcomes:
         why = "the topic is not tiered: remote.storage.enable is false"
         return done(_refused(asked, KafkaError(Code.INVALID_TOPIC_EXCEPTION, why)))

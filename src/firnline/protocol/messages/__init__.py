@@ -69,6 +69,7 @@ MODULES: dict[int, tuple[str, str]] = {
 PRIVATE_MODULES: dict[int, tuple[str, str]] = {
     32001: ("k32001_tier_status", "TierStatus"),
     32002: ("k32002_tier_flush", "TierFlush"),
+    32003: ("k32003_cluster_status", "ClusterStatus"),
 }
 
 _loaded: dict[int, tuple[type[Message], type[Message]]] = {}

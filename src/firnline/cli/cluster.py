@@ -1,0 +1,102 @@
+"""`firnline cluster`: the whole of it at a glance. WORLD."""
+
+import sys
+from typing import Any
+
+import click
+
+from firnline.cli.quorum import for_people
+from firnline.cli.show import as_json, broker_options, facts, rows
+from firnline.client.admin import Admin
+from firnline.client.cluster import ClusterState, cluster_state
+from firnline.client.quorum import ReplicaRow
+
+# Kept apart from 1, which says that nobody could be asked.
+SOMETHING_IS_WRONG = 3
+
+
+@click.group()
+def command() -> None:
+    """The cluster at a glance."""
+
+
+@command.command()
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0.0), default=5.0, show_default=True,
+    help="Seconds to wait while no controller is active.",
+)  # fmt: skip
+@broker_options
+def status(timeout_s: float, bootstrap: str, style: str) -> None:
+    """Show the controllers, the brokers, and how many partitions are less than whole.
+
+    For scripts the exit code is 0 when all is well, 3 when something is wrong (a broker that is fenced or
+    leaving, a silent controller or none that is active, partitions without a leader or with fewer in-sync
+    replicas than replicas), and 1 when no address answered.
+    """
+    with Admin(bootstrap, timeout_s=10.0) as admin:
+        found = cluster_state(admin, bootstrap, timeout_s=timeout_s)
+    if style == "json":
+        as_json(_for_programs(found))
+    else:
+        _show(found)
+    if found.problems:
+        sys.exit(SOMETHING_IS_WRONG)
+
+
+def _for_programs(found: ClusterState) -> dict[str, Any]:
+    quorum = found.quorum
+    return found._asdict() | {
+        "quorum": quorum
+        and quorum._asdict() | {"replicas": [row._asdict() for row in quorum.replicas]},
+        "brokers": [row._asdict() for row in found.brokers],
+    }
+
+
+def _show(found: ClusterState) -> None:
+    quorum = found.quorum
+    facts(
+        {
+            "cluster": found.cluster_id,
+            "active_controller": (
+                "nobody" if quorum is None else f"{quorum.leader_id}, in epoch {quorum.epoch}"
+            ),
+            "features": [f"{name}={level}" for name, level in sorted(found.features.items())],
+            "topics": found.topics,
+            "partitions": found.partitions,
+            "without_a_leader": found.offline,
+            "under_min_isr": found.under_min_isr,
+            "under_replicated": found.under_replicated,
+        }
+    )
+    click.echo()
+    rows([_broker(each._asdict()) for each in found.brokers], "table", empty="no brokers")
+    if quorum is not None:
+        click.echo()
+        voters = [row for row in quorum.replicas if row.role != "observer"]
+        shown = [_controller(row, quorum.now_ms) for row in voters]
+        rows(shown, "table", empty="no controllers")
+    click.echo()
+    for line in found.problems or ["all is well"]:
+        click.echo(line)
+
+
+def _broker(row: dict[str, Any]) -> dict[str, Any]:
+    epoch = row.pop("broker_epoch")
+    return {
+        "broker": row.pop("broker_id"),
+        "address": row.pop("address"),
+        "rack": row.pop("rack"),
+        "state": row.pop("state"),
+        "epoch": None if epoch < 0 else epoch,
+        **row,
+    }
+
+
+def _controller(row: ReplicaRow, now_ms: int) -> dict[str, Any]:
+    shown = for_people(row, now_ms)
+    names = ("role", "log_end_offset", "lag", "last_fetch")
+    return {
+        "controller": shown["node"],
+        "address": shown["address"],
+        **{name: shown[name] for name in names},
+    }

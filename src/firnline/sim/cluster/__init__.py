@@ -1,0 +1,1 @@
+"""Whole clusters in the simulated world: brokers, controllers, producers, consumers, admin churn. SIM."""

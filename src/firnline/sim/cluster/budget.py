@@ -1,0 +1,226 @@
+"""What a cluster is promised to survive, and the faults that keep within it. SIM.
+
+A replica is dirty from a lossy crash on (power cut, replaced disk) until it has again whatever is committed.
+Within the budget at most min.insync.replicas - 1 replicas of a partition are dirty, and an ISR always has a
+member that is clean and runs. Clean stops may still leave the dirty one alone in the ISR, and it leads again
+then: the last replica standing, which is exempt, and counted. Source: reliability (c), 'Fault atlas'; I25.
+"""
+
+from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage
+from firnline.sim.cluster.ledger import Key
+from firnline.sim.cluster.shape import broker_ids
+from firnline.sim.disk import Keep
+from firnline.sim.faults import Fault, Faults
+from firnline.sim.host import Host
+from firnline.sim.world import MS, SECOND, Chance
+
+_MIN_ISR = "min.insync.replicas"
+
+
+class Atlas:
+    """Which replicas are dirty. `image` is the newest that is committed anywhere."""
+
+    def __init__(self, hosts: dict[int, Host]) -> None:
+        self.image: ClusterImage = EMPTY_IMAGE
+        self._hosts = hosts
+        self._dirty: dict[tuple[int, Key], None] = {}
+
+    def partition(self, key: Key) -> PartitionImage | None:
+        """The partition as the controller has it."""
+        topic = self.image.topics_by_id.get(key[0])
+        return None if topic is None else topic.partitions.get(key[1])
+
+    def is_dirty(self, node_id: int, key: Key) -> bool:
+        return (node_id, key) in self._dirty
+
+    def is_alone(self, node_id: int, key: Key) -> bool:
+        """Is it all of the ISR?"""
+        found = self.partition(key)
+        return found is not None and found.isr == (node_id,)
+
+    def has_caught_up(self, node_id: int, key: Key) -> None:
+        """It has again whatever is committed."""
+        self._dirty.pop((node_id, key), None)
+
+    def hosted(self, node_id: int) -> list[tuple[Key, str, PartitionImage]]:
+        """The partitions with a replica there, in order of their names."""
+        return [
+            ((topic.topic_id, index), topic.name, topic.partitions[index])
+            for topic in sorted(self.image.topics_by_name.values(), key=lambda topic: topic.name)
+            for index in sorted(topic.partitions)
+            if node_id in topic.partitions[index].replicas
+        ]
+
+    def loses(self, node_id: int) -> None:
+        """A lossy crash: everything there is dirty."""
+        for key, _, _ in self.hosted(node_id):
+            self._dirty[(node_id, key)] = None
+
+    def may_lose(self, node_id: int, *, is_wipe: bool) -> bool:
+        """Is a lossy crash of that broker within the budget?"""
+        for key, topic, state in self.hosted(node_id):
+            if state.replicas == (node_id,) and not is_wipe:
+                continue  # alone it acknowledges only what is on its disk
+            dirty = [each for each in state.replicas if self.is_dirty(each, key)]
+            least = int(self.image.topic_config_overrides(topic).get(_MIN_ISR, "1"))
+            least = min(least, len(state.replicas))
+            if len({*dirty, node_id}) > least - 1 or not self._clean(key, state, node_id):
+                return False
+        return True
+
+    def may_stop(self, node_id: int) -> bool:
+        """Does every partition with a dirty replica keep a clean member of its ISR running without it?"""
+        return all(
+            self._clean(key, state, node_id)
+            for key, _, state in self.hosted(node_id)
+            if len(state.replicas) > 1
+            and any(self.is_dirty(each, key) for each in state.replicas if each != node_id)
+        )
+
+    def _clean(self, key: Key, state: PartitionImage, without: int) -> list[int]:
+        """Members of the ISR that run, are counted in, and have everything."""
+        found = []
+        for member in state.isr:
+            broker = self.image.brokers.get(member)
+            process = self._hosts[member].process
+            if (
+                member != without
+                and not self.is_dirty(member, key)
+                and broker is not None
+                and not broker.fenced
+                and process is not None
+                and process.is_ready
+                and not process.is_paused
+                and process.machine.broker.broker_epoch == broker.epoch
+            ):
+                found.append(member)
+        return found
+
+
+class ClusterFaults(Faults):
+    """Faults on brokers as well, within the budget of `Atlas`."""
+
+    atlas: Atlas
+
+    def _brokers(self) -> list[Host]:
+        return [self._hosts[node_id] for node_id in broker_ids(self._options)]
+
+    def _node(self, chance: Chance) -> Host:
+        """Any node, the leader of the quorum, or a broker; none whose stop would break the budget."""
+        which = chance.below(3)
+        host = super()._node(chance) if which < 2 else chance.pick(self._brokers())
+        if self._mode == "broken" or self.atlas.may_stop(host.node_id):
+            return host
+        allowed = [each for each in self._hosts.values() if self.atlas.may_stop(each.node_id)]
+        return chance.pick(allowed or list(self._hosts.values()))
+
+    def _cut_power(self, host: Host, chance: Chance, keep: Keep = "some") -> None:
+        """Beyond the budget the page cache stays."""
+        if self.may_lose(host):
+            self.atlas.loses(host.node_id)
+            host.cut_power(chance, keep=keep)
+        else:
+            host.kill()
+
+    def _power_all(self, fault: Fault, chance: Chance) -> None:
+        """The whole room at once, but for those that have what others lose."""
+        self._note(fault, "all that may, lose power")
+        for host in self._hosts.values():
+            if self.atlas.may_stop(host.node_id):
+                self._cut_power(host, chance, keep=chance.pick(("some", "none")))
+                self._keep_down(host, chance.spread(10 * MS, 4 * SECOND))
+
+    def may_lose(self, host: Host) -> bool:
+        """Nodes that are no brokers have the quorum's budget."""
+        return host.node_id not in broker_ids(self._options) or self.atlas.may_lose(
+            host.node_id, is_wipe=False
+        )
+
+    def _wipe_disk(self, fault: Fault, chance: Chance) -> None:
+        if self._mode == "broken":
+            self._lose_partition(fault, chance)
+            return
+        host = chance.pick(self._brokers())
+        is_voter = host.node_id in self._options.voter_ids
+        if is_voter or chance.below(3) == 0:
+            if self._options.cluster is not None and not self._options.cluster.is_combined:
+                super()._wipe_disk(fault, chance)
+            return
+        if self.atlas.may_lose(host.node_id, is_wipe=True) and self.atlas.may_stop(host.node_id):
+            self._note(fault, f"the disk of broker {host.node_id} is replaced")
+            self.atlas.loses(host.node_id)
+            self._replace(host, chance.spread(1 * MS, 4 * SECOND))
+
+    def _wipeable(self) -> list[Host]:
+        return [self._hosts[node_id] for node_id in self._options.voter_ids]
+
+    # ---- what profiles ask for
+
+    def _slow(self, fault: Fault, chance: Chance, what: str, links: list[tuple[int, int]]) -> None:
+        extra_us = chance.spread(100 * MS, 3 * SECOND)
+        duration_us = chance.spread(500 * MS, 6 * SECOND)
+        self._note(fault, f"{what} is {extra_us // MS} ms slower for {duration_us // MS} ms")
+        for link in links:
+            self._network.slow(*link, extra_us)
+
+        def undo() -> None:
+            for link in links:
+                self._network.slow(*link, -extra_us)
+
+        self._last(duration_us, undo)
+
+    def _slow_to_controllers(self, fault: Fault, chance: Chance) -> None:
+        one = chance.pick(self._brokers()).node_id
+        links = [(one, voter) for voter in self._options.voter_ids if voter != one]
+        self._slow(fault, chance, f"the way of {one} to controllers", links)
+
+    def _slow_from_controllers(self, fault: Fault, chance: Chance) -> None:
+        one = chance.pick(self._brokers()).node_id
+        links = [(voter, one) for voter in self._options.voter_ids if voter != one]
+        self._slow(fault, chance, f"the way of controllers to {one}", links)
+
+    def _deaf_to_controllers(self, fault: Fault, chance: Chance) -> None:
+        """A broker is heard by the controllers and does not hear them; connections end now and then."""
+        one = chance.pick(self._brokers()).node_id
+        links = [(voter, one) for voter in self._options.voter_ids if voter != one]
+        duration_us = chance.spread(200 * MS, 4 * SECOND)
+        self._note(fault, f"{one} does not hear controllers for {duration_us // MS} ms")
+        self._cut_links(links, duration_us)
+        for voter in self._options.voter_ids:
+            self._world.after(duration_us // 2, self._network.reset, one, voter)
+
+    def _elect(self, fault: Fault, chance: Chance) -> None:
+        """A leader is fenced for a moment: nobody hears it."""
+        leaders = sorted({state.leader for _, _, state in self._partitions() if state.leader >= 0})
+        leaders = [each for each in leaders if self.atlas.may_stop(each)]
+        if not leaders:
+            return
+        one = chance.pick(leaders)
+        duration_us = chance.spread(500 * MS, 4 * SECOND)
+        links = [(one, voter) for voter in self._options.voter_ids if voter != one]
+        self._note(fault, f"controllers do not hear leader {one} for {duration_us // MS} ms")
+        self._cut_links(links, duration_us)
+
+    def _partitions(self) -> list[tuple[Key, str, PartitionImage]]:
+        return [row for host in self._brokers() for row in self.atlas.hosted(host.node_id)]
+
+    def _lose_partition(self, fault: Fault, chance: Chance) -> None:
+        """All replicas of a partition lose their disks at once."""
+        topics = sorted(self.atlas.image.topics_by_name.values(), key=lambda topic: topic.name)
+        states = [topic.partitions[index] for topic in topics for index in sorted(topic.partitions)]
+        if not states or self.beyond_budget:
+            return
+        replicas = chance.pick(states).replicas
+        names = ", ".join(map(str, replicas))
+        self._note(
+            fault, f"brokers {names}, all of a partition, lose what they had: beyond the budget"
+        )
+        self.beyond_budget.append(self.injected[-1])
+        for node_id in replicas:
+            host, down_us = self._hosts[node_id], chance.spread(1 * MS, 100 * MS)
+            if node_id in self._options.voter_ids:
+                # The quorum has a budget of its own, and stays within it.
+                host.cut_power(chance, keep="none")
+                self._keep_down(host, down_us)
+            else:
+                self._replace(host, down_us)

@@ -1,0 +1,144 @@
+"""What all simulated clients do: find brokers and leaders, ask, and go on after every failure. SIM.
+
+A client is a process of the simulated world like any other: it has a clock and connections, and speaks to
+brokers alone. Source: spec C12 (metadata), C13.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from firnline.base.effects import Effect, Effects, Peer, Send, SetTimer, Unanswered
+from firnline.base.errors import Bug
+from firnline.base.ids import Uuid
+from firnline.metadata.meta_log import MetaLog
+from firnline.metadata.quorum import MetadataQuorum
+from firnline.protocol.messages.k03_metadata import MetadataRequest
+from firnline.raft.node import RaftNode
+from firnline.sim.cluster.shape import broker_ids
+from firnline.sim.net import BROKER_PORT, HOST_PREFIX, Call
+from firnline.sim.options import Options
+from firnline.sim.world import Chance
+
+Then = Callable[[Any, int], Effects]
+# Clients are numbered from here on; nodes are below.
+CLIENT_IDS_FROM = 101
+REQUEST_TIMEOUT_MS = 5_000
+_METADATA_MS = 4_000
+_SOON_MS = 200
+
+
+class Place(NamedTuple):
+    """One partition as a client knows it."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    leader_id: int
+    leader_epoch: int
+
+    @property
+    def key(self) -> tuple[Uuid, int]:
+        return self.topic_id, self.partition
+
+
+class Client:
+    """The half that all clients have. `places` is what the last answer about metadata said."""
+
+    # What a node has, and a client has not; nobody looks for it there.
+    broker: Any = None
+    controller: Any = None
+    quorum: MetadataQuorum
+    raft: RaftNode
+    log: MetaLog
+
+    def __init__(self, options: Options, chance: Chance) -> None:
+        assert options.cluster is not None
+        self.shape = options.cluster
+        self.chance = chance
+        self.on_stopped: Callable[[], None] = _nothing
+        self.places: dict[tuple[Uuid, int], Place] = {}
+        self._brokers = broker_ids(options)
+        self._is_asking = False
+        self._is_soon = False
+
+    # ---- of a machine
+
+    def start(self, now_ms: int) -> Effects:
+        """Find out who leads."""
+        return self.refresh(now_ms)
+
+    def takes(self, port: int) -> bool:
+        return False
+
+    def on_request(self, request: Any, call: Call, now_ms: int) -> Effects:
+        raise Bug("nobody asks a client")
+
+    def perform(self, effect: Effect, now_ms: int) -> Effects:
+        raise Bug("nobody carries out this effect", effect=type(effect).__name__)
+
+    def shutdown(self, now_ms: int) -> Effects:
+        self.on_stopped()
+        return []
+
+    # ---- asking
+
+    def ask(
+        self,
+        broker_id: int,
+        request: Any,
+        then: Then,
+        *,
+        channel: str,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        version_max: int = 32_767,
+    ) -> Send:
+        """Ask a broker; `then(answer or Unanswered, now_ms)`."""
+        return Send(
+            peer=Peer(broker_id, f"{HOST_PREFIX}{broker_id}", BROKER_PORT),
+            request=request,
+            timeout_ms=timeout_ms,
+            then=then,
+            channel=channel,
+            version_max=version_max,
+        )
+
+    def any_broker(self) -> int:
+        return self.chance.pick(self._brokers)
+
+    def refresh(self, now_ms: int) -> Effects:
+        """Ask some broker who leads what, unless that is under way."""
+        if self._is_asking:
+            return []
+        self._is_asking, self._is_soon = True, False
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        return [self.ask(self.any_broker(), request, self._told, channel="metadata")]
+
+    def _told(self, answer: Any, now_ms: int) -> Effects:
+        self._is_asking, self._is_soon = False, False
+        if isinstance(answer, Unanswered) or not answer.topics:
+            return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS, then=self.refresh)]
+        self.places = {
+            (topic.topic_id, row.partition_index): Place(
+                topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch
+            )
+            for topic in answer.topics
+            if not topic.error_code
+            for row in topic.partitions
+        }
+        timer = SetTimer(key="metadata", at_ms=now_ms + _METADATA_MS, then=self.refresh)
+        return [timer, *self.on_places(now_ms)]
+
+    def refresh_soon(self, now_ms: int) -> Effects:
+        """What is known of leaders turned out to be wrong."""
+        if self._is_soon or self._is_asking:
+            return []
+        self._is_soon = True
+        return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS // 2, then=self.refresh)]
+
+    def on_places(self, now_ms: int) -> Effects:
+        """`places` is news."""
+        return []
+
+
+def _nothing() -> None:
+    """Nobody waits."""

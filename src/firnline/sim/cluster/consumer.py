@@ -1,0 +1,169 @@
+"""A consumer that reads every partition from its start on, and keeps reading at the end. SIM.
+
+What it reads goes to `on_read`; what an offset once held it must hold for ever (rel-C1). Now and then it asks
+for offsets by time (rel-C9). Source: spec C14.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from firnline.base.effects import Effects, SetTimer, Unanswered
+from firnline.base.errors import Code
+from firnline.base.ids import Uuid
+from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from firnline.records.batch import headers
+from firnline.sim.cluster.client import Client, Place
+from firnline.sim.options import Options
+from firnline.sim.world import EPOCH_S, Chance
+
+Key = tuple[Uuid, int]
+# Told of (partition, position, bytes).
+OnRead = Callable[[Key, int, bytes], None]
+# Whether records before a position are known to be lost, so that reading begins anew.
+MayGoBack = Callable[[Key, int], bool]
+_WAIT_MS = 500
+_PAUSE_MS = 150
+_BYTES = 1_048_576
+_LATEST, _EARLIEST = -1, -2
+_LOOK_UP_MS = 3_000
+
+
+class Consumer(Client):
+    """`positions` is where it reads next, by partition."""
+
+    def __init__(
+        self, options: Options, chance: Chance, on_read: OnRead, may_go_back: MayGoBack
+    ) -> None:
+        super().__init__(options, chance)
+        self._may_go_back = may_go_back
+        self.positions: dict[Key, int] = {}
+        self.records = 0
+        self._on_read = on_read
+        self._fetching: dict[int, bool] = {}
+        self._paused: dict[Key, int] = {}
+        self._version_max = chance.pick((18, 17, 15, 13, 12))
+        self._fetch_bytes = chance.pick((_BYTES, 3_000))
+
+    def start(self, now_ms: int) -> Effects:
+        return [*super().start(now_ms), self._look_up_later(now_ms)]
+
+    def on_places(self, now_ms: int) -> Effects:
+        for key in [key for key in self.positions if key not in self.places]:
+            del self.positions[key]
+        for key in self.places:
+            self.positions.setdefault(key, 0)
+        return self._go(now_ms)
+
+    def _go(self, now_ms: int) -> Effects:
+        """One Fetch to each leader that none is under way to."""
+        effects: Effects = []
+        leaders = sorted({place.leader_id for place in self.places.values()})
+        for leader_id in leaders:
+            if leader_id >= 0 and not self._fetching.get(leader_id):
+                effects += self._fetch(leader_id, now_ms)
+        return effects
+
+    def _fetch(self, leader_id: int, now_ms: int) -> Effects:
+        wanted: dict[Uuid, tuple[Place, list[FetchPartition]]] = {}
+        asked: dict[Key, int] = {}
+        for key, place in self.places.items():
+            if place.leader_id != leader_id or self._paused.get(key, 0) > now_ms:
+                continue
+            asked[key] = self.positions[key]
+            wanted.setdefault(place.topic_id, (place, []))[1].append(
+                FetchPartition(
+                    partition=place.partition,
+                    current_leader_epoch=place.leader_epoch,
+                    fetch_offset=asked[key],
+                    partition_max_bytes=self._fetch_bytes,
+                )
+            )
+        if not wanted:
+            return []
+        self._fetching[leader_id] = True
+        topics = [
+            FetchTopic(topic=place.topic, topic_id=topic_id, partitions=rows)
+            for topic_id, (place, rows) in wanted.items()
+        ]
+        request = FetchRequest(max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=_BYTES, topics=topics)
+        then = partial(self._came, leader_id, asked)
+        return [self.ask(leader_id, request, then, channel="fetch", version_max=self._version_max)]
+
+    def _came(self, leader_id: int, asked: dict[Key, int], answer: Any, now_ms: int) -> Effects:
+        self._fetching[leader_id] = False
+        if isinstance(answer, Unanswered) or answer.error_code:
+            return [*self.refresh_soon(now_ms), self._again(leader_id, now_ms)]
+        effects: Effects = []
+        names = {place.topic: place.topic_id for place in self.places.values()}
+        for topic in answer.responses:
+            for row in topic.partitions:
+                topic_id = topic.topic_id if any(topic.topic_id) else names.get(topic.topic)
+                if topic_id is None:
+                    continue
+                key = (topic_id, row.partition_index)
+                if self.positions.get(key) == asked.get(key, -1):
+                    effects += self._take(key, row, now_ms)
+        if effects:
+            effects.append(self._again(leader_id, now_ms))
+        return [*effects, *self._go(now_ms)]
+
+    def _take(self, key: Key, row: Any, now_ms: int) -> Effects:
+        if row.error_code == Code.OFFSET_OUT_OF_RANGE:
+            self._paused[key] = now_ms + _PAUSE_MS
+            return self._list(self.places[key], _EARLIEST, partial(self._reset, key))
+        if row.error_code:
+            self._paused[key] = now_ms + _PAUSE_MS
+            return self.refresh_soon(now_ms)
+        data = bytes(row.records or b"")
+        if data:
+            position = self.positions[key]
+            self._on_read(key, position, data)
+            for header in headers(data):
+                self.records += header.record_count
+                position = max(position, header.next_offset)
+            self.positions[key] = position
+        return []
+
+    def _again(self, leader_id: int, now_ms: int) -> SetTimer:
+        return SetTimer(key=("again", leader_id), at_ms=now_ms + _PAUSE_MS, then=self._go)
+
+    # ---- offsets
+
+    def _list(self, place: Place, timestamp: int, then: Any) -> Effects:
+        row = ListOffsetsPartition(partition_index=place.partition, timestamp=timestamp)
+        topic = ListOffsetsTopic(name=place.topic, partitions=[row])
+        request = ListOffsetsRequest(replica_id=-1, topics=[topic], timeout_ms=_WAIT_MS)
+        return [self.ask(place.leader_id, request, then, channel="offsets", version_max=9)]
+
+    def _reset(self, key: Key, answer: Any, now_ms: int) -> Effects:
+        """The position is not there any more, or not yet: go on where the log begins, or ends."""
+        if isinstance(answer, Unanswered):
+            return self.refresh_soon(now_ms)
+        row = answer.topics[0].partitions[0]
+        if row.error_code == 0 and key in self.positions:
+            position = self.positions[key]
+            if row.offset > position or self._may_go_back(key, position):
+                self.positions[key] = row.offset
+        return []
+
+    def _look_up_later(self, now_ms: int) -> SetTimer:
+        return SetTimer(key="look up", at_ms=now_ms + _LOOK_UP_MS, then=self._look_up)
+
+    def _look_up(self, now_ms: int) -> Effects:
+        """Ask for the offset of a time."""
+        effects: Effects = [self._look_up_later(now_ms)]
+        places = [place for place in self.places.values() if place.leader_id >= 0]
+        if places:
+            when_ms = EPOCH_S * 1000 + self.chance.below(40_000)
+            effects += self._list(self.chance.pick(places), when_ms, self._looked_up)
+        return effects
+
+    def _looked_up(self, answer: Any, now_ms: int) -> Effects:
+        """What was answered is judged where it leaves the broker."""
+        return []

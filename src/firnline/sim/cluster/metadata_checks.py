@@ -1,0 +1,96 @@
+"""The invariants of what controllers decide about brokers and partitions, at every committed batch. SIM.
+
+Source: reliability (b), rel-R1, R2, R3, R16, R17.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from firnline.metadata.delta import ClusterDelta
+from firnline.metadata.image import ClusterImage, PartitionImage
+from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.replica_checks import ReplicaChecks
+from firnline.sim.cluster.wire_checks import WireChecks
+
+
+class MetadataChecks:
+    """Judges each committed change, as soon as anybody calls it committed."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        atlas: Atlas,
+        replicas: ReplicaChecks,
+        wire: WireChecks,
+        complain: Any,
+    ) -> None:
+        self._wire = wire
+        self._ledger = ledger
+        self._atlas = atlas
+        self._replicas = replicas
+        self._complain = complain
+        self._epochs: dict[int, int] = {}  # the newest of each broker, also of those that are gone
+
+    def on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
+        """Look at what changed."""
+        self._atlas.image = image
+        for delta in deltas:
+            for broker_id in delta.brokers:
+                self._on_broker(delta, broker_id)
+            for topic in delta.topics:
+                for index in topic.partitions:
+                    before = None if topic.before is None else topic.before.partitions.get(index)
+                    key = (topic.after.topic_id, index)
+                    self._on_partition(delta, key, before, topic.after.partitions[index])
+
+    def _on_broker(self, delta: ClusterDelta, broker_id: int) -> None:
+        """rel-R3: broker epochs rise strictly."""
+        after = delta.after.brokers.get(broker_id)
+        before = delta.before.brokers.get(broker_id)
+        if after is None or (before is not None and before.epoch == after.epoch):
+            return
+        known = self._epochs.get(broker_id, -1)
+        if after.epoch <= known:
+            text = f"broker {broker_id} got epoch {after.epoch} after {known}"
+            self._complain("rel-R3", text)
+        self._epochs[broker_id] = after.epoch
+
+    def _on_partition(
+        self, delta: ClusterDelta, key: Key, before: PartitionImage | None, after: PartitionImage
+    ) -> None:
+        """rel-R16, rel-R17; and rel-R1 for those who join an ISR."""
+        if not after.isr or any(each not in after.replicas for each in after.isr):
+            text = f"{name(key)}: the ISR is {after.isr} of {after.replicas}"
+            self._complain("rel-R17", text)
+        if before is None:
+            return
+        if after.partition_epoch < before.partition_epoch or (
+            after.leader_epoch < before.leader_epoch
+        ):
+            text = f"{name(key)}: {before} became {after}"
+            self._complain("rel-R16", text)
+        joined = [each for each in after.isr if each not in before.isr]
+        for broker_id in joined:
+            self._on_joined(delta, key, before, broker_id)
+        end = self._ledger.of(key).acked_end
+        for member in after.isr:
+            self._replicas.check_member(key, member, end, "rel-R2")
+
+    def _on_joined(
+        self, delta: ClusterDelta, key: Key, before: PartitionImage, broker_id: int
+    ) -> None:
+        """rel-R1: who joins is the incarnation that fetched, registered, and counted in."""
+        broker = delta.before.brokers.get(broker_id)
+        if broker is None or broker.fenced:
+            text = f"{name(key)}: {broker_id} joined the ISR, and is {'fenced' if broker else 'unknown'}"
+            self._complain("rel-R1", text)
+            return
+        told = self._wire.told_epochs.get((before.leader, broker_id), {})
+        proposed = self._wire.proposed.get((key, before.partition_epoch), {}).get(broker_id)
+        if broker.epoch not in told or not (proposed is None or broker.epoch in proposed):
+            text = (
+                f"{name(key)}: {broker_id} joined the ISR as of epoch {broker.epoch}; its Fetches to"
+                f" leader {before.leader} said {list(told)}, and proposed was {list(proposed or ())}"
+            )
+            self._complain("rel-R1", text)

@@ -1,0 +1,153 @@
+"""One node of a simulated cluster, made of the production code: broker, controller, or both in one. SIM.
+
+Requests reach it as they do in production, through the handlers of the API; only the bytes between are left
+out, in seven seeds of eight.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from firnline.api.dispatch import find_api
+from firnline.api.remote_controller import RemoteController
+from firnline.api.replica_fetch import ReplicaFetch
+from firnline.base.effects import Effect, Effects
+from firnline.base.ports import Fs, Rng
+from firnline.broker.controller_node import ControllerNode
+from firnline.broker.node import BrokerNode
+from firnline.broker.wiring import build_controller, build_node
+from firnline.config.broker import BrokerConfig
+from firnline.config.load import load
+from firnline.metadata.format import format_storage
+from firnline.metadata.meta_log import MetaLog
+from firnline.protocol.session import Api
+from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
+from firnline.sim.cluster.shape import broker_ids
+from firnline.sim.net import BROKER_PORT, HOST_PREFIX, PORT, Call
+from firnline.sim.options import Options
+from firnline.sim.quorum_node import CLUSTER_ID, DATA, node_settings
+
+_ROWS = {
+    PORT: {row.key: row for row in CONTROLLER_SERVED},
+    BROKER_PORT: {row.key: row for row in SERVED + PRIVATE},
+}
+_apis: dict[tuple[int, int, int], Api] = {}
+
+
+def cluster_config(options: Options, node_id: int) -> BrokerConfig:
+    """The settings of one node, as an operator would write them."""
+    shape = options.cluster
+    assert shape is not None
+    host = f"{HOST_PREFIX}{node_id}"
+    is_voter, is_broker = node_id in options.voter_ids, node_id in broker_ids(options)
+    roles = ["broker"] * is_broker + ["controller"] * is_voter
+    listeners = [f"PLAINTEXT://{host}:{BROKER_PORT}"] * is_broker
+    listeners += [f"CONTROLLER://{host}:{PORT}"] * is_voter
+    settings = node_settings(options, node_id) | {
+        "process.roles": ",".join(roles),
+        "listeners": ",".join(listeners),
+        "metadata.start.offset.lag.time.max.ms": options.start_offset_lag_ms,
+        "broker.session.timeout.ms": shape.session_timeout_ms,
+        "broker.heartbeat.interval.ms": shape.heartbeat_ms,
+        "auto.leader.rebalance.enable": str(shape.is_balanced).lower(),
+        "leader.imbalance.check.interval.seconds": 5,
+        # An operator that is patient: in chaos nobody decides for minutes.
+        "initial.broker.registration.timeout.ms": 3_600_000,
+        "auto.create.topics.enable": "false",
+        "replica.lag.time.max.ms": shape.lag_max_ms,
+        "replica.fetch.wait.max.ms": shape.fetch_wait_ms,
+        "replica.fetch.backoff.ms": shape.backoff_ms,
+        "replica.fetch.max.bytes": shape.partition_fetch_bytes,
+        "log.retention.check.interval.ms": 5_000,
+        "log.flush.offset.checkpoint.interval.ms": shape.flush_checkpoint_ms,
+        "replica.high.watermark.checkpoint.interval.ms": 5_000,
+        "offsets.topic.num.partitions": 1,
+    }
+    return load({key: str(value) for key, value in settings.items()})
+
+
+class ClusterNode:
+    """What runs on one machine. `broker` is None on one that is nothing but a controller."""
+
+    def __init__(self, fs: Fs, options: Options, node_id: int, rng: Rng, now_ms: int) -> None:
+        config = cluster_config(options, node_id)
+        if not fs.exists(f"{DATA}/meta.properties"):
+            format_storage(
+                fs, config, cluster_id=CLUSTER_ID, rng=rng, now_ms=now_ms, ignore_formatted=True
+            )
+        remote = partial(RemoteController, config) if config.has_other_controllers else None
+        self.on_stopped: Callable[[], None] = _nothing
+        self.on_running: Callable[[], None] = _nothing
+        self.is_running = False
+        self.broker: BrokerNode | None = None
+        self._controller_node: ControllerNode | None
+        if node_id in broker_ids(options):
+            broker = self.broker = build_node(
+                config,
+                fs,
+                rng,
+                now_ms=now_ms,
+                remote=remote,
+                followed=partial(ReplicaFetch, config),
+            )
+            broker.on_running = self._running
+            broker.on_stopped = self._stopped
+            self.quorum = broker.quorum
+            self._controller_node = broker.controller_node
+        else:
+            node = self._controller_node = build_controller(
+                config, fs, rng, now_ms=now_ms, remote=remote
+            )
+            node.on_stopped = self._stopped
+            self.quorum = node.quorum
+        self.raft = self.quorum.raft
+        log = self.raft.log
+        assert isinstance(log, MetaLog)
+        self.log: MetaLog = log
+        # Both are alike where this looks.
+        self._node: Any = self.broker or self._controller_node
+
+    @property
+    def controller(self) -> Any:
+        """What decides here; None on a node that is no controller."""
+        return None if self._controller_node is None else self._controller_node.controller
+
+    def start(self, now_ms: int) -> Effects:
+        """Take part."""
+        effects: Effects = self._node.start(now_ms)
+        return effects
+
+    def takes(self, port: int) -> bool:
+        """Controllers are asked from the start, brokers once the controller counts them in."""
+        return self.is_running if port == BROKER_PORT else self._controller_node is not None
+
+    def on_request(self, request: Any, call: Call, now_ms: int) -> Effects:
+        """Hand a request to its handler, as `api.dispatch` does."""
+        key = (call.port, request.key, call.version)
+        api = _apis.get(key)
+        if api is None:
+            api = _apis[key] = find_api(_ROWS[call.port], request.key, call.version)
+        node = self.broker if call.port == BROKER_PORT else self._controller_node
+        effects: Effects = api.handle(node, call.context(), request, now_ms)
+        return effects
+
+    def perform(self, effect: Effect, now_ms: int) -> Effects:
+        """Carry out an effect that one part has for another."""
+        effects: Effects = self._node.perform(effect, now_ms)
+        return effects
+
+    def shutdown(self, now_ms: int) -> Effects:
+        """Leave in order; `on_stopped` is called when it is done."""
+        effects: Effects = self._node.shutdown(now_ms)
+        return effects
+
+    def _running(self, now_ms: int) -> None:
+        self.is_running = True
+        self.on_running()
+
+    def _stopped(self, now_ms: int) -> None:
+        self.on_stopped()
+
+
+def _nothing() -> None:
+    """Nobody waits."""

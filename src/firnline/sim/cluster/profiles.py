@@ -1,0 +1,97 @@
+"""Fault profiles: what is drawn for a run that is to try one guard of the replication. SIM.
+
+One random history in hundreds meets the race that a guard is there for; with the guard's profile it is one in
+a few. Source: reliability (c) and 'What the prototype taught'.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from firnline.sim.cluster.shape import TopicShape
+from firnline.sim.options import Options
+from firnline.sim.world import MS
+
+_OFTEN = (200 * MS, 1_500 * MS)
+
+
+def _replicated(options: Options, **more: Any) -> Options:
+    """Three brokers apart from the controllers, all partitions on all of them."""
+    assert options.cluster is not None
+    topics = (TopicShape("t0", 2, 3, 2), TopicShape("t1", 1, 3, 1))
+    shape = options.cluster._replace(
+        is_combined=False,
+        topics=topics,
+        session_timeout_ms=2_000,
+        heartbeat_ms=250,
+        lag_max_ms=1_000,
+        fetch_wait_ms=300,
+        backoff_ms=100,
+        partition_fetch_bytes=1_048_576,
+        **more,
+    )
+    return options._replace(voters=3, observers=3, cluster=shape, fault_gap_us=_OFTEN)
+
+
+def _r1(options: Options) -> Options:
+    """Brokers come back with less than they had, while what they said before is still on its way."""
+    kinds = ("wipe", "power", "storm", "slow-to-controllers", "slow-to-controllers")
+    return _replicated(options)._replace(fault_kinds=kinds)
+
+
+def _r3(options: Options) -> Options:
+    """Requests of an incarnation that is gone arrive after the next one registered."""
+    kinds = ("kill", "storm", "slow-to-controllers", "clog", "pause", "cut")
+    return _replicated(options)._replace(fault_kinds=kinds)
+
+
+def _r4(options: Options) -> Options:
+    """Brokers come back while the metadata comes late."""
+    kinds = ("power", "kill", "storm", "slow-from-controllers", "slow-from-controllers", "elect")
+    return _replicated(options)._replace(fault_kinds=kinds)
+
+
+def _r6(options: Options) -> Options:
+    """Replicas fall behind and catch up all the time."""
+    kinds = ("slow-link", "pause", "cut", "clog", "kill", "slow-to-controllers")
+    return _replicated(options)._replace(fault_kinds=kinds)
+
+
+def _r7(options: Options) -> Options:
+    """Answers of the controllers are lost, or come after everybody gave up on them."""
+    kinds = ("deaf-to-controllers", "deaf-to-controllers", "pause", "kill", "clog", "slow-link")
+    return _replicated(options)._replace(fault_kinds=kinds)
+
+
+def _r8(options: Options) -> Options:
+    """Leaders change while followers are behind."""
+    kinds = ("elect", "elect", "kill", "slow-link", "pause", "cut")
+    return _replicated(options)._replace(fault_kinds=kinds)
+
+
+def _r13(options: Options) -> Options:
+    """ISRs shrink below min.insync.replicas and grow again."""
+    kinds = ("kill", "pause", "isolate", "split", "stop")
+    return _replicated(options, plain_percent=0)._replace(fault_kinds=kinds)
+
+
+def _r19(options: Options) -> Options:
+    """Answers of old leaders come late, when another one is followed."""
+    kinds = ("elect", "elect", "slow-link", "slow-link", "clog", "reset", "kill")
+    return _replicated(options)._replace(fault_kinds=kinds)
+
+
+PROFILES: dict[str, Callable[[Options], Options]] = {
+    "r1": _r1,
+    "r3": _r3,
+    "r4": _r4,
+    "r6": _r6,
+    "r7": _r7,
+    "r8": _r8,
+    "r13": _r13,
+    "r19": _r19,
+}
+
+
+def bend(options: Options, profile: str) -> Options:
+    """Return the options with what the profile asks for."""
+    return PROFILES[profile](options)

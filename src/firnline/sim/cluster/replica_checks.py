@@ -1,0 +1,411 @@
+"""The invariants of replicas, looked at after every step of a broker: what changed, and nothing else. SIM.
+
+Each hosted partition is compared with what it showed after the step before; what is committed, byte for byte,
+with the ledger. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
+"""
+
+from typing import Any
+
+from firnline.base.ids import NO_EPOCH
+from firnline.records.batch import headers
+from firnline.replica.partition import Partition
+from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth, name
+from firnline.sim.cluster.wire_checks import WireChecks
+from firnline.sim.host import Host, Process
+from firnline.sim.world import World
+
+_ALL_BYTES = 1 << 30
+
+
+class Seen:
+    """What one hosted partition showed after the last step of its process."""
+
+    __slots__ = (
+        "cuts",
+        "began_us",
+        "end_offset",
+        "high_watermark",
+        "is_leader",
+        "last_epoch",
+        "leader_epoch",
+        "log_start",
+        "partition",
+        "partition_epoch",
+        "proposed",
+        "state",
+        "verified",
+    )
+
+    def __init__(self, partition: Partition) -> None:
+        log = partition.log
+        self.partition = partition
+        self.state: Any = None
+        self.end_offset = log.log_end_offset
+        self.high_watermark = log.log_start_offset
+        self.log_start = log.log_start_offset
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = -1
+        self.is_leader = False
+        self.proposed: Any = None
+        self.verified = log.log_start_offset  # below it the log is as the ledger says
+        self.last_epoch = log.epochs.latest_epoch if log.log_end_offset else NO_EPOCH
+        self.cuts = 0
+        self.began_us = 0  # when it began to lead in this epoch
+
+
+class ReplicaChecks:
+    """Judges the logs of all brokers. `complain(invariant, text, node)`."""
+
+    def __init__(
+        self,
+        world: World,
+        hosts: dict[int, Host],
+        ledger: Ledger,
+        atlas: Atlas,
+        wire: WireChecks,
+        complain: Any,
+    ) -> None:
+        self._world = world
+        self._wire = wire
+        self._hosts = hosts
+        self._ledger = ledger
+        self._atlas = atlas
+        self._complain = complain
+        self._seen: dict[int, dict[Key, Seen]] = {}
+
+    def ended(self, process: Process) -> None:
+        """A process is gone; the next one is looked at afresh."""
+        self._seen.pop(process.node_id, None)
+
+    def stepped(self, process: Process) -> None:
+        """Look at every partition that is not as it was."""
+        node = process.machine.broker
+        if node is None or not process.is_alive:
+            return
+        seen = self._seen.get(process.node_id)
+        if seen is None:
+            seen = self._seen[process.node_id] = {}
+        hosted = node.hosted.by_id
+        for key, partition in hosted.items():
+            log = partition.log
+            state = (
+                log.log_end_offset,
+                log.high_watermark,
+                partition.leader_epoch,
+                partition.partition_epoch,
+                log.log_start_offset,
+                partition.proposed,
+                partition.isr,
+            )
+            one = seen.get(key)
+            if one is None or one.partition is not partition:
+                one = seen[key] = Seen(partition)
+                self._on_hosted(process, node, key)
+            elif one.state == state:
+                continue
+            one.state = state
+            self._look(process, node, key, one, partition)
+        if len(seen) > len(hosted):
+            for key in [key for key in seen if key not in hosted]:
+                del seen[key]
+        if self._wire.promised:
+            self._check_promises(process)
+
+    # ------------------------------------------------------------------------- one partition
+
+    def _on_hosted(self, process: Process, node: Any, key: Key) -> None:
+        """rel-R4: nothing is hosted by metadata that is older than the broker's own registration."""
+        epoch, offset = node.lifecycle.broker_epoch, node.quorum.image.offset
+        if not node.lifecycle.is_registered or offset < epoch:
+            text = f"hosts {name(key)} by an image of {offset}; it was registered at {epoch}"
+            self._complain("rel-R4", text, process.node_id)
+
+    def _look(
+        self, process: Process, node: Any, key: Key, seen: Seen, partition: Partition
+    ) -> None:
+        log, truth = partition.log, self._ledger.of(key)
+        process.host.fs.is_examined = True
+        if seen.cuts != truth.cuts:
+            seen.cuts, seen.verified = truth.cuts, min(seen.verified, truth.end_offset)
+            seen.high_watermark = min(seen.high_watermark, truth.end_offset)
+        if self._wire.applying is not None and log.log_end_offset != seen.end_offset:
+            self._check_answer(process, key, seen, partition)
+        if log.log_end_offset < seen.end_offset:
+            self._on_truncated(process, key, seen, partition, truth)
+        if log.log_start_offset > seen.log_start:
+            seen.verified = max(seen.verified, log.log_start_offset)
+        if log.log_end_offset > seen.end_offset:
+            self._on_grown(process, key, seen, partition)
+        if partition.is_leader and partition.leader_epoch != seen.leader_epoch:
+            self._on_leader(process, key, seen, partition, truth)
+        if partition.partition_epoch < seen.partition_epoch:
+            text = f"{name(key)}: partition epoch {seen.partition_epoch}, then {partition.partition_epoch}"
+            self._complain("rel-R16", text, process.node_id)
+        if log.high_watermark > seen.high_watermark:
+            self._on_high_watermark(process, key, seen, partition, truth)
+        if partition.proposed is not seen.proposed:
+            self._on_proposal(process, key, seen, partition)
+        process.host.fs.is_examined = False
+        seen.end_offset, seen.log_start = log.log_end_offset, log.log_start_offset
+        seen.high_watermark = max(seen.high_watermark, log.high_watermark)
+        seen.leader_epoch, seen.is_leader = partition.leader_epoch, partition.is_leader
+        seen.partition_epoch = partition.partition_epoch
+        seen.proposed = partition.proposed
+
+    def _check_answer(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
+        """rel-R19: an answer changes a log only if it still is as it was when it was asked for."""
+        asked = (self._wire.applying or {}).get(key)
+        if asked != (seen.leader_epoch, seen.end_offset):
+            text = (
+                f"{name(key)}: an answer to {asked} (epoch, offset) changed a log that ended at"
+                f" {seen.end_offset} in epoch {seen.leader_epoch}"
+            )
+            self._complain("rel-R19", text, process.node_id)
+
+    def _on_proposal(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
+        """rel-R7: nothing but an answer or newer metadata ends a proposal. rel-R8: who may be proposed."""
+        node_id, proposed = process.node_id, partition.proposed
+        is_same = (partition.leader_epoch, partition.partition_epoch) == (
+            seen.leader_epoch,
+            seen.partition_epoch,
+        )
+        # What a controller in the same process answers is not seen here.
+        is_given_up = seen.proposed is not None and process.machine.controller is None
+        if is_given_up and is_same and not self._wire.was_refused(node_id, key):
+            text = f"{name(key)}: {seen.proposed} was given up, and nobody had refused it"
+            self._complain("rel-R7", text, node_id)
+        if proposed is None:
+            return
+        log = partition.log
+        begin = max(log.high_watermark, dict(log.epochs.entries()).get(partition.leader_epoch, 0))
+        for member, _ in proposed.new_isr:
+            if member in partition.isr:
+                continue
+            follower, there = partition.followers.get(member), self.running(key, member)
+            claimed = -1 if follower is None else follower.end_offset
+            has = claimed if there is None else there.log.log_end_offset
+            heard_us = self._wire.fetched_us.get((node_id, member), -1)
+            if min(claimed, has) < begin or heard_us < seen.began_us:
+                text = (
+                    f"{name(key)}: {member} was proposed; it fetched from {claimed} and has {has} of"
+                    f" {begin}"
+                )
+                self._complain("rel-R8", text, node_id)
+
+    def _on_truncated(
+        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+    ) -> None:
+        """rel-R10: nobody gives up what it knew to be committed. rel-R2: nor what was acknowledged."""
+        end, node_id = partition.log.log_end_offset, process.node_id
+        if end < seen.verified and seen.verified > partition.log.log_start_offset:
+            text = f"{name(key)}: truncated to {end}; up to {seen.verified} was committed there"
+            self._complain("rel-R10", text, node_id)
+        seen.verified = min(seen.verified, end)
+        # What is left of the newest epoch.
+        seen.last_epoch = min(seen.last_epoch, partition.log.epochs.latest_epoch)
+        seen.end_offset = end
+
+    def _on_grown(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
+        """rel-R15: a leader appends at its own epoch. rel-R11: epochs do not fall along a log."""
+        log = partition.log
+        start = max(seen.end_offset, log.log_start_offset)
+        for header in headers(read(log, start, log.log_end_offset)):
+            if header.base_offset < start:
+                continue
+            epoch = header.leader_epoch
+            if epoch < seen.last_epoch:
+                text = f"{name(key)}: epoch {epoch} at {header.base_offset} after {seen.last_epoch}"
+                self._complain("rel-R11", text, process.node_id)
+            if epoch > partition.leader_epoch or (
+                partition.is_leader and seen.is_leader and epoch != partition.leader_epoch
+            ):
+                text = (
+                    f"{name(key)}: {header.base_offset} was appended in epoch {epoch}; the epoch is"
+                    f" {partition.leader_epoch}, leader {partition.leader_id}"
+                )
+                self._complain("rel-R15", text, process.node_id)
+            seen.last_epoch = epoch
+            if log.epochs.epoch_at(header.base_offset) != epoch:
+                text = (
+                    f"{name(key)}: {header.base_offset} is of epoch {epoch}, in the epoch cache of"
+                    f" {log.epochs.epoch_at(header.base_offset)}: {log.epochs.entries()}"
+                )
+                self._complain("rel-R11", text, process.node_id)
+
+    def _on_leader(
+        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+    ) -> None:
+        """rel-R5: a new leader has whatever was committed, or the budget says why not."""
+        log = partition.log
+        seen.began_us = self._world.now_us
+        start, end = log.log_start_offset, log.log_end_offset
+        problem: str | None = None
+        if end < truth.end_offset:
+            problem = f"its log ends at {end}; {truth.end_offset} is committed"
+        elif max(start, seen.verified) < truth.end_offset:
+            problem = self._differs(seen, partition, truth, truth.end_offset)
+        if problem is None:
+            return
+        if self._is_exempt(process, key, partition):
+            self._lose(process, key, seen, partition, truth)
+            return
+        text = f"leads {name(key)} in epoch {partition.leader_epoch} without what was: {problem}"
+        self._complain("rel-R5", text, process.node_id)
+
+    def _is_exempt(self, process: Process, key: Key, partition: Partition) -> bool:
+        """The last replica standing: it alone is in the ISR, and lost data since it joined."""
+        return self._atlas.is_dirty(process.node_id, key) and partition.isr == (process.node_id,)
+
+    def _lose(
+        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+    ) -> None:
+        """Cut the lineage where this log parts from it."""
+        log = partition.log
+        border = truth.border_before(log.log_start_offset)
+        for header in headers(read(log, log.log_start_offset, log.log_end_offset)):
+            batch = truth.batch_at(header.base_offset)
+            if batch is None or header.base_offset != border or batch != self._batch(log, header):
+                break
+            border = header.next_offset
+        if truth.position(border) is None:
+            self._complain(
+                "rel-R5", f"{name(key)}: {border} is within a committed batch", process.node_id
+            )
+            return
+        sole = len(partition.replicas) == 1
+        lost = truth.lose(border)
+        if lost and sole:
+            text = f"{name(key)}: {lost} records that were acknowledged are not on its disk"
+            self._complain("rel-P4", text, process.node_id)
+        self._ledger.exempt += lost
+        self._world.note(
+            process.node_id,
+            f"exempt: the last replica of {name(key)} goes on from {border}, {lost} acknowledged lost",
+        )
+        seen.cuts, seen.verified = truth.cuts, min(seen.verified, border)
+
+    def _batch(self, log: Any, header: Any) -> bytes:
+        data = read(log, header.base_offset, header.next_offset)
+        return data[: header.size_bytes]
+
+    def _differs(
+        self, seen: Seen, partition: Partition, truth: PartitionTruth, end: int
+    ) -> str | None:
+        start = max(seen.verified, partition.log.log_start_offset)
+        if truth.position(start) is None:
+            # The log start may lie within a batch.
+            start = truth.border_before(start)
+        data = read(partition.log, start, end)
+        first = next(headers(data), None)
+        if first is not None and first.base_offset != start:
+            return f"its first batch is at {first.base_offset}, not {start}"
+        return truth.differs(data, start, end)
+
+    def _on_high_watermark(
+        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+    ) -> None:
+        """rel-R9: what is committed is the same everywhere. rel-R6 for who says so first."""
+        log = partition.log
+        high = log.high_watermark
+        if partition.is_leader:
+            self._check_isr(process, key, partition, high)
+        start = max(seen.verified, log.log_start_offset)
+        if start < high:
+            problem = self._differs(seen, partition, truth, min(high, truth.end_offset))
+            if problem is None and high > truth.end_offset:
+                if not partition.is_leader:
+                    problem = f"a follower knows more than any leader said, {truth.end_offset}"
+                else:
+                    problem = self._extend(log, truth, high)
+            if problem is not None:
+                self._complain("rel-R9", f"{name(key)} up to {high}: {problem}", process.node_id)
+            if truth.problem is not None:
+                self._complain("rel-R12", f"{name(key)}: {truth.problem}", process.node_id)
+                truth.problem = None
+            seen.verified = high
+        if seen.verified >= truth.end_offset:
+            self._atlas.has_caught_up(process.node_id, key)
+
+    def _extend(self, log: Any, truth: PartitionTruth, high: int) -> str | None:
+        if log.log_start_offset > truth.end_offset:
+            return f"the log starts at {log.log_start_offset}; {truth.end_offset} is committed"
+        return truth.extend(read(log, truth.end_offset, high), high)
+
+    def _check_isr(self, process: Process, key: Key, partition: Partition, high: int) -> None:
+        """rel-R6, rel-R7: all that the controller has in the ISR, or may have any moment, have it."""
+        members = dict.fromkeys(partition.isr)
+        if partition.proposed is not None:
+            members.update(dict.fromkeys(broker_id for broker_id, _ in partition.proposed.new_isr))
+        decided = self._atlas.partition(key)
+        if decided is not None and decided.leader_epoch == partition.leader_epoch:
+            members.update(dict.fromkeys(decided.isr))
+        for member in members:
+            if member == process.node_id:
+                continue
+            follower = partition.followers.get(member)
+            claimed = -1 if follower is None else follower.end_offset
+            if claimed < high:
+                text = (
+                    f"{name(key)}: {high} is committed; {member}, of the ISR {tuple(members)},"
+                    f" fetched from {claimed}"
+                )
+                self._complain("rel-R6", text, process.node_id)
+            else:
+                self.check_member(key, member, high, "rel-R6")
+
+    def check_member(self, key: Key, member: int, end: int, invariant: str) -> None:
+        """rel-R2: a running and registered member of the ISR has it."""
+        found = self.running(key, member)
+        if found is not None and found.log.log_end_offset < end:
+            if self._atlas.is_dirty(member, key) and self._atlas.is_alone(member, key):
+                return
+            text = f"{name(key)}: {member} is in the ISR and has up to {found.log.log_end_offset} of {end}"
+            self._complain(invariant, text, member)
+
+    def running(self, key: Key, node_id: int) -> Partition | None:
+        """The partition on a broker that runs, and that the newest metadata knows by this incarnation."""
+        host = self._hosts[node_id]
+        process = host.process
+        if process is None or not process.is_ready:
+            return None
+        node = process.machine.broker
+        if node is None or not node.lifecycle.is_registered:
+            return None
+        known = self._atlas.image.brokers.get(node_id)
+        if known is None or known.epoch != node.broker_epoch:
+            return None
+        found: Partition | None = node.hosted.by_id.get(key)
+        return found
+
+    # ------------------------------------------------------------------------- promises
+
+    def _check_promises(self, process: Process) -> None:
+        """rel-R14: what is acknowledged at acks=all is committed, and just that."""
+        promised, self._wire.promised = self._wire.promised, []
+        for key, base_offset, crc, next_offset in promised:
+            truth = self._ledger.of(key)
+            batch = truth.batch_at(base_offset)
+            if batch is None:
+                text = f"{name(key)}: {base_offset} was acknowledged; up to {truth.end_offset} is committed"
+                self._complain("rel-R14", text, process.node_id)
+            elif int.from_bytes(batch[17:21], "big") != crc:
+                text = f"{name(key)}: another batch was acknowledged at {base_offset}"
+                self._complain("rel-R12", text, process.node_id)
+            truth.acked_end = max(truth.acked_end, next_offset)
+
+
+def read(log: Any, start: int, end: int) -> bytes:
+    """Whole batches of [start, end), from the one that holds `start` on."""
+    if start >= end:
+        return b""
+    parts: list[bytes] = []
+    at = start
+    while at < end:
+        data: bytes = log.read(at, max_bytes=_ALL_BYTES, upto_offset=end).read()
+        found = [header.next_offset for header in headers(data)]
+        if not found:
+            break
+        parts.append(data)
+        at = found[-1]
+    return b"".join(parts)

@@ -1,0 +1,270 @@
+"""A run of a whole cluster: what `sim/run.py` does, with brokers that have data, and their clients. SIM.
+
+After healing, every replica is at its leader's end and back in the ISR within a bound (rel-R18), and the
+consumer has read whatever was acknowledged (rel-R14). Source: reliability (c).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from firnline.base.effects import Send
+from firnline.base.errors import StorageError
+from firnline.metadata.image import ClusterImage
+from firnline.protocol.schema import Message
+from firnline.sim.cluster.admin import Admin
+from firnline.sim.cluster.budget import Atlas, ClusterFaults
+from firnline.sim.cluster.client import CLIENT_IDS_FROM, Client
+from firnline.sim.cluster.consumer import Consumer
+from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.cluster.metadata_checks import MetadataChecks
+from firnline.sim.cluster.node import ClusterNode
+from firnline.sim.cluster.producer import Producer
+from firnline.sim.cluster.replica_checks import ReplicaChecks
+from firnline.sim.cluster.shape import draw_cluster
+from firnline.sim.cluster.wire_checks import WireChecks
+from firnline.sim.host import Host, Machine, Process
+from firnline.sim.net import PORT, Call, Network, Watcher
+from firnline.sim.options import Options
+from firnline.sim.run import Cluster, Form
+from firnline.sim.world import MS, SECOND, World
+
+# How long replicas may take to be together again, and the consumer to read the rest (rel-R18).
+_TOGETHER_US = 60 * SECOND
+_RESTART_US = (10 * MS, 2 * SECOND)
+
+
+class Users:
+    """The clients of a run, each on a machine of its own."""
+
+    def __init__(self, world: World, options: Options, complain: Any) -> None:
+        shape = options.cluster
+        assert shape is not None
+        self._complain = complain
+        self.on_read: Callable[[int, Key, int, bytes], None] = _unread
+        self.ledger = Ledger()
+        self.admin = Admin(options, world.chance("admin"))
+        self.producers = [
+            Producer(number, options, world.chance("producer", number))
+            for number in range(shape.producers)
+        ]
+        self.consumers = [
+            Consumer(
+                options, world.chance("consumer", number), self._reader(number), self._may_go_back
+            )
+            for number in range(shape.consumers)
+        ]
+        everybody: list[Client] = [self.admin, *self.producers, *self.consumers]
+        self.by_id = {CLIENT_IDS_FROM + number: each for number, each in enumerate(everybody)}
+        self.hosts: dict[int, Host] = {}
+
+    def _reader(self, number: int) -> Callable[[Key, int, bytes], None]:
+        return lambda key, position, data: self.on_read(number, key, position, data)
+
+    def _may_go_back(self, key: Key, position: int) -> bool:
+        return position > self.ledger.of(key).end_offset
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(producer.acknowledged for producer in self.producers)
+
+    def begin(self) -> None:
+        """Start; each has a rhythm of its own."""
+        for host in self.hosts.values():
+            host.start()
+
+    def end(self) -> None:
+        """Begin nothing more; what is under way comes to its end."""
+        self.admin.is_on = False
+        for producer in self.producers:
+            producer.is_on = False
+
+    def broken_promises(self, image: ClusterImage) -> list[str]:
+        """Topics that were made, or deleted, and are not, or are (rel-Q16)."""
+        lost = [
+            f"topic {topic} was created and is not there"
+            for topic_id, topic in self.admin.made.items()
+            if topic_id not in image.topics_by_id
+        ]
+        back = [
+            f"topic {topic} was deleted and is there"
+            for topic_id, topic in self.admin.gone.items()
+            if topic_id in image.topics_by_id
+        ]
+        return lost + back
+
+
+class Watch:
+    """Hands each message to whom it concerns: what controllers are asked, and what brokers are."""
+
+    def __init__(self, quorum: Watcher, brokers: WireChecks) -> None:
+        self._quorum = quorum
+        self._brokers = brokers
+
+    def sent(self, process: Process, to_id: int, effect: Send) -> None:
+        if effect.peer.port == PORT:
+            self._quorum.sent(process, to_id, effect)
+        self._brokers.sent(process, to_id, effect)
+
+    def received(self, process: Process, call: Call) -> None:
+        if call.port == PORT:
+            self._quorum.received(process, call)
+        self._brokers.received(process, call)
+
+    def answered(self, process: Process, call: Call, response: Message) -> None:
+        if call.port == PORT:
+            self._quorum.answered(process, call, response)
+        self._brokers.answered(process, call, response)
+
+    def told(self, process: Process, effect: Send, response: Message) -> None:
+        self._brokers.told(process, effect, response)
+
+
+class WholeCluster(Cluster):
+    """Brokers, controllers and clients of one run."""
+
+    faults: ClusterFaults
+    workload: Users
+
+    def __init__(self, options: Options, world: World, mode: str) -> None:
+        super().__init__(options, world, mode)
+        complain, truth = self.checkers.complain, self.checkers.truth
+        self.ledger = Ledger()
+        self.atlas = Atlas(self.hosts)
+        self.faults.atlas = self.atlas
+        self.wire = wire = WireChecks(world, self.ledger, complain)
+        self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
+        metadata = MetadataChecks(self.ledger, self.atlas, self.replicas, wire, complain)
+        truth.on_image = metadata.on_image
+        users = self.workload
+        users.on_read, users.ledger = self.wire.read, self.ledger
+        for node_id in users.by_id:
+            users.hosts[node_id] = Host(node_id, world, options, self)
+        everybody = self.hosts | users.hosts
+        self.network = Network(world, options, everybody, Watch(self.checkers, self.wire))
+        self.faults.use(self.network)
+
+    def _make_faults(self, mode: str) -> ClusterFaults:
+        truth = self.checkers.truth
+        return ClusterFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+
+    def _make_workload(self) -> Users:
+        return Users(self.world, self.options, self.checkers.complain)
+
+    @property
+    def committed(self) -> int:
+        """Records of producers that were ever committed."""
+        return self.ledger.records
+
+    @property
+    def acknowledged(self) -> int:
+        """Records that producers were promised, at acks=all."""
+        return self.ledger.acknowledged
+
+    @property
+    def exempt(self) -> int:
+        return self.ledger.exempt
+
+    # ---- surroundings
+
+    def make(self, host: Host, process: Process, now_ms: int) -> Machine:
+        client = self.workload.by_id.get(host.node_id)
+        if client is not None:
+            return client
+        node = ClusterNode(host.fs, self.options, host.node_id, host.rng, now_ms)
+        node.on_running = lambda: self.network.wake(process)
+        return node
+
+    def stepped(self, process: Process) -> None:
+        if process.node_id >= CLIENT_IDS_FROM or not process.is_alive or not process.is_ready:
+            return
+        super().stepped(process)
+        self.replicas.stepped(process)
+        self.wire.stepped()
+
+    def stopped(self, process: Process, *, is_power: bool) -> None:
+        super().stopped(process, is_power=is_power)
+        self.replicas.ended(process)
+        self.wire.ended(process)
+
+    def failed(self, process: Process, problem: BaseException) -> None:
+        """A disk that failed ends a broker; its page cache stays unless the budget allows for more."""
+        host = process.host
+        if isinstance(problem, StorageError) and host.has_bad_disk:
+            self.world.note(host.node_id, f"stops: {problem}")
+            host.has_bad_disk = False
+            if self.faults.may_lose(host):
+                self.atlas.loses(host.node_id)
+                host.cut_power(self._chance)
+            else:
+                host.kill()
+            self.world.after(self._chance.spread(*_RESTART_US), host.start)
+            return
+        super().failed(process, problem)
+
+    # ---- the end
+
+    def converge(self) -> None:
+        super().converge()
+        if not self.world.stopped:
+            self.workload.end()
+            users = self.workload
+            idle = self.wait(lambda: all(each.is_idle for each in users.producers), _TOGETHER_US)
+            together = idle and self.wait(lambda: self._apart() is None, _TOGETHER_US)
+            if not together and not self.world.stopped:
+                text = self._apart() or "a producer gets no answer"
+                self.checkers.complain(
+                    "rel-R18", f"{_TOGETHER_US // SECOND} s after healing: {text}"
+                )
+        if not self.world.stopped:
+            self.check_history()
+
+    def _apart(self) -> str | None:
+        """What keeps replicas and readers from being where they should; None for nothing."""
+        image = self.atlas.image
+        topics = sorted(image.topics_by_name.values(), key=lambda topic: topic.name)
+        for topic in topics:
+            for index in sorted(topic.partitions):
+                key, state = (topic.topic_id, index), topic.partitions[index]
+                where = f"{topic.name}-{index}"
+                if sorted(state.isr) != sorted(state.replicas):
+                    return f"the ISR of {where} is {state.isr} of {state.replicas}"
+                end = self.ledger.of(key).end_offset
+                for node_id in state.replicas:
+                    found = self.replicas.running(key, node_id)
+                    if found is None:
+                        return f"{where} is not served on {node_id}"
+                    if (found.log.log_end_offset, found.log.high_watermark) != (end, end):
+                        return (
+                            f"{where} on {node_id} is at {found.log.high_watermark} of"
+                            f" {found.log.log_end_offset}; {end} is committed"
+                        )
+                for consumer in self.workload.consumers:
+                    if consumer.positions.get(key) != end:
+                        position = consumer.positions.get(key)
+                        return f"a consumer of {where} is at {position}, the end is {end}"
+        return None
+
+    def check_history(self) -> None:
+        """rel-R14 in the end: every log is as the ledger has it."""
+        for producer in self.workload.producers:
+            for text in producer.out_of_order:
+                if not self.ledger.exempt:
+                    self.checkers.complain("rel-R12", f"producer {producer.number}: {text}")
+        for key, truth in self.ledger.partitions.items():
+            if truth.acked_end > truth.end_offset:
+                text = f"{name(key)}: {truth.acked_end} was acknowledged; the end is {truth.end_offset}"
+                self.checkers.complain("rel-R14", text)
+
+
+def _unread(number: int, key: Key, position: int, data: bytes) -> None:
+    """Nobody judges."""
+
+
+def cluster_form(profile: str | None = None) -> Form:
+    """Whole clusters; with a profile, those whose faults are what one guard is there for."""
+    words = "--cluster" if profile is None else f"--cluster --profile {profile}"
+    return Form("cluster", words, partial(draw_cluster, profile=profile), WholeCluster)
+
+
+CLUSTER = cluster_form()

@@ -1,0 +1,111 @@
+"""What one seed of a whole cluster is, beyond what a quorum is: brokers, topics, clients. SIM.
+
+Source: reliability (c), 'Swarm'.
+"""
+
+from typing import NamedTuple
+
+from firnline.sim.options import Options, draw_kinds, draw_options
+from firnline.sim.world import MS, Chance
+
+
+class TopicShape(NamedTuple):
+    """A topic that is there from the start."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    min_isr: int
+
+
+class Shape(NamedTuple):
+    """Drawn once per seed, together with `Options`. Times in milliseconds."""
+
+    is_combined: bool  # every voter is a broker, too
+    topics: tuple[TopicShape, ...]
+    segment_bytes: int
+    session_timeout_ms: int
+    heartbeat_ms: int
+    lag_max_ms: int
+    fetch_wait_ms: int
+    backoff_ms: int
+    partition_fetch_bytes: int
+    flush_checkpoint_ms: int
+    is_balanced: bool
+    # Clients.
+    producers: int
+    batch_records: int
+    batch_gap_ms: int  # of one producer, on average
+    plain_percent: int  # of the lanes of producers that are not idempotent
+    acks_one_percent: int  # of those
+    consumers: int
+    admin_gap_ms: int
+
+
+def broker_ids(options: Options) -> tuple[int, ...]:
+    """The nodes that are brokers."""
+    assert options.cluster is not None
+    return options.node_ids if options.cluster.is_combined else options.observer_ids
+
+
+def draw_cluster(seed: int, profile: str | None = None) -> Options:
+    """Return the options of a seed of a whole cluster, bent to a profile of `profiles` where one is named."""
+    chance = Chance(seed, "cluster")
+    base = draw_options(seed)
+    voters = chance.pick((1, 3, 3, 3))
+    brokers = chance.pick((1, 2, 3, 3, 3, 3, 4, 5))
+    is_combined = chance.below(4) == 0
+    if is_combined:
+        brokers = max(brokers, voters)
+    session_timeout_ms = chance.pick((2_000, 3_000, 6_000))
+    lag_max_ms = chance.pick((1_000, 2_000, 6_000))
+    shape = Shape(
+        is_combined=is_combined,
+        topics=_topics(chance, brokers),
+        segment_bytes=chance.spread(1_024, 65_536),
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_ms=session_timeout_ms // chance.pick((4, 8)),
+        lag_max_ms=lag_max_ms,
+        fetch_wait_ms=min(500, lag_max_ms // 2),
+        backoff_ms=chance.pick((100, 500, 1_000)),
+        partition_fetch_bytes=chance.pick((1, 2_000, 1_048_576)),
+        flush_checkpoint_ms=chance.pick((1_000, 10_000, 60_000)),
+        is_balanced=chance.happens(50),
+        producers=2,
+        batch_records=chance.between(30, 50),
+        batch_gap_ms=chance.between(180, 300),
+        plain_percent=chance.pick((0, 30, 60)),
+        acks_one_percent=chance.pick((0, 30)),
+        consumers=1,
+        admin_gap_ms=chance.pick((1_000, 3_000, 8_000)),
+    )
+    options = base._replace(
+        voters=voters,
+        observers=brokers - voters if is_combined else brokers,
+        cluster=shape,
+        fault_kinds=draw_kinds(chance, voters + brokers),
+        fault_gap_us=chance.pick(((300 * MS, 3_000 * MS), (1_000 * MS, 6_000 * MS))),
+        snapshot_bytes=chance.spread(8_000, 200_000),
+        fetch_max_bytes=chance.pick((4_096, 1_048_576)),
+        fetch_snapshot_max_bytes=chance.pick((4_096, 1_048_576)),
+        segment_bytes=chance.spread(8_192, 262_144),
+        idle_interval_ms=500,
+    )
+    if profile is None:
+        return options
+    from firnline.sim.cluster.profiles import bend  # it knows the shape
+
+    return bend(options, profile)
+
+
+def _topics(chance: Chance, brokers: int) -> tuple[TopicShape, ...]:
+    """One to six partitions in one to three topics."""
+    left = chance.between(1, 6)
+    found: list[TopicShape] = []
+    while left and len(found) < 3:
+        partitions = chance.between(1, left) if len(found) < 2 else left
+        factor = min(brokers, chance.pick((1, 2, 3, 3, 3)))
+        min_isr = min(factor, chance.pick((1, 2, 2)))
+        found.append(TopicShape(f"t{len(found)}", partitions, factor, min_isr))
+        left -= partitions
+    return tuple(found)

@@ -1,0 +1,266 @@
+"""The invariants that show in what is asked and answered: promises, epochs, what consumers read. SIM.
+
+What a message says is compared with what the node that handles it shows at that moment, and with the ledger.
+Source: reliability (b), rel-R1, R3, R7, R13, R14, R15, R19, rel-C1, C2, C9.
+"""
+
+from typing import Any
+
+from firnline.base.effects import Send
+from firnline.base.errors import Code
+from firnline.protocol.messages.k00_produce import ProduceRequest
+from firnline.protocol.messages.k01_fetch import FetchRequest
+from firnline.protocol.messages.k02_list_offsets import ListOffsetsRequest
+from firnline.protocol.messages.k56_alter_partition import AlterPartitionRequest
+from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
+from firnline.protocol.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest
+from firnline.protocol.schema import Message
+from firnline.records.batch import headers
+from firnline.records.record import records
+from firnline.replica.partition import Partition
+from firnline.sim.cluster.ledger import Key, Ledger, name
+from firnline.sim.host import Process
+from firnline.sim.net import BROKER_PORT, Call
+from firnline.sim.world import World
+
+_ACKS_ALL = -1
+_OF_BROKERS = (BrokerHeartbeatRequest, AlterPartitionRequest, AllocateProducerIdsRequest)
+_REFUSALS = (Code.INELIGIBLE_REPLICA, Code.OPERATION_NOT_ATTEMPTED)
+_STALE = "of an older incarnation"
+Place = tuple[int, int]  # (leader epoch, offset) that a follower asks from
+
+
+class WireChecks:
+    """Judges messages between clients, brokers and controllers.
+
+    promised   acknowledged in this step: (partition, base offset, CRC, next offset)
+    applying   what was asked by the Fetch whose answer is taken in this step; None for another step
+    """
+
+    def __init__(self, world: World, ledger: Ledger, complain: Any) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._complain = complain
+        self.promised: list[tuple[Key, int, int, int]] = []
+        self.applying: dict[Key, Place] | None = None
+        self.fetched_us: dict[tuple[int, int], int] = {}  # (leader, follower) -> when, last
+        # (leader, follower) -> the broker epochs that its Fetches told; all of them are in order of time.
+        self.told_epochs: dict[tuple[int, int], dict[int, None]] = {}
+        # Partition and partition epoch -> members and the broker epochs they were proposed with.
+        self.proposed: dict[tuple[Key, int], dict[int, dict[int, None]]] = {}
+        self._refused: dict[tuple[int, Key], int] = {}
+        self._sessions: dict[tuple[int, int, int], dict[Key, Place]] = {}
+        self._asked: dict[int, tuple[int, Send, dict[Key, Place]]] = {}
+
+    # ------------------------------------------------------------------------- on the way there
+
+    def sent(self, process: Process, to_id: int, effect: Send) -> None:
+        """A request leaves."""
+        request = effect.request
+        is_fetch = type(request) is FetchRequest and effect.peer.port == BROKER_PORT
+        if is_fetch and request.replica_state.replica_id >= 0:
+            self._on_follower_asks(process, to_id, effect, request)
+
+    def _on_follower_asks(self, process: Process, to_id: int, effect: Send, request: Any) -> None:
+        """Keep what the session asks for, all of it."""
+        session = (process.node_id, process.number, to_id)
+        asked = self._sessions.get(session) if request.session_epoch > 0 else None
+        asked = dict(asked or {})
+        for topic in request.topics:
+            for row in topic.partitions:
+                place = (row.current_leader_epoch, row.fetch_offset)
+                asked[(topic.topic_id, row.partition)] = place
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                asked.pop((topic.topic_id, index), None)
+        self._sessions[session] = asked
+        # Until the answer the request is kept, so no other one has its id.
+        self._asked[id(effect)] = (process.node_id, effect, asked)
+
+    def received(self, process: Process, call: Call) -> None:
+        """A request is about to be handled."""
+        request: Any = call.request
+        if type(request) is ProduceRequest:
+            # The batch is stamped in place: what it was is known now.
+            call.notes = [
+                self._note_batch(process, topic, row)
+                for topic in request.topic_data
+                for row in topic.partition_data
+            ]
+        elif type(request) is FetchRequest and call.port == BROKER_PORT:
+            state = request.replica_state
+            if state.replica_id >= 0:
+                pair = (process.node_id, state.replica_id)
+                self.told_epochs.setdefault(pair, {})[state.replica_epoch] = None
+                self.fetched_us[pair] = self._world.now_us
+            call.notes = self._older_epochs(process, request)
+        elif type(request) in _OF_BROKERS:
+            known = process.machine.quorum.newest.brokers.get(request.broker_id)
+            if known is not None and known.epoch > request.broker_epoch:
+                call.notes = _STALE
+            if type(request) is AlterPartitionRequest:
+                self._on_proposed(request)
+
+    def _note_batch(self, process: Process, topic: Any, row: Any) -> tuple[Any, int]:
+        """The header of the batch, and how large the ISR is before it is appended."""
+        found = _hosted(process, topic.topic_id, topic.name, row.index)
+        header = None if row.records is None else next(headers(row.records), None)
+        return header, 0 if found is None else len(found.isr)
+
+    def _older_epochs(self, process: Process, request: Any) -> list[Key]:
+        """Partitions of which the asker knows an older leader epoch than this broker."""
+        found = []
+        for topic in request.topics:
+            for row in topic.partitions:
+                here = _hosted(process, topic.topic_id, topic.topic, row.partition)
+                if here is not None and -1 < row.current_leader_epoch < here.leader_epoch:
+                    found.append((here.topic_id, row.partition))
+        return found
+
+    def _on_proposed(self, request: Any) -> None:
+        for topic in request.topics:
+            for row in topic.partitions:
+                key = ((topic.topic_id, row.partition_index), row.partition_epoch)
+                members = self.proposed.setdefault(key, {})
+                for member in row.new_isr_with_epochs:
+                    members.setdefault(member.broker_id, {})[member.broker_epoch] = None
+
+    # ------------------------------------------------------------------------- on the way back
+
+    def answered(self, process: Process, call: Call, response: Message) -> None:
+        """An answer leaves."""
+        request: Any = call.request
+        answer: Any = response
+        if type(request) is ProduceRequest:
+            self._on_produced(process, call, answer)
+        elif type(request) is FetchRequest and call.notes:
+            self._check_fenced(process, call, answer)
+        elif type(request) is ListOffsetsRequest and request.replica_id < 0:
+            self._on_listed(process, request, answer)
+        elif call.notes is _STALE and not answer.error_code:
+            kind = type(request).__name__
+            text = f"{kind} of broker {request.broker_id} at the old epoch {request.broker_epoch} was taken"
+            self._complain("rel-R3", text, process.node_id)
+        if type(request) is AlterPartitionRequest:
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    if row.error_code in _REFUSALS:
+                        key = (call.from_id, (topic.topic_id, row.partition_index))
+                        self._refused[key] = self._refused.get(key, 0) + 1
+
+    def was_refused(self, node_id: int, key: Key) -> bool:
+        """Did a controller refuse what that leader proposed, since this was asked last?"""
+        return self._refused.pop((node_id, key), 0) > 0
+
+    def told(self, process: Process, effect: Send, response: Message) -> None:
+        """An answer arrives."""
+        asked = self._asked.pop(id(effect), None)
+        self.applying = None if asked is None else asked[2]
+
+    def stepped(self) -> None:
+        """The step is over."""
+        self.applying = None
+
+    def ended(self, process: Process) -> None:
+        """A process is gone, and with it whatever it asked."""
+        for key, (node_id, _, _) in list(self._asked.items()):
+            if node_id == process.node_id:
+                del self._asked[key]
+        for session in [each for each in self._sessions if each[0] == process.node_id]:
+            del self._sessions[session]
+
+    def _on_produced(self, process: Process, call: Call, response: Any) -> None:
+        """rel-R13: success at acks=all means an ISR that is large enough, before and after."""
+        request: Any = call.request
+        asked = [(topic, row) for topic in request.topic_data for row in topic.partition_data]
+        rows = [row for topic in response.responses for row in topic.partition_responses]
+        for (topic, data), row, (header, isr_before) in zip(asked, rows, call.notes, strict=True):
+            if row.error_code or header is None:
+                continue
+            if request.acks != _ACKS_ALL:
+                self._ledger.acknowledged_by_one += header.record_count
+                continue
+            found = _hosted(process, topic.topic_id, topic.name, data.index)
+            if found is None:
+                continue  # deleted meanwhile
+            self._ledger.acknowledged += header.record_count
+            key = (found.topic_id, data.index)
+            least = min(found.log.config.min_insync_replicas, len(found.replicas))
+            if min(isr_before, len(found.isr)) < least:
+                text = (
+                    f"{name(key)}: acknowledged at {row.base_offset} with an ISR of {isr_before},"
+                    f" then {found.isr}; {least} are asked for"
+                )
+                self._complain("rel-R13", text, process.node_id)
+            next_offset = row.base_offset + header.last_offset_delta + 1
+            self.promised.append((key, row.base_offset, header.crc, next_offset))
+
+    def _check_fenced(self, process: Process, call: Call, response: Any) -> None:
+        """rel-R15: who knows an older leader epoch is told so, and gets nothing."""
+        if response.error_code:
+            return
+        for topic in response.responses:
+            for row in topic.partitions:
+                here = _hosted(process, topic.topic_id, topic.topic, row.partition_index)
+                if here is None or row.error_code:
+                    continue
+                key = (here.topic_id, row.partition_index)
+                if key in call.notes:
+                    text = f"{name(key)}: answered a Fetch of an older leader epoch"
+                    self._complain("rel-R15", text, process.node_id)
+
+    # ------------------------------------------------------------------------- consumers
+
+    def _on_listed(self, process: Process, request: Any, response: Any) -> None:
+        """rel-C9: the first record of that time or later, or the start of the log."""
+        (topic,), (answered,) = request.topics, response.topics
+        (asked,), (row,) = topic.partitions, answered.partitions
+        node = process.machine.broker
+        here = node.hosted.by_name.get((topic.name, asked.partition_index))
+        if row.error_code or here is None or here.refusal is not None:
+            return
+        key, log = (here.topic_id, asked.partition_index), here.log
+        expected: tuple[int, ...]
+        if asked.timestamp < 0:
+            expected = (log.log_start_offset,)
+        else:
+            found = self._first_at(key, asked.timestamp, log.log_start_offset)
+            # Beyond what this broker may show there is nothing yet.
+            expected = (-1,) if found is None or found >= log.high_watermark else (found,)
+        if row.offset not in expected:
+            text = f"{name(key)}: {asked.timestamp} is at {row.offset}, not {expected[0]}"
+            self._complain("rel-C9", text, process.node_id)
+
+    def _first_at(self, key: Key, timestamp_ms: int, start_offset: int) -> int | None:
+        truth = self._ledger.of(key)
+        for base_offset, latest_ms in truth.times:
+            batch = truth.batch_at(base_offset) if latest_ms >= timestamp_ms else None
+            if batch is None:
+                continue
+            for row in records(batch, next(headers(batch))):
+                if row.timestamp_ms >= timestamp_ms and row.offset >= start_offset:
+                    return row.offset
+        return None
+
+    def read(self, number: int, key: Key, position: int, data: bytes) -> None:
+        """rel-C1, rel-C2: what a consumer gets is committed, and what everybody gets."""
+        truth = self._ledger.of(key)
+        for header in headers(data):
+            if header.next_offset <= position:
+                continue
+            batch = truth.batch_at(header.base_offset)
+            what = f"{name(key)}: consumer {number} got"
+            if batch is None:
+                text = f"{what} {header.base_offset}; up to {truth.end_offset} is committed"
+                self._complain("rel-C2", text)
+            elif batch != data[header.position : header.position + header.size_bytes]:
+                self._complain("rel-C1", f"{what} another batch at {header.base_offset}")
+
+
+def _hosted(process: Process, topic_id: Any, topic: str | None, index: int) -> Partition | None:
+    """The partition on the broker of that process, by id or else by name."""
+    hosted = process.machine.broker.hosted
+    found: Partition | None = hosted.by_id.get((topic_id, index)) or hosted.by_name.get(
+        (topic, index)
+    )
+    return found

@@ -1,0 +1,230 @@
+"""What `firnline_cluster` gives a test: nodes to kill, to stop and to start again. WORLD.
+
+Nothing but the standard library is imported before a test asks.
+"""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+START_S = 120.0
+STOP_S = 60.0
+_NODE = re.compile(r"node (\d+) at 127\.0\.0\.1:(\d+), pid (\d+),")
+
+
+class Cluster:
+    """A `firnline dev --nodes` process and its nodes, numbered from 1; all of them brokers.
+
+    A node that was killed or stopped keeps its directory and its port: `start_node` resumes with both.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        nodes: int = 3,
+        tier: Path | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.node_ids = tuple(range(1, nodes + 1))
+        self.tier = tier
+        self.options = tuple(options)
+        self.process: subprocess.Popen[str] | None = None
+        self._log = directory.with_name(directory.name + ".log")
+        self._ports: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
+        self._again: dict[int, subprocess.Popen[bytes]] = {}  # nodes that were started again
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all nodes for clients, separated by commas."""
+        return ",".join(f"127.0.0.1:{self._ports[node_id]}" for node_id in self.node_ids)
+
+    def port(self, node_id: int) -> int:
+        """Where a node serves clients."""
+        return self._ports[node_id]
+
+    def pid(self, node_id: int) -> int:
+        """Process id of a node that runs."""
+        return self._pids[node_id]
+
+    def is_running(self, node_id: int) -> bool:
+        """Whether the node's process is there."""
+        return node_id in self._pids and _is_alive(self._pids[node_id])
+
+    # ---------------------------------------------------------------------------- the cluster
+
+    def start(self) -> None:
+        """Start all nodes and wait until each serves clients and knows the others; the data is kept.
+
+        Raises RuntimeError with what was logged when they do not come up.
+        """
+        assert self.process is None, "the cluster is running"
+        command = [sys.executable, "-m", "firnline", "dev", "--port", "0"]
+        command += ["--nodes", str(len(self.node_ids)), "--dir", str(self.directory)]
+        if self.tier is not None:
+            command += ["--tier", str(self.tier)]
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(
+                [*command, *self.options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        while "ready at " not in (line := self._next_line()):
+            found = _NODE.search(line)
+            if found is None:
+                self.kill()
+                raise RuntimeError(f"firnline dev did not start: {line!r}\n{self.log_text()}")
+            node_id, port, pid = map(int, found.groups())
+            self._ports[node_id], self._pids[node_id] = port, pid
+
+    def stop(self) -> int:
+        """Stop all nodes in order and return the exit code of `firnline dev`."""
+        assert self.process is not None, "the cluster is not running"
+        process, self.process = self.process, None
+        for each in (process, *self._again.values()):
+            each.terminate()
+        try:
+            code = process.wait(STOP_S)
+            for each in self._again.values():
+                each.wait(STOP_S)
+        finally:
+            self._end(process)
+        return code
+
+    def kill(self) -> None:
+        """End every node at once, as when the machine's power goes; what was flushed is on the disk."""
+        assert self.process is not None, "the cluster is not running"
+        process, self.process = self.process, None
+        for node_id in self.node_ids:
+            if self.is_running(node_id):
+                os.kill(self._pids[node_id], signal.SIGKILL)
+        self._end(process)
+
+    def log_text(self, node_id: int | None = None) -> str:
+        """Return what a node wrote to its log, or, for None, `firnline dev` to stderr."""
+        if node_id is None:
+            return self._log.read_text()
+        return (self.directory / f"node-{node_id}" / "server.log").read_text(errors="replace")
+
+    # ---------------------------------------------------------------------------- one node
+
+    def kill_node(self, node_id: int) -> None:
+        """End a node at once, kill -9, and return when it is gone."""
+        self._signal(node_id, signal.SIGKILL)
+
+    def stop_node(self, node_id: int) -> None:
+        """Have a node hand over and stop, and return when it is gone."""
+        self._signal(node_id, signal.SIGTERM)
+
+    def start_node(self, node_id: int) -> None:
+        """Start a node that was killed or stopped, and wait until it serves clients again."""
+        assert not self.is_running(node_id), f"node {node_id} is running"
+        home = self.directory / f"node-{node_id}"
+        command = [sys.executable, "-m", "firnline", "server", "-c", str(home / "server.properties")]
+        with (home / "server.log").open("ab") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._again[node_id] = process
+        self._pids[node_id] = process.pid
+        _eventually(f"node {node_id} serves clients", lambda: self._serves(node_id))
+
+    def _serves(self, node_id: int) -> bool:
+        from firnline.client.connection import Connection
+
+        if self._again[node_id].poll() is not None:
+            raise RuntimeError(f"node {node_id} ended:\n{self.log_text(node_id)[-2000:]}")
+        with Connection("127.0.0.1", self._ports[node_id], timeout_s=2.0) as node:
+            return bool(node.spoken())
+
+    # ---------------------------------------------------------------------------- what is where
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """Return the node that leads a partition; waits while there is none."""
+        from firnline.client.admin import Admin
+
+        def look() -> int:
+            with Admin(self.bootstrap, timeout_s=5.0) as admin:
+                (found,) = admin.metadata([topic]).topics
+            leader = {part.partition_index: part.leader_id for part in found.partitions}[partition]
+            return max(0, leader)
+
+        return _eventually(f"somebody leads {topic}-{partition}", look)
+
+    def await_in_sync(self, *topics: str) -> None:
+        """Wait until every replica of these topics, of all without one, is in its ISR."""
+        from firnline.client.admin import Admin
+        from firnline.client.cluster import describe_topics
+
+        def look() -> bool:
+            with Admin(self.bootstrap, timeout_s=5.0) as admin:
+                found = describe_topics(admin, topics or None)
+            return all(part.is_whole for topic in found for part in topic.partitions)
+
+        _eventually("every replica is in sync", look)
+
+    # ---------------------------------------------------------------------------- within
+
+    def _signal(self, node_id: int, number: signal.Signals) -> None:
+        assert self.is_running(node_id), f"node {node_id} is not running"
+        pid = self._pids.pop(node_id)
+        os.kill(pid, number)
+        again = self._again.pop(node_id, None)
+        if again is not None:
+            again.wait(STOP_S)
+            return
+        deadline = time.monotonic() + STOP_S
+        while _is_alive(pid):
+            assert time.monotonic() < deadline, f"node {node_id} did not stop"
+            time.sleep(0.01)
+
+    def _next_line(self) -> str:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], START_S)
+        return self.process.stdout.readline() if readable else f"nothing within {START_S:.0f} s"
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
+        for each in (process, *self._again.values()):
+            each.kill()
+            each.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        self._again.clear()
+        self._pids.clear()
+
+
+def _is_alive(pid: int) -> bool:
+    """A process that ended and that nobody waited for yet is not."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def _eventually(what: str, look: Callable[[], T]) -> T:
+    """Return the first true answer; a node that does not answer gives none."""
+    from firnline.base.errors import FirnlineError
+
+    deadline = time.monotonic() + START_S
+    problem: FirnlineError | None = None
+    while time.monotonic() < deadline:
+        try:
+            found = look()
+        except FirnlineError as last:
+            problem = last
+        else:
+            if found:
+                return found
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not within {START_S:.0f} s; {problem or ''}")

@@ -1,0 +1,113 @@
+"""Three brokers and a tier that they share: brokers die, stop, lose their disks; what each serves. WORLD."""
+
+import time
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from firnline.client.connection import Connection
+from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.records.record import all_records
+from tests.chaos.replicas import await_so
+from tests.chaos.workload import PATIENCE_S, SILENT, Positions
+from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
+
+TOPIC, PARTITIONS, REPLICAS = "cold", 2, 3
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+TIERED = {
+    "remote.storage.enable": "true",
+    "min.insync.replicas": "2",
+    "internal.segment.bytes": "262144",
+    "local.retention.bytes": "262144",
+    "retention.ms": "-1",
+}
+
+
+def tiered_settings(tier: Path, *, metadata_replicas: int = 3) -> dict[str, object]:
+    """Return the settings of brokers that share a directory as their tier, and look at it often."""
+    return {
+        **QUICK,
+        "broker.session.timeout.ms": 3000,
+        "replica.fetch.backoff.ms": 200,
+        "log.retention.check.interval.ms": 300,
+        "log.flush.offset.checkpoint.interval.ms": 300,
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": "firnline.tiered.objects.storage.ObjectStorage",
+        "remote.log.manager.task.interval.ms": 300,
+        "rsm.config.uri": tier.as_uri(),
+        "rlmm.config.remote.log.metadata.topic.num.partitions": 3,
+        "rlmm.config.remote.log.metadata.topic.replication.factor": metadata_replicas,
+        "replica.selector.class": RACK_AWARE,
+    }
+
+
+class TieredCluster(Cluster):
+    """A controller and three brokers, each broker in a rack of its own: r2, r3, r4."""
+
+    def __init__(self, directory: Path, tier: Path) -> None:
+        members = [(FIRNLINE, CONTROLLER), *[(FIRNLINE, BROKER)] * REPLICAS]
+        super().__init__(directory, members, tiered_settings(tier))
+        for node in self.brokers:
+            node.settings["broker.rack"] = f"r{node.node_id}"
+
+    def make_topic(self) -> AdminClient:
+        """Create the topic; return a client to ask about it."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **SILENT})
+        topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, config=TIERED)
+        admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
+        await_all_in_sync(admin)
+        return admin
+
+
+def leaders(admin: AdminClient) -> dict[int, int]:
+    """Return the leader of each partition."""
+    found = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions
+    return {index: each.leader for index, each in found.items()}
+
+
+def await_all_in_sync(admin: AdminClient) -> None:
+    """Wait until every replica is in the ISR of its partition."""
+
+    def is_so() -> bool:
+        found = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions
+        return len(found) == PARTITIONS and all(len(p.isrs) == REPLICAS for p in found.values())
+
+    await_so(is_so, "all replicas are in sync")
+
+
+def local_start(node: Node, partition: int) -> int:
+    """Return where the local files of a replica begin."""
+    folder = node.data / f"{TOPIC}-{partition}"
+    return min((int(path.stem) for path in folder.glob("*.log")), default=0)
+
+
+def read_from_broker(node: Node) -> Positions:
+    """Read all partitions from one broker, leader or not, to the high watermark that it knows."""
+    connection = Connection(*node.address, timeout_s=PATIENCE_S)
+    try:
+        return {p: _read_partition(connection, p) for p in range(PARTITIONS)}
+    finally:
+        connection.close()
+
+
+def _read_partition(connection: Connection, partition: int) -> list[tuple[int, int]]:
+    rows: list[tuple[int, int]] = []
+    at, deadline = 0, time.monotonic() + PATIENCE_S
+    while True:
+        wanted = FetchPartition(partition=partition, fetch_offset=at, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            topics=[FetchTopic(topic=TOPIC, partitions=[wanted])],
+            max_bytes=1 << 20,
+            max_wait_ms=100,
+        )
+        [topic] = connection.ask(request, version=12).responses
+        [row] = topic.partitions
+        assert row.error_code in (0, 78), f"{partition} at {at}: error {row.error_code}"
+        for record in all_records(bytes(row.records or b"")):
+            if record.offset >= at:
+                rows.append((record.offset, int(bytes(record.value or b"").partition(b" ")[0])))
+        if rows:
+            at = rows[-1][0] + 1
+        if row.error_code == 0 and at >= row.high_watermark:
+            return rows
+        assert time.monotonic() < deadline, f"partition {partition} ended at {at}"

@@ -1,0 +1,207 @@
+"""`firnline dev --nodes 3` with real clients: its leader is killed in mid-produce, and nobody misses a record."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from firnline.testing.cluster import Cluster
+
+MESSAGES = 3_000
+PATIENCE_S = 120.0
+
+
+def firnline(*words: str, code: int = 0) -> str:
+    """Run a command and return what it printed."""
+    line = [sys.executable, "-m", "firnline", *words]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == code, (words, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def json_of(cluster: Cluster, *words: str, code: int = 0) -> Any:
+    at = ("--bootstrap-server", cluster.bootstrap, "--format", "json")
+    return json.loads(firnline(*words, *at, code=code))
+
+
+class Reader(threading.Thread):
+    """A consumer that reads all the time; `seen` are values by partition and offset.
+
+    A group may be given what it read before once more; it must be the same then.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.seen: dict[int, dict[int, int]] = {}
+        self.problems: list[KafkaError] = []
+        self.is_over = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "topic.metadata.refresh.interval.ms": 1000,
+            }
+        )
+        self._consumer.subscribe([topic])
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.seen.values()))
+
+    def run(self) -> None:
+        while not self.is_over.is_set():
+            message = self._consumer.poll(0.2)
+            if message is None:
+                continue
+            problem = message.error()
+            if problem is not None:
+                self.problems.append(problem)
+                continue
+            mine, value = self.seen.setdefault(message.partition(), {}), int(message.value())
+            assert mine.setdefault(message.offset(), value) == value, "an offset has two records"
+        self._consumer.close()
+
+
+class Writer:
+    """An idempotent acks=all producer; `acked` are the values whose delivery was confirmed."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.acked: dict[int, list[int]] = {}
+        self.failed: list[KafkaError] = []
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "message.timeout.ms": int(PATIENCE_S * 1000),
+                "topic.metadata.refresh.interval.ms": 1000,
+            }
+        )
+
+    def send(self, value: int, partition: int) -> None:
+        def delivered(problem: KafkaError | None, message: Any) -> None:
+            if problem is not None:
+                self.failed.append(problem)
+            else:
+                self.acked.setdefault(partition, []).append(value)
+
+        self._producer.produce(
+            self._topic, str(value), partition=partition, on_delivery=delivered
+        )
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        assert self._producer.flush(PATIENCE_S) == 0, "not everything was delivered"
+
+
+def until(what: str, look: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_a_leader_is_killed_in_mid_produce_while_a_consumer_keeps_reading(
+    firnline_cluster: Cluster,
+) -> None:
+    """Goal: nothing acknowledged is lost, doubled or out of order. Method: kill -9 the leader of partition 0
+    with messages under way, go on, have it back, and compare what was acknowledged with what was read."""
+    cluster = firnline_cluster
+    json_of(cluster, "topic", "create", "orders", "-p", "3")
+    reader, writer = Reader(cluster, "orders"), Writer(cluster, "orders")
+    reader.start()
+    for value in range(MESSAGES // 3):
+        writer.send(value, value % 3)
+    writer.flush()
+    until("the reader reads", lambda: reader.count >= MESSAGES // 6)
+
+    leader = cluster.leader_of("orders")
+    for value in range(MESSAGES // 3, 2 * MESSAGES // 3):
+        writer.send(value, value % 3)
+    cluster.kill_node(leader)
+    for value in range(2 * MESSAGES // 3, MESSAGES):
+        writer.send(value, value % 3)
+    writer.flush()
+    assert cluster.leader_of("orders") != leader
+    assert writer.failed == []
+    until("all is read", lambda: reader.count >= MESSAGES)
+
+    degraded = json_of(cluster, "cluster", "status", code=3)
+    states = {row["broker_id"]: row["state"] for row in degraded["brokers"]}
+    assert states[leader] == "fenced"
+    assert list(states.values()).count("alive") == 2
+    assert degraded["under_replicated"] >= 3
+    thin = json_of(cluster, "topic", "describe", "orders", "--under-replicated", code=3)
+    assert all(leader not in part["isr"] and part["offline"] == [leader] for part in thin)
+    assert f"node {leader} (pid " in cluster.log_text()
+    assert "was killed by SIGKILL; log " in cluster.log_text()
+
+    cluster.start_node(leader)
+    cluster.await_in_sync()
+    whole = json_of(cluster, "topic", "describe", "orders")
+    for part in whole["partitions"]:
+        assert sorted(part["isr"]) == [1, 2, 3]
+        assert part["high_watermark"] == len(writer.acked[part["partition"]])
+    reader.is_over.set()
+    reader.join(PATIENCE_S)
+    in_order = {part: [mine[at] for at in sorted(mine)] for part, mine in reader.seen.items()}
+    assert in_order == writer.acked, "all that was acknowledged, each once, in the order it was sent"
+    assert [p for p in reader.problems if p.fatal()] == []
+
+
+def test_ctrl_c_stops_every_node_in_order_and_the_next_start_has_it_all(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "cluster")
+    cluster.start()
+    ports = [cluster.port(node_id) for node_id in cluster.node_ids]
+    writer = Writer(cluster, "kept")
+    json_of(cluster, "topic", "create", "kept", "-p", "1")
+    for value in range(10):
+        writer.send(value, 0)
+    writer.flush()
+    pids = [cluster.pid(node_id) for node_id in cluster.node_ids]
+    assert cluster.process is not None
+    # What a terminal does: every process of the group hears of it, and nodes are of none of ours.
+    assert all(os.getpgid(pid) == pid for pid in pids)
+    cluster.process.send_signal(signal.SIGINT)
+    assert cluster.stop() == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    homes = [tmp_path / "cluster" / f"node-{node_id}" for node_id in cluster.node_ids]
+    assert all((home / "data" / ".kafka_cleanshutdown").exists() for home in homes)
+    cluster.start()
+    try:
+        assert [cluster.port(node_id) for node_id in cluster.node_ids] == ports
+        (part,) = json_of(cluster, "topic", "describe", "kept")["partitions"]
+        assert part["high_watermark"] == part["log_end_offset"] == 10
+        # Of three controllers two are gone: the last node has nobody to hand over to, nor to wait for.
+        for node_id in (1, 2):
+            cluster.kill_node(node_id)
+    finally:
+        assert cluster.stop() == 0
+    assert "1 of 3 nodes run; to start this one again: firnline server -c " in cluster.log_text()
+
+
+def test_a_cluster_that_cannot_come_up_says_why_and_leaves_nothing_running(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "firnline", "dev", "--nodes", "2", "--port", "0"]
+    line += ["--dir", str(tmp_path / "c"), "-X", f"metadata.log.segment.bytes={1 << 40}"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 1
+    assert "metadata.log.segment.bytes" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "c" / "node-1" / "server.log").exists(), "refused before anything began"
+    (tmp_path / "d" / "node-1").mkdir(parents=True)
+    (tmp_path / "d" / "node-1" / "data").write_text("a file")
+    line[line.index(str(tmp_path / "c"))] = str(tmp_path / "d")
+    done = subprocess.run(line[:-2], capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert str(tmp_path / "d" / "node-1" / "data") in done.stderr
