@@ -3,6 +3,7 @@
 from tests.mutants.patch import Mutant
 from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
+from tests.mutants.tier import TIER
 
 _ELECTING = "tests/unit/raft/test_elections.py::"
 _LEADING = "tests/unit/raft/test_leading.py::"
@@ -39,6 +40,7 @@ _SNAPSHOTS = {
 MUTANTS = (
     *REPLICAS,
     *RACES,
+    *TIER,
     # ------------------------------------------------------------------------------ elections
     Mutant(
         "rel-Q1: half of the voters is no majority",

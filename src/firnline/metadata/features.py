@@ -140,13 +140,18 @@ def levels_to_format(features: Iterable[str], release_version: str | None) -> di
     return {METADATA_VERSION: metadata_version}
 
 
-def refuse_unsupported_levels(finalised: Mapping[str, int]) -> None:
-    """Raise ConfigError when the cluster runs a feature at a level this release does not act on (I33)."""
-    wrong = [
+def unsupported_levels(finalised: Mapping[str, int]) -> list[str]:
+    """Return the features that are finalised at a level this release does not act on (I33), sorted."""
+    return [
         name
         for name in sorted(finalised)
         if not _acted_on(name).lowest <= finalised[name] <= _acted_on(name).highest
     ]
+
+
+def refuse_unsupported_levels(finalised: Mapping[str, int], **place: object) -> None:
+    """Raise ConfigError for `unsupported_levels`; `place` says which file or offset has them."""
+    wrong = unsupported_levels(finalised)
     if not wrong:
         return
     flags = " ".join(f"--feature {name}={_acted_on(name).highest}" for name in wrong)
@@ -155,7 +160,8 @@ def refuse_unsupported_levels(finalised: Mapping[str, int]) -> None:
         + ", ".join(f"{name} {finalised[name]}" for name in wrong)
         + "; while it still runs on Apache Kafka, lower them with:"
         + " kafka-features.sh --bootstrap-server HOST:PORT downgrade "
-        + flags
+        + flags,
+        **place,
     )
 
 

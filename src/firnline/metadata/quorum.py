@@ -8,6 +8,7 @@ state it was told of. Source: KIP-500, KIP-595, KIP-631; spec Q12, Q25, Q39, X16
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, Peer, SetTimer
@@ -15,12 +16,14 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.metadata import records as r
+from firnline.metadata.batch_records import batch_records
 from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.features import (
     TRANSACTIONS_SINCE,
     record_version,
     refuse_unsupported_levels,
+    unsupported_levels,
 )
 from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference, difference_steps
@@ -33,11 +36,13 @@ from firnline.raft.ports import ElectionStore, ReplicatedLog
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import VoterSet
+from firnline.records.batch import headers
 
 RECORDS_PER_BATCH_MAX = 10_000
 DEFAULT_SETTINGS = QuorumSettings()
 DEFAULT_SNAPSHOTTING = SnapshotSettings()
 _READ_BYTES = 256 * 1024
+_ROWS_AT_ONCE = 1_000
 _IDLE_TIMER = ("metadata", "idle")
 _LOAD_TIMER = ("metadata", "load")
 _NOT_ACTIVE = "this node is not the active controller"
@@ -213,7 +218,9 @@ class MetadataQuorum:
                 start_offset=self._log.start_offset,
             )
         elif self._log.end_offset == 0:
-            refuse_unsupported_levels(_levels(self._log.bootstrap_records()))
+            refuse_unsupported_levels(
+                _levels(self._log.bootstrap_records()), path=self._log.path, source="bootstrap"
+            )
         if self._voters.is_sole(self.raft.node_id):
             self._load_at_once()
             return self.raft.start(now_ms)
@@ -323,7 +330,21 @@ class MetadataQuorum:
         """Apply the snapshot and the whole log; nobody is told before a commit says that it is so."""
         while self._work is not None or self._loader.next_offset < self._log.end_offset:
             self._step(self._log.end_offset)
-        refuse_unsupported_levels(self._loader.image().features)
+        self._refuse_what_we_lack(self._loader.image())
+
+    def _refuse_what_we_lack(self, image: ClusterImage) -> None:
+        """Raise ConfigError for features that we do not act on, with the place that says so (I33).
+
+        As in Apache Kafka 4.3.1, what is not committed yet refuses nothing: a new leader may cut it off.
+        """
+        wrong = unsupported_levels(image.features)
+        if not wrong:
+            return
+        path, offset = self._log.path, _last_level(self._log, wrong, image.offset)
+        if offset is not None:
+            refuse_unsupported_levels(image.features, path=path, offset=offset)
+        snapshot_id = self._log.newest_snapshot_id
+        refuse_unsupported_levels(image.features, path=path, snapshot=snapshot_id)
 
     def _follow(self, now_ms: int) -> Effects:
         """Apply what is committed, a slice at a time; the rest after whoever else waits for the thread."""
@@ -497,7 +518,7 @@ class MetadataQuorum:
 
     def _publish(self, delta: ClusterDelta, now_ms: int) -> Effects:
         if delta.features:
-            refuse_unsupported_levels(delta.after.features)
+            self._refuse_what_we_lack(delta.after)
         self.image = delta.after
         effects: Effects = []
         for publish in self.publishers:
@@ -525,6 +546,19 @@ def _in_transaction(records: Sequence[Message]) -> list[Message]:
         return list(records)
     begin = r.BeginTransactionRecord(name="Bootstrap records")
     return [begin, *records, r.EndTransactionRecord()]
+
+
+def _last_level(log: MetadataLog, names: Sequence[str], last_offset: int) -> int | None:
+    """The offset of the last record up to there that sets one of these features; None: a snapshot does."""
+    found, at = None, log.start_offset
+    while at <= last_offset and (data := log.read(at, max_bytes=_READ_BYTES)):
+        for header in headers(data):
+            at = header.next_offset
+            rows = () if header.is_control else batch_records(data, header, at_most=_ROWS_AT_ONCE)
+            for offset, record in chain.from_iterable(rows):
+                if isinstance(record, r.FeatureLevelRecord) and offset <= last_offset:
+                    found = offset if record.name in names else found
+    return found
 
 
 def _levels(records: Sequence[Message]) -> dict[str, int]:

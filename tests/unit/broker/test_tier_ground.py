@@ -175,6 +175,10 @@ def test_an_answer_from_before_the_question_is_none() -> None:
     others.tell({0: 0})
     assert (others.feed.bounds(0), others.grown) == ((0, 0), 1)
     assert others.asked == []
+    others.catch_up()
+    assert others.feed.bounds(0) == (0, 0)
+    others.catch_up(is_fresh=True)
+    assert others.feed.bounds(0) is None
 
 
 def test_a_new_leader_is_asked_before_it_is_believed() -> None:

@@ -23,7 +23,9 @@ from firnline.runtime.net import OPEN_MAX, Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 
 LIMIT = 4 * 1024 * 1024
-PRODUCE = b"\0\0 produce "  # the API key that these frames begin with: appended when they are taken up
+PRODUCE = (
+    b"\0\0 produce "  # the API key that these frames begin with: appended when they are taken up
+)
 
 
 class Ticket:
