@@ -85,7 +85,8 @@ def _bad(node: Node, partition: str) -> Iterator[str]:
         epochs.setdefault(header.leader_epoch, header.base_offset)
     if sorted(epochs) != list(epochs):
         yield f"epochs not in order: {epochs}"
-    told = dict(epoch_starts(node, partition))
+    # Kafka writes an epoch down before there is a batch of it.
+    told = {epoch: at for epoch, at in epoch_starts(node, partition) if at < next_offset}
     if told != epochs:
         yield f"the checkpoint says {told}, the batches {epochs}"
 

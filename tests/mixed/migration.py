@@ -59,7 +59,9 @@ class Migration:
         self._features("upgrade", "--release-version", RELEASE)
 
     def _features(self, *words: str) -> None:
-        kafka.tool("features", "--bootstrap-server", self.cluster.bootstrap, *words)
+        kafka.tool(
+            "features", "--bootstrap-server", self.cluster.bootstrap, *words, timeout_seconds=600
+        )
 
     def to_ours(self) -> None:
         """Brokers first, then controllers, the active one last."""
