@@ -1,7 +1,7 @@
-"""Guards of replicas that the simulator of whole clusters misses, each under its own profile. Names as in `table`.
+"""Replicas without a guard, each found by the simulator of whole clusters. Names as in `table`.
 
-The same guards have mutants in `replicas` that directed tests catch: a test says what a guard is for, a seed that
-without it a cluster really loses what it promised, or comes to the brink of it.
+Directed tests catch the same mutants of `replicas` and say what a guard is for; a seed, under the profile of the
+guard, shows that without it a cluster really loses what it promised, or comes to the brink of it.
 """
 
 from tests.mutants.patch import Mutant

@@ -344,6 +344,7 @@ class _OneFetch:
         isolation = ask.isolation
         is_consumer = ask.replica_id < 0
         prefers = self._fetching.prefer is not None and ask.is_any_replica
+        has_tier = self._fetching.remote_read is not None
         is_first = True
         total = 0
         may_wait = must_answer = False
@@ -360,11 +361,8 @@ class _OneFetch:
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
             max_bytes = wanted.max_bytes
-            instead: Closer | KafkaError | None = None
-            if not is_consumer:
-                instead = self._refusal(found, wanted)
-            elif prefers:
-                instead = self._closer(found, wanted)
+            look = self._closer if is_consumer else self._refusal
+            instead = look(found, wanted) if prefers or not is_consumer else None
             outcome: ReadOutcome = instead or found.read(
                 wanted.fetch_offset,
                 max_bytes=max_bytes if max_bytes < left else left,
@@ -382,11 +380,8 @@ class _OneFetch:
                     is_first = False
                     total += size
                     left = left - size if size < left else 0
-            elif type(outcome) is BelowLocalStart and not is_consumer:
-                outcome = _MOVED  # it takes over from the tier by itself (T29)
-                must_answer = True
-            elif type(outcome) is BelowLocalStart and self._fetching.remote_read is None:
-                outcome = _GONE
+            elif type(outcome) is BelowLocalStart and (not is_consumer or not has_tier):
+                outcome = _GONE if is_consumer else _MOVED  # a follower takes over by itself (T29)
                 must_answer = True
             elif type(outcome) is BelowLocalStart:
                 allotted = min(max_bytes, left)
