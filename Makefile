@@ -54,6 +54,7 @@ SOAK_HOURS ?= 100
 SOAK_MINUTES ?= 60
 soak: $(VENV)/installed
 	@$(PY) -m tests.sim.soak --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
+	@$(PY) -m tests.sim.soak --form cluster --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.chaos.soak --minutes $(SOAK_MINUTES)
 
 SEED ?= 1

@@ -1,8 +1,8 @@
 """The long form of kills, power cuts and quorums of both kinds, in pieces that add up. WORLD.
 
     python -m tests.chaos.soak [--kills 1000] [--cuts 1000] [--controller-kills 200] [--controller-cuts 300]
-                               [--cluster-kills 250] [--broker-cuts 50] [--mixed 100] [--minutes 60]
-                               [--piece 25]
+                               [--cluster-kills 250] [--broker-cuts 50] [--mixed 100]
+                               [--mixed-brokers 100] [--migrations 10] [--minutes 60] [--piece 25]
 
 Each piece is a run of its own with a seed of its own, and one line in docs/soak.jsonl: commit, form, seed,
 cycles, faults, records acknowledged, violations. A run begins where the ledger says this commit stands, so it
@@ -25,6 +25,8 @@ from tests.chaos.image import CannotMount, why_not
 from tests.chaos.kill import Report, run_kills
 from tests.chaos.power_cut import run_power_cuts
 from tests.chaos.replicas import APART, TOGETHER, run_broker_power_cuts, run_cluster_kills
+from tests.mixed.migration import run_migrations
+from tests.mixed.replicas import run_broker_faults
 from tests.mixed.rounds import Rounds
 from tests.peers.kafka import PeerMissing, jars
 from tests.peers.nodes import FIRNLINE, KAFKA
@@ -32,13 +34,23 @@ from tests.peers.nodes import FIRNLINE, KAFKA
 ROOT = Path(__file__).parents[2]
 LEDGER = ROOT / "docs" / "soak.jsonl"
 PIECE = 25
-# A round of a mixed quorum is half a minute, a kill a second.
-PIECES = {"mixed-two-of-theirs": 5, "mixed-two-of-ours": 5}
+# A round of a mixed quorum is half a minute, a fault of mixed brokers a quarter, a kill a second.
+PIECES = {
+    "mixed-two-of-theirs": 5,
+    "mixed-two-of-ours": 5,
+    "mixed-brokers-under-ours": 10,
+    "mixed-brokers-under-theirs": 10,
+    "migration": 1,
+}
 ON_IMAGES = ("power-cut", "controller-power-cut", "broker-power-cut")
 
 
 def _mixed(*kinds: str) -> Callable[[Path, int, int], Any]:
     return lambda directory, rounds, seed: Rounds(directory, kinds, seed).run(rounds)
+
+
+def _brokers_under(controller: str) -> Callable[[Path, int, int], Any]:
+    return lambda directory, cycles, seed: run_broker_faults(directory, controller, cycles, seed)
 
 
 FORMS: dict[str, Callable[[Path, int, int], Any]] = {
@@ -53,6 +65,9 @@ FORMS: dict[str, Callable[[Path, int, int], Any]] = {
         directory, cycles, seed, TOGETHER
     ),
     "broker-power-cut": run_broker_power_cuts,
+    "migration": run_migrations,
+    "mixed-brokers-under-ours": _brokers_under(FIRNLINE),
+    "mixed-brokers-under-theirs": _brokers_under(KAFKA),
     "mixed-two-of-theirs": _mixed(KAFKA, KAFKA, FIRNLINE),
     "mixed-two-of-ours": _mixed(FIRNLINE, FIRNLINE, KAFKA),
 }
@@ -145,6 +160,8 @@ def main() -> int:
     parser.add_argument("--cluster-kills", type=int, default=250, help="of each of two forms")
     parser.add_argument("--broker-cuts", type=int, default=50, help="of one of three replicas")
     parser.add_argument("--mixed", type=int, default=100)
+    parser.add_argument("--mixed-brokers", type=int, default=100)
+    parser.add_argument("--migrations", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--piece", type=int, default=PIECE, help="faults of one chain")
     options = parser.parse_args()
@@ -153,6 +170,9 @@ def main() -> int:
     wanted = {
         "mixed-two-of-theirs": options.mixed,
         "mixed-two-of-ours": options.mixed,
+        "mixed-brokers-under-ours": options.mixed_brokers,
+        "mixed-brokers-under-theirs": options.mixed_brokers,
+        "migration": options.migrations,
         "controller-kill": options.controller_kills,
         "controller-power-cut": options.controller_cuts,
         "cluster-kill": options.cluster_kills,

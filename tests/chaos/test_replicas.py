@@ -14,7 +14,7 @@ from tests.chaos.replicas import (
     run_cluster_kills,
 )
 
-KILLS, CUTS = 4, 3
+KILLS, CUTS = 3, 2
 
 
 def test_kills_of_brokers_and_controllers_lose_no_record(

@@ -36,6 +36,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
 )
 from firnline.protocol.messages.k56_alter_partition import (
     AlterPartitionRequest,
+    AlterPartitionResponse,
     AlterPartitionTopic,
     BrokerState,
     ProposedPartition,
@@ -50,7 +51,7 @@ from tests.peers.quorum import await_leader
 from tests.wire.line import Line
 
 CONTROLLERS, A, B = (1, 2, 3), 4, 5
-SETTINGS = {**QUICK, "broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 300}
+SETTINGS = {**QUICK, "broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 300}
 FETCH, ALTER = 17, 3
 
 
@@ -117,8 +118,9 @@ class Race:
             topics=[ReassignableTopic(name=self.topic, partitions=[moved])]
         )
         assert self.stage.ask(A, request, 0).error_code == 0
-        self.request = self.await_alter(())
-        epochs = _proposed(self.request)
+        self.stage.until(lambda: self.partition.directories[1:] == self.stage.broker(B).log_dirs)
+        self.request = self.newest_alter()
+        epochs = self.proposed(self.request)
         assert list(epochs) == [A, B]
         self.a_epoch, self.b_epoch = epochs[A], epochs[B]
         assert self.partition.isr == (A,)
@@ -152,6 +154,16 @@ class Race:
         self.stage.until(look)
         return look()[-1]
 
+    def newest_alter(self) -> Passing:
+        """Return the request that is about the partition as it is; the ones before it pass in vain."""
+        passing = self.await_alter(())
+        known = (passing,)
+        while self.row(passing).partition_epoch < self.partition.partition_epoch:
+            passing.release()
+            passing = self.await_alter(known)
+            known = (*known, passing)
+        return passing
+
     # ---- what happens
 
     def b_dies(self) -> None:
@@ -170,7 +182,19 @@ class Race:
         self.stage.until(lambda: self.stage.is_served(B))
         assert self.stage.broker(B).epoch > self.b_epoch
 
-    def by_hand(self) -> Any:
+    def arrives(self, passing: Passing) -> Code:
+        """What A's request is told at last: one that met no active controller is sent again."""
+        known: tuple[Passing, ...] = ()
+        while True:
+            passing.release()
+            answer = passing.await_answer()
+            if answer is not None and answer.error_code != Code.NOT_CONTROLLER:
+                return self.code_of(answer)
+            known = (*known, passing)
+            passing = self.await_alter(known)
+            assert self.proposed(passing) == {A: self.a_epoch, B: self.b_epoch}
+
+    def by_hand(self) -> Code:
         """A's request for the dead incarnation of B, once more, at the active controller."""
         now = self.partition
         row = ProposedPartition(
@@ -184,8 +208,22 @@ class Race:
         )
         topic = AlterPartitionTopic(topic_id=self.topic_id, partitions=[row])
         request = AlterPartitionRequest(broker_id=A, broker_epoch=self.a_epoch, topics=[topic])
-        answer = self.stage.ask(await_leader(self.stage.cluster).leader, request, ALTER)
-        return self.code_of(answer)
+
+        def answer() -> Any:
+            found = self.stage.ask(await_leader(self.stage.cluster).leader, request, ALTER)
+            return None if found.error_code == Code.NOT_CONTROLLER else found
+
+        return self.code_of(eventually("a controller decides", answer, within_s=PATIENCE_S))
+
+    def row(self, passing: Passing) -> ProposedPartition:
+        """What a request of A says of this partition; it may be about others, too."""
+        assert isinstance(passing.request, AlterPartitionRequest)
+        found = [t for t in passing.request.topics if t.topic_id == self.topic_id]
+        return found[0].partitions[0]
+
+    def proposed(self, passing: Passing) -> dict[int, int]:
+        """Whom it names, with the epochs."""
+        return {m.broker_id: m.broker_epoch for m in self.row(passing).new_isr_with_epochs}
 
     def code_of(self, answer: Any) -> Code:
         """Of the one partition in an answer to AlterPartition."""
@@ -219,15 +257,16 @@ class Race:
         self.stage.until(lambda: set(self.partition.isr) == {A, B})
         self.stage.until(self._taken)
         [taken] = self._taken()
-        assert _proposed(taken) == {A: self.a_epoch, B: epoch}
+        assert self.proposed(taken) == {A: self.a_epoch, B: epoch}
         # No other change was written down since the first request was made.
-        assert _row(taken).partition_epoch == _row(self.request).partition_epoch
+        assert self.row(taken).partition_epoch == self.row(self.request).partition_epoch
         self.is_whole()
 
     def _taken(self) -> list[Passing]:
         """Requests for this topic that the controller granted."""
         seen = [p for n in CONTROLLERS for p in self.stage.proxies[n].seen if self.is_alter(p)]
-        return [p for p in seen if p.answer is not None and not self.code_of(p.answer)]
+        answered = [(p, p.answer) for p in seen if isinstance(p.answer, AlterPartitionResponse)]
+        return [p for p, answer in answered if not answer.error_code and not self.code_of(answer)]
 
     def is_whole(self) -> None:
         self.work.await_acks(40)
@@ -242,15 +281,6 @@ class Race:
     def _copy(self, node_id: int) -> bytes:
         directory = self.stage.cluster[node_id].data / f"{self.topic}-0"
         return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
-
-
-def _row(passing: Passing) -> Any:
-    assert isinstance(passing.request, AlterPartitionRequest)
-    return passing.request.topics[0].partitions[0]
-
-
-def _proposed(passing: Passing) -> dict[int, int]:
-    return {m.broker_id: m.broker_epoch for m in _row(passing).new_isr_with_epochs}
 
 
 @pytest.fixture(scope="module")
@@ -272,8 +302,7 @@ def test_rows_2_and_6_a_request_and_a_fetch_of_the_dead_incarnation_come_late(st
         )
         late = stage.proxies[A].await_kept("fetch")
         race.b_dies()
-        race.request.release()
-        assert race.code_of(race.request.await_answer()) is Code.INELIGIBLE_REPLICA
+        assert race.arrives(race.request) is Code.INELIGIBLE_REPLICA
         race.work.await_acks(40)  # A counts on itself alone again
         race.b_returns()
         late.release()
@@ -311,10 +340,9 @@ def test_rows_3_and_4_the_empty_broker_is_registered_then_unfenced_then_a_new_co
         old.kill()
         # Its connection broke: A asks the next controller, with what it had asked for.
         again = race.await_alter((race.request,))
-        assert _proposed(again) == {A: race.a_epoch, B: race.b_epoch}
+        assert race.row(again) == race.row(race.request)
         assert race.by_hand() is Code.INELIGIBLE_REPLICA
-        again.release()
-        assert race.code_of(again.await_answer()) is Code.INELIGIBLE_REPLICA  # row 4
+        assert race.arrives(again) is Code.INELIGIBLE_REPLICA  # row 4
         race.work.await_acks(40)
         old.start()
         race.b_joins()

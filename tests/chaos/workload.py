@@ -42,9 +42,10 @@ class Workload:
         *,
         value_bytes: int = 200,
         rest_s: float = 0.02,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.bootstrap = bootstrap
-        self._rest_s = rest_s
+        self._rest_s, self._patience_s = rest_s, patience_s
         self.topic = topic
         self.sent = dict.fromkeys(range(partitions), 0)
         self.failures: list[str] = []
@@ -96,10 +97,12 @@ class Workload:
     def await_acks(self, more: int) -> None:
         """Wait until `more` records have been acknowledged from now on."""
         wanted = self._count + more
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while self._count < wanted:
             assert not self.failures, self.failures
-            assert time.monotonic() < deadline, f"no {more} acknowledgements in {PATIENCE_S:.0f} s"
+            assert time.monotonic() < deadline, (
+                f"no {more} acknowledgements in {self._patience_s:.0f} s"
+            )
             time.sleep(0.005)
 
     @contextlib.contextmanager
@@ -115,7 +118,7 @@ class Workload:
         """Send no more and wait until everything sent is acknowledged."""
         self._stop.set()
         self._thread.join()
-        left = self._producer.flush(PATIENCE_S)
+        left = self._producer.flush(self._patience_s)
         assert left == 0, f"{left} records were never acknowledged"
         assert not self.failures, self.failures
 

@@ -4,19 +4,26 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("confluent_kafka", reason="NOT RUN: confluent-kafka is not installed")
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
-from firnline.protocol.messages.k01_fetch import FetchRequest
+from firnline.client.connection import Connection
+from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from tests.chaos.replicas import await_so
 from tests.chaos.tiered_replicas import RACK_AWARE
 from tests.chaos.workload import PATIENCE_S, SILENT
-from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster
+from tests.peers.nodes import BROKER, COMBINED, CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluster
 from tests.peers.proxy import Proxy
 
 TOPIC, RECORDS = "near", 300
@@ -135,3 +142,85 @@ def test_clients_read_from_the_replica_in_their_rack(
         assert read(racks.bootstrap, rack) == list(range(RECORDS))
         assert racks.bytes_read(near, rack) > before[0]
         assert racks.bytes_read(far, rack) == before[1], "it read from afar, too"
+
+
+# --------------------------------------------------------------------------------- beside Kafka
+
+
+def questions(kind: str, directory: Path) -> dict[str, object]:
+    """Ask leader and follower of a cluster of that kind the same, and return what they said."""
+    settings = {
+        **QUICK,
+        "replica.selector.class": RACK_AWARE,
+        "log.cleaner.dedupe.buffer.size": 2 << 20,  # Kafka's heap is small here
+    }
+    members = [(kind, COMBINED), (kind, BROKER)]
+    cluster = Cluster(directory, members, settings)
+    for node in cluster.nodes.values():
+        node.settings["broker.rack"] = f"r{node.node_id}"
+    with cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
+        admin.create_topics([NewTopic(TOPIC, 1, 2)])[TOPIC].result(PATIENCE_S)
+
+        def state() -> PartitionMetadata:
+            return admin.list_topics(TOPIC).topics[TOPIC].partitions[0]
+
+        await_so(lambda: len(state().isrs) == 2, "both replicas are in sync")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **SILENT})
+        producer.produce(TOPIC, b"a")
+        assert producer.flush(PATIENCE_S) == 0
+        leader, follower = state().leader, 3 - state().leader
+        links = {n: Connection(*node.address, timeout_s=60) for n, node in cluster.nodes.items()}
+
+        def fetch(at: int, offset: int, version: int = 11, rack: str = "", epoch: int = -1) -> Any:
+            part = FetchPartition(
+                partition=0,
+                fetch_offset=offset,
+                partition_max_bytes=1 << 20,
+                current_leader_epoch=epoch,
+            )
+            topics = [FetchTopic(topic=TOPIC, partitions=[part])]
+            request = FetchRequest(topics=topics, rack_id=rack, max_bytes=1 << 20)
+            [topic] = links[at].ask(request, version=version).responses
+            [row] = topic.partitions
+            chosen = {-1: "none", leader: "leader", follower: "follower"}
+            return row.error_code, len(row.records or b""), chosen[row.preferred_read_replica]
+
+        def latest(at: int) -> int:
+            part = ListOffsetsPartition(partition_index=0, timestamp=-1)
+            topic = ListOffsetsTopic(name=TOPIC, partitions=[part])
+            answer = links[at].ask(ListOffsetsRequest(topics=[topic]), version=5)
+            code: int = answer.topics[0].partitions[0].error_code
+            return code
+
+        # It learns of the high watermark with its next fetch.
+        await_so(lambda: fetch(follower, 0)[1] > 0, "the follower serves the record")
+        near = f"r{follower}"
+        found: dict[str, object] = {
+            "follower, version 10": fetch(follower, 0, version=10),
+            "follower, at the end": fetch(follower, 1),
+            "follower, beyond the end": fetch(follower, 2),
+            "follower, the epoch": fetch(follower, 0, epoch=0),
+            "follower, a newer epoch": fetch(follower, 0, epoch=9),
+            "follower, its rack": fetch(follower, 0, rack=near),
+            "follower, ListOffsets": latest(follower),
+            "leader, ListOffsets": latest(leader),
+            "leader, its own rack": fetch(leader, 0, rack=f"r{leader}"),
+            "leader, the rack of the follower": fetch(leader, 0, rack=near),
+            "leader, that rack, version 10": fetch(leader, 0, version=10, rack=near),
+            "leader, that rack, a newer epoch": fetch(leader, 0, rack=near, epoch=9),
+            "leader, that rack, beyond the end": fetch(leader, 2, rack=near),
+            "leader, no rack": fetch(leader, 0),
+            "leader, nobody's rack": fetch(leader, 0, rack="r9"),
+        }
+        for link in links.values():
+            link.close()
+        cluster.kill()  # Kafka's broker does not stop without its controller
+        return found
+
+
+@pytest.mark.peer
+def test_leaders_and_followers_say_what_kafkas_say(tmp_path: Path) -> None:
+    ours = questions(FIRNLINE, tmp_path / "ours")
+    theirs = questions(KAFKA, tmp_path / "theirs")
+    assert ours == theirs

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from firnline.sim.options import draw_options
-from firnline.sim.run import run
+from firnline.sim.cluster.run import cluster_form
+from firnline.sim.run import QUORUM, run
 from tests.mutants.patch import Mutant, apply, without
 from tests.mutants.table import MUTANTS
 
@@ -38,8 +38,9 @@ def caught_by_seeds(mutant: Mutant) -> str | None:
     """Simulate until one of the invariants named does not hold; another one is not what was meant."""
     with without(mutant):
         for seed in mutant.seeds:
-            options = draw_options(seed)._replace(**mutant.options)
-            first = run(seed, seconds=mutant.seconds, options=options).first
+            form = cluster_form(mutant.profile) if mutant.profile else QUORUM
+            options = form.draw(seed)._replace(**mutant.options)
+            first = run(seed, seconds=mutant.seconds, options=options, form=form).first
             if first is not None:
                 what = f"seed {seed}, {first.at_us / 1e6:.1f} s: {first.invariant}: {first.text}"
                 if first.invariant in mutant.invariants:

@@ -19,6 +19,7 @@ class Mutant(NamedTuple):
     find      a piece of the function's source, there exactly once; `replace` takes its place
     tests     test files or node ids, one of which must fail; or
     seeds     simulator seeds, one of which must end with one of `invariants`
+    profile   of whole clusters, whose seeds they are; else they are those of the quorum
     """
 
     name: str
@@ -30,6 +31,7 @@ class Mutant(NamedTuple):
     seconds: int | None = None
     invariants: tuple[str, ...] = ()
     options: dict[str, Any] = {}
+    profile: str = ""
 
 
 @contextmanager

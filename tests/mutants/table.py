@@ -1,8 +1,10 @@
 """Every guard whose loss must be noticed, and by whom. Names are those of traps (X) and invariants (rel-)."""
 
+from tests.mutants.clusters import CLUSTERS
 from tests.mutants.patch import Mutant
 from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
+from tests.mutants.tier import TIER
 
 _ELECTING = "tests/unit/raft/test_elections.py::"
 _LEADING = "tests/unit/raft/test_leading.py::"
@@ -38,7 +40,9 @@ _SNAPSHOTS = {
 
 MUTANTS = (
     *REPLICAS,
+    *CLUSTERS,
     *RACES,
+    *TIER,
     # ------------------------------------------------------------------------------ elections
     Mutant(
         "rel-Q1: half of the voters is no majority",

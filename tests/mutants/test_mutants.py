@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from firnline.sim.options import draw_options
-from firnline.sim.run import run
+from firnline.sim.cluster.run import cluster_form
+from firnline.sim.run import QUORUM, run
 from tests.mutants.catch import caught_by_seeds, computed_s
 from tests.mutants.patch import Mutant
 from tests.mutants.table import MUTANTS
@@ -64,11 +64,12 @@ def test_the_simulator_is_quiet_with_every_guard_in_place() -> None:
     """Goal: what notices a mutant is the mutant. Method: the same clusters as they ship."""
     tried = []
     for mutant in MUTANTS:
-        if mutant.seeds and mutant.options not in tried:
-            tried.append(mutant.options)
+        if mutant.seeds and (mutant.profile, mutant.options) not in tried:
+            tried.append((mutant.profile, mutant.options))
             seed = mutant.seeds[0]
-            options = draw_options(seed)._replace(**mutant.options)
-            assert run(seed, seconds=8, options=options).first is None, mutant.name
+            form = cluster_form(mutant.profile) if mutant.profile else QUORUM
+            options = form.draw(seed)._replace(**mutant.options)
+            assert run(seed, seconds=8, options=options, form=form).first is None, mutant.name
     assert len(tried) > 3
 
 

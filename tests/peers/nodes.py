@@ -33,7 +33,7 @@ COMBINED = "broker,controller"
 FEATURES_WE_LACK = ("eligible.leader.replicas", "group", "share", "streams", "transaction")
 AT_ZERO = [word for name in FEATURES_WE_LACK for word in ("--feature", f"{name}.version=0")]
 _HEAP = "256m"
-_START_S = 60.0
+_START_S = 180.0
 _STOP_S = 30.0
 # Snapshots after a few records, leaders that are missed soon.
 QUICK: Mapping[str, object] = {
@@ -335,6 +335,8 @@ class Cluster:
             "log.dirs": node.data,
             "offsets.topic.num.partitions": 1,
             "offsets.topic.replication.factor": 1,
+            # By default it takes half of the memory that we give to a JVM.
+            **({"log.cleaner.dedupe.buffer.size": 2 << 20} if node.kind == KAFKA else {}),
             **self.settings,
             **node.settings,
         }

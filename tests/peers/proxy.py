@@ -51,12 +51,12 @@ class Passing:
         self._may_pass.wait()
         return not self._is_dropped
 
-    def answered(self, answer: Message | bytes) -> None:
+    def answered(self, answer: Message | bytes | None) -> None:
         self.answer = answer
         self._is_answered.set()
 
     def await_answer(self) -> Any:
-        """Return what the node said to it."""
+        """Return what the node said to it; None where its connection broke instead."""
         assert self._is_answered.wait(_PATIENCE_S), f"no answer to {self.request!r}"
         return self.answer
 
@@ -176,7 +176,11 @@ class _Pipe:
                     break
                 with self._change:
                     self._waiting[passing.number] = passing
-                self._server.sendall(frame)
+                try:
+                    self._server.sendall(frame)
+                except OSError:
+                    passing.answered(None)
+                    raise
         # The client may be dead: what it asked is answered all the same.
         with self._change:
             self._change.wait_for(lambda: not self._waiting, _PATIENCE_S)
@@ -193,6 +197,8 @@ class _Pipe:
                 with contextlib.suppress(OSError):
                     self._client.sendall(frame)
         with self._change:
+            for passing in self._waiting.values():
+                passing.answered(None)
             self._waiting.clear()
             self._change.notify_all()
         _close(self._client)

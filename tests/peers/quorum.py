@@ -50,7 +50,10 @@ def _view_of(node: Node) -> View | None:
         row = answer.topics[0].partitions[0]
         if row.error_code or row.high_watermark <= 0:
             return None
-        replicas = [*row.current_voters, *row.observers]
+        # A node whose disk was new has two lines for a while: the one that fetched last is its own.
+        replicas = sorted(
+            [*row.current_voters, *row.observers], key=lambda replica: replica.last_fetch_timestamp
+        )
         return View(
             row.leader_id,
             row.leader_epoch,

@@ -38,6 +38,7 @@ def _tier(cluster: TieredCluster, *words: str) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)  # half a minute on an idle machine
 def test_spark_reads_what_a_consumer_read_after_two_leaders_went(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -106,6 +106,10 @@ class Fs(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def volume_bytes(self, path: str) -> tuple[int, int]:
+        """(size, what we may still use) of the volume that a directory is on."""
+        ...
+
     def lock(self, path: str) -> Callable[[], None]:
         """Take an exclusive lock on the file `path`, made if missing; return the release.
 

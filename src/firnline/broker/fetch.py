@@ -322,7 +322,8 @@ class _OneFetch:
             effects += self._fetching.follower_fetched(partition, wanted, ask, now_ms)
             # It learns of the watermark that it moved itself.
             high_watermark = partition.log.high_watermark
-            self._outcomes[place] = outcome._replace(high_watermark=high_watermark)
+            if high_watermark != outcome.high_watermark:
+                self._outcomes[place] = outcome._replace(high_watermark=high_watermark)
         return effects
 
     def _is_to_hear(self) -> bool:
@@ -342,6 +343,7 @@ class _OneFetch:
         left = self._fetching.bytes_limit(ask)
         isolation = ask.isolation
         is_consumer = ask.replica_id < 0
+        prefers = self._fetching.prefer is not None and ask.is_any_replica
         is_first = True
         total = 0
         may_wait = must_answer = False
@@ -358,7 +360,11 @@ class _OneFetch:
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
                 continue
             max_bytes = wanted.max_bytes
-            instead = self._closer(found, wanted) if is_consumer else self._refusal(found, wanted)
+            instead: Closer | KafkaError | None = None
+            if not is_consumer:
+                instead = self._refusal(found, wanted)
+            elif prefers:
+                instead = self._closer(found, wanted)
             outcome: ReadOutcome = instead or found.read(
                 wanted.fetch_offset,
                 max_bytes=max_bytes if max_bytes < left else left,
@@ -398,7 +404,7 @@ class _OneFetch:
     def _closer(self, partition: Partition, wanted: Wanted) -> Closer | KafkaError | None:
         """Send a consumer to the replica that is nearest to it, if that is not ours."""
         ask, prefer = self._ask, self._fetching.prefer
-        if prefer is None or not ask.is_any_replica or not partition.is_leader:
+        if prefer is None or not partition.is_leader:
             return None
         found = prefer(partition, ask.rack, ask.listener, wanted.fetch_offset)
         if found is None:

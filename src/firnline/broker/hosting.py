@@ -215,11 +215,14 @@ class Hosting:
         )
         effects = _tell(self.on_updated, partition, now_ms)
         if not partition.is_leader:
-            effects += partition.produce_waiters.all_at_once(now_ms)
-            effects += partition.fetch_waiters.all_at_once(now_ms)
+            effects += partition.release_all(now_ms)
         elif partition.log.high_watermark > high_before:
             effects += partition.produce_waiters.passed(partition.log.high_watermark, now_ms)
             effects += partition.fetch_waiters.all_at_once(now_ms)
+        if (
+            partition.is_leader and partition.deletion_waiters
+        ):  # nobody waits for a replica that is gone
+            effects += partition.deletion_waiters.passed(partition.low_watermark, now_ms)
         if leads_anew:
             effects += _tell(self.on_leading, partition, now_ms)
         elif was_leader and not partition.is_leader:
@@ -254,8 +257,7 @@ class Hosting:
         self._hosted.remove(partition)
         was_leader = partition.is_leader
         partition.retire()
-        effects = partition.produce_waiters.all_at_once(now_ms)
-        effects += partition.fetch_waiters.all_at_once(now_ms)
+        effects = partition.release_all(now_ms)
         if was_leader:
             effects += _tell(self.on_not_leading, partition, now_ms)
         effects += _tell(self.on_dropped, partition, now_ms)

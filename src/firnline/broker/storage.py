@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
-from firnline.base.errors import ConfigError, StorageError
+from firnline.base.errors import Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
@@ -58,6 +58,17 @@ class _Settling(NamedTuple):
     report: Callable[[], None]
 
 
+class DirectoryReport(NamedTuple):
+    """One directory, for whoever asks. The volume's bytes are -1 where it cannot be asked."""
+
+    path: str
+    code: Code
+    logs: tuple[Log, ...] = ()
+    total_bytes: int = -1
+    usable_bytes: int = -1
+    is_cordoned: bool = False
+
+
 class Storage:
     """All entries of `log.dirs` of one node.
 
@@ -82,6 +93,8 @@ class Storage:
         # What cordoned.log.dirs says at the moment: it may change at run time.
         self.cordoned: Callable[[], Sequence[str]] = lambda: config.cordoned_log_dirs
         self._offline: dict[str, StorageError] = {}
+        # Where an operator wants replicas that are not here yet.
+        self._preferred: dict[TopicPartition, str] = {}
         self._syncing: dict[str, None] = {}
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
         self._is_settling = False  # the last syncs are under way: no more jobs
@@ -144,6 +157,8 @@ class Storage:
         present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
         if not present and directory_id in self.failed_directories:
             raise StorageError("the log directory of this replica failed")
+        wanted = self._preferred.pop(topic_partition, None)
+        present = present or [d for d in healthy if d.path == wanted]
         present = present or [d for d in healthy if d.directory_id == directory_id]
         if present:
             return present[0].open(topic_partition, topic_id, config, now_ms)
@@ -152,6 +167,41 @@ class Storage:
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
         chosen = min(free, key=lambda d: len(d.logs))
         return chosen.open(topic_partition, topic_id, config, now_ms)
+
+    def prefer(self, topic_partition: TopicPartition, path: str) -> Code:
+        """Have a replica that is not here yet made in a directory; one that is here stays where it is.
+
+        The code is Kafka's of AlterReplicaLogDirs, but OPERATION_NOT_ATTEMPTED where Kafka would move it.
+        """
+        if all(directory.path != path for directory in self.directories):
+            return Code.LOG_DIR_NOT_FOUND
+        if path in self._offline:
+            return Code.KAFKA_STORAGE_ERROR
+        holders = [d for d in self.directories if topic_partition in d.logs]
+        if not holders:
+            self._preferred[topic_partition] = path
+            return Code.REPLICA_NOT_AVAILABLE
+        return Code.NONE if holders[0].path == path else Code.OPERATION_NOT_ATTEMPTED
+
+    def describe(self) -> list[DirectoryReport]:
+        """Say of each directory what is in it, and how much room its volume has."""
+        cordoned = self.cordoned_directories
+        reports = []
+        for directory in self.directories:
+            path = directory.path
+            if path in self._offline:
+                reports.append(DirectoryReport(path, Code.KAFKA_STORAGE_ERROR))
+                continue
+            try:
+                total_bytes, usable_bytes = self._fs.volume_bytes(path)
+            except StorageError:
+                total_bytes = usable_bytes = -1
+            logs = tuple(directory.logs.values())
+            is_cordoned = directory.directory_id in cordoned
+            reports.append(
+                DirectoryReport(path, Code.NONE, logs, total_bytes, usable_bytes, is_cordoned)
+            )
+        return reports
 
     def unsynced(self, log: Log) -> list[File]:
         """Return, once, what has to be synced before a log that was opened is served."""
@@ -195,6 +245,9 @@ class Storage:
             effects += directory.keep_log_starts(partial(kept, directory.path))
         return effects
 
+    def _holds(self, log: Log) -> bool:
+        return any(d.logs.get(log.topic_partition) is log for d in self.directories)
+
     def _directory_of(self, log: Log) -> LogDirectory:
         found = [d for d in self.directories if d.logs.get(log.topic_partition) is log]
         assert len(found) == 1, "a log lies in one directory"
@@ -223,8 +276,11 @@ class Storage:
     def on_failure(self, hosted: HostedPartitions, partition: Partition, now_ms: int) -> Effects:
         """A partition's files failed: so did its directory (rel-P9).
 
-        With the last one the node stops, and with that of the metadata log, as Kafka does.
+        With the last one the node stops, and with that of the metadata log, as Kafka does. A log that was
+        deleted while its sync was under way took its names along: that is no failure.
         """
+        if not self._holds(partition.log):
+            return []
         directory = self._directory_of(partition.log)
         if directory.path in self._offline:
             return []
@@ -234,8 +290,7 @@ class Storage:
         for other in hosted:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()
-                effects += other.produce_waiters.all_at_once(now_ms)
-                effects += other.fetch_waiters.all_at_once(now_ms)
+                effects += other.release_all(now_ms)
         is_metadata = directory.path == self._config.metadata_directory
         if is_metadata or len(self._offline) == len(self.directories):
             # Those who wait are answered first.
@@ -338,10 +393,13 @@ class Storage:
         now_ms: int,
     ) -> Effects:
         self._syncing.pop(partition.log.path, None)
+        if not isinstance(result, Exception):
+            try:
+                partition.log.flushed(end_offset)
+            except StorageError as problem:
+                result = problem
         if isinstance(result, StorageError):
             return [] if partition.is_offline else on_failure(partition, now_ms)
-        if not isinstance(result, Exception):
-            partition.log.flushed(end_offset)
         return []
 
     def _checkpoint(self, now_ms: int) -> Effects:

@@ -188,10 +188,13 @@ class MetadataFeed:
                 continue
             self._told.pop(partition, None)
             mirror = self._mirrors.setdefault(partition, _Mirror())
+            leader = self._leader(partition)
+            if mirror.is_busy and leader is not None and leader != mirror.leader:
+                # Who was asked does not lead any more: nobody waits for its answer.
+                mirror = self._mirrors[partition] = _Mirror()
             mirror.position = offset
             if is_fresh:
                 mirror.end = None
-            leader = self._leader(partition)
             if mirror.is_busy:
                 mirror.is_again = True
             elif leader is not None:
@@ -218,11 +221,10 @@ class MetadataFeed:
         effects: Effects = []
         for partition, leader_epoch in asked.items():
             mirror = self._mirrors.get(partition)
-            if mirror is None or not mirror.is_busy:
-                continue  # it is led here by now
+            if mirror is None or mirror.leader != (leader_id, leader_epoch):
+                continue  # it is led here by now, or by another broker
             end = ends[partition]
-            is_old = mirror.is_again or mirror.leader != (leader_id, leader_epoch)
-            if is_old or isinstance(end, KafkaError):
+            if mirror.is_again or isinstance(end, KafkaError):
                 # Of an error the next poll hears; an answer from before the question is none.
                 effects += self._done(partition, mirror, then, now_ms)
                 continue

@@ -25,16 +25,23 @@ def command() -> None:
     "--timeout", "timeout_s", type=click.FloatRange(0.0), default=5.0, show_default=True,
     help="Seconds to wait while no controller is active.",
 )  # fmt: skip
+@click.option(
+    "--brokers", "brokers_min", type=click.IntRange(0), default=0,
+    help="Fewer that are alive are wrong, too.",
+)  # fmt: skip
 @broker_options
-def status(timeout_s: float, bootstrap: str, style: str) -> None:
+def status(timeout_s: float, brokers_min: int, bootstrap: str, style: str) -> None:
     """Show the controllers, the brokers, and how many partitions are less than whole.
 
     For scripts the exit code is 0 when all is well, 3 when something is wrong (a broker that is fenced or
     leaving, a silent controller or none that is active, partitions without a leader or with fewer in-sync
     replicas than replicas), and 1 when no address answered.
+
+    \b
+    until firnline cluster status --brokers 3; do sleep 1; done
     """
     with Admin(bootstrap, timeout_s=10.0) as admin:
-        found = cluster_state(admin, bootstrap, timeout_s=timeout_s)
+        found = cluster_state(admin, bootstrap, timeout_s=timeout_s, brokers_min=brokers_min)
     if style == "json":
         as_json(_for_programs(found))
     else:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,7 +50,7 @@ _OF_ONE_NODE = (
 _METRICS_PORT = "firnline.metrics.port"
 # Ports that the kernel does not hand to clients: a node that is down for a while finds its own free.
 _PORTS = range(20_000, 32_000)
-_START_S = 60.0
+_START_S = 120.0
 # A node cuts a shutdown short itself; this is for one that cannot.
 _STOP_S = 40.0
 _LOOK_S = 0.02
@@ -169,18 +170,18 @@ def _ports_of(home: Path) -> tuple[int, int]:
 
 def _take(held: contextlib.ExitStack, wished: int, *, is_a_must: bool) -> int:
     """Return a port that nobody listens on, `wished` if it can be; it is held until all are chosen."""
-    for port in (wished, *_candidates()):
+    for port in chain([wished], _candidates()):
+        if not 0 < port < 65536:
+            continue  # no wish, or beyond the last port there is
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            assert 0 < port < 65536, "0 is no wish"
             sock.bind((HOST, port))
             sock.listen()
-        except (OSError, AssertionError) as problem:
+        except OSError as problem:
             sock.close()
             if is_a_must:
-                reason = getattr(problem, "strerror", None) or problem
-                raise ConfigError(f"cannot listen on {HOST}:{port}: {reason}") from None
+                raise ConfigError(f"cannot listen on {HOST}:{port}: {problem.strerror}") from None
             continue
         held.enter_context(sock)
         return port

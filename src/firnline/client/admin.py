@@ -81,9 +81,7 @@ class Admin:
         if not addresses:
             raise Unreachable("no address is given: expected host:port")
         self._timeout_s = timeout_s
-        self._bootstrap = [
-            Connection(host, port, timeout_s=timeout_s) for host, port in addresses
-        ]
+        self._bootstrap = [Connection(host, port, timeout_s=timeout_s) for host, port in addresses]
         self._chosen: Connection | None = None
         self._nodes: dict[int, Connection] = {}
 

@@ -1,4 +1,4 @@
-"""The state of a cluster as its own nodes tell it: brokers, controllers, partitions and their replicas. WORLD.
+"""The state of a cluster as its own nodes tell it: brokers, controllers, partitions, replicas. WORLD.
 
 What Kafka's public APIs have is asked by them, so this works against Apache Kafka too. Broker and partition
 epochs, controlled shutdown and how far followers are come from an API of ours (ClusterStatus); where a node
@@ -15,8 +15,8 @@ from firnline.client.connection import Connection, Unreachable
 from firnline.client.quorum import QuorumState, describe_quorum
 from firnline.client.wire import refuse
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
-from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 
 OK, OFFLINE = "ok", "offline"
 UNDER_REPLICATED, UNDER_MIN_ISR = "under-replicated", "under-min-isr"
@@ -217,10 +217,13 @@ def _partition(topic: str, part: Any, told: dict[str, Any] | None) -> PartitionS
 # ------------------------------------------------------------------------------------ the whole
 
 
-def cluster_state(admin: Admin, bootstrap: str, *, timeout_s: float) -> ClusterState:
+def cluster_state(
+    admin: Admin, bootstrap: str, *, timeout_s: float, brokers_min: int = 0
+) -> ClusterState:
     """Return the state of the cluster behind `bootstrap`, the addresses that `admin` was made of.
 
-    timeout_s  how long to wait for a leader of the metadata quorum
+    timeout_s    how long to wait for a leader of the metadata quorum
+    brokers_min  fewer that are alive are a problem
 
     Raises Unreachable when no address answers.
     """
@@ -247,7 +250,11 @@ def cluster_state(admin: Admin, bootstrap: str, *, timeout_s: float) -> ClusterS
         offline=sum(part.leader_id < 0 for part in parts),
         problems=[],
     )
-    return found._replace(problems=_problems(found))
+    problems = _problems(found)
+    alive = sum(each.state == ALIVE for each in brokers)
+    if alive < brokers_min:
+        problems.insert(0, f"{alive} of {brokers_min} brokers are alive")
+    return found._replace(problems=problems)
 
 
 def _is_thin(part: Any) -> bool:

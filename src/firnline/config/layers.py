@@ -24,6 +24,7 @@ from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.define import TYPE_IDS, Key, Value
 from firnline.config.parse import nearest, parse, text_of
 from firnline.config.topic import TopicConfig, topic_keys
+from firnline.config.unused import runtime_keys
 
 # Sources of a value, as DescribeConfigs numbers them.
 DYNAMIC_TOPIC = 1
@@ -308,6 +309,10 @@ def describe_broker(
         may_change = each.is_dynamic and each.kind == "acts"
         synonyms = _broker_synonyms(each, layers)
         entries.append(_entry(each, value, synonyms, is_read_only=not may_change))
+    for each in runtime_keys().values():
+        found = [Synonym(each.name, text, source) for text, source in layers.stated(each.name)]
+        if found:
+            entries.append(_entry(each, found[0].value, found, is_read_only=False))
     for name in sorted(broker.stated):
         if name not in broker_keys():
             hidden = (Synonym(name, None, STATIC_BROKER),)

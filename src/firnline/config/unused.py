@@ -220,6 +220,13 @@ transaction.state.log.segment.bytes | INT | 104857600 | [1,...] | HIGH
 transactional.id.expiration.ms | INT | 604800000 | [1,...] | HIGH
 """
 
+# Settings of a broker that no file has: tools set them for as long as replicas move. They slow nothing here.
+RUNTIME = """
+follower.replication.throttled.rate | LONG | 9223372036854775807 | [0,...] | MEDIUM dynamic
+leader.replication.throttled.rate | LONG | 9223372036854775807 | [0,...] | MEDIUM dynamic
+replica.alter.log.dirs.io.max.bytes.per.second | LONG | 9223372036854775807 | [0,...] | MEDIUM dynamic
+"""
+
 # Set to anything else, these would let a user believe in something that is not done.
 PROMISE = """
 alter.config.policy.class.name | CLASS | null | | LOW
@@ -254,6 +261,12 @@ def unused_keys() -> Mapping[str, Key]:
     """Return the keys of both tables by name."""
     found = [*_rows(INERT, "inert"), *_rows(PROMISE, "promise")]
     return {each.name: each for each in found}
+
+
+@cache
+def runtime_keys() -> Mapping[str, Key]:
+    """Return the keys that are set at run time alone, by name; they are listed where they are set."""
+    return {each.name: each for each in _rows(RUNTIME, "inert")}
 
 
 def _rows(table: str, kind: Kind) -> Iterator[Key]:

@@ -16,6 +16,7 @@ from firnline.config.define import Key
 from firnline.config.layers import check_topic, topic_config
 from firnline.config.parse import nearest, parse, text_of
 from firnline.config.topic import topic_keys
+from firnline.config.unused import runtime_keys
 from firnline.controller.topic_names import name_problem
 from firnline.metadata import records as r
 from firnline.metadata.image import ClusterImage, ConfigResource, ResourceType
@@ -63,6 +64,24 @@ def incremental_alter_configs(
             records += made
             answers.append(None)
     return ControllerResult([] if validate_only else records, answers)
+
+
+def replace_configs(
+    image: ClusterImage,
+    config: BrokerConfig,
+    wanted: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
+    *,
+    validate_only: bool,
+) -> ControllerResult[list[KafkaError | None]]:
+    """Let resources have these settings alone: what they had besides goes. Answers as above."""
+    alterations = []
+    for resource, pairs in wanted:
+        given = dict(pairs)
+        had = image.config(resource.resource_type, resource.name)
+        row = [Alteration(key, AlterOp.SET, value) for key, value in pairs]
+        row += [Alteration(key, AlterOp.DELETE, None) for key in sorted(had) if key not in given]
+        alterations.append((resource, row))
+    return incremental_alter_configs(image, config, alterations, validate_only=validate_only)
 
 
 def _alter(
@@ -181,7 +200,7 @@ def _broker_problem(
 ) -> KafkaError | None:
     """Say why a broker may not have these settings at run time, or return None."""
     for alteration in alterations:
-        key = broker_keys().get(alteration.key)
+        key = broker_keys().get(alteration.key) or runtime_keys().get(alteration.key)
         if alteration.op == AlterOp.DELETE:
             continue  # taking back what an earlier release took is always fine
         if key is None:

@@ -113,6 +113,17 @@ class Controller:
             self._metadata.newest, self._cluster_config(), wanted, validate_only=validate_only
         )
 
+    def replace_configs(
+        self,
+        wanted: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
+        *,
+        validate_only: bool = False,
+    ) -> ControllerResult[list[KafkaError | None]]:
+        """Let topics and brokers have these settings alone; answers in the order asked."""
+        return configs.replace_configs(
+            self._metadata.newest, self._cluster_config(), wanted, validate_only=validate_only
+        )
+
     def allocate_producer_ids(
         self, *, broker_id: int, broker_epoch: int
     ) -> ControllerResult[ProducerIdBlock | KafkaError]:

@@ -22,6 +22,8 @@ from firnline.metadata.result import ControllerResult
 from firnline.protocol.schema import Message
 
 _NO_LEVEL = FeatureRange(0, 0)
+# What kafka-features --release-version sends: all features of that release, even where they stand already.
+_HINT = "; where a release version asks for all, raise metadata.version by itself"
 
 
 class UpdateType(IntEnum):
@@ -72,7 +74,8 @@ def _refusal(image: ClusterImage, update: FeatureUpdate, voters: Sequence[int]) 
     for who, features in _nodes(image):
         lowest, highest = features.get(update.feature, _NO_LEVEL)
         if not lowest <= update.level <= highest:
-            return f"{who} supports levels {lowest} to {highest}"
+            hint = _HINT if update.feature in NOT_ACTED_ON else ""
+            return f"{who} supports levels {lowest} to {highest}{hint}"
     if image.metadata_version >= CONTROLLER_REGISTRATION_SINCE:
         missing = [each for each in voters if each not in image.controllers]
         if missing:

@@ -19,13 +19,21 @@ Hashed = TypeVar("Hashed")
 class Census:
     """What is true of the partitions of the committed image, kept up to date by its differences."""
 
-    __slots__ = ("imbalanced", "offline", "partitions", "unclean_elections")
+    __slots__ = (
+        "imbalanced",
+        "last_standing_elections",
+        "offline",
+        "partitions",
+        "unclean_elections",
+    )
 
     def __init__(self) -> None:
         self.partitions = 0
         self.offline = 0
         self.imbalanced = 0
-        self.unclean_elections = 0  # since this node began to count
+        # Since this node began to count. The last of an ISR leads again whatever its disk lost (I25).
+        self.unclean_elections = 0
+        self.last_standing_elections = 0
 
     def apply(self, delta: ClusterDelta) -> None:
         """Count a change of the image."""
@@ -38,6 +46,7 @@ class Census:
                     self._count(before, -1)
                     was, now = before.leader_recovery_state, after.leader_recovery_state
                     self.unclean_elections += was != _RECOVERING and now == _RECOVERING
+                    self.last_standing_elections += _is_last_standing(before, after)
                 self._count(after, 1)
         for gone in delta.deleted_topics:
             for partition in gone.partitions.values():
@@ -47,6 +56,7 @@ class Census:
         """Return a census of another image; yields after some topics at a time."""
         fresh = Census()
         fresh.unclean_elections = self.unclean_elections
+        fresh.last_standing_elections = self.last_standing_elections
         for count, topic in enumerate(image.topics_by_id.values(), 1):
             for partition in topic.partitions.values():
                 fresh._count(partition, 1)
@@ -60,6 +70,16 @@ class Census:
             self.offline += by
         if not partition.replicas or partition.leader != partition.replicas[0]:
             self.imbalanced += by
+
+
+def _is_last_standing(before: PartitionImage, after: PartitionImage) -> bool:
+    """Does the last of the ISR lead again, having been gone, where others have replicas?"""
+    return (
+        before.leader == NO_LEADER
+        and len(before.replicas) > 1
+        and len(before.isr) == 1
+        and after.leader == before.isr[0]
+    )
 
 
 class PartitionIndex:

@@ -41,6 +41,9 @@ SERVED: tuple[ServedApi, ...] = tuple(
         (22, 0, 5, "init_producer_id"),
         (23, 2, 4, "offset_for_leader_epoch"),
         (32, 1, 4, "describe_configs"),
+        (33, 0, 2, "alter_configs"),
+        (34, 1, 2, "alter_replica_log_dirs"),
+        (35, 1, 5, "describe_log_dirs"),
         (37, 0, 3, "create_partitions"),
         (42, 0, 2, "delete_groups"),
         (43, 0, 2, "elect_leaders"),
@@ -64,6 +67,7 @@ CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
         (19, 2, 7, "create_topics"),
         (20, 1, 6, "delete_topics"),
         (32, 1, 4, "describe_configs"),
+        (33, 0, 2, "alter_configs"),
         (37, 0, 3, "create_partitions"),
         (43, 0, 2, "elect_leaders"),
         (44, 0, 1, "incremental_alter_configs"),
@@ -89,7 +93,7 @@ CONTROLLER_SERVED: tuple[ServedApi, ...] = tuple(
 )
 
 # What a broker may put into an Envelope for the active controller.
-FORWARDABLE = frozenset({19, 20, 37, 43, 44, 45, 46, 55, 57, 64})
+FORWARDABLE = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 55, 57, 64})
 
 PRODUCE_VERSION_MIN = 3
 # Ours alone, never advertised: what lies where in the tier, copy now, and how brokers and replicas are.

@@ -6,7 +6,7 @@ proposal pointless. Source: KIP-497; spec I18, I19; rel-R7.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import KafkaError
@@ -21,6 +21,14 @@ Answers = list[IsrAnswer | KafkaError] | KafkaError
 Then = Callable[[Answers, int], Effects]
 
 
+class IsrCounters(NamedTuple):
+    """What came of proposals since the start. `failed`: refused, whatever for."""
+
+    expands: int = 0
+    shrinks: int = 0
+    failed: int = 0
+
+
 class AskController(Protocol):
     """Hands changes to the active controller; `then` gets an answer to each, in order, or one for all."""
 
@@ -32,6 +40,7 @@ class AlterPartitions:
 
     def __init__(self, ask: AskController) -> None:
         self._ask = ask
+        self.counters = IsrCounters()
         self._waiting: dict[tuple[Uuid, int], Partition] = {}
         self._is_asking = False
         self._is_stopped = False
@@ -51,7 +60,7 @@ class AlterPartitions:
         if self._is_asking or self._is_stopped:
             return []
         sent = [
-            (partition, partition.proposed)
+            (partition, partition.proposed, len(partition.proposed.new_isr) > len(partition.isr))
             for partition in self._waiting.values()
             if partition.proposed is not None
         ]
@@ -63,17 +72,19 @@ class AlterPartitions:
         def answered(outcome: Answers, at_ms: int) -> Effects:
             return self._answered(sent, outcome, at_ms)
 
-        return self._ask([change for _, change in sent], answered, now_ms)
+        return self._ask([change for _, change, _ in sent], answered, now_ms)
 
     def _answered(
-        self, sent: Sequence[tuple[Partition, IsrChange]], outcome: Answers, now_ms: int
+        self, sent: Sequence[tuple[Partition, IsrChange, bool]], outcome: Answers, now_ms: int
     ) -> Effects:
         if self._is_stopped:
             return []
         outcomes = [outcome] * len(sent) if isinstance(outcome, KafkaError) else outcome
         is_unsettled = isinstance(outcome, KafkaError)
         effects: Effects = []
-        for (partition, change), each in zip(sent, outcomes, strict=True):
+        for (partition, change, is_more), each in zip(sent, outcomes, strict=True):
+            if not isinstance(outcome, KafkaError):
+                self._count(each, is_more)
             # An error of the whole request says nothing of any change in it.
             found = None if is_unsettled else partition.altered(change, each, now_ms)
             if found is not None:
@@ -86,6 +97,15 @@ class AlterPartitions:
             self._is_asking = False
             return effects + self._go(now_ms)
         return [*effects, SetTimer(key=_TIMER, at_ms=now_ms + _RETRY_MS, then=self._again)]
+
+    def _count(self, outcome: IsrAnswer | KafkaError, is_more: bool) -> None:
+        was = self.counters
+        if isinstance(outcome, KafkaError):
+            self.counters = was._replace(failed=was.failed + 1)
+        elif is_more:
+            self.counters = was._replace(expands=was.expands + 1)
+        else:
+            self.counters = was._replace(shrinks=was.shrinks + 1)
 
     def _again(self, now_ms: int) -> Effects:
         self._is_asking = False

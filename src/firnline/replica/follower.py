@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Key = tuple[Uuid, int]
 LATEST, EARLIEST = -1, -2
 _NO_SESSION, _FIRST_EPOCH = 0, 0
+LOOK_AT_ALL_MS = 5_000
 # What a leader, or the tier, says while it is on its way.
 _PASSING = (
     Code.REPLICA_NOT_AVAILABLE,
@@ -255,6 +256,12 @@ class Fetcher:
         self._followed: dict[Key, _Followed] = {}
         self._session_id = _NO_SESSION
         self._session_epoch = _FIRST_EPOCH
+        # What may have another position now, or another stage: only these are looked at.
+        self._changed: dict[Key, None] = {}
+        self._look_at_all_ms = 0
+        self._wanted: dict[Key, Position] = {}
+        self._paused: dict[Key, int] = {}  # -> until when
+        self._untold: dict[Key, None] = {}  # looked at since the last Fetch
         self._told: dict[Key, Position] = {}  # what the leader's session has
         self._is_fetching = False
         self._is_stopped = False
@@ -271,10 +278,13 @@ class Fetcher:
         is_same = known is not None and known.partition is partition
         if not is_same or known is None or known.leader_epoch != partition.leader_epoch:
             self._followed[key] = _Followed(partition)
+        self._changed[key] = None
 
     def remove(self, partition: Partition) -> None:
         """Follow it no more."""
-        self._followed.pop((partition.topic_id, partition.topic_partition.partition), None)
+        key = (partition.topic_id, partition.topic_partition.partition)
+        self._followed.pop(key, None)
+        self._changed[key] = None
 
     def stop(self) -> Effects:
         """Ask nothing more; an answer that still comes changes nothing."""
@@ -288,34 +298,60 @@ class Fetcher:
         """Send the next Fetch, or wait until there is one to send."""
         if self._is_fetching or self._is_stopped:
             return []
-        due_ms = min(
-            (
-                max(each.not_before_ms, self._not_before_ms)
-                for each in self._followed.values()
-                if each.is_due
-            ),
-            default=None,
-        )
+        self._look(now_ms)
+        due_ms = 0 if self._wanted else min(self._paused.values(), default=None)
         if due_ms is None:
             return [CancelTimer(key=self._timer)]
+        due_ms = max(due_ms, self._not_before_ms)
         if due_ms > now_ms:
             return [SetTimer(key=self._timer, at_ms=due_ms, then=self.go)]
         self._is_fetching = True
         cancel: Effects = [CancelTimer(key=self._timer)]
-        ask, asked = self._next(now_ms)
+        ask, asked = self._next()
         return cancel + self._port.fetch(self.leader_id, ask, partial(self._came, asked), now_ms)
 
-    def _next(self, now_ms: int) -> tuple[LeaderFetch, dict[Key, Position]]:
-        wanted = {
-            key: each.position()
-            for key, each in self._followed.items()
-            if each.is_due and each.not_before_ms <= now_ms
-        }
-        told = {} if self._session_epoch == _FIRST_EPOCH else self._told
-        news = tuple(wanted[key] for key in wanted if told.get(key) != wanted[key])
-        forgotten = tuple(told[key] for key in told if key not in wanted)
-        self._told = wanted
-        return LeaderFetch(self._session_id, self._session_epoch, news, forgotten), wanted
+    def _look(self, now_ms: int) -> None:
+        """Take note of what changed, so that a Fetch costs what changed and not what is followed.
+
+        All are looked at now and then: what the log does by itself, its start above all, nobody tells.
+        """
+        if now_ms >= self._look_at_all_ms:
+            self._look_at_all_ms = now_ms + LOOK_AT_ALL_MS
+            self._changed.update(dict.fromkeys(self._followed))
+        if self._paused:
+            over = [key for key, until_ms in self._paused.items() if until_ms <= now_ms]
+            self._changed.update(dict.fromkeys(over))
+        for key in self._changed:
+            self._paused.pop(key, None)
+            self._wanted.pop(key, None)
+            each = self._followed.get(key)
+            if each is None or not each.is_due:
+                continue
+            if each.not_before_ms > now_ms:
+                self._paused[key] = each.not_before_ms
+            else:
+                self._wanted[key] = each.position()
+        self._untold.update(self._changed)
+        self._changed.clear()
+
+    def _next(self) -> tuple[LeaderFetch, dict[Key, Position]]:
+        wanted, told = self._wanted, self._told
+        untold, self._untold = self._untold, {}
+        news: list[Position] = []
+        forgotten: list[Position] = []
+        if self._session_epoch == _FIRST_EPOCH:
+            news, self._told = list(wanted.values()), dict(wanted)
+        else:
+            for key in untold:
+                position = wanted.get(key)
+                if position is None:
+                    if key in told:
+                        forgotten.append(told.pop(key))
+                elif told.get(key) != position:
+                    told[key] = position
+                    news.append(position)
+        ask = LeaderFetch(self._session_id, self._session_epoch, tuple(news), tuple(forgotten))
+        return ask, self._told
 
     def _came(
         self, asked: dict[Key, Position], reply: FetchReply | KafkaError, now_ms: int
@@ -336,6 +372,7 @@ class Fetcher:
             self._session_epoch = 1 + self._session_epoch % INT32_MAX
         effects: Effects = []
         for part in reply.parts:
+            self._changed[part.topic_id, part.partition] = None
             effects += self._take(asked.get((part.topic_id, part.partition)), part, now_ms)
         return effects + self.go(now_ms)
 
@@ -430,6 +467,7 @@ class Fetcher:
 
     def _later(self, found: _Followed, code: Code, now_ms: int, *, why: str = "") -> Effects:
         """Try again after a pause; what is no mere waiting is told, once while it stays the same."""
+        self._touch(found)
         found.not_before_ms = now_ms + self._backoff_ms
         if not why or found.said == code:
             return []
@@ -517,7 +555,13 @@ class Fetcher:
         found.not_before_ms = now_ms + self._backoff_ms
         return self._resume(found, now_ms)
 
+    def _touch(self, found: _Followed) -> None:
+        """Its stage or its log changes outside of an answer to a Fetch."""
+        partition = found.partition
+        self._changed[partition.topic_id, partition.topic_partition.partition] = None
+
     def _resume(self, found: _Followed, now_ms: int) -> Effects:
+        self._touch(found)
         found.stage = _Stage.FETCHING
         return self.go(now_ms)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, Uuid
+from firnline.replica.delete_records import Deletions
 from firnline.replica.partition import Partition
 
 # Keys are TopicPartitions; any pair of (name, partition) finds them, which saves making one.
@@ -18,9 +19,10 @@ class HostedPartitions:
 
     exists      whether the committed image has (topic name, partition)
     name_of     topic name for a topic id of the committed image, or None
+    deletions   who waits until deleted records are gone from all replicas
     """
 
-    __slots__ = ("_exists", "_name_of", "by_id", "by_name")
+    __slots__ = ("_exists", "_name_of", "by_id", "by_name", "deletions")
 
     def __init__(
         self, *, exists: Callable[[str, int], bool], name_of: Callable[[Uuid], str | None]
@@ -29,6 +31,7 @@ class HostedPartitions:
         self.by_id: dict[tuple[Uuid, int], Partition] = {}
         self._exists = exists
         self._name_of = name_of
+        self.deletions = Deletions()
 
     def __iter__(self) -> Iterator[Partition]:
         """All hosted partitions, in the order they came."""

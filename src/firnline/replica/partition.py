@@ -5,7 +5,7 @@ no other replica it is the log end, at once. An acks=all answer is never only in
 with followers, replication covers it; alone, it waits for an fdatasync (`firnline.acks.fsync`). Invariants:
 
   R6   the high watermark passes only what all of the maximal ISR have
-  R13  acks=all succeeds only if |ISR| >= min.insync.replicas before the append and when it is committed
+  R13  acks=all succeeds only if |ISR| >= `min_isr` before the append and when it is committed
   R15  only the leader appends; an older epoch is fenced, a newer one unknown
   P9   a partition whose files failed once takes and gives nothing more in this run
 
@@ -67,6 +67,7 @@ class Partition:
 
     __slots__ = (
         "brokers",
+        "deletion_waiters",
         "epoch_start_offset",
         "fetch_waiters",
         "followers",
@@ -111,6 +112,7 @@ class Partition:
         self.refusal: KafkaError | None = _NOT_LEADER
         self.fetch_waiters = FetchWaiters()
         self.produce_waiters = ProduceWaiters()
+        self.deletion_waiters = ProduceWaiters()
 
     # ----------------------------------------------------------------------------- leadership
 
@@ -208,7 +210,7 @@ class Partition:
 
     @property
     def min_isr(self) -> int:
-        """How many in-sync replicas acks=all asks for; at most as many as there are."""
+        """How many in-sync replicas acks=all asks for: min.insync.replicas, or all where there are fewer."""
         wanted = self.log.config.min_insync_replicas
         return wanted if wanted <= 1 else min(wanted, len(self.replicas))
 
@@ -397,8 +399,29 @@ class Partition:
             broker_epoch=broker_epoch,
             now_ms=now_ms,
         )
+        if self.log.high_watermark == self.log.log_end_offset and replica_id in self.isr:
+            return []  # nearly always, of a thousand in a session: it is in sync, and all is committed
         self._expand(follower)
-        return self._released(now_ms)
+        effects = self._released(now_ms)
+        if self.deletion_waiters:
+            effects += self.deletion_waiters.passed(self.low_watermark, now_ms)
+        return effects
+
+    @property
+    def low_watermark(self) -> int:
+        """What no live replica has records below. KIP-107; -1 while one of them did not say yet."""
+        lowest = self.log.log_start_offset
+        for follower in self.followers.values():
+            fact = self.brokers.fact(follower.broker_id)
+            if fact is not None and fact.is_active:
+                lowest = min(lowest, follower.log_start_offset)
+        return lowest
+
+    def release_all(self, now_ms: int) -> Effects:
+        """Answer everybody who waits, in good or bad: each looks at the partition as it is now."""
+        effects = self.produce_waiters.all_at_once(now_ms)
+        effects += self.fetch_waiters.all_at_once(now_ms)
+        return effects + self.deletion_waiters.all_at_once(now_ms)
 
     def _released(self, now_ms: int) -> Effects:
         """Advance the high watermark, and answer those whom that made content."""

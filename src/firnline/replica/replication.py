@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.ids import Uuid
-from firnline.replica.alter import AlterPartitions, AskController
+from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import Fetcher, LeaderPort
 from firnline.replica.isr import Brokers
@@ -65,6 +65,16 @@ class Replication:
         self._fetchers: dict[int, Fetcher] = {}
         self._following: dict[tuple[Uuid, int], int] = {}
         self._is_stopped = False
+
+    @property
+    def isr_counters(self) -> IsrCounters:
+        """What came of our proposals."""
+        return self._alter.counters
+
+    @property
+    def unassigned(self) -> int:
+        """Replicas whose directory the controller does not know yet."""
+        return len(self._assignments)
 
     def start(self, now_ms: int) -> Effects:
         """Begin to look for followers that fell behind."""

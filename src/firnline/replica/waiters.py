@@ -87,6 +87,10 @@ class FetchWaiters:
                 due.append(waiter)
         return self._complete(due, now_ms)
 
+    def followers_at_once(self, now_ms: int) -> Effects:
+        """Answer the other replicas now: they are to learn where the log begins."""
+        return self._complete([w for w in self.waiting.values() if w.is_follower], now_ms)
+
     def all_at_once(self, now_ms: int) -> Effects:
         """Answer everybody now: the partition moved, went away or failed."""
         return self._complete(list(self.waiting.values()), now_ms)

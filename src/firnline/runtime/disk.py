@@ -241,6 +241,13 @@ class RealFs:
         except OSError as problem:
             raise storage_error("look at", path, problem) from problem
 
+    def volume_bytes(self, path: str) -> tuple[int, int]:
+        try:
+            found = os.statvfs(path)
+        except OSError as problem:
+            raise storage_error("look at", path, problem) from problem
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
     def lock(self, path: str) -> Callable[[], None]:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -4,7 +4,7 @@ Each connection is a non-blocking socket watched by the loop. The next request o
 taken up when the answer before it has left (C18): a peer that does not read its answers is not read
 from, and costs one answer at most. A Produce is the exception: it has been appended when it is taken up, and
 while it waits for followers or the disk the next ones are appended, too, so that one trip to the followers is
-for all of them; answers leave in the order of their requests (docs/decisions/0010).
+for all of them; answers leave in the order of their requests (docs/decisions/0011).
 """
 
 import errno

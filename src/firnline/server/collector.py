@@ -3,7 +3,7 @@
 An image of a million partitions is some million objects and not one cycle, and every full collection would
 look at each of them again: hundreds of milliseconds in which nobody is answered. So what the image has grown
 to is taken out of the collector's sight (`gc.freeze`) each time it has grown by a tenth, and looks at what is
-young are small. Figures, and what that costs: docs/decisions/0009.
+young are small. Figures, and what that costs: docs/decisions/0010.
 """
 
 import gc

@@ -18,8 +18,9 @@ from firnline.base.errors import ConfigError
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.runtime.loop import Runtime
-from firnline.server import quorum_metrics
+from firnline.server import quorum_metrics, replica_metrics
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
+from firnline.server.replica_metrics import ReplicaFacts
 
 _HOST = "127.0.0.1"
 _ANSWER_S = 5.0
@@ -53,9 +54,7 @@ class Snapshot(NamedTuple):
 
     requests: list[RequestCount]
     connections: int
-    partition_count: int
-    leader_count: int
-    offline_count: int
+    replicas: ReplicaFacts
     partitions: list[PartitionSizes]
     tier: list[TierLag]
     quorum: QuorumFacts
@@ -68,11 +67,9 @@ def look(runtime: Runtime) -> Snapshot:
     tier = node.tier if isinstance(node, BrokerNode) else None
     is_few = len(hosted) <= PARTITION_SERIES_MAX
     return Snapshot(
-        requests=runtime.dispatcher.counters(),
+        requests=_all_requests(runtime),
         connections=sum(server.connection_count for server in runtime.servers),
-        partition_count=len(hosted),
-        leader_count=sum(partition.is_leader for partition in hosted),
-        offline_count=sum(partition.is_offline for partition in hosted),
+        replicas=replica_metrics.look(node) if isinstance(node, BrokerNode) else ReplicaFacts(),
         partitions=[
             PartitionSizes(
                 *partition.topic_partition,
@@ -97,20 +94,32 @@ def look(runtime: Runtime) -> Snapshot:
     )
 
 
+def _all_requests(runtime: Runtime) -> list[RequestCount]:
+    """Counts of all listeners: a combined node serves controllers beside clients."""
+    dispatchers = [runtime.dispatcher, *(server.dispatcher for server in runtime.servers)]
+    once = [each for place, each in enumerate(dispatchers) if each not in dispatchers[:place]]
+    counts: dict[tuple[str, int], RequestCount] = {}
+    for row in (row for dispatcher in once for row in dispatcher.counters()):
+        known = counts.get((row.name, row.version))
+        counts[row.name, row.version] = row if known is None else _sum(known, row)
+    return list(counts.values())
+
+
+def _sum(one: RequestCount, other: RequestCount) -> RequestCount:
+    return one._replace(
+        requests=one.requests + other.requests,
+        in_bytes=one.in_bytes + other.in_bytes,
+        out_bytes=one.out_bytes + other.out_bytes,
+    )
+
+
 def families(found: Snapshot) -> Iterator[Metric]:
     """Say a snapshot in Prometheus' terms."""
     yield from _requests(found.requests)
-    for name, value, words in (
-        ("kafka_server_socket_server_metrics_connection_count", found.connections, "Connections."),
-        ("kafka_server_replicamanager_partitioncount", found.partition_count, "Partitions here."),
-        ("kafka_server_replicamanager_leadercount", found.leader_count, "Partitions led here."),
-        (
-            "kafka_server_replicamanager_offlinereplicacount",
-            found.offline_count,
-            "Partitions whose files failed.",
-        ),
-    ):
-        yield GaugeMetricFamily(name, words, value)
+    yield GaugeMetricFamily(
+        "kafka_server_socket_server_metrics_connection_count", "Connections.", found.connections
+    )
+    yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
     yield from _tier(found.tier)
 

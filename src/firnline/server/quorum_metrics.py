@@ -48,6 +48,7 @@ class Cluster(NamedTuple):
     offline_partitions: int
     imbalanced_partitions: int
     unclean_elections: int
+    last_standing_elections: int
     fenced_brokers: int
     active_brokers: int
 
@@ -95,6 +96,7 @@ def _cluster(quorum: MetadataQuorum, image: ClusterImage) -> Cluster:
         offline_partitions=census.offline,
         imbalanced_partitions=census.imbalanced,
         unclean_elections=census.unclean_elections,
+        last_standing_elections=census.last_standing_elections,
         fenced_brokers=fenced,
         active_brokers=len(image.brokers) - fenced,
     )
@@ -215,6 +217,11 @@ def _of_controllers(facts: QuorumFacts) -> Iterator[Metric]:
         "kafka_controller_controllerstats_uncleanleaderelections",
         "Leaders that were not in the ISR, as seen by this node.",
         facts.cluster.unclean_elections,
+    )
+    yield CounterMetricFamily(
+        "firnline_controller_last_standing_elections",
+        "Leaders that came back as the last of an ISR, as seen by this node.",
+        facts.cluster.last_standing_elections,
     )
     for name, found, words in (
         ("gensnapshotlatencyms", facts.generated_in, "Time to take a snapshot, ms."),

@@ -14,6 +14,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ports import Buffer, Rng
 
 BLOCK_BYTES = 512
+_VOLUME_BYTES = 1 << 40
 Keep = Literal["none", "some", "all"]
 Operation = Literal["append", "sync", "read", "open", "rename", "sync_dir", "truncate"]
 
@@ -327,6 +328,10 @@ class CrashableFs:
         self.check("sync_dir", path)
         self._directory(path).sync()
         self.syncs += 1
+
+    def volume_bytes(self, path: str) -> tuple[int, int]:
+        total = _VOLUME_BYTES if self.capacity_bytes is None else self.capacity_bytes
+        return total, max(0, total - self.used_bytes())
 
     def modified_ms(self, path: str) -> int:
         return self._inode(path, "look at").modified_ms

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-START_S = 120.0
+START_S = 150.0
 STOP_S = 60.0
 _NODE = re.compile(r"node (\d+) at 127\.0\.0\.1:(\d+), pid (\d+),")
 
@@ -93,7 +93,8 @@ class Cluster:
         """Stop all nodes in order and return the exit code of `firnline dev`."""
         assert self.process is not None, "the cluster is not running"
         process, self.process = self.process, None
-        for each in (process, *self._again.values()):
+        process.terminate()
+        for each in self._again.values():
             each.terminate()
         try:
             code = process.wait(STOP_S)
@@ -132,7 +133,14 @@ class Cluster:
         """Start a node that was killed or stopped, and wait until it serves clients again."""
         assert not self.is_running(node_id), f"node {node_id} is running"
         home = self.directory / f"node-{node_id}"
-        command = [sys.executable, "-m", "firnline", "server", "-c", str(home / "server.properties")]
+        command = [
+            sys.executable,
+            "-m",
+            "firnline",
+            "server",
+            "-c",
+            str(home / "server.properties"),
+        ]
         with (home / "server.log").open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._again[node_id] = process
@@ -156,8 +164,8 @@ class Cluster:
         def look() -> int:
             with Admin(self.bootstrap, timeout_s=5.0) as admin:
                 (found,) = admin.metadata([topic]).topics
-            leader = {part.partition_index: part.leader_id for part in found.partitions}[partition]
-            return max(0, leader)
+            leaders = {part.partition_index: part.leader_id for part in found.partitions}
+            return max(0, int(leaders[partition]))
 
         return _eventually(f"somebody leads {topic}-{partition}", look)
 
@@ -195,7 +203,9 @@ class Cluster:
         return self.process.stdout.readline() if readable else f"nothing within {START_S:.0f} s"
 
     def _end(self, process: subprocess.Popen[str]) -> None:
-        for each in (process, *self._again.values()):
+        process.kill()
+        process.wait()
+        for each in self._again.values():
             each.kill()
             each.wait()
         if process.stdout is not None:

@@ -10,6 +10,7 @@ from firnline.api.handlers import (
     k19_create_topics,
     k20_delete_topics,
     k32_describe_configs,
+    k33_alter_configs,
     k37_create_partitions,
     k44_incremental_alter_configs,
     k60_describe_cluster,
@@ -25,6 +26,7 @@ from firnline.protocol.messages import k03_metadata as m03
 from firnline.protocol.messages import k19_create_topics as m19
 from firnline.protocol.messages import k20_delete_topics as m20
 from firnline.protocol.messages import k32_describe_configs as m32
+from firnline.protocol.messages import k33_alter_configs as m33
 from firnline.protocol.messages import k37_create_partitions as m37
 from firnline.protocol.messages import k44_incremental_alter_configs as m44
 from firnline.protocol.messages import k60_describe_cluster as m60
@@ -415,6 +417,50 @@ def test_a_bad_alteration_changes_nothing_and_a_good_one_beside_it_is_done() -> 
     assert dict(node.image.topic_config_overrides("u")) == {"segment.ms": "6"}
 
 
+def replace(node: Node, kind: int, name: str, **keys: str | None) -> Any:
+    configs = [m33.AlterableConfig(name=k.replace("_", "."), value=v) for k, v in keys.items()]
+    resource = m33.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    (answer,) = node.ask(
+        k33_alter_configs, m33.AlterConfigsRequest(resources=[resource]), 2
+    ).responses
+    return answer
+
+
+def test_the_older_way_replaces_all_settings_of_a_resource() -> None:
+    """KIP-133: what it does not name goes back to the default."""
+    node = Node()
+    node.create(NewTopic("t", 1, 1))
+    alter(node, TOPIC, "t", segment_ms="5", retention_ms="7")
+    assert replace(node, TOPIC, "t", segment_ms="6", max_message_bytes="9999").error_code == 0
+    assert dict(node.image.topic_config_overrides("t")) == {
+        "segment.ms": "6",
+        "max.message.bytes": "9999",
+    }
+    assert replace(node, TOPIC, "t").error_code == 0
+    assert not node.image.topic_config_overrides("t")
+    assert replace(node, BROKER, "", log_retention_ms="5").error_code == 0
+    assert replace(node, BROKER, "1", log_retention_ms="6").error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "keys", "code"),
+    [
+        (TOPIC, "t", {"segment_ms": None}, Code.INVALID_REQUEST),
+        (TOPIC, "t", {"retention_ms": "-9"}, Code.INVALID_CONFIG),
+        (TOPIC, "no", {}, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "2", {"log_retention_ms": "5"}, Code.INVALID_REQUEST),
+    ],
+)
+def test_what_the_older_way_may_not_do_changes_nothing(
+    kind: int, name: str, keys: dict[str, str | None], code: Code
+) -> None:
+    node = Node()
+    node.create(NewTopic("t", 1, 1))
+    alter(node, TOPIC, "t", segment_ms="5")
+    assert replace(node, kind, name, **keys).error_code == code
+    assert dict(node.image.topic_config_overrides("t")) == {"segment.ms": "5"}
+
+
 # ----------------------------------------------------------------------------------- DescribeCluster
 
 
@@ -603,3 +649,20 @@ def test_every_version_is_answered(version: int) -> None:
     got = metadata(node, version, "a", *(["b"] if version else []))
     assert set(by_name(got)) >= {"a"}
     assert by_name(metadata(node, version, "a"))["a"] == 0
+
+
+def test_what_tools_set_while_replicas_move_is_taken_and_listed_while_it_is_set() -> None:
+    """kafka-reassign-partitions --throttle: no key of a file, and nothing is slowed here."""
+    node = Node()
+    for name in ("leader", "follower"):
+        got = alter(node, BROKER, "1", **{f"{name}_replication_throttled_rate": "1000"})
+        assert got.error_code == 0, got.error_message
+    rates = [c for c in described(node, BROKER, "1").configs if "throttled.rate" in c.name]
+    assert [(c.name, c.value, c.config_source, c.read_only) for c in rates] == [
+        ("follower.replication.throttled.rate", "1000", 2, False),
+        ("leader.replication.throttled.rate", "1000", 2, False),
+    ]
+    refused = alter(node, BROKER, "1", leader_replication_throttled_rate="-1")
+    assert refused.error_code == Code.INVALID_REQUEST
+    assert replace(node, BROKER, "1").error_code == 0
+    assert not [c for c in described(node, BROKER, "1").configs if "throttled.rate" in c.name]

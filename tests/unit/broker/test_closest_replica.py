@@ -105,6 +105,14 @@ def test_a_follower_that_is_not_in_sync_or_has_not_the_offset_is_not_named() -> 
     assert fetch(rig, led(rig), 0, rack=f"r{near}").preferred_read_replica == NOBODY
 
 
+def test_only_a_replica_in_sync_is_named() -> None:
+    rig = started()
+    partition, near = replica(rig, led(rig)), follower(rig)
+    assert partition.closest(0, lambda broker_id: broker_id == near) == near
+    partition.isr = tuple(n for n in partition.isr if n != near)
+    assert partition.closest(0, lambda broker_id: broker_id == near) is None
+
+
 def test_a_follower_shows_what_it_knows_to_be_committed_and_nothing_more() -> None:
     rig = started()
     near = follower(rig)
@@ -140,7 +148,7 @@ def waited_ms(rig: Rig, node_id: int) -> int:
     """How long a consumer that waits at the broker's end is without the record that is written now."""
     answers: list[Any] = []
     ask = request(1, max_wait_ms=60_000, min_bytes=1)
-    rig._deliver(rig[node_id], CLIENT_PORT + node_id, ask, 11, answers.append, [])
+    rig._deliver(-1, CLIENT_PORT, ask, 11, answers.append, [])(node_id)
     rig.pass_time(100)
     begin_ms = rig.now_ms
     assert produce(rig, "b").error_code == 0
@@ -175,7 +183,7 @@ def test_a_consumer_that_waits_at_a_leader_is_answered_when_the_leader_goes() ->
     near = follower(rig)
     answers: list[Any] = []
     ask = request(1, max_wait_ms=60_000, min_bytes=1)
-    rig._deliver(rig[near], CLIENT_PORT + near, ask, 11, answers.append, [])
+    rig._deliver(-1, CLIENT_PORT, ask, 11, answers.append, [])(near)
     rig.pass_time(100)
     rig[led(rig)].kill()
     rig.until(lambda: answers)

@@ -13,6 +13,15 @@ from firnline.protocol.messages.k00_produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from firnline.protocol.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from firnline.protocol.messages.k35_describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
 from firnline.protocol.messages.k43_elect_leaders import ElectLeadersRequest
 from firnline.protocol.messages.k44_incremental_alter_configs import (
     AlterableConfig,
@@ -293,3 +302,79 @@ def test_a_broker_whose_directories_are_all_cordoned_gets_no_replica() -> None:
     assert alter(rig, str(gone), "cordoned.log.dirs", "") == 0
     rig.until(lambda: rig[4].broker.image.brokers[gone].takes_new_replicas)
     assert rig.create_topic(4, "v", replicas=3).error_code == 0
+
+
+# ------------------------------------------------------------------- what operators see and ask for
+
+
+def described(rig: Rig, *topics: str) -> dict[str, Any]:
+    """What a broker says of its directories, by path; all topics where none is named."""
+    rows = [DescribableLogDirTopic(topic=name, partitions=[0, 1]) for name in topics]
+    answer = rig.ask(BROKERS[0], DescribeLogDirsRequest(topics=rows or None), 5)
+    assert answer.error_code == 0
+    return {row.log_dir: row for row in answer.results}
+
+
+def held(row: Any) -> list[tuple[str, int]]:
+    return [(t.name, p.partition_index) for t in row.topics for p in t.partitions]
+
+
+def test_each_directory_is_told_with_what_is_in_it_and_the_room_there_is() -> None:
+    rig = two_directories()
+    index = index_in(rig, BROKERS[0], "/two")
+    write(rig, state(rig, index=index).leader, index)
+    rig.until(lambda: replica_of(rig, BROKERS[0], index).log.log_end_offset == 1)
+    found = described(rig)
+    assert held(found["/one"]) == [("t", 1 - index)]
+    assert held(found["/two"]) == [("t", index)]
+    [part] = found["/two"].topics[0].partitions
+    assert part.partition_size == replica_of(rig, BROKERS[0], index).log.size_bytes > 0
+    assert (part.offset_lag, part.is_future_key) == (0, False)
+    assert 0 < found["/one"].usable_bytes < found["/one"].total_bytes
+    assert not found["/one"].is_cordoned
+
+
+def test_of_a_topic_that_is_not_here_the_directories_are_told_all_the_same() -> None:
+    rig = two_directories()
+    assert [held(row) for row in described(rig, "u").values()] == [[], []]
+    rows = described(rig, "t").values()
+    assert sorted(each for row in rows for each in held(row)) == [("t", 0), ("t", 1)]
+
+
+def test_a_directory_that_failed_or_is_cordoned_is_told_so() -> None:
+    rig = two_directories()
+    lost = BROKERS[0]
+    assert alter(rig, str(lost), "cordoned.log.dirs", "/one") == 0
+    rig.until(lambda: described(rig)["/one"].is_cordoned)
+    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
+    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    row = described(rig)["/two"]
+    assert (row.error_code, row.topics, row.total_bytes) == (Code.KAFKA_STORAGE_ERROR, [], -1)
+
+
+def move(rig: Rig, topic: str, index: int, path: str) -> int:
+    row = AlterReplicaLogDirTopic(name=topic, partitions=[index])
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[row])])
+    return int(rig.ask(BROKERS[0], request, 2).results[0].partitions[0].error_code)
+
+
+def test_a_replica_that_is_to_come_goes_where_the_operator_wants_it() -> None:
+    rig = two_directories()
+    for index in range(4):
+        assert move(rig, "u", index, "/two") == Code.REPLICA_NOT_AVAILABLE
+    assert rig.create_topic(BROKERS[0], "u", replicas=3, partitions=4).error_code == 0
+    parts = rig[BROKERS[0]].broker.partitions
+    rig.until(lambda: ("u", 3) in parts)
+    assert all(parts[TopicPartition("u", i)].log.path.startswith("/two") for i in range(4))
+
+
+def test_a_replica_that_is_there_is_not_moved_and_that_is_said() -> None:
+    rig = two_directories()
+    lost = BROKERS[0]
+    index = index_in(rig, lost, "/one")
+    assert move(rig, "t", index, "/one") == 0
+    assert move(rig, "t", index, "/two") == Code.OPERATION_NOT_ATTEMPTED
+    assert move(rig, "t", index, "/three") == Code.LOG_DIR_NOT_FOUND
+    partition = replica_of(rig, lost, 1 - index)
+    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    assert move(rig, "t", index, "/two") == Code.KAFKA_STORAGE_ERROR

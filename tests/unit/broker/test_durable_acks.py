@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.replica.partition import Partition
 from tests.unit.broker.harness import Harness
 
@@ -53,3 +54,21 @@ def test_the_test_sees_an_answer_that_does_not_wait(monkeypatch: pytest.MonkeyPa
     """Without the wait for the flush acknowledged records are lost: the guard is what keeps them."""
     monkeypatch.setattr(Partition, "needs_flush", lambda self, acks: False)
     assert sum(lost("auto", -1, seed) for seed in SEEDS) > 0
+
+
+def test_a_topic_that_is_deleted_under_a_producer_takes_no_directory_with_it() -> None:
+    """Goal: the names of a deleted log are gone when the sync comes to them; that is no failed disk. Method:
+    delete the topic between an append and the flush that its answer waits for; others are written on."""
+    harness = Harness(firnline_acks_fsync="auto")
+    topic_id = harness.create_topic()
+    harness.create_topic("other")
+    harness.holds_flushes = True
+    connection = harness.produce("late", acks=-1)
+    [late], harness.flushes, harness.holds_flushes = harness.flushes, [], False
+    topics = [DeleteTopicState(topic_id=topic_id)]
+    harness.ask(DeleteTopicsRequest(topics=topics, timeout_ms=1_000), 6)
+    harness.flushes = [late]
+    harness.flush()
+    [response] = connection.answers
+    assert response.responses[0].partition_responses[0].error_code != 0
+    assert harness.produced("kept", topic="other").error_code == 0

@@ -21,7 +21,7 @@ from firnline.broker.list_offsets import (
     Outcome,
 )
 from firnline.config.topic import TopicConfig
-from firnline.replica.delete_records import delete_records
+from firnline.replica.delete_records import Deleted, delete_records
 from firnline.replica.partition import Partition
 from tests.unit.broker.hosting import World
 from tests.unit.replica.list_log import batch, log_of, partition
@@ -75,6 +75,12 @@ class Client:
         return []
 
 
+def low(outcome: Deleted | KafkaError) -> int:
+    """The low watermark after a deletion that was done."""
+    assert isinstance(outcome, Deleted), outcome
+    return outcome.partition.low_watermark
+
+
 def one(p: Partition, timestamp: int, **more: Any) -> Any:
     client = Client()
     client.ask(OffsetAsk(p, timestamp), **more)
@@ -124,7 +130,7 @@ def test_what_was_never_tiered_has_no_tiered_offset() -> None:
 
 def test_deleted_records_are_no_longer_the_earliest() -> None:
     p = story()
-    assert delete_records(p, 4) == 4
+    assert low(delete_records(p, 4)) == 4
     assert one(p, EARLIEST) == OffsetFound(4, -1, 1)
     assert one(p, LATEST_TIERED) == OffsetFound(3, -1, -1)
 
@@ -251,14 +257,15 @@ def test_records_are_deleted_up_to_the_watermark_and_no_further(
     p = partition()
     p.append(batch(6), acks=1, now_ms=0)
     outcome = delete_records(p, before)
-    assert (outcome.code if isinstance(outcome, KafkaError) else outcome) == expected
+    found = outcome.code if isinstance(outcome, KafkaError) else outcome.partition.low_watermark
+    assert found == expected
 
 
 def test_a_log_start_never_goes_back() -> None:
     p = partition()
     p.append(batch(6), acks=1, now_ms=0)
-    assert delete_records(p, 5) == 5
-    assert delete_records(p, 3) == 5
+    assert low(delete_records(p, 5)) == 5
+    assert low(delete_records(p, 3)) == 5
 
 
 @pytest.mark.parametrize(

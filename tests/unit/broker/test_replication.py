@@ -11,6 +11,11 @@ from firnline.protocol.messages.k00_produce import (
     TopicProduceData,
 )
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -235,6 +240,79 @@ def test_log_starts_that_move_up_at_the_leader_move_up_at_its_followers() -> Non
         produce(rig, f"v{number}")
     led(rig).log.advance_log_start(2)
     rig.until(lambda: all(replica(rig, n).log.log_start_offset == 2 for n in BROKERS))
+
+
+def delete_before(rig: Rig, offset: int, timeout_ms: int = 30_000) -> tuple[int, int]:
+    """(error code, low watermark) of DeleteRecords at the leader."""
+    part = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsTopic(name="t", partitions=[part])
+    request = DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
+    found = leader(rig)
+    assert found is not None
+    row = rig.ask(found, request, 2).topics[0].partitions[0]
+    return row.error_code, row.low_watermark
+
+
+def three_written() -> Rig:
+    rig = started()
+    for number in range(3):
+        assert produce(rig, f"v{number}").error_code == 0
+    rig.until(lambda: all_equal(rig) and isr(rig) == BROKERS)
+    return rig
+
+
+def test_deleted_records_are_gone_everywhere_when_the_answer_comes() -> None:
+    """Whoever leads next must not bring them back (T44). Waiting followers learn of it at once."""
+    rig = three_written()
+    rig.pass_time(50)  # the followers wait for records
+    before_ms = rig.now_ms
+    assert delete_before(rig, 2) == (0, 2)
+    assert [replica(rig, n).log.log_start_offset for n in BROKERS] == [2, 2, 2]
+    assert rig.now_ms - before_ms < 50
+    assert delete_before(rig, -1) == (0, 3)
+    assert values(rig) == []
+
+
+def test_a_follower_that_does_not_delete_is_waited_for_as_long_as_the_client_says() -> None:
+    rig = three_written()
+    head = leader(rig)
+    assert head is not None
+    slow = next(n for n in BROKERS if n != head)
+    rig.cut.add((slow, head))
+    rig.pass_time(1_000)
+    before_ms = rig.now_ms
+    assert delete_before(rig, 2, timeout_ms=2_000) == (Code.REQUEST_TIMED_OUT, -1)
+    assert 2_000 <= rig.now_ms - before_ms < 2_100
+    assert replica(rig, head).log.log_start_offset == 2, "it is deleted all the same"
+    rig.cut.clear()
+    assert delete_before(rig, 2) == (0, 2)
+    assert replica(rig, slow).log.log_start_offset == 2
+
+
+def test_a_follower_that_is_fenced_is_not_waited_for() -> None:
+    rig = three_written()
+    head = leader(rig)
+    assert head is not None
+    dead = [n for n in BROKERS if n != head]
+    for each in dead:  # nobody's Fetch makes the leader look
+        rig[each].kill()
+    before_ms = rig.now_ms
+    assert delete_before(rig, 2, timeout_ms=60_000) == (0, 2)
+    assert rig.now_ms - before_ms < 2 * SESSION_MS
+    assert isr(rig) == (head,)
+
+
+def test_a_deletion_that_waits_is_told_when_the_leader_leads_no_more() -> None:
+    rig = three_written()
+    head = leader(rig)
+    assert head is not None
+    others = [n for n in BROKERS if n != head]
+    rig.cut |= {(n, head) for n in others}
+    rig.pass_time(1_000)
+    rig.at(rig.now_ms + 500, lambda serial: rig[head].run(rig[head].broker.shutdown(rig.now_ms)))
+    before_ms = rig.now_ms
+    assert delete_before(rig, 2, timeout_ms=60_000)[0] == Code.NOT_LEADER_OR_FOLLOWER
+    assert rig.now_ms - before_ms < 5_000
 
 
 def test_a_partition_that_moves_takes_its_records_along() -> None:

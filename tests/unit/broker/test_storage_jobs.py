@@ -81,6 +81,23 @@ def test_a_partition_that_is_deleted_between_two_slices_is_left_alone() -> None:
     assert go_on.then(timer.at_ms) == []
 
 
+def test_a_partition_that_is_deleted_while_it_is_synced_is_no_failed_disk() -> None:
+    """Goal: a sync that is under way when its topic is deleted stops nothing. Method: the job that syncs what
+    nobody waited for, its work done after the deletion."""
+    harness = Harness(log_flush_offset_checkpoint_interval_ms="100")
+    harness.create_topic()
+    harness.create_topic("other")
+    harness.produced("v", acks=1)
+    harness.holds_work = True
+    harness.pass_time(100)
+    [sync] = [work for work in harness.work if work.name == "sync t-0"]
+    harness.work.clear()
+    harness.holds_work = False
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 1)
+    harness.run(sync.then(None, harness.now_ms))
+    assert harness.produced("v", topic="other").error_code == 0
+
+
 def test_no_job_writes_to_a_log_that_is_being_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What retention renames after the last sync would be missing from the next start."""
     harness = node_with_partitions()

@@ -175,6 +175,10 @@ def test_an_answer_from_before_the_question_is_none() -> None:
     others.tell({0: 0})
     assert (others.feed.bounds(0), others.grown) == ((0, 0), 1)
     assert others.asked == []
+    others.catch_up()
+    assert others.feed.bounds(0) == (0, 0)
+    others.catch_up(is_fresh=True)
+    assert others.feed.bounds(0) is None
 
 
 def test_a_new_leader_is_asked_before_it_is_believed() -> None:
@@ -190,6 +194,21 @@ def test_a_new_leader_is_asked_before_it_is_believed() -> None:
     others.leader = None
     others.catch_up()
     assert (others.feed.bounds(0), others.asked) == (None, [])
+
+
+def test_nobody_waits_for_a_leader_that_is_no_more() -> None:
+    """One that hangs answers never, or a minute later."""
+    others = Elsewhere()
+    others.catch_up()
+    others.leader = (3, 6)
+    others.catch_up()
+    (_, _, late), (what, asked, then) = others.asked
+    assert (what, asked) == ("offsets", (3, {0: 6}, -1))
+    others.asked.clear()
+    late({0: 9}, 0)
+    assert (others.feed.bounds(0), others.grown) == (None, 0)
+    then({0: 0}, 0)
+    assert (others.feed.bounds(0), others.grown) == ((0, 0), 1)
 
 
 def test_an_error_is_asked_about_with_the_next_poll() -> None:

@@ -14,6 +14,7 @@ from firnline.protocol.messages.k00_produce import (
     TopicProduceData,
 )
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.protocol.messages.k32001_tier_status import TierStatusRequest
 from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
 from firnline.replica.partition import Partition
@@ -38,7 +39,13 @@ TIERED = {
 class World:
     """A cluster with a tier, and topic t on all its brokers."""
 
-    def __init__(self, *, metadata_replicas: int = 3, **settings: str) -> None:
+    def __init__(
+        self,
+        *,
+        metadata_replicas: int = 3,
+        configs: dict[str, str] | None = None,
+        **settings: str,
+    ) -> None:
         self.store = MemoryStore()
         self.storages: dict[int, FaultyStorage] = {}
         stated = {
@@ -53,7 +60,7 @@ class World:
         )
         rig.remote_storage = self._storage
         rig.start()
-        made = rig.create_topic(4, "t", replicas=3, configs=TIERED)
+        made = rig.create_topic(4, "t", replicas=3, configs=TIERED | (configs or {}))
         assert made.error_code == 0, made
         rig.until(lambda: all(("t", 0) in rig[n].broker.partitions for n in BROKERS))
         self.count = 0
@@ -104,6 +111,9 @@ class World:
         assert tier is not None
         found = tier.services.metadata.segments(TopicIdPartition(self.led().topic_id, 0))
         return [s for s in found if s.state == SegmentState.COPY_FINISHED]  # type: ignore[union-attr]
+
+    def logs_in_the_store(self) -> list[str]:
+        return [key for key in self.store.objects if key.endswith(".log")]
 
     # ---- doing
 
@@ -381,3 +391,30 @@ def test_the_tier_is_told_of_by_leaders_alone_and_flushed_by_them() -> None:
             [row], [done] = rows, flushed.partitions
             assert (done.error_code, done.highest_remote_offset) == (0, 2)
             assert (row.highest_remote_offset, row.state) == (2, "idle")
+
+
+def test_what_expired_stays_away_whoever_leads() -> None:
+    """T18, X42: the leader moves the log start, and its answers move that of its followers."""
+    world = World(configs={"retention_bytes": str(4 * SIZE + 1000)})
+    world.produce(12)
+    world.until(lambda: world.led().log_start_offset >= 6)
+    start = world.led().log_start_offset
+    world.until(lambda: all(world.log(n).log_start_offset == start for n in BROKERS))
+    kept = [s.base_offset for s in world.segments(world.lead_again())]
+    assert all(base >= start for base in kept)
+    leader = world.move_leader()
+    assert world.led().log_start_offset >= start
+    assert world.fetch(leader, 0).error_code == Code.OFFSET_OUT_OF_RANGE
+    assert world.numbers(leader) == list(range(world.led().log_start_offset, 12))
+    assert {s.broker_id for s in world.segments(leader)} <= set(BROKERS)
+
+
+def test_a_deleted_topic_leaves_nothing_in_the_tier_of_a_cluster() -> None:
+    """T26, T54: whoever leads the metadata partition removes it, a replica of the topic or not."""
+    world = World(metadata_replicas=1)
+    world.produce(8)
+    world.drained()
+    assert world.logs_in_the_store()
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+    assert world.rig.ask(4, request, 6).responses[0].error_code == 0
+    world.until(lambda: not world.logs_in_the_store(), 600_000)

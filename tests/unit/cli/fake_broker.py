@@ -60,9 +60,12 @@ class FakeBroker:
         with connection, connection.makefile("rb") as stream:
             while size := stream.read(4):
                 frame = stream.read(struct.unpack(">i", size)[0])
-                connection.sendall(self._answer(frame))
+                answer = self._answer(frame)
+                if answer is None:
+                    return  # as Kafka does with an API it has not: it hangs up
+                connection.sendall(answer)
 
-    def _answer(self, frame: bytes) -> bytes:
+    def _answer(self, frame: bytes) -> bytes | None:
         key, version = struct.unpack_from(">hh", frame)
         request_class, _ = messages_of(key)
         flexible = version in request_class.flexible
@@ -73,6 +76,8 @@ class FakeBroker:
             body = self._api_versions().write(version)
         else:
             self.asked.append(request)
+            if key not in self.answers:
+                return None
             body = self.answers[key](request).write(version)
         is_flexible = flexible and key != API_VERSIONS
         head = ResponseHeader(correlation_id=header.correlation_id).write(int(is_flexible))
@@ -80,7 +85,7 @@ class FakeBroker:
 
     def _api_versions(self) -> ApiVersionsResponse:
         rows = []
-        for key in self.answers:
+        for key in (API_VERSIONS, *self.answers):
             if key < 32000:
                 valid = messages_of(key)[0].valid
                 last = self.versions.get(key, valid.last)

@@ -100,7 +100,9 @@ def test_a_level_that_does_not_exist_is_refused(level: int) -> None:
 
 def test_features_that_are_not_there_or_not_acted_on_are_refused() -> None:
     world = World(30)
-    for name in ("nope", "", "group.version", "kraft.version", "eligible.leader.replicas.version"):
+    for name in ("group.version", "kraft.version", "eligible.leader.replicas.version"):
+        assert "raise metadata.version by itself" in world.refusal((name, 1, UPGRADE))
+    for name in ("nope", ""):
         world.refusal((name, 1, UPGRADE))
     world.refusal(("nope", 0, UPGRADE))
     assert world.update(("group.version", 0, UPGRADE)) is None

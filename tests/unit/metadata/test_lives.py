@@ -5,6 +5,7 @@ import random
 import pytest
 
 from firnline.base.ids import OffsetAndEpoch
+from firnline.controller.topics import NewTopic
 from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.delta import whole
 from firnline.metadata.image import ClusterImage
@@ -13,7 +14,7 @@ from firnline.metadata.snapshot_file import Snapshot
 from firnline.metadata.snapshot_records import image_records
 from firnline.records.build import NewRecord, build_batch
 from tests.metadata_stories import LEVELS, Life
-from tests.quorum_rig import SnapshotBytes, snapshot_bytes
+from tests.quorum_rig import Cluster, SnapshotBytes, snapshot_bytes
 
 SEEDS = range(8)
 
@@ -136,6 +137,19 @@ def test_a_time_is_counted_in_the_first_bucket_that_holds_it() -> None:
         latencies.add(took_ms)
     assert latencies.counts == [2, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1]
     assert (latencies.count, latencies.sum_ms) == (5, 120_004)
+
+
+def test_a_leader_that_comes_back_as_the_last_of_its_isr_is_counted() -> None:
+    """It may have lost its disk, and nobody else has more: the exemption that operators should see."""
+    cluster = Cluster().with_brokers(1, 2)
+    wanted = [NewTopic("t", assignments={0: (1, 2)}), NewTopic("alone", assignments={0: (1,)})]
+    cluster.write(cluster.controller.create_topics(wanted))
+    for node_id in (2, 1):
+        cluster.beat(node_id, want_fence=True)
+    assert cluster.quorum.census.last_standing_elections == 0
+    cluster.beat(1)
+    assert cluster.quorum.image.topics_by_name["t"].partitions[0].leader == 1
+    assert cluster.quorum.census.last_standing_elections == 1, "one replica is always the last"
 
 
 def told(index: PartitionIndex, image: ClusterImage) -> tuple[object, ...]:

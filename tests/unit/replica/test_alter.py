@@ -141,3 +141,16 @@ def test_nothing_is_asked_after_the_end() -> None:
     desk.alter.stop()
     desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
     assert (desk.asked, desk.timers) == ([], {})
+
+
+def test_what_came_of_proposals_is_counted() -> None:
+    """A refusal of the whole request says nothing of any of them."""
+    desk, ps = Desk(), [proposing(n) for n in range(2)]
+    desk.propose(*ps)
+    desk.answer(KafkaError(Code.STALE_BROKER_EPOCH))
+    assert desk.alter.counters == (0, 0, 0)
+    desk.pass_time()
+    changes = list(desk.asked[0][0])
+    refused = KafkaError(Code.INELIGIBLE_REPLICA)
+    desk.answer([agreed(changes[0]), *[refused] * (len(changes) - 1)])
+    assert desk.alter.counters == (1, 0, len(changes) - 1)

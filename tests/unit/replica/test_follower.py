@@ -8,6 +8,7 @@ import pytest
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.log.producer_state import SnapshotEntry, encode_snapshot
+from firnline.replica import follower
 from firnline.replica.follower import (
     EARLIEST,
     LATEST,
@@ -240,6 +241,56 @@ def test_a_session_carries_changes_alone() -> None:
     assert asked_offsets(leader.ask) == [1]
     leader.answer()
     assert leader.ask == LeaderFetch(7, 3, (), ())
+
+
+def many(count: int) -> list[Partition]:
+    """Partitions of as many topics; the first has the usual id."""
+    found = [replica() for _ in range(count)]
+    for number, each in enumerate(found[1:], 1):
+        each.topic_id = bytes([number]) * 16
+    return found
+
+
+def test_a_fetch_costs_what_changed_and_not_what_is_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Partition] = []
+    position = follower._Followed.position
+    monkeypatch.setattr(
+        follower._Followed, "position", lambda each: looked.append(each.partition) or position(each)
+    )
+    followed = many(50)
+    leader = Leader(*followed)
+    assert len(looked) == len(leader.ask.positions) == 50
+    leader.answer()
+    looked.clear()
+    for number in range(10):
+        leader.answer(fetched(data=records((3, "a"), start=number)))
+        assert asked_offsets(leader.ask) == [number + 1]
+    assert looked == [followed[0]] * 10
+
+
+def test_what_a_log_does_by_itself_is_told_to_the_leader_in_time() -> None:
+    """Retention moves its start, and nobody tells."""
+    p = replica((3, "a"), (3, "b"))
+    p.log.advance_high_watermark(2)
+    leader = Leader(p)
+    p.log.advance_log_start(1)
+    leader.answer()
+    assert leader.ask.positions == ()
+    leader.now_ms += follower.LOOK_AT_ALL_MS
+    leader.answer()
+    assert [each.log_start_offset for each in leader.ask.positions] == [1]
+
+
+def test_a_partition_that_went_offline_is_left_out_in_time() -> None:
+    p, other = many(2)
+    leader = Leader(p, other)
+    leader.answer()
+    p.go_offline()
+    leader.now_ms += follower.LOOK_AT_ALL_MS
+    leader.answer()
+    assert [each.topic_id for each in leader.ask.forgotten] == [TOPIC_ID]
 
 
 def test_what_is_followed_no_more_is_forgotten_by_the_session() -> None:

@@ -42,6 +42,22 @@ def test_a_follower_takes_no_append_and_serves_no_read() -> None:
     assert log_of(p).batches == []
 
 
+def test_a_follower_serves_a_consumer_that_takes_any_replica() -> None:
+    p = partition(leader_id=2, leader_epoch=3, isr=(2, 1))
+    assert isinstance(p.read(0, max_bytes=9, isolation=0, is_any_replica=True), Local)
+    for epoch, expected in ((2, Code.FENCED_LEADER_EPOCH), (4, Code.UNKNOWN_LEADER_EPOCH)):
+        outcome = p.read(0, max_bytes=9, isolation=0, leader_epoch=epoch, is_any_replica=True)
+        assert code(outcome) == expected
+
+
+def test_a_replica_that_left_or_whose_files_failed_answers_no_consumer() -> None:
+    gone, failed = (partition(leader_id=2, isr=(2, 1)) for _ in range(2))
+    gone.retire()
+    failed.go_offline()
+    for p, expected in ((gone, Code.NOT_LEADER_OR_FOLLOWER), (failed, Code.KAFKA_STORAGE_ERROR)):
+        assert code(p.read(0, max_bytes=9, isolation=0, is_any_replica=True)) == expected
+
+
 def test_a_new_leader_writes_down_where_its_epoch_begins() -> None:
     p = partition(leader_epoch=3)
     append(p, 5)

@@ -23,7 +23,9 @@ from firnline.runtime.net import OPEN_MAX, Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 
 LIMIT = 4 * 1024 * 1024
-PRODUCE = b"\0\0 produce "  # the API key that these frames begin with: appended when they are taken up
+PRODUCE = (
+    b"\0\0 produce "  # the API key that these frames begin with: appended when they are taken up
+)
 
 
 class Ticket:
@@ -522,3 +524,25 @@ def test_answers_of_open_requests_that_the_peer_does_not_read_are_kept_in_order(
         assert [read_frame(sock)[-1] for _ in range(6)] == [0, 1, 2, 3, 4, 5]
         reply(node, produced(node, 7)[6])
         assert read_frame(sock) == PRODUCE + b"7"
+
+
+def test_an_answer_does_not_overtake_what_is_left_of_the_one_before_it(node: Running) -> None:
+    """The peer reads a little between two answers, so that the socket takes bytes again."""
+    with node.connect() as sock:
+        large = 6
+        for number in range(large):
+            sock.sendall(frame(PRODUCE + bytes(3 << 20)))
+            produced(node, number + 1)
+        sock.sendall(frame(PRODUCE + b"last"))
+        tickets = list(produced(node, large + 1))
+        begun = bytearray()
+
+        def all_of_them() -> None:
+            node.runtime.execute([Reply(context=each, message=1) for each in tickets[:large]])
+            while len(begun) < 1 << 20:
+                begun.extend(sock.recv(1 << 20))
+            node.runtime.execute([Reply(context=tickets[large], message=1)])
+
+        node.on_loop(all_of_them)
+        whole = b"".join(frame(each.body) for each in tickets)
+        assert bytes(begun) + read_exactly(sock, len(whole) - len(begun)) == whole

@@ -1,5 +1,6 @@
 """DeleteRecords: move log starts up. PURE. Source: KIP-107, spec T44."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
@@ -12,64 +13,70 @@ from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from firnline.replica.delete_records import delete_records, protected_topic
+from firnline.replica.delete_records import Deleted, delete_records, protected_topic
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
     from firnline.log.log import Log
 
 
+Outcome = int | Deleted | KafkaError
+
+
 def handle(
     node: "BrokerNode", context: RequestContext, request: DeleteRecordsRequest, now_ms: int
 ) -> Effects:
     """Answer the low watermark of each partition, once no power cut brings back what is below it."""
-    moved: list[Log] = []
-    outcomes = [
-        [
-            _one(node, topic.name, part.partition_index, part.offset, moved)
-            for part in topic.partitions
-        ]
-        for topic in request.topics
+    asked = [(topic.name, part) for topic in request.topics for part in topic.partitions]
+    outcomes: list[Outcome] = [
+        _one(node, name, part.partition_index, part.offset) for name, part in asked
     ]
+
+    def replicated(lows: list[int | KafkaError], at_ms: int) -> Effects:
+        in_order = iter(lows)
+        found = [next(in_order) if isinstance(each, Deleted) else each for each in outcomes]
+        return [context.reply(_response(request, found))]
 
     def kept(failed: "list[Log]", at_ms: int) -> Effects:
         broken = {log.topic_partition: None for log in failed}
-        topics = [
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    _result(
-                        part.partition_index,
-                        _FAILED if (topic.name, part.partition_index) in broken else outcome,
-                    )
-                    for part, outcome in zip(topic.partitions, row, strict=True)
-                ],
-            )
-            for topic, row in zip(request.topics, outcomes, strict=True)
-        ]
-        return [context.reply(DeleteRecordsResponse(topics=topics))]
+        for place, (name, part) in enumerate(asked):
+            if (name, part.partition_index) in broken:
+                outcomes[place] = _FAILED
+        return node.hosted.deletions.when_replicated(
+            [each for each in outcomes if isinstance(each, Deleted)],
+            timeout_ms=request.timeout_ms,
+            then=replicated,
+            now_ms=at_ms,
+        )
 
+    # Also where the start was there already: the one who moved it may still wait for the disk.
+    moved = [each.partition.log for each in outcomes if isinstance(each, Deleted)]
     return node.storage.keep_log_starts(moved, kept, now_ms)
 
 
-def _one(
-    node: "BrokerNode", topic: str, index: int, before_offset: int, moved: "list[Log]"
-) -> int | KafkaError:
+def _one(node: "BrokerNode", topic: str, index: int, before_offset: int) -> Deleted | KafkaError:
     found = protected_topic(topic) or node.hosted.find(topic, index)
-    if isinstance(found, KafkaError):
-        return found
-    outcome = delete_records(found, before_offset)
-    if not isinstance(outcome, KafkaError):
-        # Also where the start was there already: the one who moved it may still wait for the disk.
-        moved.append(found.log)
-    return outcome
+    return found if isinstance(found, KafkaError) else delete_records(found, before_offset)
 
 
-def _result(index: int, outcome: int | KafkaError) -> DeleteRecordsPartitionResult:
+def _response(request: DeleteRecordsRequest, found: Sequence[Outcome]) -> DeleteRecordsResponse:
+    in_order = iter(found)
+    topics = [
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=[_result(part.partition_index, next(in_order)) for part in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _result(index: int, outcome: Outcome) -> DeleteRecordsPartitionResult:
     if isinstance(outcome, KafkaError):
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code
         )
+    assert isinstance(outcome, int)
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=outcome)
 
 

@@ -117,16 +117,20 @@ class Client:
         self._is_asking, self._is_soon = False, False
         if isinstance(answer, Unanswered) or not answer.topics:
             return [SetTimer(key="metadata", at_ms=now_ms + _SOON_MS, then=self.refresh)]
-        self.places = {
-            (topic.topic_id, row.partition_index): Place(
-                topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch
-            )
+        found = [
+            Place(topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch)
             for topic in answer.topics
             if not topic.error_code
             for row in topic.partitions
-        }
+        ]
+        self.places = {place.key: self._newer(place) for place in found}
         timer = SetTimer(key="metadata", at_ms=now_ms + _METADATA_MS, then=self.refresh)
         return [timer, *self.on_places(now_ms)]
+
+    def _newer(self, place: Place) -> Place:
+        """As clients do: a broker that is behind does not send them back to a deposed leader (KIP-320)."""
+        known = self.places.get(place.key, place)
+        return known if known.leader_epoch > place.leader_epoch else place
 
     def refresh_soon(self, now_ms: int) -> Effects:
         """What is known of leaders turned out to be wrong."""

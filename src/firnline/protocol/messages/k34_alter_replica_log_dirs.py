@@ -1,0 +1,32 @@
+"""AlterReplicaLogDirs: put replicas of a broker into other directories of it. PURE. Source: KIP-113."""
+
+from firnline.protocol.schema import Message, Struct, f
+
+
+class AlterReplicaLogDirTopic(Struct):
+    name = f("string", "0+", "Topic name.")
+    partitions = f(["int32"], "0+", "Partition numbers.")
+
+
+class AlterReplicaLogDir(Struct):
+    path = f("string", "0+", "Absolute path of the directory.")
+    topics = f([AlterReplicaLogDirTopic], "0+", "What it is to hold.")
+
+
+class AlterReplicaLogDirsRequest(Message, key=34, valid="1-2", flexible="2+"):
+    dirs = f([AlterReplicaLogDir], "0+", "By directory.")
+
+
+class AlterReplicaLogDirPartitionResult(Struct):
+    partition_index = f("int32", "0+", "Partition number.")
+    error_code = f("int16", "0+", "0, or why it failed.")
+
+
+class AlterReplicaLogDirTopicResult(Struct):
+    topic_name = f("string", "0+", "Topic name.")
+    partitions = f([AlterReplicaLogDirPartitionResult], "0+", "By partition.")
+
+
+class AlterReplicaLogDirsResponse(Message, key=34, valid="1-2", flexible="2+"):
+    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    results = f([AlterReplicaLogDirTopicResult], "0+", "By topic.")

@@ -1,0 +1,42 @@
+"""DescribeLogDirs: which replicas are in which directory of a broker, and how large. PURE.
+
+Source: KIP-113, KIP-827 (bytes of the volume), KIP-1066 (cordoned directories).
+"""
+
+from firnline.protocol.schema import Message, Struct, f
+
+
+class DescribableLogDirTopic(Struct):
+    topic = f("string", "0+", "Topic name.")
+    partitions = f(["int32"], "0+", "Partition numbers.")
+
+
+class DescribeLogDirsRequest(Message, key=35, valid="1-5", flexible="2+"):
+    topics = f([DescribableLogDirTopic], "0+", "By topic; null for all.", nullable="0+")
+
+
+class DescribeLogDirsPartition(Struct):
+    partition_index = f("int32", "0+", "Partition number.")
+    partition_size = f("int64", "0+", "Bytes of its segments.")
+    offset_lag = f("int64", "0+", "How far its end is behind the high watermark, or a move behind.")
+    is_future_key = f("bool", "0+", "Is this the place that the replica moves to.")
+
+
+class DescribeLogDirsTopic(Struct):
+    name = f("string", "0+", "Topic name.")
+    partitions = f([DescribeLogDirsPartition], "0+", "By partition.")
+
+
+class DescribeLogDirsResult(Struct):
+    error_code = f("int16", "0+", "0, or why it failed.")
+    log_dir = f("string", "0+", "Absolute path of the directory.")
+    topics = f([DescribeLogDirsTopic], "0+", "By topic.")
+    total_bytes = f("int64", "4+", "Size of the volume, without the tier.", default=-1)
+    usable_bytes = f("int64", "4+", "What is free for us on the volume.", default=-1)
+    is_cordoned = f("bool", "5+", "Does it take nothing new.")
+
+
+class DescribeLogDirsResponse(Message, key=35, valid="1-5", flexible="2+"):
+    throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
+    error_code = f("int16", "3+", "0, or why it failed.")
+    results = f([DescribeLogDirsResult], "0+", "By directory.")

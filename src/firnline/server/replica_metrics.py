@@ -1,0 +1,88 @@
+"""What a broker knows of the replicas it leads, for the metrics port. WORLD.
+
+Names and meanings are those of Kafka's ReplicaManager: a partition that is moved is under-replicated by the
+replicas it had, not by those on their way in. Source: spec 2.10; KIP-841, KIP-858.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from firnline.broker.node import BrokerNode
+from firnline.metadata.image import PartitionImage
+from firnline.replica.alter import IsrCounters
+from firnline.replica.partition import Partition
+
+_MANAGER = "kafka_server_replicamanager_"
+
+
+class ReplicaFacts(NamedTuple):
+    """Counts of partitions that are led here, and of what was proposed for them."""
+
+    partitions: int = 0
+    leaders: int = 0
+    offline: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    reassigning: int = 0
+    changes: IsrCounters = IsrCounters()
+    unassigned_directories: int = 0
+
+
+def look(node: BrokerNode) -> ReplicaFacts:
+    """Take the facts, on the loop."""
+    hosted = list(node.hosted)
+    led = [partition for partition in hosted if partition.is_leader]
+    states = [(partition, _state(node, partition)) for partition in led]
+    return ReplicaFacts(
+        partitions=len(hosted),
+        leaders=len(led),
+        offline=sum(partition.is_offline for partition in hosted),
+        under_replicated=sum(
+            len(partition.isr) < _factor(partition, state) for partition, state in states
+        ),
+        under_min_isr=sum(len(partition.isr) < partition.min_isr for partition in led),
+        at_min_isr=sum(len(partition.isr) == partition.min_isr for partition in led),
+        reassigning=sum(
+            state is not None and bool(state.adding_replicas or state.removing_replicas)
+            for _, state in states
+        ),
+        changes=node.parts.replication.isr_counters,
+        unassigned_directories=node.parts.replication.unassigned,
+    )
+
+
+def _state(node: BrokerNode, partition: Partition) -> PartitionImage | None:
+    return node.image.partition(*partition.topic_partition)
+
+
+def _factor(partition: Partition, state: PartitionImage | None) -> int:
+    coming = 0 if state is None else len(state.adding_replicas)
+    return len(partition.replicas) - coming
+
+
+def families(found: ReplicaFacts) -> Iterator[Metric]:
+    """Say facts in Prometheus' terms."""
+    for name, value, words in (
+        ("partitioncount", found.partitions, "Partitions here."),
+        ("leadercount", found.leaders, "Partitions led here."),
+        ("offlinereplicacount", found.offline, "Partitions whose files failed."),
+        ("underreplicatedpartitions", found.under_replicated, "Led, with replicas out of sync."),
+        ("underminisrpartitioncount", found.under_min_isr, "Led, and acks=all is refused."),
+        ("atminisrpartitioncount", found.at_min_isr, "Led, and one loss from that."),
+        ("reassigningpartitions", found.reassigning, "Led, and on the way to other brokers."),
+    ):
+        yield GaugeMetricFamily(_MANAGER + name, words, value)
+    for name, count, words in (
+        ("isrexpands", found.changes.expands, "Replicas joined an ISR."),
+        ("isrshrinks", found.changes.shrinks, "Replicas left an ISR, as their leader proposed."),
+        ("failedisrupdates", found.changes.failed, "Proposals that were refused."),
+    ):
+        yield CounterMetricFamily(_MANAGER + name, words, count)
+    yield GaugeMetricFamily(
+        "kafka_server_assignmentsmanager_queuedreplicatodirassignments",
+        "Replicas whose directory the controller does not know yet.",
+        found.unassigned_directories,
+    )

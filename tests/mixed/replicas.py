@@ -1,0 +1,370 @@
+"""Brokers of both kinds hold copies of the same partitions, and leave, die and lose their disks. WORLD.
+
+Meanwhile idempotent producers write with acks=all, and a member of a group reads and commits. One broker is
+away at a time: the next one goes when all copies are in sync and the preferred leaders lead again.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import ElectionType, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from firnline.log.checkpoint import CLEANER_OFFSETS
+from tests.chaos.controllers import tracebacks
+from tests.chaos.workload import SILENT, Workload, read_all, violations
+from tests.mixed import copies
+from tests.mixed.reader import PATIENCE_S, Reader, read_messages
+from tests.mixed.sameness import differences, read_disk
+from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluster, Node, eventually
+from tests.peers.quorum import await_caught_up
+
+COPIED, PAIR, TIDY, OFFSETS = "copied", "pair", "tidy", "__consumer_offsets"
+PARTITIONS = 3
+SETTINGS = {
+    **QUICK,
+    "metadata.log.max.record.bytes.between.snapshots": 20_000,
+    "broker.session.timeout.ms": 4000,
+    "replica.lag.time.max.ms": 5000,
+    "offsets.topic.replication.factor": 3,
+    "auto.create.topics.enable": "false",
+    "auto.leader.rebalance.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+    "log.cleaner.backoff.ms": 200,
+}
+# Of the compacted topic: each round of writes replaces the last, by another producer.
+_KEYS, _ROUNDS = 5, 4
+_COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "min.insync.replicas": "2",
+}
+_PACE = {"rest_s": 0.3, "patience_s": PATIENCE_S}
+_TAIL_S = 0.4  # how long a leader writes what nobody copies
+
+
+@dataclass
+class Report:
+    """What came of it. Each list is what a test must find empty."""
+
+    faults: int = 0
+    acked: int = 0
+    records: list[str] = field(default_factory=list)  # lost, doubled, reordered
+    group: list[str] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    views: list[str] = field(default_factory=list)  # of leaders, epochs, ISR
+    metadata: list[str] = field(default_factory=list)
+    led: Counter[str] = field(default_factory=Counter)
+    coordinated: Counter[str] = field(default_factory=Counter)
+    wiped: Counter[str] = field(default_factory=Counter)
+    truncated: Counter[str] = field(default_factory=Counter)
+    tidy: list[str] = field(default_factory=list)  # of the compacted topic
+    gaps: int = 0  # offsets without a record in what our brokers have of it
+
+    @property
+    def violations(self) -> list[str]:
+        return [
+            *(*self.records, *self.group, *self.logs),
+            *(*self.views, *self.metadata, *self.tidy),
+        ]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.faults} faults, {self.acked} records acknowledged; led {dict(self.led)},"
+            f" coordinated {dict(self.coordinated)}, wiped and back {dict(self.wiped)},"
+            f" truncated {dict(self.truncated)}"
+        )
+
+
+def of_brokers(directory: Path, controller: str, brokers: Sequence[str], seed: int) -> "Replicas":
+    """Return a controller of one kind and brokers of both."""
+    members = [(controller, CONTROLLER), *((kind, BROKER) for kind in brokers)]
+    return Replicas(Cluster(directory, members, SETTINGS), seed)
+
+
+class Replicas:
+    """A cluster, and what is written to it while its nodes come and go."""
+
+    def __init__(self, cluster: Cluster, seed: int = 1) -> None:
+        self.cluster = cluster
+        self.report = Report()
+        self._rng = random.Random(seed)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the cluster under producers and a reader; at the end compare everything."""
+        try:
+            with self.cluster:
+                self._admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, **SILENT})
+                self._make_topics()
+                where = self.cluster.bootstrap
+                with (
+                    Workload(where, COPIED, PARTITIONS, **_PACE) as self._work,
+                    Workload(where, PAIR, PARTITIONS, **_PACE) as self._beside,
+                    Reader(where, COPIED) as self._reader,
+                ):
+                    self._reader.await_commits(1)
+                    self.await_in_sync()
+                    self._await_cleaned()
+                    yield
+                    self._judge_records()
+                self._judge_copies()
+                self.cluster.kill()
+        finally:
+            self.cluster.kill()
+
+    # ------------------------------------------------------------------------------------ faults
+
+    def leave(self, node: Node) -> None:
+        """Stop a broker in order, write without it, and bring it back to lead again."""
+        node.stop()
+        self._go_on_without(node)
+        self._bring_back(node)
+
+    def die(self, node: Node) -> None:
+        """Kill a broker while its logs have a tail that nobody copied, which it must lose."""
+        others = [n for n in self.cluster.brokers if n is not node]
+        led = self._led_by(node)
+        for other in others:
+            os.kill(other.pid, signal.SIGSTOP)
+        try:
+            time.sleep(_TAIL_S)
+            node.kill()
+        finally:
+            for other in others:
+                os.kill(other.pid, signal.SIGCONT)
+        ends = {p: _end_offset(node, p) for p in led}
+        self._go_on_without(node)
+        leaders = self._leaders()
+        for partition, end in ends.items():
+            by = self.cluster[leaders[partition]]
+            if end > copies.epoch_starts(by, partition)[-1][1]:
+                self.report.truncated[f"{node.kind} by {by.kind}"] += 1
+        self._bring_back(node)
+
+    def lose_disk(self, node: Node) -> None:
+        """Kill a broker and take its disk; it comes back with an empty one of another id, and leads."""
+        node.kill()
+        node.wipe()
+        self._go_on_without(node)
+        self._bring_back(node)
+        self.report.wiped[node.kind] += 1
+
+    def hand_over(self, node: Node, kind: str) -> None:
+        """Stop a node in order, and go on with one of the other kind on its directory."""
+        node.stop()
+        self.report.metadata += tracebacks(self.cluster)
+        self._go_on_without(node)
+        self._bring_back(self.cluster.hand_over(node.node_id, kind))
+        await_caught_up(self.cluster, within_s=PATIENCE_S)
+
+    def any_fault(self) -> None:
+        """One of the three, to a broker by chance."""
+        way = self._rng.choice((self.leave, self.die, self.lose_disk))
+        way(self._rng.choice(self.cluster.brokers))
+
+    def _go_on_without(self, node: Node) -> None:
+        """Write, read and commit while the broker is away."""
+        self.report.faults += 1
+        self._work.await_acks(500)
+        self._beside.await_acks(200)
+        self._reader.await_commits()
+        self._note_leaders()
+
+    def _bring_back(self, node: Node) -> None:
+        node.start()
+        self.await_in_sync()
+        self._elect_preferred()
+        self._work.await_acks(300)
+        self._reader.await_commits()
+        self._note_leaders()
+
+    # ---------------------------------------------------------------------------------- the state
+
+    def await_in_sync(self) -> None:
+        """Wait until all copies of all partitions are in sync."""
+        eventually("all copies are in sync", self._all_in_sync, within_s=PATIENCE_S)
+
+    def _all_in_sync(self) -> bool:
+        return all(
+            set(row.isrs) == set(row.replicas)
+            for topic in self._topics().values()
+            for row in topic.partitions.values()
+        )
+
+    def _topics(self):  # type: ignore[no-untyped-def]
+        try:
+            return self._admin.list_topics(timeout=PATIENCE_S).topics
+        except KafkaException as problem:
+            raise OSError(str(problem)) from problem
+
+    def _leaders(self) -> dict[str, int]:
+        return {
+            f"{name}-{number}": row.leader
+            for name, topic in self._topics().items()
+            for number, row in topic.partitions.items()
+        }
+
+    def _led_by(self, node: Node) -> list[str]:
+        names = (COPIED, PAIR)
+        return [
+            p for p, n in self._leaders().items() if n == node.node_id and p.split("-")[0] in names
+        ]
+
+    def _note_leaders(self) -> None:
+        for partition, leader in self._leaders().items():
+            if leader in self.cluster.nodes:
+                kind = self.cluster[leader].kind
+                which = self.report.coordinated if OFFSETS in partition else self.report.led
+                which[kind] += 1
+
+    def _elect_preferred(self) -> None:
+        """Have the first of each partition's replicas lead; wait until it does."""
+
+        def they_lead() -> bool:
+            with contextlib.suppress(KafkaException, TimeoutError):
+                self._admin.elect_leaders(ElectionType.PREFERRED, None).result(10)
+            return all(
+                row.leader == row.replicas[0]
+                for topic in self._topics().values()
+                for row in topic.partitions.values()
+            )
+
+        eventually("the preferred leaders lead", they_lead, within_s=PATIENCE_S)
+
+    # ----------------------------------------------------------------------------------- at first
+
+    def _make_topics(self) -> None:
+        """Make the topics; each broker is preferred by one partition of each."""
+        count = len(self.cluster.brokers)
+        eventually(
+            f"{count} brokers",
+            lambda: len(self._admin.list_topics(timeout=PATIENCE_S).brokers) == count,
+            within_s=PATIENCE_S,
+        )
+        ids = [node.node_id for node in self.cluster.brokers]
+        placed = [[ids[(p + n) % len(ids)] for n in range(3)] for p in range(PARTITIONS)]
+        wanted = [
+            _topic(COPIED, placed, {"min.insync.replicas": "2"}),
+            _topic(PAIR, [row[:2] for row in placed], {"min.insync.replicas": "1"}),
+            _topic(TIDY, placed[:2], _COMPACTED),
+        ]
+        for made in self._admin.create_topics(wanted).values():
+            made.result(PATIENCE_S)
+        eventually(
+            "the topics are known everywhere",
+            lambda: all(
+                len(copies.told_by(node, [COPIED, PAIR, TIDY])) == 2 * PARTITIONS + 2
+                for node in self.cluster.brokers
+            ),
+        )
+        self._write_compacted()
+
+    def _write_compacted(self) -> None:
+        """Each producer replaces what the one before it wrote: batches without a record stay behind."""
+        for number in range(_ROUNDS):
+            producer = Producer(
+                {
+                    "bootstrap.servers": self.cluster.bootstrap,
+                    "enable.idempotence": True,
+                    **SILENT,
+                }
+            )
+            for partition in (0, 1):
+                for key in range(_KEYS):
+                    value = b"%d of round %d" % (key, number)
+                    producer.produce(TIDY, value, key=b"%d" % key, partition=partition)
+            assert producer.flush(PATIENCE_S) == 0
+            time.sleep(0.15)  # behind segment.ms: the next write begins a segment
+
+    def _await_cleaned(self) -> None:
+        """Wait until a broker of Kafka's has cleaned what it leads; a follower may have it in one segment."""
+        leaders = self._leaders()
+        for number in (0, 1):
+            node = self.cluster[leaders[f"{TIDY}-{number}"]]
+            if node.kind == KAFKA:
+                row = f"{TIDY} {number} "
+                path = node.data / CLEANER_OFFSETS
+                what = f"{node} has cleaned {row}"
+                eventually(what, lambda: row in path.read_text(), within_s=PATIENCE_S)  # noqa: B023
+
+    # ----------------------------------------------------------------------------------- at last
+
+    def _judge_records(self) -> None:
+        self._work.finish()
+        self._beside.finish()
+        acked = self._work.acked()
+        self._reader.await_all(dict(self._work.sent))
+        self.report.group = self._reader.faults(acked)
+        for topic, work in ((COPIED, self._work), (PAIR, self._beside)):
+            told = work.acked()
+            self.report.acked += sum(map(len, told.values()))
+            found = read_all(self.cluster.bootstrap, topic, PARTITIONS)
+            self.report.records += [f"{topic} {v}" for v in violations(told, found, work.sent)]
+        self.report.tidy = self._judge_compacted()
+
+    def _judge_compacted(self) -> list[str]:
+        """Read the compacted topic from its first offset: the newest value of each key is there."""
+        newest = {b"%d" % key: b"%d of round %d" % (key, _ROUNDS - 1) for key in range(_KEYS)}
+        faults = []
+        for place, messages in read_messages(
+            self.cluster.bootstrap, [(TIDY, 0), (TIDY, 1)]
+        ).items():
+            found = {message.key(): message.value() for message in messages}
+            if found != newest:
+                faults.append(f"{place} reads as {found}")
+        return faults
+
+    def _judge_copies(self) -> None:
+        brokers, report = self.cluster.brokers, self.report
+        names = [f"{t}-{n}" for t in (COPIED, PAIR) for n in range(PARTITIONS)]
+        with contextlib.suppress(AssertionError):
+            eventually("the copies are equal", lambda: not copies.differing(brokers, names))
+        report.logs = copies.differing(brokers, names)
+        report.gaps = sum(
+            copies.missing(node, f"{TIDY}-{number}")
+            for node in brokers
+            if node.kind == FIRNLINE
+            for number in (0, 1)
+        )
+        report.logs += copies.dumps_differ(brokers, f"{COPIED}-0")
+        await_caught_up(self.cluster, within_s=PATIENCE_S)
+        report.views = copies.views_differ(self.cluster, [COPIED, PAIR, TIDY, OFFSETS])
+        report.metadata = tracebacks(self.cluster)
+        high_watermark = await_caught_up(self.cluster, within_s=PATIENCE_S).high_watermark
+        disks = [
+            read_disk(str(node), node.metadata, is_cut=True) for node in self.cluster.nodes.values()
+        ]
+        report.metadata += differences(disks, high_watermark)
+        # Ours write epochs down with the next sync, and at a stop. Kafka's last one cannot stop in order
+        # when its controllers are gone.
+        for node in sorted(brokers, key=lambda each: each.kind == KAFKA):
+            node.stop() if node.kind == FIRNLINE else node.kill()
+        report.logs += copies.bad_logs(brokers, names)
+
+
+def run_broker_faults(directory: Path, controller: str, cycles: int, seed: int) -> Report:
+    """End brokers of a cluster by chance, `cycles` times; one of the three is alone of its kind."""
+    other = FIRNLINE if controller == KAFKA else KAFKA
+    replicas = of_brokers(directory, controller, (other, controller, other), seed)
+    with replicas.running():
+        for _ in range(cycles):
+            replicas.any_fault()
+    return replicas.report
+
+
+def _topic(name: str, placed: list[list[int]], config: dict[str, str]) -> NewTopic:
+    return NewTopic(name, len(placed), replica_assignment=placed, config=config)
+
+
+def _end_offset(node: Node, partition: str) -> int:
+    """Return the end of a log of a node that is down."""
+    return max((row.last_offset + 1 for row in copies.batches(node, partition)), default=0)

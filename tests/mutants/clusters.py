@@ -1,0 +1,90 @@
+"""Guards of replicas that the simulator of whole clusters misses, each under its own profile. Names as in `table`.
+
+The same guards have mutants in `replicas` that directed tests catch: a test says what a guard is for, a seed that
+without it a cluster really loses what it promised, or comes to the brink of it.
+"""
+
+from tests.mutants.patch import Mutant
+
+CLUSTERS = (
+    Mutant(
+        "rel-R3, in a cluster: a request of an older incarnation is refused",
+        "controller.ids:epoch_problem",
+        "broker.epoch != broker_epoch",
+        "False",
+        seeds=(7, 6),
+        seconds=25,
+        profile="r3",
+        invariants=("rel-R3",),
+    ),
+    Mutant(
+        "rel-R4, in a cluster: metadata is acted on once it has the own registration",
+        "broker.lifecycle:Lifecycle.on_metadata",
+        "self._image().offset >= self.broker_epoch",
+        "True",
+        seeds=(1, 2),
+        seconds=25,
+        profile="r4",
+        invariants=("rel-R4",),
+    ),
+    Mutant(
+        "rel-R6, in a cluster: who is to join counts at once",
+        "replica.partition:Partition._expand",
+        "self.maximal_isr = (*self.isr, broker_id)",
+        "pass",
+        seeds=(1, 2),
+        seconds=25,
+        profile="r6",
+        invariants=("rel-R6",),
+    ),
+    Mutant(
+        "rel-R6, in a cluster: who is to leave counts until the controller agreed",
+        "replica.partition:Partition.shrink",
+        "self._propose(stay)",
+        "self._propose(stay); self.maximal_isr = tuple(stay)",
+        seeds=(1, 2),
+        seconds=25,
+        profile="r6",
+        invariants=("rel-R6",),
+    ),
+    Mutant(
+        "rel-R6, in a cluster: the watermark waits for all of the ISR",
+        "replica.partition:Partition._advance_high_watermark",
+        "follower.broker_id in self.maximal_isr",
+        "False",
+        seeds=(1, 2),
+        seconds=25,
+        profile="r6",
+        invariants=("rel-R6",),
+    ),
+    Mutant(
+        "rel-R7, in a cluster: a proposal is given up on a refusal alone",
+        "replica.partition:Partition.altered",
+        "is_refused(outcome.code)",
+        "True",
+        seeds=(3, 2, 1),
+        seconds=25,
+        profile="r7",
+        invariants=("rel-R7",),
+    ),
+    Mutant(
+        "rel-R8, in a cluster: a joiner has reached the watermark",
+        "replica.partition:Partition._expand",
+        "follower.end_offset < max(self.log.high_watermark, self.epoch_start_offset)",
+        "False",
+        seeds=(1, 2),
+        seconds=25,
+        profile="r8",
+        invariants=("rel-R8",),
+    ),
+    Mutant(
+        "rel-R13, in a cluster: acks=all asks for an ISR that is large enough",
+        "replica.partition:Partition.append",
+        "len(self.isr) < self.min_isr",
+        "False",
+        seeds=(1, 2, 3),
+        seconds=25,
+        profile="r13",
+        invariants=("rel-R13",),
+    ),
+)

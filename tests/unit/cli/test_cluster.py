@@ -1,0 +1,257 @@
+"""`firnline cluster status` and `firnline topic describe`: what is well, what is not, what nobody told."""
+
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from firnline.base.errors import Code
+from firnline.cli.main import cli
+from firnline.protocol.messages.k03_metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from firnline.protocol.messages.k32_describe_configs import (
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from firnline.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumPartitionResult,
+    DescribeQuorumResponse,
+    DescribeQuorumTopicResult,
+    QuorumReplicaState,
+)
+from firnline.protocol.messages.k60_describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+)
+from firnline.protocol.messages.k32003_cluster_status import (
+    ClusterStatusBroker,
+    ClusterStatusPartition,
+    ClusterStatusReplica,
+    ClusterStatusResponse,
+    ClusterStatusTopic,
+)
+from tests.unit.cli.fake_broker import FakeBroker
+
+NOW_MS = 1_700_000_000_000
+WHOLE = [(0, 1, [1, 2], [1, 2])]
+
+
+class World:
+    """Broker 1 answers; broker 2 is only heard of. `parts`: partition, leader, replicas, ISR."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.parts = WHOLE
+        self.fenced = self.leaving = False
+        self.leader_id, self.silent_ms = 1, 100
+        self.min_isr = 1
+        broker.answers = {
+            3: self.metadata,
+            32: lambda _: DescribeConfigsResponse(results=[DescribeConfigsResult()]),
+            55: self.quorum,
+            60: self.cluster,
+            32003: self.status,
+        }
+
+    def metadata(self, request: Any) -> MetadataResponse:
+        rows = [
+            MetadataResponsePartition(
+                partition_index=index, leader_id=leader, leader_epoch=7, replica_nodes=replicas,
+                isr_nodes=isr, offline_replicas=[n for n in replicas if n not in isr],
+            )
+            for index, leader, replicas, isr in self.parts
+        ]  # fmt: skip
+        names = ["t"] if request.topics is None else [each.name for each in request.topics]
+        missing = Code.UNKNOWN_TOPIC_OR_PARTITION
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.broker.port)],
+            topics=[
+                MetadataResponseTopic(name=name, partitions=rows)
+                if name == "t"
+                else MetadataResponseTopic(name=name, error_code=missing)
+                for name in names
+            ],
+        )
+
+    def cluster(self, request: Any) -> DescribeClusterResponse:
+        rows = [
+            DescribeClusterBroker(broker_id=2, host="two", port=9, rack="b", is_fenced=self.fenced),
+            DescribeClusterBroker(broker_id=1, host="127.0.0.1", port=self.broker.port),
+        ]
+        shown = [row for row in rows if request.include_fenced_brokers or not row.is_fenced]
+        return DescribeClusterResponse(cluster_id="c", controller_id=1, brokers=shown)
+
+    def quorum(self, _: Any) -> DescribeQuorumResponse:
+        def voter(node_id: int, ago_ms: int) -> QuorumReplicaState:
+            at_ms = NOW_MS - ago_ms
+            return QuorumReplicaState(
+                replica_id=node_id, log_end_offset=50, last_fetch_timestamp=at_ms,
+                last_caught_up_timestamp=at_ms,
+            )  # fmt: skip
+
+        part = DescribeQuorumPartitionResult(
+            leader_id=self.leader_id, leader_epoch=3, high_watermark=50,
+            current_voters=[voter(1, 0), voter(2, self.silent_ms)],
+        )  # fmt: skip
+        topic = DescribeQuorumTopicResult(topic_name="__cluster_metadata", partitions=[part])
+        return DescribeQuorumResponse(topics=[topic])
+
+    def status(self, request: Any) -> ClusterStatusResponse:
+        brokers = [
+            ClusterStatusBroker(broker_id=1, broker_epoch=11),
+            ClusterStatusBroker(broker_id=2, broker_epoch=12, in_controlled_shutdown=self.leaving),
+        ]
+        follower = ClusterStatusReplica(
+            broker_id=2, broker_epoch=12, log_end_offset=20, behind_ms=5
+        )
+        rows = [
+            ClusterStatusPartition(
+                partition=index, leader_id=1, partition_epoch=4, log_start_offset=3,
+                high_watermark=20, log_end_offset=25, min_insync_replicas=self.min_isr,
+                followers=[follower],
+            )
+            for index, leader, _, _ in self.parts
+            if leader == 1
+        ]  # fmt: skip
+        topics = [ClusterStatusTopic(name=name, partitions=rows) for name in request.topics]
+        return ClusterStatusResponse(brokers=brokers, topics=topics)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with FakeBroker({}) as fake:
+        yield World(fake)
+
+
+def run(world: World, *words: str) -> Result:
+    return CliRunner().invoke(cli, [*words, "--bootstrap-server", world.broker.address])
+
+
+def json_of(world: World, *words: str, code: int = 0) -> Any:
+    result = run(world, *words, "--format", "json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+# ------------------------------------------------------------------------------------- status
+
+
+def test_a_whole_cluster_is_well_and_says_so(world: World) -> None:
+    found = json_of(world, "cluster", "status")
+    assert found["problems"] == []
+    assert found["brokers"][1] == {
+        "broker_id": 2, "address": "two:9", "rack": "b", "state": "alive", "broker_epoch": 12,
+        "leads": 0, "replicas": 1, "in_sync": 1,
+    }  # fmt: skip
+    assert (found["quorum"]["leader_id"], found["partitions"]) == (1, 1)
+    text = run(world, "cluster", "status").stdout
+    assert text.endswith("all is well\n")
+    assert "active controller  1, in epoch 3" in text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"fenced": True}, "broker 2 is fenced"),
+        ({"leaving": True}, "broker 2 is controlled-shutdown"),
+        ({"silent_ms": 60_000}, "controller 2 is silent"),
+        ({"leader_id": -1}, "no controller is active: nothing of the cluster can be changed"),
+        ({"parts": [(0, -1, [1, 2], [2])]}, "1 partition without a leader"),
+        (
+            {"parts": [(0, 1, [1, 2], [1])]},
+            "1 partition with fewer in-sync replicas than replicas",
+        ),
+        (
+            {"parts": [(0, 1, [1, 2], [1])], "min_isr": 2},
+            "1 partition with fewer in-sync replicas than acks=all needs",
+        ),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_what_is_wrong_is_named_and_scripts_see_it(
+    world: World, wrong: dict[str, Any], said: str
+) -> None:
+    for name, value in wrong.items():
+        setattr(world, name, value)
+    result = run(world, "cluster", "status", "--timeout", "0")
+    assert result.exit_code == 3
+    assert said in result.stdout.splitlines()
+    assert said in json_of(world, "cluster", "status", "--timeout", "0", code=3)["problems"]
+
+
+def test_brokers_that_never_came_are_missed_by_who_counts_them(world: World) -> None:
+    assert json_of(world, "cluster", "status", "--brokers", "2")["problems"] == []
+    found = json_of(world, "cluster", "status", "--brokers", "3", code=3)
+    assert found["problems"] == ["2 of 3 brokers are alive"]
+    world.fenced = True
+    found = json_of(world, "cluster", "status", "--brokers", "2", code=3)
+    assert found["problems"] == ["1 of 2 brokers are alive", "broker 2 is fenced"]
+
+
+def test_a_cluster_of_kafka_has_no_broker_epochs_and_is_not_called_ill_for_that(
+    world: World,
+) -> None:
+    del world.broker.answers[32003]
+    found = json_of(world, "cluster", "status")
+    assert [row["broker_epoch"] for row in found["brokers"]] == [-1, -1]
+    assert found["problems"] == []
+
+
+def test_the_first_address_that_answers_is_asked(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        dead = f"127.0.0.1:{probe.getsockname()[1]}"
+    at = f"{dead},{world.broker.address}"
+    result = CliRunner().invoke(cli, ["cluster", "status", "--bootstrap-server", at])
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(cli, ["cluster", "status", "--bootstrap-server", f"{dead},{dead}"])
+    assert str(result.exception) == f"cannot reach a broker at {dead}: Connection refused"
+
+
+# ----------------------------------------------------------------------------------- describe
+
+
+def test_describe_tells_epochs_ends_and_who_is_behind(world: World) -> None:
+    (part,) = json_of(world, "topic", "describe", "t")["partitions"]
+    assert (part["leader_epoch"], part["partition_epoch"], part["state"]) == (7, 4, "ok")
+    assert [part[n] for n in ("log_start_offset", "high_watermark", "log_end_offset")] == [
+        3, 20, 25,
+    ]  # fmt: skip
+    assert part["followers"] == [
+        {"broker_id": 2, "broker_epoch": 12, "log_end_offset": 20, "lag": 5, "behind_ms": 5}
+    ]
+    assert run(world, "topic", "describe", "t").stdout.rstrip().endswith("2:5")
+
+
+def test_only_what_is_less_than_whole_is_shown_on_demand(world: World) -> None:
+    world.parts = [(0, 1, [1, 2], [1, 2]), (1, 1, [1, 2], [1]), (2, -1, [2], [2])]
+    thin = json_of(world, "topic", "describe", "--under-replicated", code=3)
+    assert [(row["partition"], row["state"]) for row in thin] == [
+        (1, "under-replicated"),
+        (2, "offline"),
+    ]
+    dead = json_of(world, "topic", "describe", "--unavailable", code=3)
+    assert [(row["topic"], row["partition"]) for row in dead] == [("t", 2)]
+    world.parts = WHOLE
+    assert json_of(world, "topic", "describe", "--under-replicated") == []
+    assert run(world, "topic", "describe", "--unavailable").exit_code == 0
+
+
+def test_a_leader_that_does_not_answer_leaves_blanks_and_no_error(world: World) -> None:
+    world.parts = [(0, 2, [1, 2], [1, 2])]
+    (part,) = json_of(world, "topic", "describe", "t")["partitions"]
+    assert (part["leader"], part["log_end_offset"], part["followers"]) == (2, -1, [])
+    assert run(world, "topic", "describe", "t").exit_code == 0
+
+
+def test_one_unknown_name_is_an_error_and_several_topics_are_a_list(world: World) -> None:
+    assert "UNKNOWN_TOPIC_OR_PARTITION: topic nope" in str(
+        run(world, "topic", "describe", "t", "nope").exception
+    )
+    assert [row["name"] for row in json_of(world, "topic", "describe")] == ["t"]
