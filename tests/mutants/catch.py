@@ -8,7 +8,6 @@ everything, because loading takes longer than most tests. The exit code is 0 whe
 
 import os
 import sys
-import time
 
 import pytest
 
@@ -51,15 +50,20 @@ def caught_by_seeds(mutant: Mutant) -> str | None:
     return None
 
 
+def computed_s() -> float:
+    """Seconds of computing so far, of this process and those that ended: the same on a busy machine."""
+    return sum(os.times()[:4])
+
+
 def main(names: list[str]) -> int:
     """Run the command line."""
     all_caught = True
     for name in names:
         (mutant,) = (each for each in MUTANTS if each.name == name)
-        began = time.monotonic()
+        began = computed_s()
         is_caught = bool(caught_by_tests(mutant) if mutant.tests else caught_by_seeds(mutant))
         word = "caught" if is_caught else "missed"
-        print(f"{word}\t{time.monotonic() - began:.1f}\t{name}", flush=True)
+        print(f"{word}\t{computed_s() - began:.1f}\t{name}", flush=True)
         all_caught = all_caught and is_caught
     return 0 if all_caught else 1
 

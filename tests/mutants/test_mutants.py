@@ -4,19 +4,18 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from firnline.sim.cluster.run import cluster_form
 from firnline.sim.run import QUORUM, run
-from tests.mutants.catch import caught_by_seeds
+from tests.mutants.catch import caught_by_seeds, computed_s
 from tests.mutants.patch import Mutant
 from tests.mutants.table import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 60.0
+WITHIN_S = 60.0  # of computing
 REQUIRED = (
     *("rel-Q2", "rel-Q6", "rel-Q7", "rel-Q10", "rel-Q12", "rel-P1", "rel-P2", "rel-P3"),
     *("rel-R1", "rel-R3", "rel-R4", "rel-R6", "rel-R7", "rel-R8", "rel-R13", "rel-R19"),
@@ -26,26 +25,30 @@ REQUIRED = (
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if m.seeds], ids=lambda mutant: mutant.name)
 def test_the_simulator_notices(mutant: Mutant, capsys: pytest.CaptureFixture[str]) -> None:
-    began = time.monotonic()
+    began = computed_s()
     assert caught_by_seeds(mutant) is not None, f"nobody noticed: {capsys.readouterr().out}"
-    assert time.monotonic() - began < WITHIN_S
+    assert computed_s() - began < WITHIN_S
 
 
 @pytest.fixture(scope="module")
 def found_by_tests() -> dict[str, tuple[str, float]]:
     """Every mutant that a test is to notice: what came of it, and after how many seconds."""
     names = [mutant.name for mutant in MUTANTS if mutant.tests]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.mutants.catch", *names],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "src"},
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S * len(names),
-        check=False,
-    )
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    assert len(rows) == len(names), done.stdout[-2000:] + done.stderr[-2000:]
+    halves = [names[::2], names[1::2]]  # one to a core
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants.catch", *some],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": "src"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for some in halves
+    ]
+    told = [process.communicate(timeout=WITHIN_S * len(names)) for process in running]
+    rows = [line.split("\t") for out, _ in told for line in out.splitlines()]
+    assert len(rows) == len(names), "".join(out[-2000:] + err[-2000:] for out, err in told)
     return {name: (word, float(seconds)) for word, seconds, name in rows}
 
 
