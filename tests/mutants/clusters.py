@@ -1,7 +1,7 @@
-"""Guards of replicas whose loss the simulator of whole clusters notices, each under its profile. As in `table`.
+"""Guards of replicas whose loss the simulator of clusters notices, each under its profile. As in `table`.
 
-The same guards have mutants in `replicas` and `races` that directed tests catch: a test says what a guard is for,
-a seed that without it a cluster comes to where it loses what it promised.
+The same guards have mutants in `replicas` and `races` that directed tests catch: a test says what a guard is
+for, a seed that without it a cluster comes to where it loses what it promised.
 """
 
 from tests.mutants.patch import Mutant
