@@ -142,5 +142,6 @@ OURS: dict[str, str] = {
     "grow to 10,003": "POLICY_VIOLATION",
     "grow to 2^31-1": "POLICY_VIOLATION",
 }
-# What is not asked of Kafka each time: its controller fails, and the partitions are there in the end.
-NOT_ASKED = frozenset({"grow to 10,003", "grow to 2^31-1"})
+# What is not asked of Kafka each time. By more than 10,000 a topic grows all the same, though the controller
+# fails; 100,000 topics in one request take it minutes, and what it says is the rule of "10,001 partitions".
+NOT_ASKED = frozenset({"grow to 10,003", "grow to 2^31-1", "100,000 topics"})
