@@ -151,8 +151,17 @@ class Replicas:
         self._bring_back(node)
 
     def lose_disk(self, node: Node) -> None:
-        """Kill a broker and take its disk; it comes back with an empty one of another id, and leads."""
-        node.kill()
+        """Kill a broker and take its disk; it comes back with an empty one of another id, and leads.
+
+        Within the budget alone: on a slow machine another one may have lost its session just then, and what
+        the last in-sync replica has is lost with its disk. Then it comes back as it was, and is ended again.
+        """
+        while True:
+            self.await_in_sync()
+            node.kill()
+            if not self._was_last(node):
+                break
+            node.start()
         node.wipe()
         self._go_on_without(node)
         self._bring_back(node)
@@ -199,6 +208,18 @@ class Replicas:
             for topic in self._topics().values()
             for row in topic.partitions.values()
         )
+
+    def _was_last(self, node: Node) -> bool:
+        """Wait until a broker that was killed is fenced; is it the last one of an ISR?"""
+        alone = [node.node_id]
+
+        def isrs() -> list[list[int]]:
+            rows = [row for topic in self._topics().values() for row in topic.partitions.values()]
+            return [row.isrs for row in rows if node.node_id in row.isrs]
+
+        what = f"{node} is fenced"
+        eventually(what, lambda: all(isr == alone for isr in isrs()), within_s=PATIENCE_S)
+        return bool(isrs())
 
     def _topics(self):  # type: ignore[no-untyped-def]
         try:
