@@ -399,10 +399,11 @@ class Partition:
             broker_epoch=broker_epoch,
             now_ms=now_ms,
         )
-        if self.log.high_watermark == self.log.log_end_offset and replica_id in self.isr:
-            return []  # nearly always, of a thousand in a session: it is in sync, and all is committed
-        self._expand(follower)
-        effects = self._released(now_ms)
+        effects: Effects = []
+        # Nearly always, of a thousand in a session, a follower is in sync, and all is committed.
+        if self.log.high_watermark != self.log.log_end_offset or replica_id not in self.isr:
+            self._expand(follower)
+            effects = self._released(now_ms)
         if self.deletion_waiters:
             effects += self.deletion_waiters.passed(self.low_watermark, now_ms)
         return effects
