@@ -39,8 +39,11 @@ check: $(VENV)/installed
 	@$(PY) -m pytest -q -p no:cacheprovider tests/test_tidy.py tests/test_docs.py
 
 # FIRNLINE_FREEZE makes every event and effect immutable, so a test sees a machine that alters one.
+# The tests of a file stay with one worker (docs/decisions/0014). What both would fetch is fetched before.
+TEST_JOBS ?= 2
 test: $(VENV)/installed $(VENV)/peers
-	@FIRNLINE_FREEZE=1 $(PY) -m pytest -m "not soak"
+	@[ "$$FIRNLINE_PEERS" != 1 ] || $(PY) -m tests.peers.kafka fetch >/dev/null || true
+	@FIRNLINE_FREEZE=1 $(PY) -m pytest -n $(TEST_JOBS) --dist loadfile -m "not soak"
 
 demo: $(VENV)/installed
 	@$(PY) examples/flights/demo.py

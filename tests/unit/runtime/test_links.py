@@ -533,7 +533,7 @@ def test_a_connection_nobody_uses_is_closed_and_opened_again(
     peer = play(polite)
     asker.ask(peer.port)
     asker.until_answered()
-    asker.runtime.links.sweep(asker.runtime.now_ms() + links.IDLE_MS)
+    asker.runtime.links.sweep(asker.runtime.now_ms() + links.IDLE_MS // 2)
     assert asker.runtime.links.connection_count == 1
     asker.runtime.links.sweep(asker.runtime.now_ms() + links.IDLE_MS + 1_000)
     assert asker.runtime.links.connection_count == 0

@@ -136,7 +136,11 @@ def test_a_look_while_nothing_is_committed_is_no_error() -> None:
 def test_every_family_is_in_the_documentation_and_nothing_else() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     told = set(
-        re.findall(r"^\| `(kafka_(?:server_raft|server_snap|server_meta|con)\w+)`", page, re.M)
+        re.findall(
+            r"^\| `((?:kafka_(?:server_raft|server_snap|server_meta|con)|firnline_con)\w+)`",
+            page,
+            re.M,
+        )
     )
     families = QuorumFamilies().families(look(a_cluster().quorum, 1))
     assert told == {family.name for family in families}

@@ -1,9 +1,8 @@
 """The simulated network gives what TCP gives, and takes what TCP takes away."""
 
-from collections.abc import Callable
 from typing import Any
 
-from firnline.base.effects import Effect, Effects, Peer, Reply, Send, SetTimer, Unanswered
+from firnline.base.effects import Effects, Peer, Reply, Send, SetTimer, Unanswered
 from firnline.protocol.messages.k52_vote import (
     VotePartition,
     VoteRequest,
@@ -11,7 +10,7 @@ from firnline.protocol.messages.k52_vote import (
     VoteTopic,
 )
 from firnline.sim.host import Host, Process
-from firnline.sim.net import Network
+from firnline.sim.net import Call, Network
 from firnline.sim.options import draw_options
 from firnline.sim.world import MS, SECOND, World
 
@@ -30,23 +29,26 @@ def number_of(request: Any) -> int:
 
 
 class EchoMachine:
-    """Notes what it is asked and answers at once, or when `answer_parked` is called."""
+    """Notes what it is asked and answers at once, or when the test answers what it parked."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.is_parking = False
-        self.parked: list[Callable[[Any], Effect]] = []
+        self.parked: list[Call] = []
         self.fired: list[int] = []
 
     def start(self, now_ms: int) -> Effects:
         return []
 
-    def on_request(self, request: Any, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
+    def takes(self, port: int) -> bool:
+        return True
+
+    def on_request(self, request: Any, call: Call, now_ms: int) -> Effects:
         self.asked.append(number_of(request))
         if self.is_parking:
-            self.parked.append(answer)
+            self.parked.append(call)
             return []
-        return [answer(VoteResponse(error_code=0))]
+        return [call.answer(VoteResponse(error_code=0))]
 
 
 class Rig:
@@ -90,11 +92,13 @@ class Rig:
         self.network.process_ended(process, is_power=is_power)
 
     # who looks at messages
-    def sent(self, process: Process, to_id: int, request: Any) -> None: ...
+    def sent(self, process: Process, to_id: int, effect: Send) -> None: ...
 
-    def received(self, process: Process, from_id: int, request: Any) -> None: ...
+    def received(self, process: Process, call: Call) -> None: ...
 
-    def answered(self, process: Process, to_id: int, request: Any, response: Any) -> None: ...
+    def answered(self, process: Process, call: Call, response: Any) -> None: ...
+
+    def told(self, process: Process, effect: Send, response: Any) -> None: ...
 
     # what tests do
     def ask(self, number: int, *, timeout_ms: int = 1000, channel: str = "quorum") -> None:
@@ -137,7 +141,7 @@ def test_one_request_of_a_connection_is_handled_at_a_time() -> None:
     assert rig.machines[2].asked == [1]
     server = rig.hosts[2].process
     assert server is not None
-    server.step("answers", lambda now_ms: [rig.machines[2].parked[0](VoteResponse())])
+    server.step("answers", lambda now_ms: [rig.machines[2].parked[0].answer(VoteResponse())])
     rig.run(100 * MS)
     assert rig.machines[2].asked == [1, 2]
     assert rig.answers == [(1, "answered")]
