@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from firnline.testing.cluster import Cluster
+from tests.peers.nodes import eventually
 
 MESSAGES = 3_000
 PATIENCE_S = 180.0
@@ -237,5 +238,10 @@ def test_the_words_of_the_readme(firnline_cluster: Cluster) -> None:
     )
     assert done.returncode == 3, done.stdout + done.stderr
     assert "broker 2 is fenced" in done.stdout
-    counts = json_of(firnline_cluster, "topic", "describe", "payments")["partitions"]
-    assert sum(part["high_watermark"] for part in counts) == 2_000
+
+    def is_all_there() -> bool:
+        # A new leader learns what is committed with the next Fetch of its followers.
+        parts = json_of(firnline_cluster, "topic", "describe", "payments")["partitions"]
+        return sum(part["high_watermark"] or 0 for part in parts) == 2_000
+
+    eventually("both thousands are committed", is_all_there)
