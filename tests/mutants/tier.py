@@ -2,7 +2,7 @@
 
 from tests.mutants.patch import Mutant
 
-_FOLLOWING = "tests/unit/replica/test_follower.py::"
+_FOLLOWING = "tests/unit/replica/test_follower_tier.py::"
 _GROUND = "tests/unit/broker/test_tier_ground.py::"
 _LOG = "tests/unit/log/test_log.py::"
 _READ = "tests/unit/tiered/test_tiered_read.py::"

@@ -53,14 +53,7 @@ def first_seed() -> int:
 
 
 @pytest.mark.timeout(FRESH_S + 120)
-@pytest.mark.parametrize(
-    ("form", "seconds"),
-    [
-        (QUORUM, FRESH_S),
-        # Cluster seed 871329029 is not explained yet (docs/simulator.md): fresh ones are a long form.
-        pytest.param(CLUSTER, FRESH_CLUSTERS_S, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize(("form", "seconds"), [(QUORUM, FRESH_S), (CLUSTER, FRESH_CLUSTERS_S)])
 def test_fresh_seeds_of_this_commit(
     form: Form, seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,10 @@ class CommittedLog:
         """Where the batch begins that holds `offset`."""
         return self._ends[max(0, bisect_right(self._ends, offset) - 1)]
 
+    def end_before_epoch(self, epoch: int) -> int:
+        """Where what was committed in earlier epochs ends; they do not fall along the log (rel-R11)."""
+        return self._ends[bisect_left(self._epochs, epoch, lo=1) - 1]
+
     def batch_at(self, offset: int) -> bytes | None:
         """The batch that begins at `offset`; None when none does."""
         index = bisect_left(self._ends, offset)

@@ -1,169 +1,28 @@
 """Following a leader: what is asked, what an answer does to our log, and what it must not do."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.log.producer_state import SnapshotEntry, encode_snapshot
 from firnline.replica import follower
 from firnline.replica.follower import (
     EARLIEST,
     LATEST,
-    Fetched,
-    Fetcher,
-    FetchReply,
     LeaderFetch,
     Position,
 )
 from firnline.replica.partition import Partition
-from firnline.replica.tier_start import TierState
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, batch, opened, small
-
-LEADER, SELF = 1, 2
-BACKOFF_MS = 1_000
-Then = Callable[[Any, int], Effects]
-
-
-def replica(*batches: tuple[int, str], leader_epoch: int = 3) -> Partition:
-    """A follower's partition; `batches` are (leader epoch, value), one record each."""
-    fs = CrashableFs()
-    log = opened(fs, small())
-    for epoch, value in batches:
-        log.append_as_leader(batch(value), leader_epoch=epoch, now_ms=NOW)
-    p = Partition(log, node_id=SELF, fsync_rule="never")
-    lead(p, leader_epoch)
-    return p
-
-
-def lead(p: Partition, leader_epoch: int, leader: int = LEADER) -> None:
-    p.update(
-        leader_id=leader,
-        leader_epoch=leader_epoch,
-        partition_epoch=leader_epoch,
-        replicas=(1, 2),
-        isr=(1, 2),
-    )
-
-
-def records(*batches: tuple[int, str], start: int = 0) -> bytes:
-    """Batches as a leader sends them."""
-    source = opened(CrashableFs(), small())
-    for number in range(start):
-        source.append_as_leader(batch(f"before {number}"), leader_epoch=0, now_ms=NOW)
-    for epoch, value in batches:
-        source.append_as_leader(batch(value), leader_epoch=epoch, now_ms=NOW)
-    return source.read_batches(start, max_bytes=1 << 20)
-
-
-def fetched(error: Code = Code.NONE, data: bytes = b"", **more: Any) -> Fetched:
-    more = {"high_watermark": -1, "log_start_offset": -1} | more
-    return Fetched(TOPIC_ID, 0, error, data, **more)
-
-
-class Leader:
-    """The other side, in the test's hands; and the effects of ours."""
-
-    def __init__(self, *followed: Partition, has_tier: bool = True) -> None:
-        self.asked: list[tuple[LeaderFetch, Then]] = []
-        self.offsets: list[tuple[Position, int, Then]] = []
-        self.timers: dict[Any, SetTimer] = {}
-        self.said: list[str] = []
-        self.failed: list[Partition] = []
-        # (what, with what, continuation), of what is asked about a log that begins in the tier
-        self.about: list[tuple[str, Any, Then]] = []
-        self.now_ms = 0
-        self.fetcher = Fetcher(
-            LEADER,
-            self,
-            backoff_ms=BACKOFF_MS,
-            on_storage_failure=lambda p, now_ms: self.failed.append(p) or [],
-            tier=self.state_above if has_tier else None,
-        )
-        for p in followed:
-            self.fetcher.add(p)
-        self.go()
-
-    def fetch(self, leader_id: int, ask: LeaderFetch, then: Then, now_ms: int) -> Effects:
-        assert leader_id == LEADER
-        self.asked.append((ask, then))
-        return []
-
-    def list_offset(
-        self, leader_id: int, position: Position, which: int, then: Then, now_ms: int
-    ) -> Effects:
-        self.offsets.append((position, which, then))
-        return []
-
-    def local_start(self, leader_id: int, position: Position, then: Then, now_ms: int) -> Effects:
-        self.about.append(("local start", None, then))
-        return []
-
-    def epoch_end(
-        self, leader_id: int, position: Position, epoch: int, then: Then, now_ms: int
-    ) -> Effects:
-        self.about.append(("epoch end", epoch, then))
-        return []
-
-    def state_above(
-        self, partition: Partition, *, epoch: int, offset: int, then: Then, now_ms: int
-    ) -> Effects:
-        self.about.append(("tier", (epoch, offset), then))
-        return []
-
-    def tell(self, outcome: Any) -> tuple[str, Any]:
-        """Answer the one question about the tier; return it."""
-        [(what, asked, then)] = self.about
-        self.about.clear()
-        self.run(then(outcome, self.now_ms))
-        return what, asked
-
-    def go(self) -> None:
-        self.run(self.fetcher.go(self.now_ms))
-
-    def run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, SetTimer):
-                self.timers[effect.key] = effect
-            elif isinstance(effect, CancelTimer):
-                self.timers.pop(effect.key, None)
-            else:
-                assert isinstance(effect, Warn)
-                self.said.append(effect.line)
-
-    @property
-    def ask(self) -> LeaderFetch:
-        """The one Fetch that is under way."""
-        assert len(self.asked) == 1, "one Fetch at a time"
-        return self.asked[0][0]
-
-    def answer(self, *parts: Fetched, session_id: int = 7) -> None:
-        _, then = self.asked.pop(0)
-        self.run(then(FetchReply(session_id, parts), self.now_ms))
-
-    def fail(self, code: Code) -> None:
-        _, then = self.asked.pop(0)
-        self.run(then(KafkaError(code), self.now_ms))
-
-    def offset(self, outcome: int | KafkaError) -> int:
-        _, which, then = self.offsets.pop(0)
-        self.run(then(outcome, self.now_ms))
-        return which
-
-    def pass_time(self, duration_ms: int = BACKOFF_MS) -> None:
-        self.now_ms += duration_ms
-        due = [t for t in self.timers.values() if t.at_ms <= self.now_ms]
-        for timer in due:
-            del self.timers[timer.key]
-            self.run(timer.then(self.now_ms))
-
-
-def asked_offsets(ask: LeaderFetch) -> list[int]:
-    return [position.fetch_offset for position in ask.positions]
-
+from tests.unit.replica.scripted_leader import (
+    BACKOFF_MS,
+    SELF,
+    Leader,
+    asked_offsets,
+    fetched,
+    lead,
+    records,
+    replica,
+)
 
 # ------------------------------------------------------------------------------------- following
 
@@ -586,144 +445,3 @@ def test_a_full_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not p.is_offline
     leader.pass_time()
     assert leader.ask.forgotten == ()
-
-
-MOVED = Code.OFFSET_MOVED_TO_TIERED_STORAGE
-STATE = TierState(90, ((0, 10), (1, 85)), encode_snapshot([]))
-
-
-def moved(*batches: tuple[int, str]) -> tuple[Partition, Leader]:
-    """A follower that was told that only the tier has what comes next."""
-    p = replica(*batches)
-    leader = Leader(p)
-    leader.answer(fetched(MOVED))
-    assert leader.asked == [], "it does not ask again meanwhile"
-    return p, leader
-
-
-def to_the_tier(leader: Leader) -> None:
-    """The leader's epochs are 0:20, 1:85, 3:90; its local log begins at 90 (T32)."""
-    assert leader.tell((3, 90)) == ("local start", None)
-    assert leader.tell((1, 90)) == ("epoch end", 2)
-
-
-def begun(leader: Leader, state: Any = STATE, last: tuple[int, int] = (1, 90)) -> None:
-    assert leader.tell(state) == ("tier", (1, 89))
-    assert leader.tell(last) == ("epoch end", 1)
-    assert leader.offset(20) == EARLIEST
-
-
-def test_a_follower_begins_above_the_segment_that_holds_what_is_before_the_local_log() -> None:
-    """T30-T32; the lineage is cut where the leader's log begins."""
-    p, leader = moved((0, "old"))
-    to_the_tier(leader)
-    begun(leader)
-    log = p.log
-    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (20, 90, 90)
-    assert log.high_watermark == 90
-    assert log.epochs.entries() == ((0, 20), (1, 85))
-    [position] = leader.ask.positions
-    assert (position.fetch_offset, position.last_fetched_epoch) == (90, 1)
-
-
-def test_the_first_epoch_has_none_before_it() -> None:
-    _, leader = moved()
-    assert leader.tell((0, 3)) == ("local start", None)
-    assert leader.tell(KafkaError(Code.REPLICA_NOT_AVAILABLE)) == ("tier", (0, 2))
-
-
-def test_a_local_log_that_begins_within_an_epoch_asks_for_that_epoch() -> None:
-    _, leader = moved()
-    leader.tell((3, 95))
-    leader.tell((1, 90))
-    assert leader.tell(KafkaError(Code.REPLICA_NOT_AVAILABLE)) == ("tier", (3, 94))
-
-
-def test_a_segment_whose_end_the_leader_lost_counts_up_to_the_local_log_only() -> None:
-    """The segment goes to 94 in an epoch 2 that an unclean election threw away."""
-    p, leader = moved()
-    to_the_tier(leader)
-    kept = SnapshotEntry(7, 0, 4, 88, 0, NOW, -1, -1)
-    lost = SnapshotEntry(8, 0, 4, 93, 0, NOW, -1, -1)
-    state = TierState(95, ((0, 10), (1, 85), (2, 91)), encode_snapshot([kept, lost]))
-    assert leader.tell(state) == ("tier", (1, 89))
-    assert leader.tell((1, 90)) == ("epoch end", 2)
-    leader.offset(20)
-    assert p.log.log_end_offset == 90
-    assert p.log.epochs.entries() == ((0, 20), (1, 85))
-    assert [entry.producer_id for entry in p.log.producers.entries()] == [7]
-
-
-def test_a_segment_may_end_above_the_start_of_the_local_log() -> None:
-    p, leader = moved()
-    to_the_tier(leader)
-    state = TierState(95, ((0, 10), (1, 85), (3, 90)), encode_snapshot([]))
-    leader.tell(state)
-    assert leader.tell((3, 120)) == ("epoch end", 3)
-    leader.offset(20)
-    assert (p.log.log_end_offset, p.log.epochs.latest_epoch) == (95, 3)
-
-
-@pytest.mark.parametrize("at", range(5))
-def test_nothing_is_given_up_before_all_is_known(at: int) -> None:
-    """Spec 3.19: lost are neither records nor patience while somebody does not answer."""
-    p, leader = moved((0, "a"), (0, "b"))
-    problem = KafkaError(Code.KAFKA_STORAGE_ERROR, "down")
-    for outcome in [(3, 90), (1, 90), STATE, (1, 90)][:at]:
-        leader.tell(outcome)
-    leader.offset(problem) if at == 4 else leader.tell(problem)
-    assert p.log.log_end_offset == 2
-    assert leader.asked == leader.about == []
-    leader.pass_time()
-    assert leader.ask.forgotten == (), "it is asked for again, as it was"
-    assert len(leader.said) == 1
-    leader.answer(fetched(MOVED))
-    leader.tell(problem)
-    assert len(leader.said) == 1, "once is enough"
-
-
-def test_a_damaged_snapshot_of_the_tier_changes_nothing() -> None:
-    p, leader = moved((0, "a"))
-    to_the_tier(leader)
-    leader.tell(STATE._replace(producer_snapshot=b"garbage"))
-    assert (p.log.log_end_offset, leader.about) == (1, [])
-    leader.pass_time()
-    assert leader.ask.forgotten == ()
-
-
-def test_an_answer_for_an_older_leader_epoch_truncates_nothing() -> None:
-    p, leader = moved((0, "a"))
-    to_the_tier(leader)
-    lead(p, 4)
-    leader.fetcher.add(p)
-    begun(leader)
-    assert p.log.log_end_offset == 1
-
-
-def test_other_partitions_are_fetched_while_one_begins_in_the_tier() -> None:
-    p, other = replica(), replica()
-    other.topic_id = bytes(15) + b"\x63"
-    leader = Leader(p, other)
-    leader.answer(fetched(MOVED))
-    assert [position.topic_id for position in leader.ask.forgotten] == [p.topic_id]
-
-
-def test_a_node_without_a_tier_asks_again_after_a_pause() -> None:
-    p = replica()
-    leader = Leader(p, has_tier=False)
-    leader.answer(fetched(MOVED))
-    assert (leader.about, leader.asked) == ([], [])
-    assert "this node has none" in leader.said[0]
-    leader.pass_time()
-    assert leader.ask.forgotten == ()
-
-
-def test_files_that_fail_while_a_log_begins_anew_take_the_partition_down() -> None:
-    """Also when the disk is full: what was there is gone already."""
-    p, leader = moved((0, "a"))
-    to_the_tier(leader)
-    fs = p.log._fs
-    assert isinstance(fs, CrashableFs)
-    fs.fail("open", ".log", "ENOSPC")
-    begun(leader)
-    assert (leader.failed, p.is_offline) == ([p], True)

@@ -236,15 +236,19 @@ class ReplicaChecks:
     def _on_leader(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> None:
-        """rel-R5: a new leader has whatever was committed, or the budget says why not."""
+        """rel-R5: a new leader has whatever was committed in earlier epochs, or the budget says why not.
+
+        Later ones do not count: a broker that was cut off may learn of its epoch when that is over.
+        """
         log = partition.log
         seen.began_us = self._world.now_us
         start, end = log.log_start_offset, log.log_end_offset
+        committed = truth.end_before_epoch(partition.leader_epoch)
         problem: str | None = None
-        if end < truth.end_offset:
-            problem = f"its log ends at {end}; {truth.end_offset} is committed"
-        elif max(start, seen.verified) < truth.end_offset:
-            problem = self._differs(seen, partition, truth, truth.end_offset)
+        if end < committed:
+            problem = f"its log ends at {end}; {committed} is committed"
+        elif max(start, seen.verified) < committed:
+            problem = self._differs(seen, partition, truth, committed)
         if problem is None:
             return
         if self._is_exempt(process, key, partition):

@@ -1,0 +1,152 @@
+"""A leader in a test's hands, and the replica that follows it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.errors import Code, KafkaError
+from firnline.replica.follower import Fetched, Fetcher, FetchReply, LeaderFetch, Position
+from firnline.replica.partition import Partition
+from firnline.sim.disk import CrashableFs
+from tests.log_world import NOW, TOPIC_ID, batch, opened, small
+
+LEADER, SELF = 1, 2
+BACKOFF_MS = 1_000
+Then = Callable[[Any, int], Effects]
+
+
+def replica(*batches: tuple[int, str], leader_epoch: int = 3) -> Partition:
+    """A follower's partition; `batches` are (leader epoch, value), one record each."""
+    fs = CrashableFs()
+    log = opened(fs, small())
+    for epoch, value in batches:
+        log.append_as_leader(batch(value), leader_epoch=epoch, now_ms=NOW)
+    p = Partition(log, node_id=SELF, fsync_rule="never")
+    lead(p, leader_epoch)
+    return p
+
+
+def lead(p: Partition, leader_epoch: int, leader: int = LEADER) -> None:
+    p.update(
+        leader_id=leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=leader_epoch,
+        replicas=(1, 2),
+        isr=(1, 2),
+    )
+
+
+def records(*batches: tuple[int, str], start: int = 0) -> bytes:
+    """Batches as a leader sends them."""
+    source = opened(CrashableFs(), small())
+    for number in range(start):
+        source.append_as_leader(batch(f"before {number}"), leader_epoch=0, now_ms=NOW)
+    for epoch, value in batches:
+        source.append_as_leader(batch(value), leader_epoch=epoch, now_ms=NOW)
+    return source.read_batches(start, max_bytes=1 << 20)
+
+
+def fetched(error: Code = Code.NONE, data: bytes = b"", **more: Any) -> Fetched:
+    more = {"high_watermark": -1, "log_start_offset": -1} | more
+    return Fetched(TOPIC_ID, 0, error, data, **more)
+
+
+class Leader:
+    """The other side, in the test's hands; and the effects of ours."""
+
+    def __init__(self, *followed: Partition, has_tier: bool = True) -> None:
+        self.asked: list[tuple[LeaderFetch, Then]] = []
+        self.offsets: list[tuple[Position, int, Then]] = []
+        self.timers: dict[Any, SetTimer] = {}
+        self.said: list[str] = []
+        self.failed: list[Partition] = []
+        # (what, with what, continuation), of what is asked about a log that begins in the tier
+        self.about: list[tuple[str, Any, Then]] = []
+        self.now_ms = 0
+        self.fetcher = Fetcher(
+            LEADER,
+            self,
+            backoff_ms=BACKOFF_MS,
+            on_storage_failure=lambda p, now_ms: self.failed.append(p) or [],
+            tier=self.state_above if has_tier else None,
+        )
+        for p in followed:
+            self.fetcher.add(p)
+        self.go()
+
+    def fetch(self, leader_id: int, ask: LeaderFetch, then: Then, now_ms: int) -> Effects:
+        assert leader_id == LEADER
+        self.asked.append((ask, then))
+        return []
+
+    def list_offset(
+        self, leader_id: int, position: Position, which: int, then: Then, now_ms: int
+    ) -> Effects:
+        self.offsets.append((position, which, then))
+        return []
+
+    def local_start(self, leader_id: int, position: Position, then: Then, now_ms: int) -> Effects:
+        self.about.append(("local start", None, then))
+        return []
+
+    def epoch_end(
+        self, leader_id: int, position: Position, epoch: int, then: Then, now_ms: int
+    ) -> Effects:
+        self.about.append(("epoch end", epoch, then))
+        return []
+
+    def state_above(
+        self, partition: Partition, *, epoch: int, offset: int, then: Then, now_ms: int
+    ) -> Effects:
+        self.about.append(("tier", (epoch, offset), then))
+        return []
+
+    def tell(self, outcome: Any) -> tuple[str, Any]:
+        """Answer the one question about the tier; return it."""
+        [(what, asked, then)] = self.about
+        self.about.clear()
+        self.run(then(outcome, self.now_ms))
+        return what, asked
+
+    def go(self) -> None:
+        self.run(self.fetcher.go(self.now_ms))
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                self.timers[effect.key] = effect
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
+            else:
+                assert isinstance(effect, Warn)
+                self.said.append(effect.line)
+
+    @property
+    def ask(self) -> LeaderFetch:
+        """The one Fetch that is under way."""
+        assert len(self.asked) == 1, "one Fetch at a time"
+        return self.asked[0][0]
+
+    def answer(self, *parts: Fetched, session_id: int = 7) -> None:
+        _, then = self.asked.pop(0)
+        self.run(then(FetchReply(session_id, parts), self.now_ms))
+
+    def fail(self, code: Code) -> None:
+        _, then = self.asked.pop(0)
+        self.run(then(KafkaError(code), self.now_ms))
+
+    def offset(self, outcome: int | KafkaError) -> int:
+        _, which, then = self.offsets.pop(0)
+        self.run(then(outcome, self.now_ms))
+        return which
+
+    def pass_time(self, duration_ms: int = BACKOFF_MS) -> None:
+        self.now_ms += duration_ms
+        due = [t for t in self.timers.values() if t.at_ms <= self.now_ms]
+        for timer in due:
+            del self.timers[timer.key]
+            self.run(timer.then(self.now_ms))
+
+
+def asked_offsets(ask: LeaderFetch) -> list[int]:
+    return [position.fetch_offset for position in ask.positions]
