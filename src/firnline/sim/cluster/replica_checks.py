@@ -11,7 +11,7 @@ from firnline.records.batch import headers
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth, name
-from firnline.sim.cluster.wire_checks import WireChecks
+from firnline.sim.cluster.wire_checks import Promise, WireChecks
 from firnline.sim.host import Host, Process
 from firnline.sim.world import World
 
@@ -73,10 +73,19 @@ class ReplicaChecks:
         self._atlas = atlas
         self._complain = complain
         self._seen: dict[int, dict[Key, Seen]] = {}
+        self._owed: list[tuple[Promise, int]] = []  # with the cuts of its lineage at that time
 
     def ended(self, process: Process) -> None:
-        """A process is gone; the next one is looked at afresh."""
+        """A process is gone; the next one is looked at afresh.
+
+        What it promised in the very step that ended it, the next leader commits.
+        """
         self._seen.pop(process.node_id, None)
+        promised, self._wire.promised = self._wire.promised, []
+        for promise in promised:
+            truth = self._ledger.of(promise[0])
+            truth.acked_end = max(truth.acked_end, promise[-1])
+            self._owed.append((promise, truth.cuts))
 
     def stepped(self, process: Process) -> None:
         """Look at every partition that is not as it was."""
@@ -128,7 +137,8 @@ class ReplicaChecks:
         process.host.fs.is_examined = True
         if seen.cuts != truth.cuts:
             seen.cuts, seen.verified = truth.cuts, min(seen.verified, truth.end_offset)
-            seen.high_watermark = min(seen.high_watermark, truth.end_offset)
+            # It may know of what is lost by now, until it follows the leader that has not.
+            seen.high_watermark = log.high_watermark
         if self._wire.applying is not None and log.log_end_offset != seen.end_offset:
             self._check_answer(process, key, seen, partition)
         if log.log_end_offset < seen.end_offset:
@@ -205,6 +215,7 @@ class ReplicaChecks:
         # What is left of the newest epoch.
         seen.last_epoch = min(seen.last_epoch, partition.log.epochs.latest_epoch)
         seen.end_offset = end
+        seen.high_watermark = min(seen.high_watermark, end)
 
     def _on_grown(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
         """rel-R15: a leader appends at its own epoch. rel-R11: epochs do not fall along a log."""
@@ -387,16 +398,27 @@ class ReplicaChecks:
     def _check_promises(self, process: Process) -> None:
         """rel-R14: what is acknowledged at acks=all is committed, and just that."""
         promised, self._wire.promised = self._wire.promised, []
-        for key, base_offset, crc, next_offset in promised:
-            truth = self._ledger.of(key)
-            batch = truth.batch_at(base_offset)
-            if batch is None:
-                text = f"{name(key)}: {base_offset} was acknowledged; up to {truth.end_offset} is committed"
-                self._complain("rel-R14", text, process.node_id)
-            elif int.from_bytes(batch[17:21], "big") != crc:
-                text = f"{name(key)}: another batch was acknowledged at {base_offset}"
-                self._complain("rel-R12", text, process.node_id)
-            truth.acked_end = max(truth.acked_end, next_offset)
+        for promise in promised:
+            self._check_promise(promise, process.node_id)
+            truth = self._ledger.of(promise[0])
+            truth.acked_end = max(truth.acked_end, promise[-1])
+
+    def check_owed(self) -> None:
+        """rel-R14 in the end, for what a process promised with its last step."""
+        for promise, cuts in self._owed:
+            if self._ledger.of(promise[0]).cuts == cuts:
+                self._check_promise(promise)
+
+    def _check_promise(self, promise: Promise, node_id: int = -1) -> None:
+        key, base_offset, crc, _ = promise
+        truth = self._ledger.of(key)
+        batch = truth.batch_at(base_offset)
+        if batch is None:
+            text = f"{name(key)}: {base_offset} was acknowledged; up to {truth.end_offset} is committed"
+            self._complain("rel-R14", text, node_id)
+        elif int.from_bytes(batch[17:21], "big") != crc:
+            text = f"{name(key)}: another batch was acknowledged at {base_offset}"
+            self._complain("rel-R12", text, node_id)
 
 
 def read(log: Any, start: int, end: int) -> bytes:

@@ -251,6 +251,7 @@ class WholeCluster(Cluster):
             for text in producer.out_of_order:
                 if not self.ledger.exempt:
                     self.checkers.complain("rel-R12", f"producer {producer.number}: {text}")
+        self.replicas.check_owed()
         for key, truth in self.ledger.partitions.items():
             if truth.acked_end > truth.end_offset:
                 text = f"{name(key)}: {truth.acked_end} was acknowledged; the end is {truth.end_offset}"

@@ -28,12 +28,15 @@ _OF_BROKERS = (BrokerHeartbeatRequest, AlterPartitionRequest, AllocateProducerId
 _REFUSALS = (Code.INELIGIBLE_REPLICA, Code.OPERATION_NOT_ATTEMPTED)
 _STALE = "of an older incarnation"
 Place = tuple[int, int]  # (leader epoch, offset) that a follower asks from
+Promise = tuple[
+    Key, int, int, int
+]  # what was acknowledged: partition, base offset, CRC, next offset
 
 
 class WireChecks:
     """Judges messages between clients, brokers and controllers.
 
-    promised   acknowledged in this step: (partition, base offset, CRC, next offset)
+    promised   acknowledged in this step
     applying   what was asked by the Fetch whose answer is taken in this step; None for another step
     """
 
@@ -41,7 +44,7 @@ class WireChecks:
         self._world = world
         self._ledger = ledger
         self._complain = complain
-        self.promised: list[tuple[Key, int, int, int]] = []
+        self.promised: list[Promise] = []
         self.applying: dict[Key, Place] | None = None
         self.fetched_us: dict[tuple[int, int], int] = {}  # (leader, follower) -> when, last
         # (leader, follower) -> the broker epochs that its Fetches told; all of them are in order of time.
@@ -163,6 +166,7 @@ class WireChecks:
 
     def ended(self, process: Process) -> None:
         """A process is gone, and with it whatever it asked."""
+        self.applying = None
         for key, (node_id, _, _) in list(self._asked.items()):
             if node_id == process.node_id:
                 del self._asked[key]
