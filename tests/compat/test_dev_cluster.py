@@ -185,8 +185,13 @@ def test_ctrl_c_stops_every_node_in_order_and_the_next_start_has_it_all(tmp_path
     cluster.start()
     try:
         assert [cluster.port(node_id) for node_id in cluster.node_ids] == ports
-        (part,) = json_of(cluster, "topic", "describe", "kept")["partitions"]
-        assert part["high_watermark"] == part["log_end_offset"] == 10
+
+        def is_all_there() -> bool:
+            (part,) = json_of(cluster, "topic", "describe", "kept")["partitions"]
+            return bool(part["high_watermark"] == part["log_end_offset"] == 10)
+
+        # Who leads now may have heard of the records and not yet that they are committed.
+        eventually("all ten are there and committed", is_all_there)
         # Of three controllers two are gone: the last node has nobody to hand over to, nor to wait for.
         for node_id in (1, 2):
             cluster.kill_node(node_id)
