@@ -25,7 +25,8 @@ from typing import Any
 
 from bench.kafka import PARTITIONS, SIZE_BYTES, Result, Side, compare
 from bench.measure import broker, report
-from tests.peers.nodes import COMBINED, FIRNLINE, KAFKA, Cluster, KafkaNode, free_ports
+from tests.peers.nodes import COMBINED, FIRNLINE, KAFKA, Cluster, KafkaNode
+from tests.peers.ports import free_ports
 
 NODES = 3
 PER_SECOND, PACE_S = 2_000, 10

@@ -19,7 +19,17 @@ from tests.chaos.image import copy_of_the_disk, make_image, mounted
 from tests.chaos.kill import Report
 from tests.chaos.power_cut import stop_at_once
 from tests.chaos.workload import PATIENCE_S, SILENT, Reader, Workload, read_all, violations
-from tests.peers.nodes import BROKER, COMBINED, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
+from tests.peers.nodes import (
+    BROKER,
+    COMBINED,
+    CONTROLLER,
+    FIRNLINE,
+    QUICK,
+    Cluster,
+    Node,
+    eventually,
+)
+from tests.peers.topics import await_partitions, is_whole
 
 TOPIC, PARTITIONS, REPLICAS = "copied", 3, 3
 SETTINGS = {
@@ -32,6 +42,8 @@ _CONFIG = {"min.insync.replicas": "2", "internal.segment.bytes": "65536"}
 APART: Sequence[tuple[str, str]] = [(FIRNLINE, CONTROLLER)] * 3 + [(FIRNLINE, BROKER)] * REPLICAS
 TOGETHER: Sequence[tuple[str, str]] = [(FIRNLINE, COMBINED)] * REPLICAS
 Step = Callable[[Cluster, Workload], None]
+_LONG_SESSION_S = 60
+_HEARD_S = _LONG_SESSION_S / 3  # much longer than anybody needs to hear of a change
 
 
 def run_cluster_kills(
@@ -70,7 +82,7 @@ def run_clean_restarts(
 ) -> Report:
     """Stop each broker in order and start it again, one after the other.
 
-    A session is a minute long here: who waits for one to end instead of being told is seen.
+    A session is long here: who waits for one to end instead of being told is seen.
     """
     report = Report()
 
@@ -83,7 +95,7 @@ def run_clean_restarts(
 
         return step
 
-    settings = {**SETTINGS, "broker.session.timeout.ms": 60_000}
+    settings = {**SETTINGS, "broker.session.timeout.ms": _LONG_SESSION_S * 1000}
     with Cluster(directory, members, settings) as cluster:
         steps = [restart(broker) for broker in cluster.brokers]
         report.back_ms.append(1000 * _run(cluster, steps, report, clients))
@@ -181,20 +193,32 @@ def _run(
     report.violations += violations(acked, found, work.sent) + reader.differences(found)
     report.violations += tracebacks(cluster)
     await_in_sync(admin)
-    await_so(lambda: not differences(cluster.brokers), "the copies are the same")
+    what = "the copies are the same"
+    eventually(what, lambda: not differences(cluster.brokers), within_s=PATIENCE_S)
     return work.longest_gap_s
 
 
 def _still_counts_on(cluster: Cluster, gone: Node) -> list[str]:
-    """Say which partitions have a broker that left in order as their leader, or in their ISR."""
+    """Say which partitions keep a broker that left in order as their leader, or in their ISR.
+
+    The others hear of it in their own time, but long before a session is over.
+    """
     others = ",".join(f"127.0.0.1:{n.port}" for n in cluster.brokers if n is not gone)
-    found = AdminClient({"bootstrap.servers": others, **SILENT}).list_topics(timeout=PATIENCE_S)
-    return [
-        f"{gone} left, and {name}-{number} has leader {state.leader} and ISR {state.isrs}"
-        for name, topic in found.topics.items()
-        for number, state in topic.partitions.items()
-        if gone.node_id in (state.leader, *state.isrs)
-    ]
+    admin = AdminClient({"bootstrap.servers": others, **SILENT})
+    faults: list[str] = []
+
+    def nobody_does() -> bool:
+        faults[:] = [
+            f"{gone} left, and {name}-{number} has leader {state.leader} and ISR {state.isrs}"
+            for name, topic in admin.list_topics(timeout=PATIENCE_S).topics.items()
+            for number, state in topic.partitions.items()
+            if gone.node_id in (state.leader, *state.isrs)
+        ]
+        return not faults
+
+    with contextlib.suppress(AssertionError):
+        eventually(f"nobody counts on {gone}", nobody_does, within_s=_HEARD_S)
+    return faults
 
 
 def _victims(cluster: Cluster, rng: random.Random) -> list[Node]:
@@ -208,21 +232,7 @@ def _victims(cluster: Cluster, rng: random.Random) -> list[Node]:
 def await_in_sync(admin: AdminClient) -> None:
     """Wait until all replicas of all partitions are in sync."""
 
-    def is_so() -> bool:
-        partitions = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions
-        return len(partitions) == PARTITIONS and all(
-            len(each.isrs) == REPLICAS for each in partitions.values()
-        )
-
-    await_so(is_so, "all replicas are in sync")
-
-
-def await_so(is_so: Callable[[], bool], what: str) -> None:
-    """Look until it is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_S:.0f} s"
-        time.sleep(0.05)
+    await_partitions(admin, TOPIC, PARTITIONS, is_whole)
 
 
 def differences(nodes: list[Node]) -> list[str]:

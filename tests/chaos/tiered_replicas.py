@@ -8,9 +8,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from firnline.client.connection import Connection
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.records.record import all_records
-from tests.chaos.replicas import await_so
 from tests.chaos.workload import PATIENCE_S, SILENT, Positions
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
+from tests.peers.topics import await_partitions, is_whole
 
 TOPIC, PARTITIONS, REPLICAS = "cold", 2, 3
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -60,19 +60,14 @@ class TieredCluster(Cluster):
 
 
 def leaders(admin: AdminClient) -> dict[int, int]:
-    """Return the leader of each partition."""
-    found = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions
+    """Return the leader of each partition, -1 where there is none."""
+    found = await_partitions(admin, TOPIC, PARTITIONS, lambda _: True)
     return {index: each.leader for index, each in found.items()}
 
 
 def await_all_in_sync(admin: AdminClient) -> None:
     """Wait until every replica is in the ISR of its partition."""
-
-    def is_so() -> bool:
-        found = admin.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC].partitions
-        return len(found) == PARTITIONS and all(len(p.isrs) == REPLICAS for p in found.values())
-
-    await_so(is_so, "all replicas are in sync")
+    await_partitions(admin, TOPIC, PARTITIONS, is_whole)
 
 
 def local_start(node: Node, partition: int) -> int:

@@ -17,7 +17,10 @@ from typing import Any, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.peers.topics import await_partitions, is_led
+
 PATIENCE_S = 60.0
+
 _BATCH_RECORDS = 40
 OVERLAP = (
     2000  # records that are read again: a fault takes the newest, and others may lie in their place
@@ -343,7 +346,8 @@ def violations(acked: Positions, found: Positions, sent: dict[int, int] | None =
 
 
 def make_topic(bootstrap: str, topic: str, partitions: int, **configs: str) -> None:
-    """Create a topic whose keys are spelt with _ for ."""
+    """Create a topic, whose keys are spelt with _ for ., and wait until all of it has a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **SILENT})
     config = {key.replace("_", "."): value for key, value in configs.items()}
     admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(PATIENCE_S)
+    await_partitions(admin, topic, partitions, is_led)

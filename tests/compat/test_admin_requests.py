@@ -35,7 +35,7 @@ class Asked:
         self.cluster, self.kind = cluster, kind
         made = self.ask(BROKER_NODE, create(TOPIC, num_partitions=PARTITIONS), 7)
         assert told(made) == "NONE", made
-        eventually("the topic is there", lambda: self.state()[0] == [(TOPIC, PARTITIONS)])
+        eventually("the topic is there and led", self._is_led)
         registered = self.ask(CONTROLLER_NODE, register(cluster.cluster_id), 4)
         assert registered.error_code == 0
         assert STRANGER > BROKER_NODE
@@ -59,6 +59,10 @@ class Asked:
                 for p in row.partitions
             ),
         )
+
+    def _is_led(self) -> bool:
+        topics, partitions = self.state()
+        return topics == [(TOPIC, PARTITIONS)] and all(row[2] == BROKER_NODE for row in partitions)
 
     def answer(self, case: Case) -> str:
         """Ask and say what was told, or that the connection was closed."""

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="NOT RUN: confluent-kafka is not installed")
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from firnline.client.connection import Connection
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
@@ -20,11 +20,20 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.chaos.replicas import await_so
 from tests.chaos.tiered_replicas import RACK_AWARE
 from tests.chaos.workload import PATIENCE_S, SILENT
-from tests.peers.nodes import BROKER, COMBINED, CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluster
+from tests.peers.nodes import (
+    BROKER,
+    COMBINED,
+    CONTROLLER,
+    FIRNLINE,
+    KAFKA,
+    QUICK,
+    Cluster,
+    eventually,
+)
 from tests.peers.proxy import Proxy
+from tests.peers.topics import await_partition, is_led, is_whole
 
 TOPIC, RECORDS = "near", 300
 
@@ -49,17 +58,12 @@ class RackCluster:
     def _make_topic(self) -> int:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **SILENT})
         admin.create_topics([NewTopic(TOPIC, 1, 2)])[TOPIC].result(PATIENCE_S)
-
-        def in_sync() -> bool:
-            return len(admin.list_topics(TOPIC).topics[TOPIC].partitions[0].isrs) == 2
-
-        await_so(in_sync, "both replicas are in sync")
+        await_partition(admin, TOPIC, is_whole)
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", **SILENT})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"%d" % number)
         assert producer.flush(PATIENCE_S) == 0
-        leader: int = admin.list_topics(TOPIC).topics[TOPIC].partitions[0].leader
-        return leader
+        return int(await_partition(admin, TOPIC, is_led).leader)
 
     def bytes_read(self, node_id: int, rack: str) -> int:
         """How many bytes of records a broker gave to consumers of that rack."""
@@ -161,15 +165,12 @@ def questions(kind: str, directory: Path) -> dict[str, object]:
     with cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
         admin.create_topics([NewTopic(TOPIC, 1, 2)])[TOPIC].result(PATIENCE_S)
-
-        def state() -> PartitionMetadata:
-            return admin.list_topics(TOPIC).topics[TOPIC].partitions[0]
-
-        await_so(lambda: len(state().isrs) == 2, "both replicas are in sync")
+        await_partition(admin, TOPIC, is_whole)
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **SILENT})
         producer.produce(TOPIC, b"a")
         assert producer.flush(PATIENCE_S) == 0
-        leader, follower = state().leader, 3 - state().leader
+        leader = await_partition(admin, TOPIC, is_led).leader
+        follower = 3 - leader
         links = {n: Connection(*node.address, timeout_s=60) for n, node in cluster.nodes.items()}
 
         def fetch(at: int, offset: int, version: int = 11, rack: str = "", epoch: int = -1) -> Any:
@@ -194,7 +195,7 @@ def questions(kind: str, directory: Path) -> dict[str, object]:
             return code
 
         # It learns of the high watermark with its next fetch.
-        await_so(lambda: fetch(follower, 0)[1] > 0, "the follower serves the record")
+        eventually("the follower serves the record", lambda: fetch(follower, 0)[1] > 0)
         near = f"r{follower}"
         found: dict[str, object] = {
             "follower, version 10": fetch(follower, 0, version=10),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.nodes import free_ports
+from tests.peers.ports import free_ports
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster"
 # Half a minute on an idle machine.

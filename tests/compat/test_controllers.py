@@ -78,10 +78,9 @@ def test_topics_are_made_under_each_leader_and_the_next_one(cluster: Cluster) ->
         cluster[view.leader].start()
         await_caught_up(cluster)
     assert len(dict.fromkeys(led)) > 1
+    made = {f"{when}-{turn}" for turn in range(3) for when in ("under", "after")}
     with Admin(cluster.bootstrap) as admin:
-        names = [row.name for row in admin.topics()]
-    for turn in range(3):
-        assert {f"under-{turn}", f"after-{turn}"} <= set(names)
+        eventually("the broker knows all", lambda: made <= {row.name for row in admin.topics()})
 
 
 def test_a_wiped_controller_comes_back_over_a_snapshot(cluster: Cluster) -> None:
@@ -91,14 +90,14 @@ def test_a_wiped_controller_comes_back_over_a_snapshot(cluster: Cluster) -> None
     view = await_leader(cluster)
     eventually("a snapshot of the leader", lambda: snapshots(cluster[view.leader]))
     wiped = next(n for n in VOTERS if n != view.leader)
+    before = await_caught_up(cluster).ends[wiped]
+    assert before > 0
     cluster[wiped].kill()
-    before = {row["node_id"]: row for row in status(cluster)["replicas"]}
     cluster[wiped].wipe()
     cluster[wiped].start()
     await_caught_up(cluster)
     eventually("a snapshot that was fetched", lambda: snapshots(cluster[wiped]))
-    after = {row["node_id"]: row for row in status(cluster)["replicas"]}
-    assert after[wiped]["log_end_offset"] >= before[wiped]["log_end_offset"] > 0
+    assert await_caught_up(cluster).ends[wiped] >= before
     # The first thing its log has is what follows the snapshot.
     logs = sorted(cluster[wiped].metadata.glob("*.log"))
     first = min(int(path.stem) for path in logs)
@@ -112,9 +111,9 @@ def test_the_status_of_the_quorum_is_told_by_brokers_and_controllers(cluster: Cl
     said = firnline("quorum", "status", "--bootstrap-controller", controllers)
     assert said.returncode == 0, said.stderr
     assert "high watermark" in said.stdout
-    by_broker = status(cluster)
-    assert by_broker["voters"] == list(VOTERS)
-    assert by_broker["observers"] == [4]
+    assert status(cluster)["voters"] == list(VOTERS)
+    # A leader that is new has yet to hear of the broker.
+    eventually("the broker observes", lambda: status(cluster)["observers"] == [4])
     wrong = firnline("quorum", "status", "--bootstrap-server", controllers)
     assert wrong.returncode == 1
     assert "an address of a controller" in wrong.stderr
@@ -122,23 +121,31 @@ def test_the_status_of_the_quorum_is_told_by_brokers_and_controllers(cluster: Cl
 
 @pytest.mark.peer
 def test_kafkas_own_tool_describes_our_quorum(cluster: Cluster) -> None:
-    await_caught_up(cluster)
-    leader = await_leader(cluster).leader
+    """Asked again where the leader was another one by the time that a JVM takes to ask."""
     controllers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.controllers)
-    said = kafka.tool(
-        "metadata-quorum", "--bootstrap-controller", controllers, "describe", "--status"
-    )
-    facts = dict(line.split(":", 1) for line in said.splitlines() if ":" in line)
-    assert facts["LeaderId"].strip() == str(leader)
-    assert facts["ClusterId"].strip() == cluster.cluster_id
-    assert json.loads(facts["CurrentObservers"])[0]["id"] == 4
-    rows = kafka.tool(
-        "metadata-quorum", "--bootstrap-server", cluster.bootstrap, "describe", "--replication"
-    )
-    table = [line.split() for line in rows.splitlines()[1:] if line.strip()]
-    assert sorted((int(row[0]), row[-1]) for row in table) == [
-        *((n, "Leader" if n == leader else "Follower") for n in VOTERS), (4, "Observer")
-    ]  # fmt: skip
+    last = ""
+
+    def is_described() -> bool:
+        nonlocal last
+        leader = await_caught_up(cluster).leader
+        by = ("--bootstrap-controller", controllers, "describe", "--status")
+        last = kafka.tool("metadata-quorum", *by)
+        facts = {k: v.strip() for k, v in (row.split(":", 1) for row in last.splitlines() if row)}
+        observers = [each["id"] for each in json.loads(facts["CurrentObservers"])]
+        if (facts["LeaderId"], observers) != (str(leader), [4]):
+            return False
+        assert facts["ClusterId"] == cluster.cluster_id
+        by = ("--bootstrap-server", cluster.bootstrap, "describe", "--replication")
+        last = kafka.tool("metadata-quorum", *by)
+        table = [line.split() for line in last.splitlines()[1:] if line.strip()]
+        return sorted((int(row[0]), row[-1]) for row in table) == [
+            *((n, "Leader" if n == leader else "Follower") for n in VOTERS), (4, "Observer")
+        ]  # fmt: skip
+
+    try:
+        eventually("the quorum is described as it is", is_described, within_s=90)
+    except AssertionError as problem:
+        raise AssertionError(f"{problem}:\n{last}") from None
 
 
 # ---------------------------------------------------------------------------------- starts refused

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     KafkaException,
     Producer,
@@ -23,6 +24,7 @@ from firnline.base.errors import Code
 from firnline.base.ids import OFFSETS_TOPIC
 from firnline.coordinator.groups import GroupCoordinator
 from tests.peers import kafka
+from tests.peers.nodes import eventually
 from tests.unit.coordinator.group_world import CountingRng, GroupWorld, Settings, subscription
 
 pytestmark = pytest.mark.peer
@@ -188,9 +190,20 @@ def use(bootstrap: str) -> tuple[Said, tuple[Consumer, Consumer]]:
             alone.poll(0.1)
         alone.commit(offsets=[TopicPartition("t", 3, 1)], asynchronous=False)
         alone.close()
+    # A group is empty when the coordinator has heard that its member left, which nobody waits for.
+    for group in ("deserted", "deleted"):
+        eventually(f"{group} is empty", lambda: _is_empty(admin, group))  # noqa: B023
     admin.delete_consumer_groups(["deleted"])["deleted"].result()
     # The members are still there when the node stops: they are kept, and never closed.
     return ask(bootstrap), (first, second)
+
+
+def _is_empty(admin: AdminClient, group: str) -> bool:
+    try:
+        found = admin.describe_consumer_groups([group])[group].result()
+    except KafkaException as problem:
+        raise OSError(str(problem)) from problem
+    return bool(found.state is ConsumerGroupState.EMPTY)
 
 
 class Told(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from firnline.base import ids
@@ -24,6 +24,7 @@ from firnline.records.record import records
 from firnline.runtime.disk import RealFs
 from tests.log_world import ABORT, COMMIT, SeededRng, append, batch, end_txn, found_records
 from tests.peers import kafka
+from tests.peers.nodes import eventually
 from tests.unit.records.test_validate import cases
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
@@ -93,8 +94,12 @@ def consumed(
     while True:
         message = consumer.poll(10)
         assert message is not None, f"nothing comes after {len(found)} records"
-        if message.error():
-            break  # the end of the partition
+        problem = message.error()
+        if problem is not None and problem.code() == KafkaError._PARTITION_EOF:
+            break
+        if problem is not None and problem.retriable():
+            continue
+        assert problem is None, problem
         found.append((message.offset(), message.key(), message.value(), message.timestamp()[1]))
     consumer.close()
     assert not found or found[-1][0] < end  # type: ignore[operator]
@@ -300,7 +305,8 @@ def test_kafka_answers_the_same_codes_to_the_same_bytes(kafka_peer: kafka.Cluste
     admin.create_topics([new])["judged"].result()
     judged = cases(now_ms(), leeway_ms=60_000)
     # A topic is created before its leader knows: ask until it does, as every client would.
-    while produce_raw(kafka_peer, "judged", judged[0][1]) == Code.NOT_LEADER_OR_FOLLOWER:
-        time.sleep(0.05)
+    unknown = (Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    first = judged[0][1]
+    eventually("it leads", lambda: produce_raw(kafka_peer, "judged", first) not in unknown)
     found = {name: produce_raw(kafka_peer, "judged", data) for name, data, _ in judged}
     assert found == {name: DIFFERENT.get(name, int(code)) for name, _, code in judged}

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,8 @@ from firnline.runtime.disk import RealFs
 from firnline.runtime.rng import SystemRng
 from tests.metadata_stories import Life
 from tests.peers import kafka
+from tests.peers.nodes import eventually
+from tests.peers.ports import free_ports
 from tests.quorum_rig import CountingRng, Loop, broker_config, keep_in, snapshot_bytes
 
 pytestmark = pytest.mark.peer
@@ -311,11 +312,7 @@ def test_a_directory_kafka_formatted_is_ours_to_run(tmp_path: Path) -> None:
 
 def a_peer_on_our_data(base: Path) -> tuple[kafka.Cluster, BrokerConfig]:
     """Write metadata with our own code where Kafka will look for its node 1, then start Kafka."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            ports.append(one.getsockname()[1])
+    ports = free_ports(2)
     clients, controller = ports
     config = formatted(
         base / "node-1" / "data",
@@ -332,17 +329,26 @@ def a_peer_on_our_data(base: Path) -> tuple[kafka.Cluster, BrokerConfig]:
     return kafka.start(base, settings=between), config
 
 
+def describe_when_led(*at: str) -> str:
+    """Return what Kafka's tool says of all topics when each partition has a leader."""
+
+    def look() -> str:
+        told = kafka.tool("topics", "--describe", *at)
+        return told if "Topic: " in told and "Leader: none" not in told else ""
+
+    return str(eventually("all partitions are led", look, within_s=90))
+
+
 def test_a_cluster_moves_to_kafka_and_back(tmp_path: Path) -> None:
     """Goal: neither move loses a topic, a setting or an id.
     Method: our controller makes a cluster; Kafka runs on its directory and changes it; ours runs again."""
     peer, config = a_peer_on_our_data(tmp_path)
     with peer:
         at = ("--bootstrap-server", peer.bootstrap)
-        told = kafka.tool("topics", "--describe", *at)
+        told = describe_when_led(*at)
         assert re.search(r"Topic: moved\b.*PartitionCount: 3\b", told)
         assert re.search(r"Topic: grown\b.*PartitionCount: 4\b", told)
         assert "Topic: gone" not in told
-        assert "Leader: none" not in told
         shown = kafka.tool("configs", "--describe", "--topic", "moved", *at)
         assert "retention.ms=1000" in shown
         assert "cleanup.policy=compact,delete" in shown

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.peers.nodes import eventually, free_ports
+from tests.peers.nodes import eventually
+from tests.peers.ports import free_ports
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quorum"
 PORTS = ("9191", "9192", "9193", "9094", "9095")
@@ -66,8 +67,12 @@ def test_the_leader_is_killed_and_wiped_and_comes_back_over_a_snapshot(example: 
     for number in range(12):
         name = f"orders-{number}"
         example.firnline("topic", "create", name, "-p", "4", "--bootstrap-server", one)
-    before = example.status()
-    assert (before["voters"], before["observers"]) == ([1, 2, 3], [4, 5])
+
+    def is_complete() -> Any:
+        told = example.status()
+        return told if (told["voters"], told["observers"]) == ([1, 2, 3], [4, 5]) else None
+
+    before: Any = eventually("all nodes are there", is_complete, within_s=60)
     gone = before["leader_id"]
     example.cluster("kill", f"controller-{gone}")
     example.cluster("wipe", f"controller-{gone}")
@@ -75,7 +80,7 @@ def test_the_leader_is_killed_and_wiped_and_comes_back_over_a_snapshot(example: 
         "the other broker", lambda: example.firnline("topic", "list", "--bootstrap-server", other)
     )
     example.firnline("topic", "create", "more", "--bootstrap-server", other)
-    assert example.status()["leader_id"] not in (gone, -1)
+    eventually("another leads", lambda: example.status()["leader_id"] not in (gone, -1))
     example.cluster("start", f"controller-{gone}")
 
     def is_level() -> bool:
@@ -85,4 +90,4 @@ def test_the_leader_is_killed_and_wiped_and_comes_back_over_a_snapshot(example: 
 
     eventually("the wiped controller has caught up", is_level)
     files = example.directory / "data" / f"controller-{gone}" / "__cluster_metadata-0"
-    assert list(files.glob("*.checkpoint")), "it came over a snapshot"
+    assert list(files.glob("*.checkpoint")), "it did not come over a snapshot"

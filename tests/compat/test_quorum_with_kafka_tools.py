@@ -55,30 +55,35 @@ def test_kafkas_quorum_tool_describes_ours(lived: Lived) -> None:
         ("--bootstrap-server", lived.cluster.bootstrap),
         ("--bootstrap-controller", lived.controllers_at()),
     ):
-        told = kafka.tool("metadata-quorum", *way, "describe", "--status")
-        assert value(told, "ClusterId") == lived.cluster.cluster_id
-        assert value(told, "LeaderId") == str(lived.view.leader)
-        assert value(told, "LeaderEpoch") == str(lived.view.epoch)
-        assert int(value(told, "HighWatermark")) >= lived.view.high_watermark
-        voters = json.loads(value(told, "CurrentVoters"))
-        assert [voter["id"] for voter in voters] == [1, 2, 3]
-        ports = [re.findall(r"\d+$", voter["endpoints"][0])[0] for voter in voters]
-        assert ports == [str(node.port) for node in lived.cluster.controllers]
-        assert [seen["id"] for seen in json.loads(value(told, "CurrentObservers"))] == [4]
+        # The leader may be another one by the time that a JVM takes to ask.
+        eventually("it is described as it is", lambda: _is_described(lived, way), within_s=90)  # noqa: B023
+    eventually("each node's standing", lambda: _stands(lived), within_s=90)
 
-    told = kafka.tool(
-        "metadata-quorum",
-        "--bootstrap-server",
-        lived.cluster.bootstrap,
-        "describe",
-        "--replication",
-    )
+
+def _is_described(lived: Lived, way: tuple[str, str]) -> bool:
+    view = await_caught_up(lived.cluster)
+    told = kafka.tool("metadata-quorum", *way, "describe", "--status")
+    assert value(told, "ClusterId") == lived.cluster.cluster_id
+    voters = json.loads(value(told, "CurrentVoters"))
+    assert [voter["id"] for voter in voters] == [1, 2, 3]
+    ports = [re.findall(r"\d+$", voter["endpoints"][0])[0] for voter in voters]
+    assert ports == [str(node.port) for node in lived.cluster.controllers]
+    assert int(value(told, "HighWatermark")) >= lived.view.high_watermark
+    observers = [seen["id"] for seen in json.loads(value(told, "CurrentObservers"))]
+    leads = value(told, "LeaderId"), value(told, "LeaderEpoch")
+    return (*leads, observers) == (str(view.leader), str(view.epoch), [4])
+
+
+def _stands(lived: Lived) -> bool:
+    leader = await_caught_up(lived.cluster).leader
+    at = ("--bootstrap-server", lived.cluster.bootstrap)
+    told = kafka.tool("metadata-quorum", *at, "describe", "--replication")
     rows = [line.split() for line in told.splitlines()[1:] if line.strip()]
     standing = {int(row[0]): row[-1] for row in rows}
-    leader = lived.view.leader
     followers = {n: "Follower" for n in (1, 2, 3) if n != leader}
-    assert standing == {leader: "Leader", 4: "Observer"} | followers
-    assert all(int(row[2]) >= lived.view.high_watermark for row in rows)
+    return standing == {leader: "Leader", 4: "Observer"} | followers and all(
+        int(row[2]) >= lived.view.high_watermark for row in rows
+    )
 
 
 def dumped(path: Path) -> list[dict[str, object]]:
@@ -123,7 +128,7 @@ def test_kafkas_metadata_shell_loads_our_snapshot(lived: Lived, tmp_path: Path) 
         found = newest_snapshot(lived.cluster[4])
         return found if topics_in(dumped(found)) >= set(lived.made) else None
 
-    snapshot = eventually("a snapshot with all topics", has_topics)
+    snapshot = eventually("a snapshot with all topics", has_topics, within_s=90)
     copy = tmp_path / Path(str(snapshot)).name
     copy.write_bytes(Path(str(snapshot)).read_bytes())
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,16 @@ from firnline.metadata.snapshot_file import SnapshotCheck, snapshot_name
 from firnline.metadata.snapshot_records import image_records
 from firnline.metadata.snapshotter import SnapshotSettings, Snapshotter
 from firnline.runtime.disk import RealFs
-from tests.compat.test_metadata_with_kafka import AT_ZERO, CLUSTER, Ours, dumped, formatted
+from tests.compat.test_metadata_with_kafka import (
+    AT_ZERO,
+    CLUSTER,
+    Ours,
+    describe_when_led,
+    dumped,
+    formatted,
+)
 from tests.peers import kafka
+from tests.peers.ports import free_ports
 from tests.peers.quorum import await_in_shell
 from tests.quorum_rig import broker_config
 
@@ -91,11 +98,7 @@ def test_kafkas_shell_loads_our_snapshot(a_snapshot: tuple[Path, ClusterImage]) 
 
 def test_kafka_runs_on_a_log_of_ours_that_begins_at_a_snapshot(tmp_path: Path) -> None:
     """Goal: what we clean up, a JVM controller does not miss."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            ports.append(one.getsockname()[1])
+    ports = free_ports(2)
     clients, controller = ports
     config = formatted(
         tmp_path / "node-1" / "data",
@@ -110,7 +113,7 @@ def test_kafka_runs_on_a_log_of_ours_that_begins_at_a_snapshot(tmp_path: Path) -
     known = {"cluster_id": CLUSTER, "ports": [ports], "pids": []}
     (tmp_path / "peer.json").write_text(json.dumps(known))
     with kafka.start(tmp_path) as peer:
-        told = kafka.tool("topics", "--describe", "--bootstrap-server", peer.bootstrap)
+        told = describe_when_led("--bootstrap-server", peer.bootstrap)
         assert re.search(r"Topic: moved\b.*PartitionCount: 3\b", told)
         assert re.search(r"Topic: grown\b.*PartitionCount: 4\b", told)
 

@@ -30,6 +30,8 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
 )
 from tests.chaos.workload import SILENT
 from tests.mixed.reader import PATIENCE_S, read_messages
+from tests.peers.nodes import eventually
+from tests.peers.topics import await_partitions, is_led, partitions_of
 from tests.wire.line import Line
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -110,6 +112,7 @@ class Home:
             done.result(PATIENCE_S)
         self._write("gone", [(None, b"x")])
         self._admin.delete_topics(["gone"])["gone"].result(PATIENCE_S)
+        eventually("it is gone", lambda: not partitions_of(self._admin, "gone"))
         self._commit("classic", 37, "a note")
         self._set(ResourceType.BROKER, "1", "log.retention.ms", "999999999")
         self._set(ResourceType.BROKER, "", "num.io.threads", "9")
@@ -171,11 +174,11 @@ class Home:
         self._write(name, [(b"k", b"%d" % n) for n in range(30)])
         self._write("trimmed", [(b"k", name.encode())])
         self._write("tidy", [(b"%d" % k, name.encode()) for k in range(2)])
-        count = len(
-            self._admin.list_topics("codecs", timeout=PATIENCE_S).topics["codecs"].partitions
-        )
+        count = len(partitions_of(self._admin, "codecs"))
+        assert count >= 4
         grown = [NewPartitions("codecs", count + 1)]
         self._admin.create_partitions(grown)["codecs"].result(PATIENCE_S)
+        await_partitions(self._admin, "codecs", count + 1, is_led)
         self._set(ResourceType.TOPIC, name, "retention.bytes", "123456789")
         self._set(ResourceType.TOPIC, "codecs", "max.message.bytes", "600000")
         self._commit("classic", 40 + count, name)
@@ -294,6 +297,14 @@ class Home:
             answer = line.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
         (done,) = answer.responses
         assert done.error_code == 0, done
+        eventually(f"{key} is told", lambda: self._tells(kind, name, key, value))
+
+    def _tells(self, kind: ResourceType, name: str, key: str, value: str) -> bool:
+        """Whether the node acts on a setting, which it may hear of later than its controller said so."""
+        # What holds for all brokers each of them tells of itself.
+        resource = ConfigResource(kind, name or "1")
+        told = self._admin.describe_configs([resource])[resource].result(PATIENCE_S)
+        return bool(told[key].value == value)
 
 
 def _row(m: Message) -> Row:

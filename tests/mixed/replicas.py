@@ -143,7 +143,7 @@ class Replicas:
                 os.kill(other.pid, signal.SIGCONT)
         ends = {p: _end_offset(node, p) for p in led}
         self._go_on_without(node)
-        leaders = self._leaders()
+        leaders = self._others_lead(node, led)
         for partition, end in ends.items():
             by = self.cluster[leaders[partition]]
             if end > copies.epoch_starts(by, partition)[-1][1]:
@@ -233,6 +233,17 @@ class Replicas:
             for name, topic in self._topics().items()
             for number, row in topic.partitions.items()
         }
+
+    def _others_lead(self, gone: Node, partitions: Sequence[str]) -> dict[str, int]:
+        """Return who leads when each of these partitions is led by another than the one that is gone."""
+        last: dict[str, int] = {}
+
+        def they_do() -> bool:
+            last.update(self._leaders())
+            return all(last.get(p, -1) not in (-1, gone.node_id) for p in partitions)
+
+        eventually(f"others lead than {gone}", they_do, within_s=PATIENCE_S)
+        return last
 
     def _led_by(self, node: Node) -> list[str]:
         names = (COPIED, PAIR)
@@ -358,7 +369,11 @@ class Replicas:
         )
         report.logs += copies.dumps_differ(brokers, f"{COPIED}-0")
         await_caught_up(self.cluster, within_s=PATIENCE_S)
-        report.views = copies.views_differ(self.cluster, [COPIED, PAIR, TIDY, OFFSETS])
+        topics = [COPIED, PAIR, TIDY, OFFSETS]
+        # What a broker has of the metadata it tells a moment later.
+        with contextlib.suppress(AssertionError):
+            eventually("the views agree", lambda: not copies.views_differ(self.cluster, topics))
+        report.views = copies.views_differ(self.cluster, topics)
         report.metadata = tracebacks(self.cluster)
         high_watermark = await_caught_up(self.cluster, within_s=PATIENCE_S).high_watermark
         disks = [

@@ -234,13 +234,22 @@ class Rounds:
                 os.kill(node.pid, signal.SIGCONT)
 
     def _check_topics(self) -> None:
-        there = self._admin.list_topics(timeout=PATIENCE_S).topics
-        lost = [name for name in self.topics if name not in there]
-        if lost:
-            self.report.violations.append(f"the broker knows {len(lost)} topics less: {lost[0]}")
-        back = [name for name in self.deleted if name in there]
-        if back:
-            self.report.violations.append(f"the broker still knows {len(back)} deleted: {back[0]}")
+        """The broker tells of the metadata that it has a moment later: it is asked until it is right."""
+        faults: list[str] = []
+
+        def is_right() -> bool:
+            there = self._admin.list_topics(timeout=PATIENCE_S).topics
+            lost = [name for name in self.topics if name not in there]
+            back = [name for name in self.deleted if name in there]
+            faults[:] = [f"the broker knows {len(lost)} topics less: {lost[0]}"] if lost else []
+            faults.extend(
+                [f"the broker still knows {len(back)} deleted: {back[0]}"] if back else []
+            )
+            return not faults
+
+        with contextlib.suppress(AssertionError):
+            eventually("the broker knows what is there", is_right)
+        self.report.violations += faults
 
     def _compare(self, view: View) -> None:
         disks = [read_disk(str(node), node.metadata) for node in self.cluster.nodes.values()]

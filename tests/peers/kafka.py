@@ -34,6 +34,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.peers.ports import free_ports
+
 VERSION = "4.3.1"
 _LOG4J = "2.25.4"
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -278,7 +280,8 @@ def start(
     else:
         # The storage tool takes an id that begins with a dash for an option.
         identity = "f" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
-        cluster = Cluster(base, identity, [_free_ports() for _ in range(nodes)], [])
+        ports = free_ports(2 * nodes)
+        cluster = Cluster(base, identity, list(zip(ports[::2], ports[1::2])), [])
     for index in range(len(cluster.ports)):
         _format(cluster, index, tiered, settings or {}, format_args)
     for index in range(len(cluster.ports)):
@@ -390,13 +393,6 @@ def _format(
     properties.write_text("".join(f"{key}={value}\n" for key, value in rows.items()))
     if not (cluster.data(index + 1) / "meta.properties").exists():
         tool("storage", "format", "-t", cluster.cluster_id, "-c", str(properties), *format_args)
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
 
 
 def _await_answers(cluster: Cluster) -> None:

@@ -12,10 +12,8 @@ directory. Everything listens on 127.0.0.1.
 import base64
 import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,7 +23,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from firnline.base.errors import FirnlineError
 from tests.peers import kafka
+from tests.peers.ports import free_ports
 
 FIRNLINE, KAFKA = "firnline", "kafka"
 CONTROLLER, BROKER = "controller", "broker"
@@ -52,22 +52,6 @@ QUICK: Mapping[str, object] = {
 def new_cluster_id() -> str:
     """Return a cluster id that no tool takes for an option, as one that begins with a dash would be."""
     return "f" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:].rstrip("=")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, all different.
-
-    They lie below those that the kernel gives to clients: a node that is down for a while would find its
-    port taken by a connection of somebody else.
-    """
-    with contextlib.ExitStack() as stack:
-        found: list[int] = []
-        while len(found) < count:
-            one = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                one.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
-                found.append(one.getsockname()[1])
-        return found
 
 
 class Node:
@@ -359,14 +343,14 @@ class Cluster:
 def eventually(what: str, look: Callable[[], object], *, within_s: float = 30.0) -> object:
     """Return the first true answer of `look`; AssertionError when there is none in time.
 
-    OSError and KafkaError of `look` count as no answer.
+    OSError of `look`, and what our own client raises, count as no answer.
     """
     deadline = time.monotonic() + within_s
     last: object = None
     while time.monotonic() < deadline:
         try:
             last = look()
-        except OSError as problem:
+        except (OSError, FirnlineError) as problem:
             last = problem
         else:
             if last:

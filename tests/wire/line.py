@@ -21,6 +21,11 @@ from firnline.protocol.messages.k00_produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from firnline.protocol.messages.k19_create_topics import (
     CreatableTopic,
@@ -131,7 +136,7 @@ class Target:
     # ---- what most tests need
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> Uuid:
-        """Create a topic, wait until its partitions have a leader, return its id."""
+        """Create a topic, wait until its partitions are led, return its id."""
         rows = [CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in configs.items()]
         new = CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=1, configs=rows
@@ -142,12 +147,22 @@ class Target:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             (seen,) = self.ask(wanted, 12).topics
-            if seen.error_code == 0 and all(
-                p.error_code == 0 and p.leader_id >= 0 for p in seen.partitions
+            if (
+                seen.error_code == 0
+                and len(seen.partitions) == partitions
+                and all(p.error_code == 0 and p.leader_id >= 0 for p in seen.partitions)
+                and self._leads(name, partitions)
             ):
                 return made.topic_id
             time.sleep(0.05)
         raise AssertionError(f"topic {name} has no leader")
+
+    def _leads(self, name: str, partitions: int) -> bool:
+        """Whether the server knows that it leads; what it tells of leaders it may know before."""
+        rows = [ListOffsetsPartition(partition_index=p, timestamp=-1) for p in range(partitions)]
+        topics = [ListOffsetsTopic(name=name, partitions=rows)]
+        answer = self.ask(ListOffsetsRequest(replica_id=-1, topics=topics), 5)
+        return not any(row.error_code for row in answer.topics[0].partitions)
 
     def topic_names(self) -> set[str]:
         answer = self.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)

@@ -25,6 +25,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from firnline.records.build import NewRecord, build_batch
+from tests.peers.nodes import eventually
 from tests.wire.line import MIB, Target
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
@@ -237,11 +238,13 @@ def test_metadata_of_a_commit_has_a_limit(target: Target, topic: Uuid) -> None:
 
 def _when_there(target: Target, request: OffsetCommitRequest, version: int) -> Any:
     """Ask until the coordinator has loaded."""
-    for _ in range(400):
+    loading = (14, 15, 16)
+
+    def look() -> Any:
         answer = target.ask(request, version)
-        if answer.topics[0].partitions[0].error_code not in (14, 15, 16):
-            return answer
-    raise AssertionError("the coordinator does not load")
+        return None if answer.topics[0].partitions[0].error_code in loading else answer
+
+    return eventually("the coordinator has loaded", look)
 
 
 def test_ten_thousand_joins_without_an_end_are_bounded(target: Target, topic: Uuid) -> None:

@@ -1,7 +1,6 @@
 """`firnline cluster status` and `firnline topic describe`: what is well, what is not, what nobody told."""
 
 import json
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +36,7 @@ from firnline.protocol.messages.k32003_cluster_status import (
     ClusterStatusResponse,
     ClusterStatusTopic,
 )
+from tests.peers.ports import free_ports
 from tests.unit.cli.fake_broker import FakeBroker
 
 NOW_MS = 1_700_000_000_000
@@ -205,8 +205,7 @@ def test_a_cluster_of_kafka_has_no_broker_epochs_and_is_not_called_ill_for_that(
 
 
 def test_the_first_address_that_answers_is_asked(world: World) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        dead = f"127.0.0.1:{probe.getsockname()[1]}"
+    dead = f"127.0.0.1:{free_ports(1)[0]}"
     at = f"{dead},{world.broker.address}"
     result = CliRunner().invoke(cli, ["cluster", "status", "--bootstrap-server", at])
     assert result.exit_code == 0, result.output

@@ -14,6 +14,7 @@ from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRes
 from firnline.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 from firnline.protocol.messages.k32001_tier_status import TierStatusRequest
 from firnline.protocol.schema import Versions
+from tests.peers.ports import free_ports
 from tests.unit.cli.fake_broker import FakeBroker
 
 Peer = Callable[[Callable[[socket.socket], object]], int]
@@ -86,8 +87,7 @@ def test_versions_are_asked_for_once() -> None:
 
 
 def test_nobody_there_says_which_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    (port,) = free_ports(1)
     with (
         Connection("127.0.0.1", port) as client,
         pytest.raises(Unreachable, match=rf"127\.0\.0\.1:{port}: Connection refused"),

@@ -16,7 +16,7 @@ from firnline.cli.dev_cluster import (
     settings_of,
 )
 from firnline.config.load import load, read_properties
-from tests.peers.nodes import free_ports
+from tests.peers.ports import free_ports
 
 
 def settings(members: list[Member], node_id: int, **stated: str) -> dict[str, str]:

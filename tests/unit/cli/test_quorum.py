@@ -1,7 +1,6 @@
 """`firnline quorum`: whom it asks, what it prints, and what it does while nobody leads."""
 
 import json
-import socket
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from firnline.protocol.messages.k60_describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterResponse,
 )
+from tests.peers.ports import free_ports
 from tests.unit.cli.fake_broker import FakeBroker
 
 QUORUM, CLUSTER = 55, 60
@@ -127,8 +127,7 @@ def test_a_controller_says_who_leads_and_that_one_is_asked() -> None:
 
 
 def test_an_address_that_is_down_is_passed_over() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        down = f"127.0.0.1:{taken.getsockname()[1]}"
+    down = f"127.0.0.1:{free_ports(1)[0]}"
     with FakeBroker({QUORUM: quorum, CLUSTER: cluster}) as broker:
         said = run("status", "--bootstrap-server", f"{down},{broker.address}")
         assert said.exit_code == 0

@@ -1,5 +1,6 @@
 """The real file system port: what is written is where it says, and errors say what to do."""
 
+import contextlib
 import errno
 import gc
 import os
@@ -97,13 +98,15 @@ def test_a_removed_file_stays_readable_while_somebody_holds_it(root: str) -> Non
     file = fs.open(f"{root}/a", create=True)
     file.append(b"abc")
     fd = file.fileno()
+    held = os.fstat(fd)
     fs.remove(f"{root}/a")
     assert not fs.exists(f"{root}/a")
     assert file.read(0, 3) == b"abc"
     del file
     gc.collect()
-    with pytest.raises(OSError):
-        os.fstat(fd)
+    # The number may be another file's by now: clients of earlier tests have threads that open sockets.
+    with contextlib.suppress(OSError):
+        assert not os.path.samestat(os.fstat(fd), held)
 
 
 def test_names(root: str) -> None:

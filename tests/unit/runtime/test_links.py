@@ -24,6 +24,7 @@ from firnline.protocol.messages.k67_allocate_producer_ids import AllocateProduce
 from firnline.runtime import links
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
+from tests.peers.ports import free_ports
 
 FRAME_LIMIT = 1 << 20
 BEAT = 63
@@ -288,8 +289,7 @@ def test_channels_do_not_wait_for_each_other(asker: Asker, play: Callable[..., S
 
 
 def test_nobody_listening_is_told_at_once(asker: Asker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    (port,) = free_ports(1)
     asker.ask(port)
     asker.ask(port)
     assert all("refused" in unanswered(each) for each in asker.until_answered())

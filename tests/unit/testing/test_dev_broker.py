@@ -20,6 +20,7 @@ from firnline.protocol.messages.k00_produce import (
 )
 from firnline.records.build import NewRecord, build_batch
 from firnline.testing.plugin import Broker
+from tests.peers.ports import free_ports
 
 TIME_MS = 1_700_000_000_000
 
@@ -175,8 +176,7 @@ def test_a_port_in_use_is_one_line_and_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_server_runs_on_what_storage_formatted(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     path = tmp_path / "server.properties"
     path.write_text(
         "process.roles=broker,controller\nnode.id=3\ncontroller.listener.names=CONTROLLER\n"

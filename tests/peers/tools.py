@@ -1,0 +1,93 @@
+"""Kafka's tools one after the other in one JVM, which costs its start once. WORLD.
+
+with Tools() as tools:
+    tools.use("topics", "--bootstrap-server", where, "--list")
+"""
+
+import contextlib
+import struct
+import subprocess
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.peers import kafka
+
+_PROGRAM = Path(__file__).with_name("Tools.java")
+_PATIENCE_S = 300.0  # a machine that does much else
+_STOP_S = 10.0
+
+
+class ToolFailed(Exception):
+    """A tool ended with another code than 0; the text is what it printed to stdout and stderr."""
+
+
+class Tools:
+    """The JVM, started by the first use. A tool that does not end takes it along: TimeoutError."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+    def use(self, name: str, *words: str) -> str:
+        """Run one of `kafka.TOOLS`; return what it printed. ToolFailed."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                kafka.command(str(_PROGRAM), is_short=True),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        process = self._process
+        assert process.stdin is not None
+        texts = [text.encode() for text in (kafka.TOOLS[name], *words)]
+        asked = struct.pack(">i", len(texts))
+        asked += b"".join(struct.pack(">i", len(text)) + text for text in texts)
+        late = threading.Timer(_PATIENCE_S, process.kill)
+        late.start()
+        try:
+            process.stdin.write(asked)
+            process.stdin.flush()
+            code, out, err = self._number(), self._text(), self._text()
+        finally:
+            late.cancel()
+        if code:
+            raise ToolFailed(f"{name} {words} ended with {code}:\n{out}{err[-4000:]}")
+        return out
+
+    def _text(self) -> str:
+        return self._exactly(self._number()).decode(errors="replace")
+
+    def _number(self) -> int:
+        return int(struct.unpack(">i", self._exactly(4))[0])
+
+    def _exactly(self, size: int) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        data = self._process.stdout.read(size)
+        if len(data) < size:
+            raise TimeoutError(f"the tool did not end within {_PATIENCE_S:.0f} s, or ended its JVM")
+        return data
