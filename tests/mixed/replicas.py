@@ -264,7 +264,11 @@ class Replicas:
     # ----------------------------------------------------------------------------------- at first
 
     def _make_topics(self) -> None:
-        """Make the topics; each broker is preferred by one partition of each."""
+        """Make the topics; each broker is preferred by one partition of each.
+
+        The one in the middle coordinates by preference. In a test's shapes it is alone of its kind, so both
+        kinds coordinate, whoever of the others takes over when it loses its disk.
+        """
         count = len(self.cluster.brokers)
         eventually(
             f"{count} brokers",
@@ -277,13 +281,14 @@ class Replicas:
             _topic(COPIED, placed, {"min.insync.replicas": "2"}),
             _topic(PAIR, [row[:2] for row in placed], {"min.insync.replicas": "1"}),
             _topic(TIDY, placed[:2], _COMPACTED),
+            _topic(OFFSETS, [placed[len(ids) // 2]], {"cleanup.policy": "compact"}),
         ]
         for made in self._admin.create_topics(wanted).values():
             made.result(PATIENCE_S)
         eventually(
             "the topics are known everywhere",
             lambda: all(
-                len(copies.told_by(node, [COPIED, PAIR, TIDY])) == 2 * PARTITIONS + 2
+                len(copies.told_by(node, [COPIED, PAIR, TIDY, OFFSETS])) == 2 * PARTITIONS + 3
                 for node in self.cluster.brokers
             ),
         )
