@@ -27,6 +27,7 @@ from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluste
 from tests.peers.quorum import await_caught_up
 
 COPIED, PAIR, TIDY, OFFSETS = "copied", "pair", "tidy", "__consumer_offsets"
+TAIL = "tail"  # what a leader acknowledges alone, and may be lost with it
 PARTITIONS = 3
 SETTINGS = {
     **QUICK,
@@ -48,7 +49,10 @@ _COMPACTED = {
     "min.insync.replicas": "2",
 }
 _PACE = {"rest_s": 0.3, "patience_s": PATIENCE_S}
-_TAIL_S = 0.4  # how long a leader writes what nobody copies
+# Batches that a leader appends while the others are paused. They may yet get the first, as the answer to a
+# fetch that was waiting, and nothing behind it.
+_TAIL_BATCHES = 4
+_PAUSE_S = 2.0  # well within the session of a broker
 
 
 @dataclass
@@ -130,24 +134,28 @@ class Replicas:
         self._bring_back(node)
 
     def die(self, node: Node) -> None:
-        """Kill a broker while its logs have a tail that nobody copied, which it must lose."""
-        others = [n for n in self.cluster.brokers if n is not node]
-        led = self._led_by(node)
-        for other in others:
-            os.kill(other.pid, signal.SIGSTOP)
-        try:
-            time.sleep(_TAIL_S)
-            node.kill()
-        finally:
-            for other in others:
-                os.kill(other.pid, signal.SIGCONT)
-        ends = {p: _end_offset(node, p) for p in led}
+        """Kill a broker while a log has a tail that nobody copied, which it must lose to another history."""
+        tail = next(p for p, n in self._leaders().items() if n == node.node_id and TAIL in p)
+        producer = _producer(node)
+        while True:
+            self.await_in_sync()
+            _append(producer, tail)  # it has its connection before the others are paused
+            with _paused([other for other in self.cluster.brokers if other is not node]):
+                since = time.monotonic()
+                for _ in range(_TAIL_BATCHES):
+                    _append(producer, tail)
+                # Later they might be fenced, and what the last in-sync replica acknowledged is lost by right.
+                if time.monotonic() - since < _PAUSE_S:
+                    node.kill()
+                    break
         self._go_on_without(node)
-        leaders = self._leaders()
-        for partition, end in ends.items():
-            by = self.cluster[leaders[partition]]
-            if end > copies.epoch_starts(by, partition)[-1][1]:
-                self.report.truncated[f"{node.kind} by {by.kind}"] += 1
+        by = self._leader_after(node, tail)
+        for _ in range(2 * _TAIL_BATCHES):
+            _append(_producer(by), tail)
+        lost = copies.batches(node, tail)[-1]
+        others = [row for row in copies.batches(by, tail) if row.leader_epoch > lost.leader_epoch]
+        if lost.last_offset >= others[0].base_offset:
+            self.report.truncated[f"{node.kind} by {by.kind}"] += 1
         self._bring_back(node)
 
     def lose_disk(self, node: Node) -> None:
@@ -234,11 +242,16 @@ class Replicas:
             for number, row in topic.partitions.items()
         }
 
-    def _led_by(self, node: Node) -> list[str]:
-        names = (COPIED, PAIR)
-        return [
-            p for p, n in self._leaders().items() if n == node.node_id and p.split("-")[0] in names
-        ]
+    def _leader_after(self, node: Node, partition: str) -> Node:
+        """Wait until another broker leads."""
+
+        def found() -> Node | None:
+            number = self._leaders()[partition]
+            return self.cluster.nodes.get(number) if number != node.node_id else None
+
+        leader = eventually(f"a leader of {partition}", found, within_s=PATIENCE_S)
+        assert isinstance(leader, Node)
+        return leader
 
     def _note_leaders(self) -> None:
         for partition, leader in self._leaders().items():
@@ -280,16 +293,18 @@ class Replicas:
         wanted = [
             _topic(COPIED, placed, {"min.insync.replicas": "2"}),
             _topic(PAIR, [row[:2] for row in placed], {"min.insync.replicas": "1"}),
+            _topic(TAIL, placed, {"min.insync.replicas": "1"}),
             _topic(TIDY, placed[:2], _COMPACTED),
             _topic(OFFSETS, [placed[len(ids) // 2]], {"cleanup.policy": "compact"}),
         ]
         for made in self._admin.create_topics(wanted).values():
             made.result(PATIENCE_S)
+        names = [topic.topic for topic in wanted]
+        partitions = sum(topic.num_partitions for topic in wanted)
         eventually(
             "the topics are known everywhere",
             lambda: all(
-                len(copies.told_by(node, [COPIED, PAIR, TIDY, OFFSETS])) == 2 * PARTITIONS + 3
-                for node in self.cluster.brokers
+                len(copies.told_by(node, names)) == partitions for node in self.cluster.brokers
             ),
         )
         self._write_compacted()
@@ -351,7 +366,7 @@ class Replicas:
 
     def _judge_copies(self) -> None:
         brokers, report = self.cluster.brokers, self.report
-        names = [f"{t}-{n}" for t in (COPIED, PAIR) for n in range(PARTITIONS)]
+        names = [f"{t}-{n}" for t in (COPIED, PAIR, TAIL) for n in range(PARTITIONS)]
         with contextlib.suppress(AssertionError):
             eventually("the copies are equal", lambda: not copies.differing(brokers, names))
         report.logs = copies.differing(brokers, names)
@@ -363,7 +378,7 @@ class Replicas:
         )
         report.logs += copies.dumps_differ(brokers, f"{COPIED}-0")
         await_caught_up(self.cluster, within_s=PATIENCE_S)
-        report.views = copies.views_differ(self.cluster, [COPIED, PAIR, TIDY, OFFSETS])
+        report.views = copies.views_differ(self.cluster, [COPIED, PAIR, TAIL, TIDY, OFFSETS])
         report.metadata = tracebacks(self.cluster)
         high_watermark = await_caught_up(self.cluster, within_s=PATIENCE_S).high_watermark
         disks = [
@@ -391,6 +406,29 @@ def _topic(name: str, placed: list[list[int]], config: dict[str, str]) -> NewTop
     return NewTopic(name, len(placed), replica_assignment=placed, config=config)
 
 
-def _end_offset(node: Node, partition: str) -> int:
-    """Return the end of a log of a node that is down."""
-    return max((row.last_offset + 1 for row in copies.batches(node, partition)), default=0)
+def _producer(node: Node) -> Producer:
+    """Return a producer that a leader answers alone, and that asks no other broker anything."""
+    return Producer({"bootstrap.servers": f"127.0.0.1:{node.port}", "acks": 1, **SILENT})
+
+
+def _append(producer: Producer, partition: str) -> None:
+    """Have the leader append one batch."""
+    topic, number = partition.rsplit("-", 1)
+    told: list[object] = []
+    producer.produce(
+        topic, b"x", partition=int(number), on_delivery=lambda error, _: told.append(error)
+    )
+    assert producer.flush(PATIENCE_S) == 0
+    assert told == [None], told
+
+
+@contextlib.contextmanager
+def _paused(nodes: Sequence[Node]) -> Iterator[None]:
+    """Have processes stand still."""
+    for node in nodes:
+        os.kill(node.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for node in nodes:
+            os.kill(node.pid, signal.SIGCONT)

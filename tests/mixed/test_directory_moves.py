@@ -194,7 +194,9 @@ def test_all_that_we_had_is_there_after_each_move(ours: Story, move: int) -> Non
     assert len(ours.had[move].commits) == 1
 
 
-def test_an_open_transaction_stays_open_until_its_producer_is_back_under_kafka(kafkas: Story) -> None:
+def test_an_open_transaction_stays_open_until_its_producer_is_back_under_kafka(
+    kafkas: Story,
+) -> None:
     """Goal: nobody reads what was not committed, and nothing hides what follows for ever.
     Method: the rest of the story is told only when Kafka has aborted it."""
     assert kafkas.open == (0, OPEN_RECORDS, 0)
