@@ -181,7 +181,7 @@ class Replicas:
         self.report.metadata += tracebacks(self.cluster)
         self._go_on_without(node)
         self._bring_back(self.cluster.hand_over(node.node_id, kind))
-        await_caught_up(self.cluster, within_s=PATIENCE_S)
+        self.await_metadata()
 
     def any_fault(self) -> None:
         """One of the three, to a broker by chance."""
@@ -209,6 +209,15 @@ class Replicas:
     def await_in_sync(self) -> None:
         """Wait until all copies of all partitions are in sync."""
         eventually("all copies are in sync", self._all_in_sync, within_s=PATIENCE_S)
+
+    def await_metadata(self) -> None:
+        """Wait until every node has the metadata that is there now."""
+        await_caught_up(self.cluster, within_s=PATIENCE_S)
+
+    def elect(self) -> None:
+        """Ask that the preferred leaders lead; whether they do is seen to later."""
+        with contextlib.suppress(KafkaException, TimeoutError):
+            self._admin.elect_leaders(ElectionType.PREFERRED, None).result(10)
 
     def _all_in_sync(self) -> bool:
         return all(
@@ -264,8 +273,7 @@ class Replicas:
         """Have the first of each partition's replicas lead; wait until it does."""
 
         def they_lead() -> bool:
-            with contextlib.suppress(KafkaException, TimeoutError):
-                self._admin.elect_leaders(ElectionType.PREFERRED, None).result(10)
+            self.elect()
             return all(
                 row.leader == row.replicas[0]
                 for topic in self._topics().values()

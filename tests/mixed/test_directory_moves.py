@@ -18,7 +18,7 @@ from tests.peers.nodes import (
     eventually,
 )
 
-pytestmark = [pytest.mark.peer, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]
 SETTINGS = {
     **QUICK,
     # Kafka lets the session of a node that was killed end before it takes the next one.

@@ -6,7 +6,7 @@ from tests.mixed.migration import COMBINED_NODES, Migration
 from tests.mixed.replicas import Report
 from tests.peers.nodes import FIRNLINE, KAFKA
 
-pytestmark = [pytest.mark.peer, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

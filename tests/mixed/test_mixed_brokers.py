@@ -11,7 +11,7 @@ import pytest
 from tests.mixed.replicas import Report, of_brokers
 from tests.peers.nodes import FIRNLINE, KAFKA
 
-pytestmark = [pytest.mark.peer, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]
 
 
 class Shape(NamedTuple):
