@@ -1,6 +1,6 @@
 """A running cluster of Kafka's moves over to ours node by node, and back, as docs/MIGRATION.md says. WORLD.
 
-Nothing is done here that the page does not say, and each command of the page is used.
+Nothing is done here that the page does not say, and each command of its steps is used.
 """
 
 import contextlib

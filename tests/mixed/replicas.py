@@ -10,7 +10,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,7 +135,7 @@ class Replicas:
 
     def die(self, node: Node) -> None:
         """Kill a broker while a log has a tail that nobody copied, which it must lose to another history."""
-        tail = next(p for p, n in self._leaders().items() if n == node.node_id and TAIL in p)
+        tail = self._tail_led_by(node)
         producer = _producer(node)
         while True:
             self.await_in_sync()
@@ -250,6 +250,15 @@ class Replicas:
             for name, topic in self._topics().items()
             for number, row in topic.partitions.items()
         }
+
+    def _tail_led_by(self, node: Node) -> str:
+        """Wait until a broker leads its partition of `TAIL`."""
+
+        def found() -> str | None:
+            leaders = self._leaders().items()
+            return next((p for p, n in leaders if n == node.node_id and p.startswith(TAIL)), None)
+
+        return str(eventually(f"{node} leads of {TAIL}", found, within_s=PATIENCE_S))
 
     def _leader_after(self, node: Node, partition: str) -> Node:
         """Wait until another broker leads."""
@@ -375,9 +384,7 @@ class Replicas:
     def _judge_copies(self) -> None:
         brokers, report = self.cluster.brokers, self.report
         names = [f"{t}-{n}" for t in (COPIED, PAIR, TAIL) for n in range(PARTITIONS)]
-        with contextlib.suppress(AssertionError):
-            eventually("the copies are equal", lambda: not copies.differing(brokers, names))
-        report.logs = copies.differing(brokers, names)
+        report.logs = _settled(lambda: copies.differing(brokers, names))
         report.gaps = sum(
             copies.missing(node, f"{TIDY}-{number}")
             for node in brokers
@@ -386,7 +393,8 @@ class Replicas:
         )
         report.logs += copies.dumps_differ(brokers, f"{COPIED}-0")
         await_caught_up(self.cluster, within_s=PATIENCE_S)
-        report.views = copies.views_differ(self.cluster, [COPIED, PAIR, TAIL, TIDY, OFFSETS])
+        topics = [COPIED, PAIR, TAIL, TIDY, OFFSETS]
+        report.views = _settled(lambda: copies.views_differ(self.cluster, topics))
         report.metadata = tracebacks(self.cluster)
         high_watermark = await_caught_up(self.cluster, within_s=PATIENCE_S).high_watermark
         disks = [
@@ -408,6 +416,13 @@ def run_broker_faults(directory: Path, controller: str, cycles: int, seed: int) 
         for _ in range(cycles):
             replicas.any_fault()
     return replicas.report
+
+
+def _settled(faults: Callable[[], list[str]]) -> list[str]:
+    """Return what is wrong and stays so: nodes are told of the last changes one after the other."""
+    with contextlib.suppress(AssertionError):
+        eventually("nothing is wrong", lambda: not faults(), within_s=60)
+    return faults()
 
 
 def _topic(name: str, placed: list[list[int]], config: dict[str, str]) -> NewTopic:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.mixed.belongings import OPEN_RECORDS, USER, Belongings, Home
+from tests.mixed.reader import PATIENCE_S
 from tests.peers import kafka
 from tests.peers.nodes import (
     AT_ZERO,
@@ -79,6 +80,11 @@ def folders(node: Node) -> list[Path]:
     return [node.data, node.data.with_name("more")]
 
 
+def cleaner_checkpoints(node: Node) -> list[Path]:
+    paths = [folder / THEIRS[0] for folder in folders(node)]
+    return [path for path in paths if path.exists()]
+
+
 @pytest.fixture(scope="module")
 def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Story:
     return story_of_kafkas(tmp_path_factory.mktemp("kafkas"))
@@ -98,14 +104,15 @@ def story_of_kafkas(directory: Path) -> Story:
         at.fill(with_all_features=True)
         eventually(
             "Kafka has cleaned the compacted topic",
-            lambda: any("tidy" in (f / THEIRS[0]).read_text() for f in folders(cluster[1])),
+            lambda: any("tidy" in path.read_text() for path in cleaner_checkpoints(cluster[1])),
+            within_s=PATIENCE_S,
         )
         cluster[1].stop()
         refused = cluster.hand_over(1, FIRNLINE)
         refused.format()
         refused.launch()
         assert refused.process is not None
-        assert refused.process.wait(60) == 1
+        assert refused.process.wait(PATIENCE_S) == 1
         refused.process = None
         story.refusal = refused.log_text()
 
@@ -138,7 +145,7 @@ def story_of_kafkas(directory: Path) -> Story:
         eventually(
             "the transaction that was open is aborted",
             lambda: at.of_the_open() == (0, OPEN_RECORDS, OPEN_RECORDS + 1),
-            within_s=60,
+            within_s=PATIENCE_S,
         )
         at.change("made-under-kafka")
         story.had.append(at.look())
