@@ -111,11 +111,14 @@ class Hosting:
         # Partitions whose log could not be opened: (topic id, index) -> why. They are not served.
         self.failed: dict[Key, StorageError] = {}
         self._image = EMPTY_IMAGE
+        self._is_stopped = False
         self._opening = Opening(self._begin, self._finish)
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
 
     def apply(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """Act on one committed change; `when_settled` tells when it is done with."""
+        if self._is_stopped:
+            return []
         self._image = image
         effects: Effects = []
         for gone in delta.deleted_topics:
@@ -131,8 +134,20 @@ class Hosting:
         """Run `then(now_ms)` once all that was applied so far is acted on, or after `at_most_ms`."""
         return self._opening.when_done(then, now_ms, at_most_ms=at_most_ms)
 
+    def leave(self, now_ms: int) -> Effects:
+        """Serve nothing any more, and tell who waits: the logs are about to be closed.
+
+        What no controller took from us in time is still led here as far as we know.
+        """
+        self.stop()
+        effects: Effects = []
+        for partition in list(self._hosted.by_name.values()):
+            effects += self._retire(partition, now_ms)
+        return effects
+
     def stop(self) -> None:
-        """Open nothing more: the directories are about to be closed."""
+        """Open nothing more, and act on no change: the next start does."""
+        self._is_stopped = True
         self._opening.stop()
 
     def _apply_topic(self, changed: TopicDelta, now_ms: int) -> Effects:
@@ -292,13 +307,15 @@ class Hosting:
     def _drop(self, partition: Partition, now_ms: int) -> Effects:
         """Serve it no more, tell who waits for it, then give its files up."""
         self._hosted.remove(partition)
+        effects = self._retire(partition, now_ms)
+        effects += _tell(self.on_dropped, partition, now_ms)
+        return effects + self._store.drop(partition.log, now_ms)
+
+    def _retire(self, partition: Partition, now_ms: int) -> Effects:
         was_leader = partition.is_leader
         partition.retire()
         effects = partition.release_all(now_ms)
-        if was_leader:
-            effects += _tell(self.on_not_leading, partition, now_ms)
-        effects += _tell(self.on_dropped, partition, now_ms)
-        return effects + self._store.drop(partition.log, now_ms)
+        return effects + _tell(self.on_not_leading, partition, now_ms) if was_leader else effects
 
 
 def _tell(listeners: list[Told], partition: Partition, now_ms: int) -> Effects:

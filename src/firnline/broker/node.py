@@ -206,9 +206,10 @@ class BrokerNode:
         return self.lifecycle.leave(now_ms)
 
     def finish(self, now_ms: int) -> Effects:
-        """Nothing is led here any more: put all on disk, let the controller in this process go, close."""
-        self.parts.hosting.stop()
-        return [*self.parts.replication.stop(), *self.storage.settle(self._settled, now_ms)]
+        """Lead nothing any more, put all on disk, let the controller in this process go, close."""
+        effects = self.parts.hosting.leave(now_ms)
+        effects += self.parts.replication.stop()
+        return effects + self.storage.settle(self._settled, now_ms)
 
     def _settled(self, now_ms: int) -> Effects:
         if self.controller_node is not None:

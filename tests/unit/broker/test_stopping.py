@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import StorageError
+from firnline.base.errors import Code, StorageError
 from firnline.log.recovery import RecoveryReport
 from firnline.protocol.messages.k03_metadata import MetadataRequest
 from firnline.sim.disk import CrashableFile, CrashableFs
@@ -66,6 +66,23 @@ def test_a_node_that_stops_answers_while_it_syncs() -> None:
     assert turns >= 3, "some at a time"
     assert harness.stopped_ms is not None
     assert harness.fs.exists(MARKER)
+
+
+def test_a_leader_that_nobody_took_over_from_takes_nothing_while_it_closes_its_logs() -> None:
+    """What came then was in a log that was closed, and the node died of it."""
+    harness = Harness()
+    harness.create_topic(partitions=2)
+    for index in range(2):
+        assert harness.produced("x", index=index).error_code == 0
+    harness.holds_work = True
+    harness.run(harness.node.finish(harness.now_ms))  # no controller answered in time
+    while harness.work:
+        harness.work_once()
+        if harness.stopped_ms is None:
+            assert harness.produced("late", acks=1).error_code == Code.NOT_LEADER_OR_FOLLOWER
+        harness.pass_time(0)
+    assert harness.fs.exists(MARKER)
+    assert Harness(harness.fs, seed=1).values() == ["x"]
 
 
 def test_a_sync_that_fails_while_stopping_leaves_no_mark_of_a_clean_stop(
