@@ -194,6 +194,7 @@ def checks(ground: Ground, world: World) -> tuple[ReplicaChecks, list[str]]:
 def test_a_leader_that_is_left_alone_and_does_not_sync_is_a_violation() -> None:
     ground, world = Ground(replicas=(1, 2), isr=(1,)), World(1)
     seen = Seen(partition())
+    seen.leader_epoch = 3
     led = ground.host(seen.partition)
     made, found = checks(ground, world)
     made._seen[1] = {KEY: seen}
@@ -210,9 +211,12 @@ def test_a_leader_that_is_left_alone_and_does_not_sync_is_a_violation() -> None:
     process.is_paused = True
     assert looked(20_000, (1,)) == looked(21_000, (1, 2)) == []
     process.is_paused = False
-    assert looked(24_000, (1,)) == ["rel-P4"]
+    ground.decide((1,), leader_epoch=4)
+    assert looked(22_000, (1,)) == looked(23_000, (1, 2)) == [], "others lead, and acknowledge"
+    ground.decide((1,), leader_epoch=3)
+    assert looked(26_000, (1,)) == ["rel-P4"]
     ground.synced(5)
-    assert looked(25_000, (1, 2)) == looked(40_000, (1,)) == ["rel-P4"], "not again"
+    assert looked(27_000, (1, 2)) == looked(40_000, (1,)) == ["rel-P4"], "not again"
 
 
 def test_what_a_replica_owed_after_a_power_cut_and_has_not_is_a_violation() -> None:

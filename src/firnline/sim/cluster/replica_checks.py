@@ -184,6 +184,9 @@ class ReplicaChecks:
         node_id = process.node_id
         if self._seen.get(node_id, {}).get(key) is not seen or seen.alone_us != alone_us:
             return
+        state = self._atlas.partition(key)
+        if state is None or (state.isr, state.leader_epoch) != ((node_id,), seen.leader_epoch):
+            return  # deleted, or led by somebody else, of which it has not heard
         if process.is_paused or process.host.has_bad_disk:
             return
         acked_end, end = self._ledger.of(key).acked_end, self._atlas.durable_end(node_id, key)
