@@ -92,8 +92,9 @@ class Brokers:
         self._shutdown_offsets: dict[int, int] = {}
 
     def activate(self, image: ClusterImage, now_ms: int) -> None:
-        """This node leads from now on: every broker's session begins now (I7)."""
-        self._contact_ms = dict.fromkeys(sorted(image.brokers), now_ms)
+        """This node leads from now on: the session of every broker that is counted in begins now (I7)."""
+        active = [node_id for node_id in sorted(image.brokers) if not image.brokers[node_id].fenced]
+        self._contact_ms = dict.fromkeys(active, now_ms)
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
         self._sweeps.begin_anew()
@@ -169,12 +170,16 @@ class Brokers:
     def _registration_problem(
         self, image: ClusterImage, wanted: Registration, now_ms: int, replaces: bool
     ) -> KafkaError | None:
+        """One that is heard from keeps its place, before it is counted in as well.
+
+        The request of a dead incarnation may come after that of the living one, whose heartbeats would be
+        refused from then on.
+        """
         existing = image.brokers.get(wanted.broker_id)
         if (
             existing is not None
             and existing.incarnation_id != wanted.incarnation_id
             and not replaces
-            and not existing.fenced
             and self._is_alive(wanted.broker_id, now_ms)
         ):
             why = f"another broker {wanted.broker_id} is registered and alive"
@@ -234,6 +239,8 @@ class Brokers:
             self._shutdown_offsets.pop(beat.broker_id, None)
             if not self._sweeps.leaves(beat.broker_id):
                 self._shutdown_offsets[beat.broker_id] = next_offset + len(records)
+        if wanted is State.SHUTDOWN_NOW:
+            self._contact_ms.pop(beat.broker_id)  # the next incarnation need not wait for this one
         answer = HeartbeatAnswer(
             is_caught_up=beat.metadata_offset >= broker.epoch,
             is_fenced=wanted in (State.FENCED, State.SHUTDOWN_NOW),

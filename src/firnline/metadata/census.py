@@ -129,9 +129,14 @@ class PartitionIndex:
 
     @staticmethod
     def of(image: ClusterImage) -> "Generator[None, None, PartitionIndex]":
-        """Return the index of an image; yields after some topics at a time."""
+        """Return the index of an image; yields after some topics at a time.
+
+        In the order of their ids: what is decided by the index is decided in its order, on every controller
+        and in every process alike, and a map has none.
+        """
         index = PartitionIndex()
-        for count, topic in enumerate(image.topics_by_id.values(), 1):
+        for count, topic_id in enumerate(sorted(image.topics_by_id), 1):
+            topic = image.topics_by_id[topic_id]
             index._turn(None, topic, topic.partitions)
             if count % TOPICS_PER_STEP == 0:
                 yield

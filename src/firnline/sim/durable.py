@@ -1,4 +1,4 @@
-"""What of a metadata log any power cut would leave: as the platter has it, not as the node says. SIM."""
+"""What of a log any power cut would leave: as the platter has it, not as the node says. SIM."""
 
 import json
 import struct
@@ -14,7 +14,7 @@ _PLACE = struct.Struct(">qi11xi").unpack_from
 
 
 class DurableLog:
-    """Where the log of one disk ends for sure.
+    """Where the metadata log of one disk ends for sure.
 
     Segments are followed one after the other, from where the last look ended; everything is looked at again
     when a name changed or a file became shorter.
@@ -71,6 +71,18 @@ class DurableLog:
         if self._position < size:
             self._position, end = walk(inode.durable, self._position, size)
             self._offset = max(self._offset, end)
+
+
+def durable_end(fs: CrashableFs, path: str) -> int:
+    """Where the log of a partition ends for sure; it begins with its oldest segment. 0 for none."""
+    found, end = fs.surviving_names(path), 0
+    for count, name in enumerate(sorted(name for name in found if name.endswith(names.LOG))):
+        inode, base_offset = found[name], int(name.removesuffix(names.LOG))
+        if count and base_offset > end:
+            break
+        assert isinstance(inode, Inode)
+        end = max(base_offset, walk(inode.durable, 0, inode.surviving_bytes)[1])
+    return end
 
 
 def walk(data: bytes | bytearray, position: int, size: int) -> tuple[int, int]:

@@ -187,6 +187,7 @@ def test_the_next_incarnation_does_not_lead_what_the_dead_one_did_not_lose_yet(
     """One record number and epoch for two records would be the end of it."""
     world.cluster.beat(1, want_fence=True)
     assert world.knowing(1) < 2 * PARTITIONS
+    world.cluster.loop.now_ms += SESSION_MS
     assert isinstance(world.cluster.register(1, 2), int)
     assert world.knowing(1) == 2 * PARTITIONS
     assert not world.controller.is_sweeping or world.sweep_all()

@@ -12,8 +12,10 @@ from firnline.replica.partition import Partition
 from firnline.sim.cluster.ledger import Key, Ledger
 from firnline.sim.cluster.shape import broker_ids
 from firnline.sim.disk import Keep
+from firnline.sim.durable import durable_end
 from firnline.sim.faults import Fault, Faults
 from firnline.sim.host import Host
+from firnline.sim.quorum_node import DATA
 from firnline.sim.world import MS, SECOND, Chance
 
 _MIN_ISR = "min.insync.replicas"
@@ -27,7 +29,6 @@ class Atlas:
         self._hosts = hosts
         self._ledger = ledger
         self._dirty: dict[tuple[int, Key], None] = {}
-        self._durable: dict[tuple[int, Key], int] = {}  # of sole replicas whose process ended
         self._owed: dict[tuple[int, Key], int] = {}  # acknowledged, and on the disk that lost power
 
     def partition(self, key: Key) -> PartitionImage | None:
@@ -48,29 +49,25 @@ class Atlas:
         self._dirty.pop((node_id, key), None)
         self._owed.pop((node_id, key), None)
 
-    def ended(self, node_id: int, key: Key, recovery_point: int) -> None:
-        """A process is gone; what of a sole replica is on the disk stays there."""
-        found = self.partition(key)
-        if found is not None and found.replicas == (node_id,):
-            self._durable[node_id, key] = recovery_point
-
     def is_kept(self, node_id: int, key: Key) -> bool:
         """Is it all of the ISR, with whatever was acknowledged on its disk?"""
         state = self.partition(key)
         if state is None or state.isr != (node_id,):
             return False
-        found, durable = self._hosted(node_id, key), -1
-        if state.replicas == (node_id,):
-            durable = self._durable.get((node_id, key), -1)  # nobody else can truncate it
-        elif (
-            found is None
-            or (found.leader_id, found.leader_epoch) != (node_id, state.leader_epoch)
-            or found.maximal_isr != (node_id,)
-        ):
-            return False
-        if found is not None:
-            durable = max(durable, found.log.recovery_point)
-        return durable >= self._ledger.of(key).acked_end
+        if len(state.replicas) > 1:
+            found = self._hosted(node_id, key)
+            if (
+                found is None
+                or (found.leader_id, found.leader_epoch) != (node_id, state.leader_epoch)
+                or found.maximal_isr != (node_id,)
+            ):
+                return False  # others may truncate it, or have what it has not
+        return self.durable_end(node_id, key) >= self._ledger.of(key).acked_end
+
+    def durable_end(self, node_id: int, key: Key) -> int:
+        """Up to where the platter has it."""
+        name = self.image.topics_by_id[key[0]].name
+        return durable_end(self._hosts[node_id].fs, f"{DATA}/{name}-{key[1]}")
 
     def owes(self, node_id: int, key: Key) -> int:
         """Up to where a replica has to have everything after it lost power alone."""

@@ -4,6 +4,7 @@ Each hosted partition is compared with what it showed after the step before; wha
 with the ledger. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
 """
 
+from functools import partial
 from typing import Any
 
 from firnline.base.ids import NO_EPOCH
@@ -16,8 +17,8 @@ from firnline.sim.host import Host, Process
 from firnline.sim.world import SECOND, World
 
 _ALL_BYTES = 1 << 30
-# Longer than any pause and slow disk: by then a leader that is alone has synced what others had (rel-P4).
-_SYNCED_US = 30 * SECOND
+# By then the disk of a leader that was left alone has what others had, unless it was paused meanwhile.
+_SYNCED_US = 1 * SECOND
 
 
 class Seen:
@@ -84,8 +85,7 @@ class ReplicaChecks:
 
         What it promised in the very step that ended it, the next leader commits.
         """
-        for key, seen in self._seen.pop(process.node_id, {}).items():
-            self._atlas.ended(process.node_id, key, seen.partition.log.recovery_point)
+        self._seen.pop(process.node_id, None)
         promised, self._wire.promised = self._wire.promised, []
         for promise in promised:
             truth = self._ledger.of(promise[0])
@@ -162,34 +162,42 @@ class ReplicaChecks:
         if partition.proposed is not seen.proposed:
             self._on_proposal(process, key, seen, partition)
         process.host.fs.is_examined = False
-        self._check_alone(process, key, seen, partition, truth)
+        self._note_alone(process, key, seen, partition)
         seen.end_offset, seen.log_start = log.log_end_offset, log.log_start_offset
         seen.high_watermark = max(seen.high_watermark, log.high_watermark)
         seen.leader_epoch, seen.is_leader = partition.leader_epoch, partition.is_leader
         seen.partition_epoch = partition.partition_epoch
         seen.proposed = partition.proposed
 
-    def _check_alone(
-        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
-    ) -> None:
-        """rel-P4: a leader that has been alone for a while has it on its disk, or no power cut is tried."""
-        if not partition.is_leader or partition.isr != (process.node_id,):
+    def _note_alone(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
+        """Look twice, soon after a leader was left alone: a thread of its disk works while it is paused."""
+        if not partition.is_leader or partition.maximal_isr != (process.node_id,):
             seen.alone_us = None
         elif seen.alone_us is None:
             seen.alone_us = self._world.now_us
-        elif self._world.now_us - seen.alone_us > _SYNCED_US and not process.host.has_bad_disk:
-            text = self.unkept(key, process.node_id, truth.acked_end)
-            if text is not None:
-                self._complain("rel-P4", text, process.node_id)
+            self._world.after(_SYNCED_US, self._check_alone, process, key, seen, seen.alone_us)
 
-    def unkept(self, key: Key, node_id: int, acked_end: int) -> str | None:
-        """What was acknowledged and is not on the disk of this replica; None for nothing, or while down."""
-        found = self.running(key, node_id)
-        if found is None or found.log.recovery_point >= acked_end:
-            return None
-        return (
-            f"{name(key)}: {acked_end} was acknowledged; on its disk is {found.log.recovery_point}"
-        )
+    def _check_alone(
+        self, process: Process, key: Key, seen: Seen, alone_us: int, *, is_second: bool = False
+    ) -> None:
+        """rel-P4: who is left alone puts on its disk what others had; else no power cut would ever tell."""
+        node_id = process.node_id
+        if self._seen.get(node_id, {}).get(key) is not seen or seen.alone_us != alone_us:
+            return
+        state = self._atlas.partition(key)
+        if state is None or (state.isr, state.leader_epoch) != ((node_id,), seen.leader_epoch):
+            return  # deleted, or led by somebody else, of which it has not heard
+        if process.is_paused or process.host.has_bad_disk:
+            return
+        acked_end, end = self._ledger.of(key).acked_end, self._atlas.durable_end(node_id, key)
+        if end >= acked_end:
+            return
+        if not is_second:
+            again = partial(self._check_alone, is_second=True)
+            self._world.after(_SYNCED_US, again, process, key, seen, alone_us)
+            return
+        text = f"{name(key)}: {acked_end} was acknowledged; on its disk is {end}"
+        self._complain("rel-P4", text, node_id)
 
     def _check_answer(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
         """rel-R19: an answer changes a log only if it still is as it was when it was asked for."""

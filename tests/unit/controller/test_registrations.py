@@ -1,0 +1,75 @@
+"""Which incarnation of a broker is the one: the living, also before it is counted in. spec I2; rel-R18."""
+
+import random
+
+import pytest
+from immutables import Map
+
+from firnline.base.errors import Code, KafkaError
+from firnline.metadata.census import PartitionIndex
+from firnline.metadata.delta import whole
+from firnline.metadata.image import EMPTY_IMAGE, PartitionImage, TopicImage
+from tests.quorum_rig import Cluster, broker_config
+
+SESSION_MS = 9_000
+OLD, NEW = 2, 3
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Broker 1 was killed, and its session is over."""
+    made = Cluster(broker_config()).with_brokers(1)
+    made.loop.now_ms += SESSION_MS
+    made.write(made.controller.fence_stale(made.loop.now_ms))
+    assert made.quorum.image.brokers[1].fenced
+    return made
+
+
+def is_duplicate(answer: object) -> bool:
+    return isinstance(answer, KafkaError) and answer.code is Code.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_the_late_request_of_a_dead_incarnation_does_not_take_the_place_of_the_living(
+    cluster: Cluster,
+) -> None:
+    """Its heartbeats would be refused from then on, and nothing would ever end that."""
+    epoch = cluster.register(1, NEW)
+    assert is_duplicate(cluster.register(1, OLD))
+    cluster.loop.now_ms += SESSION_MS - 1
+    cluster.beat(1, want_fence=True)
+    cluster.loop.now_ms += SESSION_MS - 1
+    assert is_duplicate(cluster.register(1, OLD)), "it opens its logs, and is heard from"
+    assert cluster.quorum.image.brokers[1].epoch == epoch
+    assert not cluster.beat(1).is_fenced
+
+
+def test_an_incarnation_that_died_before_it_was_counted_in_holds_nobody_up_for_long(
+    cluster: Cluster,
+) -> None:
+    cluster.register(1, OLD)
+    cluster.loop.now_ms += SESSION_MS
+    assert isinstance(cluster.register(1, NEW), int)
+
+
+def test_the_next_incarnation_need_not_wait_for_one_that_left(cluster: Cluster) -> None:
+    cluster.register(1, OLD)
+    cluster.beat(1)
+    assert cluster.beat(1, want_shut_down=True).should_shut_down
+    assert isinstance(cluster.register(1, NEW), int)
+
+
+def test_nor_for_one_that_left_when_another_controller_decided(cluster: Cluster) -> None:
+    cluster.controller.activate(cluster.loop.now_ms)
+    assert isinstance(cluster.register(1, NEW), int)
+
+
+def test_an_index_is_in_the_same_order_in_every_process() -> None:
+    """What a controller decides by it is written in that order, and a map of ids has that of their hashes."""
+    ids = [random.Random(n).randbytes(16) for n in range(50)]
+    partition = PartitionImage(
+        replicas=(1,), directories=(bytes(16),), isr=(1,), leader=1, leader_epoch=0,
+        partition_epoch=0,
+    )  # fmt: skip
+    topics = {each: TopicImage(each.hex(), each, Map({0: partition})) for each in ids}
+    index = whole(PartitionIndex.of(EMPTY_IMAGE._replace(topics_by_id=Map(topics))))
+    assert list(index.topics_of(1)) == sorted(ids)
