@@ -28,6 +28,7 @@ class Client:
         self.read: list[int] = []
         self.failures: list[str] = []
         self._is_ending = threading.Event()
+        self._is_written = threading.Event()  # `acked` grows no more
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -52,6 +53,9 @@ class Client:
         if self.read != list(range(self.acked)):
             self.failures.append(f"{self.acked} records acknowledged, {len(self.read)} read")
         return [f"{self.name}: {each}" for each in self.failures]
+
+    def _has_read_all(self) -> bool:
+        return self._is_written.is_set() and len(self.read) >= self.acked
 
     def _run(self) -> None:
         try:
@@ -97,6 +101,7 @@ class Aiokafka(Client):
                 self.acked = sent
                 await asyncio.sleep(0.05)
         finally:
+            self._is_written.set()
             await producer.stop()
 
     async def _read(self) -> None:
@@ -106,7 +111,7 @@ class Aiokafka(Client):
         await consumer.start()
         try:
             consumer.assign([TopicPartition(self.topic, 0)])
-            while not (self._is_ending.is_set() and len(self.read) >= self.acked):
+            while not self._has_read_all():
                 for rows in (await consumer.getmany(timeout_ms=200)).values():
                     self.read += [int(row.value) for row in rows]
         finally:
@@ -131,16 +136,19 @@ class KafkaPython(Client):
             max_block_ms=120_000,
         )
         sent = 0
-        while not self._is_ending.is_set():
-            window: list[Any] = []
-            for _ in range(_WINDOW):
-                window.append(producer.send(self.topic, b"%d" % sent, partition=0))
-                sent += 1
-            for future in window:
-                future.get(2 * PATIENCE_S)
-            self.acked = sent
-            time.sleep(0.05)
-        producer.close()
+        try:
+            while not self._is_ending.is_set():
+                window: list[Any] = []
+                for _ in range(_WINDOW):
+                    window.append(producer.send(self.topic, b"%d" % sent, partition=0))
+                    sent += 1
+                for future in window:
+                    future.get(2 * PATIENCE_S)
+                self.acked = sent
+                time.sleep(0.05)
+        finally:
+            self._is_written.set()
+            producer.close()
         reading.join(PATIENCE_S)
 
     def _read(self) -> None:
@@ -151,7 +159,7 @@ class KafkaPython(Client):
         )
         try:
             consumer.assign([TopicPartition(self.topic, 0)])
-            while not (self._is_ending.is_set() and len(self.read) >= self.acked):
+            while not self._has_read_all():
                 for rows in consumer.poll(timeout_ms=200).values():
                     self.read += [int(row.value) for row in rows]
         except Exception as problem:  # noqa: BLE001 - as above

@@ -8,7 +8,7 @@ longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks t
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from firnline.log.log import Log
 
 Told = Callable[[Partition, int], Effects]
+# What the operator may end while we run; whatever else a disk answers means that it failed (rel-P9).
+_PASSING = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE")
+_AGAIN_MS = 5_000
+_AGAIN = ("hosting", "open again")
 
 
 class LogStore(Protocol):
@@ -52,6 +56,10 @@ class LogStore(Protocol):
 
     def unsynced(self, log: "Log") -> Sequence[File]:
         """Return, once, what has to be synced before the log is served."""
+        ...
+
+    def directory_of(self, log: "Log") -> Uuid | None:
+        """Return the id of the directory that the log is in; None where that failed."""
         ...
 
     def let_go(self, log: "Log") -> None:
@@ -74,6 +82,7 @@ class Hosting:
     on_not_leading  told of each that we led and do not any more, deleted ones included
     on_dropped      told of each that is gone from this node
     on_configured   told of each whose topic's settings changed
+    on_disk_failed  told what a disk answered when a log was opened or made durable
     """
 
     def __init__(
@@ -84,6 +93,7 @@ class Hosting:
         hosted: HostedPartitions,
         store: LogStore,
         fsync_rule: FsyncRule,
+        on_disk_failed: Callable[[StorageError, int], Effects],
         brokers: Brokers = NO_BROKERS,
     ) -> None:
         self._node_id = node_id
@@ -92,6 +102,7 @@ class Hosting:
         self._store = store
         self._fsync_rule: FsyncRule = fsync_rule
         self._brokers = brokers
+        self._on_disk_failed = on_disk_failed
         self.on_updated: list[Told] = []
         self.on_leading: list[Told] = []
         self.on_not_leading: list[Told] = []
@@ -154,6 +165,7 @@ class Hosting:
         """Open the log of a partition."""
         found = self._state(key)
         if found is None:
+            self.failed.pop(key, None)
             return []
         name = TopicPartition(found[0].name, key[1])
         hosted = self._hosted.by_name.get(name)
@@ -164,7 +176,7 @@ class Hosting:
         try:
             log = self._store.open(name, key[0], config, now_ms, directory_id=said)
         except StorageError as problem:
-            return self._not_served(key, name, problem)
+            return self._not_opened(key, name, problem, now_ms)
         partition = Partition(
             log, node_id=self._node_id, fsync_rule=self._fsync_rule, brokers=self._brokers
         )
@@ -174,9 +186,13 @@ class Hosting:
         """It is on disk: serve the partition as the newest image says, unless that took it away."""
         partition, found = job.partition, self._state(job.key)
         log = partition.log
+        if problem is None and self._store.directory_of(log) is None:
+            problem = StorageError("its log directory failed meanwhile")
         if problem is not None:
             self._store.let_go(log)
-            return self._not_served(job.key, partition.topic_partition, problem)
+            effects = self._not_served(job.key, partition.topic_partition, problem)
+            return effects + self._on_disk_failed(problem, now_ms)
+        self.failed.pop(job.key, None)
         log.flushed(log.log_end_offset)
         if found is None:
             return self._store.drop(log, now_ms)
@@ -187,8 +203,29 @@ class Hosting:
             return told  # it changed again: its turn comes
         return told + self._update(partition, found[1], now_ms)
 
+    def _not_opened(
+        self, key: Key, name: TopicPartition, problem: StorageError, now_ms: int
+    ) -> Effects:
+        """Its files are damaged, which concerns nobody else; or a disk failed, or has no room now.
+
+        A partition that is left lying here is led by nobody, or out of its ISR, for as long as we run.
+        """
+        effects = self._not_served(key, name, problem)
+        error = problem.facts.get("error")
+        if error in _PASSING:
+            return [*effects, SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)]
+        return effects if error is None else effects + self._on_disk_failed(problem, now_ms)
+
+    def _again(self, now_ms: int) -> Effects:
+        for key, problem in self.failed.items():
+            if problem.facts.get("error") in _PASSING:
+                self._opening.add(key)
+        return self._opening.go(now_ms)
+
     def _not_served(self, key: Key, name: TopicPartition, problem: StorageError) -> Effects:
-        self.failed[key] = problem
+        before, self.failed[key] = self.failed.get(key), problem
+        if str(before) == str(problem):
+            return []
         return [Warn(line=f"{name} is not served: {problem}")]
 
     def _config_of(self, topic: str) -> TopicConfig:

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic
-from firnline.base.errors import Bug
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
+from firnline.base.errors import Bug, StorageError
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.controller_port import ControllerPort
@@ -278,7 +278,16 @@ class BrokerNode:
     def on_storage_failure(self, partition: Partition, now_ms: int) -> Effects:
         """Files of a partition failed (rel-P9)."""
         before = self.storage.failed_directories
-        effects = self.storage.on_failure(self.hosted, partition, now_ms)
+        return self._tell_failed(
+            before, self.storage.on_failure(self.hosted, partition, now_ms), now_ms
+        )
+
+    def on_disk_failed(self, said: StorageError, now_ms: int) -> Effects:
+        """A disk failed under a log that is not served yet (rel-P9)."""
+        before = self.storage.failed_directories
+        return self._tell_failed(before, self.storage.on_refusal(self.hosted, said, now_ms), now_ms)
+
+    def _tell_failed(self, before: tuple[Uuid, ...], effects: Effects, now_ms: int) -> Effects:
         if self.storage.failed_directories != before:
             effects += self.lifecycle.on_directory_failed(now_ms)
         return effects

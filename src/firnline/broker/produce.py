@@ -240,7 +240,7 @@ class _Pending:
         effects: Effects = []
         for index, end_offset in ends:
             partition = self.partition(index)
-            if error is None and _noted(partition, end_offset):
+            if error is None and partition.note_flushed(end_offset):
                 continue
             self.outcomes[index] = _STORAGE_FAILED
             if not partition.is_offline:
@@ -269,15 +269,6 @@ class _Pending:
         if self.timer is not None:
             return [CancelTimer(key=self.timer), *effects]
         return effects
-
-
-def _noted(partition: Partition, end_offset: int) -> bool:
-    """Note that all below `end_offset` is on disk; False where that failed, as in a log that was deleted."""
-    try:
-        partition.log.flushed(end_offset)
-    except StorageError:
-        return False
-    return True
 
 
 _BAD_ACKS = KafkaError(Code.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")

@@ -281,7 +281,15 @@ class Storage:
         """
         if not self._holds(partition.log):
             return []
-        directory = self._directory_of(partition.log)
+        return self._fail(self._directory_of(partition.log), hosted, now_ms)
+
+    def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:
+        """A disk refused while a log was opened or made durable; it says which path that was (rel-P9)."""
+        path = f"{said.facts.get('path', '')}/"
+        found = [d for d in self.directories if path.startswith(f"{d.path}/")]
+        return self._fail(max(found, key=lambda d: len(d.path)), hosted, now_ms) if found else []
+
+    def _fail(self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int) -> Effects:
         if directory.path in self._offline:
             return []
         problem = StorageError("a log directory failed and is out of use", path=directory.path)

@@ -144,7 +144,7 @@ def build_node(
         port=port,
         controller_node=controller_node,
         hosted=hosted,
-        hosting=_hosting(config, hosted, storage, replication, groups, tier),
+        hosting=_hosting(config, hosted, storage, replication, groups, tier, late),
         replication=replication,
         leaders=leaders,
         producing=Producing(partial(_failed, late)),
@@ -273,6 +273,7 @@ def _hosting(
     replication: Replication,
     groups: GroupCoordinator,
     tier: "TierGround | None",
+    late: list[BrokerNode],
 ) -> Hosting:
     """What hosts partitions, and who is told of them."""
     fsync_rule: FsyncRule = config.firnline_acks_fsync  # type: ignore[assignment]
@@ -282,6 +283,7 @@ def _hosting(
         hosted=hosted,
         store=storage,
         fsync_rule=fsync_rule,
+        on_disk_failed=lambda said, now_ms: late[0].on_disk_failed(said, now_ms),
         brokers=replication.brokers,
     )
     hosting.on_updated.append(replication.on_update)

@@ -354,16 +354,23 @@ class _Keeper:
                     return 0
         return min(found, default=0)
 
+    def _reap(self, member: Member) -> int | None:
+        """The exit code of a node that ended since the last look, named if it is not 0; else None."""
+        process = self._alive.get(member.node_id)
+        if process is None or process.poll() is None:
+            return None
+        del self._alive[member.node_id]
+        code = process.returncode
+        if code or not self._signals:
+            how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+            _complain(f"node {member.node_id} (pid {process.pid}) {how}; log {member.log_file}")
+        return code
+
     def _bury(self) -> None:
         """Name those that died."""
         for member in self._members:
-            process = self._alive.get(member.node_id)
-            if process is None or process.poll() is None:
+            if self._reap(member) is None:
                 continue
-            del self._alive[member.node_id]
-            code = process.returncode
-            how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-            _complain(f"node {member.node_id} (pid {process.pid}) {how}; log {member.log_file}")
             if not self._is_ready:
                 self._show_why(member)
                 continue
@@ -383,6 +390,7 @@ class _Keeper:
 
         A second signal is told too, and ends them at once.
         """
+        self._bury()  # whoever died before that did not fail to stop
         told, deadline = -1, time.monotonic() + _STOP_S
         codes = []
         while self._alive and time.monotonic() < deadline:
@@ -390,10 +398,7 @@ class _Keeper:
                 told = self._signals
                 for process in self._alive.values():
                     process.send_signal(signal.SIGTERM)
-            for node_id, process in list(self._alive.items()):
-                if process.poll() is not None:
-                    codes.append(process.returncode)
-                    del self._alive[node_id]
+            codes += [code for code in map(self._reap, self._members) if code is not None]
             if self._alive:
                 self._sleep(max(0.0, deadline - time.monotonic()))
         for node_id in self._alive:

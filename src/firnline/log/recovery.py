@@ -14,7 +14,7 @@ from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
-from firnline.base.units import DAY_MS
+from firnline.base.units import DAY_MS, INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.checkpoint import LEADER_EPOCHS
@@ -64,7 +64,8 @@ def open_log(
     the log is damaged below its recovery point or cannot be read.
     """
     fs.make_dir(path)
-    opening = _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point)
+    has_gaps = "compact" in config.cleanup_policy
+    opening = _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point, has_gaps)
     log = opening.log(
         topic_partition,
         topic_id,
@@ -90,6 +91,7 @@ class _Opening:
         now_ms: int,
         was_clean: bool,
         recovery_point: int,
+        has_gaps: bool,
     ) -> None:
         self.fs = fs
         self.path = path
@@ -97,6 +99,7 @@ class _Opening:
         self.now_ms = now_ms
         self.was_clean = was_clean
         self.recovery_point = recovery_point
+        self.has_gaps = has_gaps
         self.report = RecoveryReport(was_clean)
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
         self.producers = ProducerStates()
@@ -263,7 +266,8 @@ class _Opening:
     def scan(self, segment: Segment, expected: int) -> int:
         """Verify and index one segment up to its first bad batch; return the offset it ends at."""
         end = expected
-        for found in segment.recover():
+        # A topic that is compacted no longer may still have gaps, where it was synced.
+        for found in segment.recover(INT64_MAX if self.has_gaps else self.recovery_point):
             header = found.header
             self.note_epoch(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:

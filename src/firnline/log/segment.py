@@ -15,9 +15,10 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from firnline.base.errors import StorageError
+from firnline.base.ids import NO_EPOCH
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileSlice
-from firnline.base.units import INT32_MAX, MIB
+from firnline.base.units import INT32_MAX, INT64_MAX, MIB
 from firnline.config.topic import TopicConfig
 from firnline.log import names, offset_index, time_index
 from firnline.log.offset_index import OffsetIndex
@@ -432,7 +433,7 @@ class Segment:
 
     # -- change ------------------------------------------------------------------------------------
 
-    def recover(self) -> Iterator[FoundBatch]:
+    def recover(self, gaps_upto_offset: int = INT64_MAX) -> Iterator[FoundBatch]:
         """Read every batch, verify it, and index it anew; stop before the first that is not good.
 
         The caller consumes all of it and then calls `cut_to(size_bytes)`: rel-P8.
@@ -442,7 +443,7 @@ class Segment:
         self.is_closed = False
         self.txn_index.reset()
         self.size_bytes = 0
-        for found in good_batches(file, self.base_offset):
+        for found in good_batches(file, self.base_offset, gaps_upto_offset):
             header = found.header
             if not self.may_hold(header.last_offset):
                 return
@@ -492,13 +493,29 @@ class Segment:
         return [path for path in paths if self._fs.exists(path)]
 
 
-def good_batches(file: File, base_offset: int) -> Iterator[FoundBatch]:
+def good_batches(
+    file: File, base_offset: int, gaps_upto_offset: int = INT64_MAX
+) -> Iterator[FoundBatch]:
     """Iterate over the batches of a file from its start; stop before the first damaged one.
 
-    Good: magic 2, a length that fits, the right CRC, offsets that ascend from `base_offset`. Raises
-    StorageError for a message of the formats before v2, which is not garbage and must not be cut off.
+    Good: magic 2, a length that fits, the right CRC, and what no CRC covers: offsets that ascend from
+    `base_offset`, gaps only before batches that end by `gaps_upto_offset`, leader epochs that do not fall.
+    Raises StorageError for a message of the formats before v2, which is not garbage and must not be cut off.
     """
-    size, position, expected = file.size(), 0, base_offset
+    expected, epoch = base_offset, NO_EPOCH
+    for found in _whole_batches(file):
+        header = found.header
+        if header.base_offset < expected or header.leader_epoch < epoch:
+            return
+        if header.base_offset > expected and header.next_offset > gaps_upto_offset:
+            return
+        yield found
+        expected, epoch = header.next_offset, header.leader_epoch
+
+
+def _whole_batches(file: File) -> Iterator[FoundBatch]:
+    """Iterate over the batches of a file whose length fits and whose CRC is right."""
+    size, position = file.size(), 0
     chunk, chunk_start = b"", 0
     while size - position >= HEADER_BYTES:
         at = position - chunk_start
@@ -518,10 +535,9 @@ def good_batches(file: File, base_offset: int) -> Iterator[FoundBatch]:
         start = header.position
         with memoryview(chunk) as view:
             crc = crc32c(view[start + CRC_START : start + header.size_bytes])
-        if crc != header.crc or header.base_offset < expected or header.last_offset_delta < 0:
+        if crc != header.crc or header.last_offset_delta < 0:
             return
         yield FoundBatch(header, chunk, position)
-        expected = header.next_offset
         position = end
 
 

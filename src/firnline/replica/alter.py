@@ -36,10 +36,14 @@ class AskController(Protocol):
 
 
 class AlterPartitions:
-    """The proposals of the partitions this node leads."""
+    """The proposals of the partitions this node leads.
 
-    def __init__(self, ask: AskController) -> None:
+    on_settled  told of each partition whose proposal was answered, in good or bad
+    """
+
+    def __init__(self, ask: AskController, on_settled: Callable[[Partition, int], Effects]) -> None:
         self._ask = ask
+        self._on_settled = on_settled
         self.counters = IsrCounters()
         self._waiting: dict[tuple[Uuid, int], Partition] = {}
         self._is_asking = False
@@ -89,6 +93,7 @@ class AlterPartitions:
             found = None if is_unsettled else partition.altered(change, each, now_ms)
             if found is not None:
                 effects += found
+                effects += self._on_settled(partition, now_ms)
             elif partition.proposed is change:
                 key = (partition.topic_id, partition.topic_partition.partition)
                 self._waiting.setdefault(key, partition)

@@ -349,6 +349,24 @@ class Partition:
             and log.log_end_offset - log.recovery_point >= flush_messages
         )
 
+    @property
+    def is_last_copy(self) -> bool:
+        """Whether what was acknowledged counts on us alone, and is to outlive a power cut (rel-P4)."""
+        return len(self.maximal_isr) == 1 and self.fsync_rule != "never" and self.refusal is None
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether all below the log end survives a power cut."""
+        return self.log.recovery_point >= self.log.log_end_offset
+
+    def note_flushed(self, end_offset: int) -> bool:
+        """Note that all below `end_offset` is on disk; False where that failed, as in a deleted log."""
+        try:
+            self.log.flushed(end_offset)
+        except StorageError:
+            return False
+        return True
+
     def dirty_files(self) -> Sequence[File]:
         """What a flush must sync so that all below the log end survives a power cut."""
         return self.log.dirty_files()

@@ -14,6 +14,7 @@ from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import Fetcher, LeaderPort
 from firnline.replica.isr import Brokers
+from firnline.replica.last_copy import LastCopies
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import Tier
 
@@ -60,7 +61,8 @@ class Replication:
         self._hosted = hosted
         self._leaders = leaders
         self._on_storage_failure = on_storage_failure
-        self._alter = AlterPartitions(ask_controller)
+        self._last_copies = LastCopies(on_storage_failure)
+        self._alter = AlterPartitions(ask_controller, self._last_copies.look)
         self._assignments = assignments
         self._fetchers: dict[int, Fetcher] = {}
         self._following: dict[tuple[Uuid, int], int] = {}
@@ -84,6 +86,7 @@ class Replication:
         """Follow nobody and propose nothing from here on."""
         self._is_stopped = True
         self._alter.stop()
+        self._last_copies.stop()
         effects: Effects = [CancelTimer(key=_SHRINK_TIMER), *self._assignments.stop()]
         for fetcher in self._fetchers.values():
             effects += fetcher.stop()
@@ -128,7 +131,7 @@ class Replication:
         if self._following.get(key, NO_LEADER) != leader_id:
             effects += self.on_gone(partition, now_ms)
         if leader_id == NO_LEADER:
-            return effects
+            return effects + self._last_copies.look(partition, now_ms)
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
             fetcher = self._fetchers[leader_id] = Fetcher(

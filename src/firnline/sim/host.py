@@ -335,6 +335,7 @@ class Host:
         """SIGKILL: the page cache stays, and is still not on the disk."""
         if self._end(is_power=False):
             self.fs = self.fs.kill()
+            self.has_bad_disk = False  # what was to fail is forgotten with the handles
 
     def cut_power(self, chance: Chance, *, keep: Keep = "some") -> None:
         """Lose the process and whatever was not synced; the network says nothing."""

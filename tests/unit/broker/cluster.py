@@ -159,6 +159,12 @@ class Member:
         self.node = None
         self.fs = self.fs.crash(self.rng, keep="all")
 
+    def cut_power(self) -> None:
+        """Lose the page cache as well."""
+        self.life += 1
+        self.node = None
+        self.fs = self.fs.crash(self.rng, keep="none")
+
     def run(self, effects: Effects) -> None:
         for effect in effects:
             self._execute(effect)

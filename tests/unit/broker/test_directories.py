@@ -230,6 +230,23 @@ def test_a_broker_that_cannot_tell_of_a_failed_directory_stops_in_the_end() -> N
     assert rig.now_ms - begin_ms == 7_000
 
 
+def test_others_lead_what_a_broker_that_comes_back_cannot_open() -> None:
+    """Its disk failed while it was down, or does so under the first look: that is told, too (rel-P9)."""
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    lost = next(n for n in BROKERS if leads_in(rig, n, "/two"))
+    index = index_in(rig, lost, "/two")
+    failed, name = id_of(rig[lost].broker, "/two"), f"/two/t-{index}/"
+    rig[lost].kill()
+    rig[lost].fs.fail("open", name, "EIO", times=99)
+    rig[lost].start()
+    rig.until(lambda: rig[lost].is_running)
+    rig.until(lambda: failed not in rig[lost].broker.image.brokers[lost].log_dirs)
+    rig.until(lambda: state(rig, index=index).leader not in (lost, -1))
+    other = index_in(rig, lost, "/one")
+    rig.until(lambda: lost in state(rig, index=other).isr)
+
+
 def test_the_directory_of_the_metadata_log_takes_the_node_with_it() -> None:
     rig = two_directories()
     lost = BROKERS[0]

@@ -31,8 +31,10 @@ class Store:
         self.opened: list[tuple[TopicPartition, Uuid]] = []
         self.dropped: list[TopicPartition] = []
         self.broken = False
+        self.error: str | None = None
         self.let_go_of: list[TopicPartition] = []
         self.files: list[Any] = []
+        self.has_failed = False
 
     def open(
         self,
@@ -44,7 +46,8 @@ class Store:
         directory_id: Uuid | None = None,
     ) -> Any:
         if self.broken:
-            raise StorageError("disk full")
+            facts = {} if self.error is None else {"error": self.error, "path": "/one/t-0"}
+            raise StorageError("cannot open", **facts)
         self.opened.append((topic_partition, topic_id))
         log = ListLog(*topic_partition, topic_id=topic_id)
         log.config = config
@@ -52,6 +55,9 @@ class Store:
 
     def unsynced(self, log: Any) -> list[Any]:
         return self.files
+
+    def directory_of(self, log: Any) -> Uuid | None:
+        return None if self.has_failed else b"d" * 16
 
     def let_go(self, log: Any) -> None:
         self.let_go_of.append(log.topic_partition)
@@ -74,12 +80,18 @@ class Node:
             hosted=self.hosted,
             store=self.store,
             fsync_rule="never",
+            on_disk_failed=self._on_disk_failed,
         )
+        self.failures: list[StorageError] = []
         self.work: list[Any] = []
         self.holds_work = False
         self.told: list[tuple[str, TopicPartition]] = []
         for name in ("on_leading", "on_not_leading", "on_dropped", "on_configured"):
             getattr(self.hosting, name).append(self._teller(name))
+
+    def _on_disk_failed(self, said: StorageError, now_ms: int) -> Effects:
+        self.failures.append(said)
+        return []
 
     def _teller(self, name: str) -> Any:
         def tell(partition: Partition, now_ms: int) -> Effects:
@@ -255,6 +267,7 @@ def test_a_log_that_cannot_be_opened_costs_that_partition_alone() -> None:
     assert (ID, 0) in node.hosting.failed
     (line,) = node.warnings
     assert line.startswith("t-0 is not served: ")
+    assert node.failures == [], "damage is no failed disk"
     node.store.broken = False
     node.commit(topic("u", OTHER_ID), placed(topic_id=OTHER_ID))
     assert node.partition("u").is_leader
@@ -355,11 +368,47 @@ def test_leadership_that_was_lost_while_a_log_was_made_is_not_taken() -> None:
     assert node.told == []
 
 
-def test_a_log_that_cannot_be_made_durable_is_not_served_and_may_be_made_anew() -> None:
+def test_a_disk_that_refuses_while_a_log_is_opened_has_failed() -> None:
+    """rel-P9: a partition that only a warning speaks of is led by nobody, or out of its ISR, for ever."""
+    node = Node()
+    node.store.broken, node.store.error = True, "EIO"
+    node.commit(topic(), placed(0))
+    assert [said.facts["path"] for said in node.failures] == ["/one/t-0"]
+    assert not [effect for effect in node.work if isinstance(effect, SetTimer)]
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EMFILE"])
+def test_a_log_there_was_no_room_for_is_opened_when_there_is(error: str) -> None:
+    node = Node()
+    node.holds_work = node.store.broken = True
+    node.store.error = error
+    node.commit(topic(), placed(0))
+    [again] = node.work
+    assert isinstance(again, SetTimer)
+    node.work, node.warnings = [], []
+    node.run(again.then(again.at_ms))
+    assert node.warnings == [], "the operator knows"
+    [again] = node.work
+    node.work, node.store.broken, node.holds_work = [], False, False
+    node.run(again.then(again.at_ms))
+    assert node.partition().is_leader
+    assert (node.hosting.failed, node.failures) == ({}, [])
+
+
+def test_a_log_whose_directory_failed_while_it_was_made_is_not_served() -> None:
+    node = held()
+    node.store.has_failed = True
+    node.go_on()
+    assert len(node.hosted) == 0
+    assert (ID, 0) in node.hosting.failed
+
+
+def test_a_log_that_cannot_be_made_durable_is_not_served_and_its_disk_has_failed() -> None:
     node = Node()
     node.store.files = [BrokenFile()]
     node.commit(topic(), placed(0))
     assert (ID, 0) in node.hosting.failed
+    assert len(node.failures) == 1
     assert node.store.let_go_of == [TopicPartition("t", 0)]
     assert len(node.hosted) == 0
 

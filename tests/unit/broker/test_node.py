@@ -255,7 +255,7 @@ def test_a_partition_of_groups_that_cannot_be_read_is_remembered_and_served_by_n
     commit(harness, 7)
     index = harness.node.groups.partition_for("g")
     fs = harness.stop()
-    fs.fail("read", f"__consumer_offsets-{index}/00000000000000000000.log", "EIO", skip=1, times=9)
+    fs.fail("read", f"__consumer_offsets-{index}/00000000000000000000.log", "EIO", skip=3, times=9)
     harness = Harness(fs)
     assert harness.node.is_ready
     [found] = harness.ask(DescribeGroupsRequest(groups=["g"]), 5).groups

@@ -315,9 +315,9 @@ def test_a_deletion_that_waits_is_told_when_the_leader_leads_no_more() -> None:
     assert rig.now_ms - before_ms < 5_000
 
 
-def test_a_partition_that_moves_takes_its_records_along() -> None:
-    """KIP-455: the newcomer follows, joins the ISR, leads; the old replica goes."""
-    rig = Rig(ROLES).start()
+def moved(**settings: str) -> tuple[Rig, int]:
+    """A cluster whose topic t, of one replica and three records, was moved; who has it now."""
+    rig = Rig(ROLES, **settings).start()
     assert rig.create_topic(4, "t").error_code == 0
     rig.until(lambda: leader(rig) is not None)
     old = leader(rig)
@@ -331,5 +331,51 @@ def test_a_partition_that_moves_takes_its_records_along() -> None:
     )
     assert rig.ask(old, request, 0).error_code == 0
     rig.until(lambda: ("t", 0) not in rig[old].broker.partitions and leader(rig) == new)
+    return rig, new
+
+
+def test_a_partition_that_moves_takes_its_records_along() -> None:
+    """KIP-455: the newcomer follows, joins the ISR, leads; the old replica goes."""
+    rig, _ = moved()
     assert values(rig) == ["v0", "v1", "v2"]
     assert produce(rig, "after").error_code == 0
+
+
+# ---------------------------------------------------------------------------- alone, and the power
+
+UNSYNCED = {"log_flush_offset_checkpoint_interval_ms": "86400000"}  # nobody syncs by the way
+
+
+def restarted(rig: Rig, node_id: int) -> list[str]:
+    """Cut its power a moment from now, keep what was synced, and say what it serves afterwards."""
+    rig.pass_time(100)
+    rig[node_id].cut_power()
+    rig[node_id].start()
+    rig.until(lambda: rig[node_id].is_running and leader(rig) == node_id)
+    return values(rig)
+
+
+def test_a_partition_that_moved_outlives_the_power_of_its_new_place() -> None:
+    """rel-P4: it was acknowledged from the disk of the old place, which is deleted."""
+    rig, new = moved(**UNSYNCED)
+    assert restarted(rig, new) == ["v0", "v1", "v2"]
+
+
+def test_the_last_of_an_isr_keeps_what_others_vouched_for() -> None:
+    """rel-P4: it was acknowledged from three page caches, and two of them are gone."""
+    rig = started(**UNSYNCED)
+    for number in range(3):
+        assert produce(rig, f"v{number}").error_code == 0
+    last = leader(rig)
+    assert last is not None
+    for node_id in BROKERS:
+        if node_id != last:
+            rig[node_id].kill()
+    rig.until(lambda: isr(rig) == (last,))
+    assert restarted(rig, last) == ["v0", "v1", "v2"]
+
+
+def test_the_power_takes_what_nobody_synced() -> None:
+    """What the two above are measured by: without a need for it nothing is on any disk."""
+    rig, new = moved(firnline_acks_fsync="never", **UNSYNCED)
+    assert restarted(rig, new) == []

@@ -35,7 +35,8 @@ class Desk:
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.timers: dict[Any, SetTimer] = {}
-        self.alter = AlterPartitions(self._ask)
+        self.settled: list[Partition] = []
+        self.alter = AlterPartitions(self._ask, lambda p, now_ms: self.settled.append(p) or [])  # type: ignore[func-returns-value]
 
     def _ask(self, wanted: Any, then: Any, now_ms: int) -> Effects:
         self.asked.append((list(wanted), then))

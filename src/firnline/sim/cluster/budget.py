@@ -2,12 +2,14 @@
 
 A replica is dirty from a lossy crash on (power cut, replaced disk) until it has again whatever is committed.
 Within the budget at most min.insync.replicas - 1 replicas of a partition are dirty, and an ISR always has a
-member that is clean and runs. Clean stops may still leave the dirty one alone in the ISR, and it leads again
-then: the last replica standing, which is exempt, and counted. Source: reliability (c), 'Fault atlas'; I25.
+member that is clean and runs; or its one member has on its disk what was acknowledged, and may lose power.
+Clean stops may still leave a dirty one alone in the ISR, and it leads again then: the last replica standing,
+which is exempt, and counted. Source: reliability (c), 'Fault atlas'; I25; rel-P4.
 """
 
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage
-from firnline.sim.cluster.ledger import Key
+from firnline.replica.partition import Partition
+from firnline.sim.cluster.ledger import Key, Ledger
 from firnline.sim.cluster.shape import broker_ids
 from firnline.sim.disk import Keep
 from firnline.sim.faults import Fault, Faults
@@ -20,10 +22,13 @@ _MIN_ISR = "min.insync.replicas"
 class Atlas:
     """Which replicas are dirty. `image` is the newest that is committed anywhere."""
 
-    def __init__(self, hosts: dict[int, Host]) -> None:
+    def __init__(self, hosts: dict[int, Host], ledger: Ledger) -> None:
         self.image: ClusterImage = EMPTY_IMAGE
         self._hosts = hosts
+        self._ledger = ledger
         self._dirty: dict[tuple[int, Key], None] = {}
+        self._durable: dict[tuple[int, Key], int] = {}  # of sole replicas whose process ended
+        self._owed: dict[tuple[int, Key], int] = {}  # acknowledged, and on the disk that lost power
 
     def partition(self, key: Key) -> PartitionImage | None:
         """The partition as the controller has it."""
@@ -41,6 +46,42 @@ class Atlas:
     def has_caught_up(self, node_id: int, key: Key) -> None:
         """It has again whatever is committed."""
         self._dirty.pop((node_id, key), None)
+        self._owed.pop((node_id, key), None)
+
+    def ended(self, node_id: int, key: Key, recovery_point: int) -> None:
+        """A process is gone; what of a sole replica is on the disk stays there."""
+        found = self.partition(key)
+        if found is not None and found.replicas == (node_id,):
+            self._durable[node_id, key] = recovery_point
+
+    def is_kept(self, node_id: int, key: Key) -> bool:
+        """Is it all of the ISR, with whatever was acknowledged on its disk?"""
+        state = self.partition(key)
+        if state is None or state.isr != (node_id,):
+            return False
+        found, durable = self._hosted(node_id, key), -1
+        if state.replicas == (node_id,):
+            durable = self._durable.get((node_id, key), -1)  # nobody else can truncate it
+        elif (
+            found is None
+            or (found.leader_id, found.leader_epoch) != (node_id, state.leader_epoch)
+            or found.maximal_isr != (node_id,)
+        ):
+            return False
+        if found is not None:
+            durable = max(durable, found.log.recovery_point)
+        return durable >= self._ledger.of(key).acked_end
+
+    def owes(self, node_id: int, key: Key) -> int:
+        """Up to where a replica has to have everything after it lost power alone."""
+        return self._owed.get((node_id, key), 0)
+
+    def _hosted(self, node_id: int, key: Key) -> Partition | None:
+        process = self._hosts[node_id].process
+        if process is None or not process.is_ready or process.machine.broker is None:
+            return None
+        found: Partition | None = process.machine.broker.hosted.by_id.get(key)
+        return found
 
     def hosted(self, node_id: int) -> list[tuple[Key, str, PartitionImage]]:
         """The partitions with a replica there, in order of their names."""
@@ -54,13 +95,15 @@ class Atlas:
     def loses(self, node_id: int) -> None:
         """A lossy crash: everything there is dirty."""
         for key, _, _ in self.hosted(node_id):
+            if self.is_kept(node_id, key):
+                self._owed[(node_id, key)] = self._ledger.of(key).acked_end
             self._dirty[(node_id, key)] = None
 
     def may_lose(self, node_id: int, *, is_wipe: bool) -> bool:
         """Is a lossy crash of that broker within the budget?"""
         for key, topic, state in self.hosted(node_id):
-            if state.replicas == (node_id,) and not is_wipe:
-                continue  # alone it acknowledges only what is on its disk
+            if not is_wipe and self.is_kept(node_id, key):
+                continue
             dirty = [each for each in state.replicas if self.is_dirty(each, key)]
             least = int(self.image.topic_config_overrides(topic).get(_MIN_ISR, "1"))
             least = min(least, len(state.replicas))
@@ -91,6 +134,7 @@ class Atlas:
                 and process is not None
                 and process.is_ready
                 and not process.is_paused
+                and not self._hosts[member].has_bad_disk
                 and process.machine.broker.broker_epoch == broker.epoch
             ):
                 found.append(member)

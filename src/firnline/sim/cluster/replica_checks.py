@@ -13,15 +13,18 @@ from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth, name
 from firnline.sim.cluster.wire_checks import Promise, WireChecks
 from firnline.sim.host import Host, Process
-from firnline.sim.world import World
+from firnline.sim.world import SECOND, World
 
 _ALL_BYTES = 1 << 30
+# Longer than any pause and slow disk: by then a leader that is alone has synced what others had (rel-P4).
+_SYNCED_US = 30 * SECOND
 
 
 class Seen:
     """What one hosted partition showed after the last step of its process."""
 
     __slots__ = (
+        "alone_us",
         "cuts",
         "began_us",
         "end_offset",
@@ -52,6 +55,7 @@ class Seen:
         self.last_epoch = log.epochs.latest_epoch if log.log_end_offset else NO_EPOCH
         self.cuts = 0
         self.began_us = 0  # when it began to lead in this epoch
+        self.alone_us: int | None = None  # since when it leads with nobody in sync
 
 
 class ReplicaChecks:
@@ -80,7 +84,8 @@ class ReplicaChecks:
 
         What it promised in the very step that ended it, the next leader commits.
         """
-        self._seen.pop(process.node_id, None)
+        for key, seen in self._seen.pop(process.node_id, {}).items():
+            self._atlas.ended(process.node_id, key, seen.partition.log.recovery_point)
         promised, self._wire.promised = self._wire.promised, []
         for promise in promised:
             truth = self._ledger.of(promise[0])
@@ -157,11 +162,34 @@ class ReplicaChecks:
         if partition.proposed is not seen.proposed:
             self._on_proposal(process, key, seen, partition)
         process.host.fs.is_examined = False
+        self._check_alone(process, key, seen, partition, truth)
         seen.end_offset, seen.log_start = log.log_end_offset, log.log_start_offset
         seen.high_watermark = max(seen.high_watermark, log.high_watermark)
         seen.leader_epoch, seen.is_leader = partition.leader_epoch, partition.is_leader
         seen.partition_epoch = partition.partition_epoch
         seen.proposed = partition.proposed
+
+    def _check_alone(
+        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+    ) -> None:
+        """rel-P4: a leader that has been alone for a while has it on its disk, or no power cut is tried."""
+        if not partition.is_leader or partition.isr != (process.node_id,):
+            seen.alone_us = None
+        elif seen.alone_us is None:
+            seen.alone_us = self._world.now_us
+        elif self._world.now_us - seen.alone_us > _SYNCED_US and not process.host.has_bad_disk:
+            text = self.unkept(key, process.node_id, truth.acked_end)
+            if text is not None:
+                self._complain("rel-P4", text, process.node_id)
+
+    def unkept(self, key: Key, node_id: int, acked_end: int) -> str | None:
+        """What was acknowledged and is not on the disk of this replica; None for nothing, or while down."""
+        found = self.running(key, node_id)
+        if found is None or found.log.recovery_point >= acked_end:
+            return None
+        return (
+            f"{name(key)}: {acked_end} was acknowledged; on its disk is {found.log.recovery_point}"
+        )
 
     def _check_answer(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
         """rel-R19: an answer changes a log only if it still is as it was when it was asked for."""
@@ -288,9 +316,9 @@ class ReplicaChecks:
                 "rel-R5", f"{name(key)}: {border} is within a committed batch", process.node_id
             )
             return
-        sole = len(partition.replicas) == 1
+        owed = self._atlas.owes(process.node_id, key)
         lost = truth.lose(border)
-        if lost and sole:
+        if border < owed or (lost and len(partition.replicas) == 1):
             text = f"{name(key)}: {lost} records that were acknowledged are not on its disk"
             self._complain("rel-P4", text, process.node_id)
         self._ledger.exempt += lost

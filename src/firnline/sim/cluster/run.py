@@ -31,6 +31,7 @@ from firnline.sim.world import MS, SECOND, World
 
 # How long replicas may take to be together again, and the consumer to read the rest (rel-R18).
 _TOGETHER_US = 60 * SECOND
+_SYNCED_US = 5 * SECOND  # the same for what one replica alone has to be on its disk (rel-P4)
 _RESTART_US = (10 * MS, 2 * SECOND)
 
 
@@ -130,7 +131,7 @@ class WholeCluster(Cluster):
         super().__init__(options, world, mode)
         complain, truth = self.checkers.complain, self.checkers.truth
         self.ledger = Ledger()
-        self.atlas = Atlas(self.hosts)
+        self.atlas = Atlas(self.hosts, self.ledger)
         self.faults.atlas = self.atlas
         self.wire = wire = WireChecks(world, self.ledger, complain)
         self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
@@ -216,6 +217,10 @@ class WholeCluster(Cluster):
                 self.checkers.complain(
                     "rel-R18", f"{_TOGETHER_US // SECOND} s after healing: {text}"
                 )
+            self.wait(lambda: self._unkept() is None, _SYNCED_US)
+            unkept = self._unkept()
+            if unkept is not None and not self.world.stopped:
+                self.checkers.complain("rel-P4", unkept)
         if not self.world.stopped:
             self.check_history()
 
@@ -243,6 +248,16 @@ class WholeCluster(Cluster):
                     if consumer.positions.get(key) != end:
                         position = consumer.positions.get(key)
                         return f"a consumer of {where} is at {position}, the end is {end}"
+        return None
+
+    def _unkept(self) -> str | None:
+        """What only one replica is there for, and is not on its disk; None for nothing (rel-P4)."""
+        for key, truth in self.ledger.partitions.items():
+            state = self.atlas.partition(key)
+            if state is not None and len(state.replicas) == 1:
+                text = self.replicas.unkept(key, state.replicas[0], truth.acked_end)
+                if text is not None:
+                    return text
         return None
 
     def check_history(self) -> None:

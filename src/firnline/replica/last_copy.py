@@ -1,0 +1,79 @@
+"""Puts on the disk what no other replica counts for any more. PURE.
+
+While others are in sync a record is acknowledged from their page caches. Once a leader is all that is left of
+the ISR, what was promised before lies in one page cache, and a power cut would take it: a replica that took
+over from a reassignment never synced it, nor did one whose followers fell behind. What is appended from then
+on waits for the disk by itself (`Partition.needs_flush`). Not for `firnline.acks.fsync=never`. Source:
+rel-P4, rel-P9.
+"""
+
+from collections.abc import Callable, Sequence
+
+from firnline.base.effects import Effects
+from firnline.base.errors import StorageError
+from firnline.base.ids import Uuid
+from firnline.base.ports import File
+from firnline.replica.opening import SLICE, sync_in_pool
+from firnline.replica.partition import Partition
+
+_Need = tuple[Partition, int]  # with the end of its log when its files were listed
+
+
+class LastCopies:
+    """The partitions that this node alone has, synced some at a time, off the loop: they may be thousands.
+
+    on_storage_failure  told of a partition whose files failed
+    """
+
+    def __init__(self, on_storage_failure: Callable[[Partition, int], Effects]) -> None:
+        self._on_storage_failure = on_storage_failure
+        self._queue: dict[tuple[Uuid, int], Partition] = {}
+        self._is_syncing = False
+        self._is_stopped = False
+
+    def look(self, partition: Partition, now_ms: int) -> Effects:
+        """The ISR of a partition may be another one now: see to it that what it has outlives the power."""
+        if not partition.is_last_copy or partition.is_durable:
+            return []
+        self._queue[partition.topic_id, partition.topic_partition.partition] = partition
+        return self._go(now_ms)
+
+    def stop(self) -> None:
+        """Sync nothing more; what is under way is forgotten."""
+        self._is_stopped = True
+        self._queue.clear()
+
+    def _go(self, now_ms: int) -> Effects:
+        effects: Effects = []
+        needs: list[tuple[_Need, Sequence[File]]] = []
+        while self._queue and len(needs) < SLICE and not (self._is_syncing or self._is_stopped):
+            partition = self._queue.pop(next(iter(self._queue)))
+            if not partition.is_last_copy:
+                continue  # others came back, or lead, meanwhile
+            try:
+                files = partition.dirty_files()
+            except StorageError:
+                effects += self._failed(partition, now_ms)
+                continue
+            if files:
+                needs.append(((partition, partition.log.log_end_offset), files))
+        if not needs:
+            return effects
+        self._is_syncing = True
+        return effects + sync_in_pool("last copies", needs, self._synced)
+
+    def _synced(self, results: list[tuple[_Need, StorageError | None]], now_ms: int) -> Effects:
+        if self._is_stopped:
+            return []
+        self._is_syncing = False
+        effects: Effects = []
+        for (partition, end_offset), problem in results:
+            if problem is not None or not partition.note_flushed(end_offset):
+                effects += self._failed(partition, now_ms)
+        return effects + self._go(now_ms)
+
+    def _failed(self, partition: Partition, now_ms: int) -> Effects:
+        if partition.is_offline:
+            return []
+        partition.go_offline()
+        return self._on_storage_failure(partition, now_ms)

@@ -1,0 +1,169 @@
+"""What others vouched for is on the disk soon after they are gone, and what that costs. rel-P4."""
+
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.replica.isr import IsrAnswer
+from firnline.replica.last_copy import LastCopies
+from firnline.replica.opening import SLICE
+from firnline.replica.partition import ACKS_ALL, FsyncRule, Partition
+from tests.unit.replica.list_log import batch, log_of, partition
+
+
+class Disk:
+    """A file whose sync may fail; it counts them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.syncs = 0
+        self.is_bad = False
+
+    def sync(self) -> None:
+        self.syncs += 1
+        if self.is_bad:
+            raise StorageError("cannot sync", path=self.path)
+
+
+class Node:
+    """The disk pool in the test's hands."""
+
+    def __init__(self) -> None:
+        self.failed: list[Partition] = []
+        self.copies = LastCopies(lambda p, now_ms: self.failed.append(p) or [])  # type: ignore[func-returns-value]
+        self.work: list[Submit] = []
+
+    def look(self, *partitions: Partition) -> None:
+        for p in partitions:
+            self.run(self.copies.look(p, 0))
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            assert isinstance(effect, Submit), effect
+            self.work.append(effect)
+
+    def go_on(self) -> None:
+        due, self.work = self.work, []
+        for submit in due:
+            self.run(submit.then(submit.work(), 0))
+
+
+def led(index: int = 0, rule: FsyncRule = "auto", others: tuple[int, ...] = (2, 3)) -> Partition:
+    """A leader with followers in sync that have a record of it, nothing of it on this disk."""
+    p = partition(index=index, fsync_rule=rule, isr=(1, *others))
+    p.append(batch(), acks=ACKS_ALL, now_ms=0)
+    for broker_id in others:
+        p.follower_fetched(broker_id, 1, 0, broker_epoch=100)
+    assert log_of(p).high_watermark == 1
+    log_of(p).dirty = [Disk(f"/t-{index}")]
+    return p
+
+
+def left_alone(p: Partition) -> Partition:
+    """The others are fenced, says metadata."""
+    p.update(leader_id=1, leader_epoch=4, partition_epoch=1, replicas=p.replicas, isr=(1,))
+    return p
+
+
+def disk_of(p: Partition) -> Any:
+    [disk] = log_of(p).dirty
+    return disk
+
+
+def test_a_leader_that_is_left_alone_syncs_what_others_had_vouched_for() -> None:
+    node, p = Node(), left_alone(led())
+    disk = disk_of(p)
+    node.look(p)
+    assert log_of(p).recovery_point == 0, "off the loop"
+    node.go_on()
+    assert (disk.syncs, log_of(p).recovery_point) == (1, 1)
+    node.look(p)
+    assert node.work == [], "it is on the disk"
+
+
+def test_a_replica_that_took_over_the_only_place_syncs_what_it_fetched() -> None:
+    """A partition of one replica is moved: who had it on the disk deletes it."""
+    node, p = Node(), partition(fsync_rule="auto", isr=(2,), leader_id=2)
+    log_of(p).batches, log_of(p).log_end_offset = [(4, b"")], 5
+    log_of(p).dirty = [Disk("/t-0")]
+    node.look(p)
+    assert node.work == [], "it follows"
+    p.update(leader_id=1, leader_epoch=4, partition_epoch=1, replicas=(1,), isr=(1,))
+    node.look(p)
+    node.go_on()
+    assert log_of(p).recovery_point == 5
+
+
+@pytest.mark.parametrize("rule", ["auto", "always"])
+def test_nobody_else_in_sync_is_what_counts(rule: FsyncRule) -> None:
+    node, p = Node(), led(rule=rule)
+    node.look(p)
+    assert node.work == []
+    p.append(batch(), acks=1, now_ms=1)
+    log_of(p).dirty = [Disk("/t-0")]
+    p.look(60_000)
+    assert p.proposed is not None
+    node.look(p)
+    assert node.work == [], "the controller has not agreed"
+    assert p.altered(p.proposed, IsrAnswer(1, 3, (1,), 1), 0) == []
+    node.look(p)
+    assert len(node.work) == 1
+
+
+def test_who_never_waits_for_the_disk_does_not_wait_here() -> None:
+    node, p = Node(), left_alone(led(rule="never"))
+    node.look(p)
+    assert node.work == []
+
+
+def test_a_disk_that_fails_then_takes_the_partition_offline() -> None:
+    node, p, other = Node(), left_alone(led()), left_alone(led(1))
+    disk_of(p).is_bad = True
+    node.look(p, other)
+    node.go_on()
+    node.go_on()
+    assert (p.is_offline, node.failed) == (True, [p])
+    assert (log_of(p).recovery_point, log_of(other).recovery_point) == (0, 1)
+
+
+def test_thousands_that_are_left_alone_at_once_are_synced_some_at_a_time() -> None:
+    """A broker of two is gone: acks=all answers wait for this disk, too."""
+    node, many = Node(), [left_alone(led(n)) for n in range(3 * SLICE)]
+    node.look(*many)
+    done = []
+    while node.work:
+        node.go_on()
+        done.append(sum(log_of(p).recovery_point == 1 for p in many))
+    assert done[-1] == len(many)
+    assert max(b - a for a, b in zip([0, *done], done, strict=False)) <= SLICE
+
+
+def test_one_that_is_not_alone_any_more_when_its_turn_comes_is_left_out() -> None:
+    node, first, later = Node(), left_alone(led()), left_alone(led(1))
+    node.look(first, later)
+    later.update(leader_id=2, leader_epoch=5, partition_epoch=2, replicas=(1, 2), isr=(1, 2))
+    while node.work:
+        node.go_on()
+    assert log_of(later).recovery_point == 0
+
+
+def test_a_pool_that_is_full_is_asked_again() -> None:
+    node, p = Node(), left_alone(led())
+    node.look(p)
+    [submit] = node.work
+    [timer] = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), 0)
+    assert isinstance(timer, SetTimer | CancelTimer)
+    node.work = []
+    node.run(timer.then(0))
+    node.go_on()
+    assert log_of(p).recovery_point == 1
+
+
+def test_a_node_that_stops_forgets_what_was_under_way() -> None:
+    node, p = Node(), left_alone(led())
+    node.look(p)
+    node.copies.stop()
+    node.go_on()
+    assert log_of(p).recovery_point == 0, "the files are closed by now"

@@ -1,0 +1,215 @@
+"""Who may lose power, and that nobody escapes it by not syncing. rel-P4; docs/simulator.md, the budget."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from firnline.metadata import records as r
+from firnline.metadata.delta import Replay
+from firnline.metadata.image import EMPTY_IMAGE
+from firnline.replica.last_copy import LastCopies
+from firnline.replica.partition import Partition
+from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.ledger import Ledger
+from firnline.sim.cluster.replica_checks import ReplicaChecks, Seen
+from firnline.sim.cluster.run import CLUSTER
+from firnline.sim.host import Host
+from firnline.sim.run import run
+from firnline.sim.world import SECOND, World
+from tests.unit.replica.list_log import TOPIC_ID, log_of, partition
+
+KEY = (TOPIC_ID, 0)
+EPOCH = 100
+
+
+class Ground:
+    """Three brokers, and a partition on some of them, of which `acked` records are acknowledged."""
+
+    def __init__(self, replicas: Sequence[int], isr: Sequence[int], acked: int = 5) -> None:
+        self.ledger = Ledger()
+        self.ledger.of(KEY).acked_end = acked
+        self.hosts: dict[int, Any] = {n: self._host() for n in (1, 2, 3)}
+        self.atlas = Atlas(self.hosts, self.ledger)
+        self.replicas = replicas
+        self.decide(isr)
+
+    def _host(self) -> Any:
+        lifecycle = SimpleNamespace(is_registered=True)
+        hosted = SimpleNamespace(by_id={})
+        broker = SimpleNamespace(hosted=hosted, broker_epoch=EPOCH, lifecycle=lifecycle)
+        machine = SimpleNamespace(broker=broker)
+        process = SimpleNamespace(is_ready=True, is_paused=False, machine=machine)
+        return SimpleNamespace(process=process, has_bad_disk=False)
+
+    def decide(self, isr: Sequence[int], leader_epoch: int = 3) -> None:
+        """The newest metadata."""
+        replay = Replay(EMPTY_IMAGE)
+        for node_id in self.hosts:
+            replay.apply(
+                r.RegisterBrokerRecord(broker_id=node_id, broker_epoch=EPOCH, fenced=False)
+            )
+        replay.apply(r.TopicRecord(name="t", topic_id=TOPIC_ID))
+        replay.apply(
+            r.PartitionRecord(
+                partition_id=0,
+                topic_id=TOPIC_ID,
+                replicas=list(self.replicas),
+                isr=list(isr),
+                leader=isr[0],
+                leader_epoch=leader_epoch,
+                partition_epoch=1,
+                directories=[bytes(16)] * len(self.replicas),
+            )
+        )
+        self.atlas.image = replay.finish(offset=1, epoch=0).after
+
+    def host(self, found: Partition, *, end: int = 5, durable: int = 0) -> Partition:
+        """Broker 1 has the partition."""
+        self.hosts[1].process.machine.broker.hosted.by_id[KEY] = found
+        log_of(found).log_end_offset, log_of(found).recovery_point = end, durable
+        return found
+
+    def may_lose(self, *, is_wipe: bool = False) -> bool:
+        return self.atlas.may_lose(1, is_wipe=is_wipe)
+
+
+def test_a_sole_replica_may_lose_power_when_what_was_acknowledged_is_on_its_disk() -> None:
+    """It may have taken over a moment ago, and have it in its page cache."""
+    ground = Ground(replicas=(1,), isr=(1,))
+    sole = ground.host(partition())
+    assert not ground.may_lose()
+    log_of(sole).recovery_point = 5
+    assert ground.may_lose()
+    assert not ground.may_lose(is_wipe=True)
+
+
+def test_what_a_sole_replica_had_on_its_disk_stays_there_while_it_is_down() -> None:
+    ground = Ground(replicas=(1,), isr=(1,))
+    ground.hosts[1].process = None
+    assert not ground.may_lose(), "nobody knows"
+    ground.atlas.ended(1, KEY, 4)
+    assert not ground.may_lose()
+    ground.atlas.ended(1, KEY, 5)
+    assert ground.may_lose()
+    shared = Ground(replicas=(1, 2), isr=(1,))
+    shared.hosts[1].process = None
+    shared.atlas.ended(1, KEY, 5)
+    assert not shared.may_lose(), "it may have followed somebody since"
+
+
+def test_the_last_of_an_isr_may_lose_power_when_it_has_synced() -> None:
+    ground = Ground(replicas=(1, 2, 3), isr=(1,))
+    last = ground.host(partition())
+    last.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2, 3), isr=(1,))
+    assert not ground.may_lose()
+    log_of(last).recovery_point = 5
+    assert ground.may_lose()
+    last.maximal_isr = (1, 2)
+    assert not ground.may_lose(), "the controller may agree to another one any moment"
+    last.maximal_isr = (1,)
+    ground.decide((1,), leader_epoch=4)
+    assert not ground.may_lose(), "it does not know of its epoch yet"
+    ground.decide((1, 2))
+    assert not ground.may_lose()
+
+
+def test_what_was_on_the_disk_is_owed_until_the_replica_has_it_again() -> None:
+    ground = Ground(replicas=(1, 2, 3), isr=(1,))
+    ground.host(partition(), durable=5)
+    ground.atlas.loses(1)
+    assert ground.atlas.owes(1, KEY) == 5
+    ground.atlas.has_caught_up(1, KEY)
+    assert ground.atlas.owes(1, KEY) == 0
+    ground.host(partition(), durable=4)
+    ground.atlas.loses(1)
+    assert ground.atlas.owes(1, KEY) == 0
+
+
+def test_a_member_whose_disk_is_about_to_fail_is_nobody_to_count_on() -> None:
+    """It stops when that shows, and its partner would be left with what it lost."""
+    ground = Ground(replicas=(1, 2), isr=(1, 2))
+    ground.atlas.loses(3)
+    assert ground.atlas.may_stop(1)
+    ground.atlas._dirty[1, KEY] = None
+    assert ground.atlas._clean(KEY, _state(ground), without=1) == [2]
+    ground.hosts[2].has_bad_disk = True
+    assert ground.atlas._clean(KEY, _state(ground), without=1) == []
+
+
+def _state(ground: Ground) -> Any:
+    found = ground.atlas.partition(KEY)
+    assert found is not None
+    return found
+
+
+def test_a_process_that_ends_takes_the_failure_that_was_injected_with_it() -> None:
+    """Or whatever fails in the next one is excused by it."""
+    ended = SimpleNamespace(
+        _end=lambda is_power: True, fs=SimpleNamespace(kill=list), has_bad_disk=True
+    )
+    Host.kill(ended)  # type: ignore[arg-type]
+    assert not ended.has_bad_disk
+
+
+# ------------------------------------------------------------------- what keeps the budget honest
+
+
+def checks(ground: Ground, world: World) -> tuple[ReplicaChecks, list[str]]:
+    found: list[str] = []
+    wire: Any = SimpleNamespace(promised=[])
+    made = ReplicaChecks(
+        world,
+        ground.hosts,
+        ground.ledger,
+        ground.atlas,
+        wire,
+        lambda invariant, text, node: found.append(invariant),
+    )
+    return made, found
+
+
+def test_a_leader_that_is_alone_for_long_and_never_syncs_is_a_violation() -> None:
+    ground, world = Ground(replicas=(1, 2), isr=(1,)), World(1)
+    seen = Seen(partition())
+    led = ground.host(seen.partition)
+    made, found = checks(ground, world)
+    process: Any = SimpleNamespace(node_id=1, host=ground.hosts[1])
+
+    def looked(at_s: int) -> list[str]:
+        world.run_until(at_s * SECOND)
+        made._check_alone(process, KEY, seen, led, ground.ledger.of(KEY))
+        return found
+
+    assert looked(1) == looked(25) == []
+    led.isr = (1, 2)
+    assert looked(26) == []
+    led.isr = (1,)
+    assert looked(27) == looked(50) == [], "it was not alone all the time"
+    assert looked(60) == ["rel-P4"]
+    log_of(led).recovery_point = 5
+    assert looked(61) == ["rel-P4"], "not again"
+
+
+def test_what_a_replica_owed_after_a_power_cut_and_has_not_is_a_violation() -> None:
+    ground = Ground(replicas=(1, 2), isr=(1,))
+    led = ground.host(partition(), durable=5)
+    ground.atlas.loses(1)
+    led = ground.host(partition(), end=0)
+    made, found = checks(ground, World(1))
+    process: Any = SimpleNamespace(node_id=1, host=ground.hosts[1])
+    made._lose(process, KEY, Seen(led), led, ground.ledger.of(KEY))
+    assert found == ["rel-P4"]
+
+
+def test_in_the_end_what_one_replica_is_there_for_is_on_its_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Goal: a product that never syncs loses no power, by the budget; the run must say so all the same."""
+    assert run(500155, seconds=82, form=CLUSTER).first is None
+    monkeypatch.setattr(LastCopies, "look", lambda self, partition, now_ms: [])
+    outcome = run(500155, seconds=82, form=CLUSTER)
+    assert outcome.first is not None
+    assert outcome.first.invariant == "rel-P4"
+    assert "on its disk is" in outcome.first.text
