@@ -40,6 +40,8 @@ _CODEC_RECORDS = 60
 _KEYS = 5
 _DYNAMIC = (1, 2, 3)  # sources of a value: topic, broker, all brokers
 LEFT_OPEN, OPEN_RECORDS = "left-open", 10
+_OPEN_ID = "gone"
+_LONGEST_TRANSACTION_MS = 900_000  # that Kafka allows by default
 Row = tuple[Any, ...]
 
 
@@ -149,13 +151,19 @@ class Home:
             getattr(producer, end)(PATIENCE_S)
 
     def leave_open(self) -> None:
-        """Write in a transaction that nobody ends."""
-        self._open = self._producer({"transactional.id": "gone", "transaction.timeout.ms": 5000})
+        """Write in a transaction that nobody ends, nor the clock while a test runs."""
+        self._open = self._producer(
+            {"transactional.id": _OPEN_ID, "transaction.timeout.ms": _LONGEST_TRANSACTION_MS}
+        )
         self._open.init_transactions(PATIENCE_S)
         self._open.begin_transaction()
         for _ in range(OPEN_RECORDS):
             self._open.produce(LEFT_OPEN, b"never committed")
         assert self._open.flush(PATIENCE_S) == 0
+
+    def come_back(self) -> None:
+        """Start the producer of the open transaction again, which ends what it left."""
+        self._producer({"transactional.id": _OPEN_ID}).init_transactions(PATIENCE_S)
 
     def of_the_open(self) -> tuple[int, int, int]:
         """Return how many records a reader of committed ones finds of it, any reader, and the stable end."""

@@ -32,8 +32,12 @@ def content(node: Node, partition: str) -> bytes:
 
 
 def epoch_starts(node: Node, partition: str) -> list[tuple[int, int]]:
-    """Return (epoch, start offset) of each line of the leader-epoch-checkpoint, in order."""
-    rows = (node.data / partition / LEADER_EPOCHS).read_text().splitlines()[2:]
+    """Return (epoch, start offset) of each line of the leader-epoch-checkpoint, in order.
+
+    We have no such file before there is a batch.
+    """
+    path = node.data / partition / LEADER_EPOCHS
+    rows = path.read_text().splitlines()[2:] if path.exists() else []
     return [(int(epoch), int(start)) for epoch, start in (row.split() for row in rows)]
 
 

@@ -10,7 +10,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluste
 from tests.peers.quorum import await_caught_up
 
 COPIED, PAIR, TIDY, OFFSETS = "copied", "pair", "tidy", "__consumer_offsets"
+TAIL = "tail"  # what a leader acknowledges alone, and may be lost with it
 PARTITIONS = 3
 SETTINGS = {
     **QUICK,
@@ -48,7 +49,10 @@ _COMPACTED = {
     "min.insync.replicas": "2",
 }
 _PACE = {"rest_s": 0.3, "patience_s": PATIENCE_S}
-_TAIL_S = 0.4  # how long a leader writes what nobody copies
+# Batches that a leader appends while the others are paused. They may yet get the first, as the answer to a
+# fetch that was waiting, and nothing behind it.
+_TAIL_BATCHES = 4
+_PAUSE_S = 2.0  # well within the session of a broker
 
 
 @dataclass
@@ -130,24 +134,28 @@ class Replicas:
         self._bring_back(node)
 
     def die(self, node: Node) -> None:
-        """Kill a broker while its logs have a tail that nobody copied, which it must lose."""
-        others = [n for n in self.cluster.brokers if n is not node]
-        led = self._led_by(node)
-        for other in others:
-            os.kill(other.pid, signal.SIGSTOP)
-        try:
-            time.sleep(_TAIL_S)
-            node.kill()
-        finally:
-            for other in others:
-                os.kill(other.pid, signal.SIGCONT)
-        ends = {p: _end_offset(node, p) for p in led}
+        """Kill a broker while a log has a tail that nobody copied, which it must lose to another history."""
+        tail = self._tail_led_by(node)
+        producer = _producer(node)
+        while True:
+            self.await_in_sync()
+            _append(producer, tail)  # it has its connection before the others are paused
+            with _paused([other for other in self.cluster.brokers if other is not node]):
+                since = time.monotonic()
+                for _ in range(_TAIL_BATCHES):
+                    _append(producer, tail)
+                # Later they might be fenced, and what the last in-sync replica acknowledged is lost by right.
+                if time.monotonic() - since < _PAUSE_S:
+                    node.kill()
+                    break
         self._go_on_without(node)
-        leaders = self._others_lead(node, led)
-        for partition, end in ends.items():
-            by = self.cluster[leaders[partition]]
-            if end > copies.epoch_starts(by, partition)[-1][1]:
-                self.report.truncated[f"{node.kind} by {by.kind}"] += 1
+        by = self._leader_after(node, tail)
+        for _ in range(2 * _TAIL_BATCHES):
+            _append(_producer(by), tail)
+        lost = copies.batches(node, tail)[-1]
+        others = [row for row in copies.batches(by, tail) if row.leader_epoch > lost.leader_epoch]
+        if lost.last_offset >= others[0].base_offset:
+            self.report.truncated[f"{node.kind} by {by.kind}"] += 1
         self._bring_back(node)
 
     def lose_disk(self, node: Node) -> None:
@@ -173,7 +181,7 @@ class Replicas:
         self.report.metadata += tracebacks(self.cluster)
         self._go_on_without(node)
         self._bring_back(self.cluster.hand_over(node.node_id, kind))
-        await_caught_up(self.cluster, within_s=PATIENCE_S)
+        self.await_metadata()
 
     def any_fault(self) -> None:
         """One of the three, to a broker by chance."""
@@ -201,6 +209,15 @@ class Replicas:
     def await_in_sync(self) -> None:
         """Wait until all copies of all partitions are in sync."""
         eventually("all copies are in sync", self._all_in_sync, within_s=PATIENCE_S)
+
+    def await_metadata(self) -> None:
+        """Wait until every node has the metadata that is there now."""
+        await_caught_up(self.cluster, within_s=PATIENCE_S)
+
+    def elect(self) -> None:
+        """Ask that the preferred leaders lead; whether they do is seen to later."""
+        with contextlib.suppress(KafkaException, TimeoutError):
+            self._admin.elect_leaders(ElectionType.PREFERRED, None).result(10)
 
     def _all_in_sync(self) -> bool:
         return all(
@@ -234,22 +251,25 @@ class Replicas:
             for number, row in topic.partitions.items()
         }
 
-    def _others_lead(self, gone: Node, partitions: Sequence[str]) -> dict[str, int]:
-        """Return who leads when each of these partitions is led by another than the one that is gone."""
-        last: dict[str, int] = {}
+    def _tail_led_by(self, node: Node) -> str:
+        """Wait until a broker leads its partition of `TAIL`."""
 
-        def they_do() -> bool:
-            last.update(self._leaders())
-            return all(last.get(p, -1) not in (-1, gone.node_id) for p in partitions)
+        def found() -> str | None:
+            leaders = self._leaders().items()
+            return next((p for p, n in leaders if n == node.node_id and p.startswith(TAIL)), None)
 
-        eventually(f"others lead than {gone}", they_do, within_s=PATIENCE_S)
-        return last
+        return str(eventually(f"{node} leads of {TAIL}", found, within_s=PATIENCE_S))
 
-    def _led_by(self, node: Node) -> list[str]:
-        names = (COPIED, PAIR)
-        return [
-            p for p, n in self._leaders().items() if n == node.node_id and p.split("-")[0] in names
-        ]
+    def _leader_after(self, node: Node, partition: str) -> Node:
+        """Wait until another broker leads."""
+
+        def found() -> Node | None:
+            number = self._leaders()[partition]
+            return self.cluster.nodes.get(number) if number != node.node_id else None
+
+        leader = eventually(f"a leader of {partition}", found, within_s=PATIENCE_S)
+        assert isinstance(leader, Node)
+        return leader
 
     def _note_leaders(self) -> None:
         for partition, leader in self._leaders().items():
@@ -262,8 +282,7 @@ class Replicas:
         """Have the first of each partition's replicas lead; wait until it does."""
 
         def they_lead() -> bool:
-            with contextlib.suppress(KafkaException, TimeoutError):
-                self._admin.elect_leaders(ElectionType.PREFERRED, None).result(10)
+            self.elect()
             return all(
                 row.leader == row.replicas[0]
                 for topic in self._topics().values()
@@ -275,7 +294,11 @@ class Replicas:
     # ----------------------------------------------------------------------------------- at first
 
     def _make_topics(self) -> None:
-        """Make the topics; each broker is preferred by one partition of each."""
+        """Make the topics; each broker is preferred by one partition of each.
+
+        The one in the middle coordinates by preference. In a test's shapes it is alone of its kind, so both
+        kinds coordinate, whoever of the others takes over when it loses its disk.
+        """
         count = len(self.cluster.brokers)
         eventually(
             f"{count} brokers",
@@ -287,15 +310,18 @@ class Replicas:
         wanted = [
             _topic(COPIED, placed, {"min.insync.replicas": "2"}),
             _topic(PAIR, [row[:2] for row in placed], {"min.insync.replicas": "1"}),
+            _topic(TAIL, placed, {"min.insync.replicas": "1"}),
             _topic(TIDY, placed[:2], _COMPACTED),
+            _topic(OFFSETS, [placed[len(ids) // 2]], {"cleanup.policy": "compact"}),
         ]
         for made in self._admin.create_topics(wanted).values():
             made.result(PATIENCE_S)
+        names = [topic.topic for topic in wanted]
+        partitions = sum(topic.num_partitions for topic in wanted)
         eventually(
             "the topics are known everywhere",
             lambda: all(
-                len(copies.told_by(node, [COPIED, PAIR, TIDY])) == 2 * PARTITIONS + 2
-                for node in self.cluster.brokers
+                len(copies.told_by(node, names)) == partitions for node in self.cluster.brokers
             ),
         )
         self._write_compacted()
@@ -357,10 +383,8 @@ class Replicas:
 
     def _judge_copies(self) -> None:
         brokers, report = self.cluster.brokers, self.report
-        names = [f"{t}-{n}" for t in (COPIED, PAIR) for n in range(PARTITIONS)]
-        with contextlib.suppress(AssertionError):
-            eventually("the copies are equal", lambda: not copies.differing(brokers, names))
-        report.logs = copies.differing(brokers, names)
+        names = [f"{t}-{n}" for t in (COPIED, PAIR, TAIL) for n in range(PARTITIONS)]
+        report.logs = _settled(lambda: copies.differing(brokers, names))
         report.gaps = sum(
             copies.missing(node, f"{TIDY}-{number}")
             for node in brokers
@@ -369,11 +393,8 @@ class Replicas:
         )
         report.logs += copies.dumps_differ(brokers, f"{COPIED}-0")
         await_caught_up(self.cluster, within_s=PATIENCE_S)
-        topics = [COPIED, PAIR, TIDY, OFFSETS]
-        # What a broker has of the metadata it tells a moment later.
-        with contextlib.suppress(AssertionError):
-            eventually("the views agree", lambda: not copies.views_differ(self.cluster, topics))
-        report.views = copies.views_differ(self.cluster, topics)
+        topics = [COPIED, PAIR, TAIL, TIDY, OFFSETS]
+        report.views = _settled(lambda: copies.views_differ(self.cluster, topics))
         report.metadata = tracebacks(self.cluster)
         high_watermark = await_caught_up(self.cluster, within_s=PATIENCE_S).high_watermark
         disks = [
@@ -397,10 +418,40 @@ def run_broker_faults(directory: Path, controller: str, cycles: int, seed: int) 
     return replicas.report
 
 
+def _settled(faults: Callable[[], list[str]]) -> list[str]:
+    """Return what is wrong and stays so: nodes are told of the last changes one after the other."""
+    with contextlib.suppress(AssertionError):
+        eventually("nothing is wrong", lambda: not faults(), within_s=60)
+    return faults()
+
+
 def _topic(name: str, placed: list[list[int]], config: dict[str, str]) -> NewTopic:
     return NewTopic(name, len(placed), replica_assignment=placed, config=config)
 
 
-def _end_offset(node: Node, partition: str) -> int:
-    """Return the end of a log of a node that is down."""
-    return max((row.last_offset + 1 for row in copies.batches(node, partition)), default=0)
+def _producer(node: Node) -> Producer:
+    """Return a producer that a leader answers alone, and that asks no other broker anything."""
+    return Producer({"bootstrap.servers": f"127.0.0.1:{node.port}", "acks": 1, **SILENT})
+
+
+def _append(producer: Producer, partition: str) -> None:
+    """Have the leader append one batch."""
+    topic, number = partition.rsplit("-", 1)
+    told: list[object] = []
+    producer.produce(
+        topic, b"x", partition=int(number), on_delivery=lambda error, _: told.append(error)
+    )
+    assert producer.flush(PATIENCE_S) == 0
+    assert told == [None], told
+
+
+@contextlib.contextmanager
+def _paused(nodes: Sequence[Node]) -> Iterator[None]:
+    """Have processes stand still."""
+    for node in nodes:
+        os.kill(node.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for node in nodes:
+            os.kill(node.pid, signal.SIGCONT)

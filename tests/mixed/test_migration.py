@@ -1,12 +1,15 @@
 """A cluster of Kafka's moves over to ours while it is written to and read, as docs/MIGRATION.md says."""
 
+from pathlib import Path
+
 import pytest
 
-from tests.mixed.migration import COMBINED_NODES, Migration
+from tests.mixed.migration import AT_RELEASE, COMBINED_NODES, Migration
 from tests.mixed.replicas import Report
-from tests.peers.nodes import FIRNLINE, KAFKA
+from tests.peers.nodes import AT_ZERO, FIRNLINE, KAFKA
 
-pytestmark = [pytest.mark.peer, pytest.mark.soak, pytest.mark.timeout(900)]
+PAGE = Path(__file__).parents[2] / "docs" / "MIGRATION.md"
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return migration.report
 
 
+@pytest.mark.peer
 def test_a_cluster_moves_over_and_back_and_nothing_acknowledged_is_lost(report: Report) -> None:
     """Goal: no error at a producer but those that it tries again, each record once and in order."""
     assert report.records == []
@@ -31,14 +35,24 @@ def test_a_cluster_moves_over_and_back_and_nothing_acknowledged_is_lost(report: 
     assert set(report.led) == {FIRNLINE, KAFKA}
 
 
+@pytest.mark.peer
 def test_a_group_goes_on_while_its_cluster_moves(report: Report) -> None:
     """Goal: no error at a consumer but those that it tries again, no rebalance, no commit lost."""
     assert report.group == []
     assert set(report.coordinated) == {FIRNLINE, KAFKA}
 
 
+@pytest.mark.peer
 def test_copies_leaders_and_metadata_are_the_same_on_all_nodes_afterwards(report: Report) -> None:
     assert report.logs == []
     assert report.views == []
     assert report.metadata == []
     assert report.tidy == []
+
+
+def test_the_page_lowers_and_raises_the_features_that_were_lowered_and_raised_here() -> None:
+    """... and does not say the short form, which makes the quorum one that cannot move over again."""
+    text = " ".join(PAGE.read_text().replace("\\\n", " ").split())
+    assert " ".join(["downgrade", *AT_ZERO]) in text
+    assert " ".join(["upgrade", *AT_RELEASE]) in text
+    assert "upgrade --release-version" not in text

@@ -11,11 +11,14 @@ import pytest
 from tests.mixed.replicas import Report, of_brokers
 from tests.peers.nodes import FIRNLINE, KAFKA
 
-pytestmark = [pytest.mark.peer, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]
 
 
 class Shape(NamedTuple):
-    """Who decides, who is alone among the brokers, and which broker is ended how."""
+    """Who decides, who is alone among the brokers, and which broker is ended how.
+
+    The next in turn behind the one that dies is the one that is alone: they are of different kinds.
+    """
 
     controller: str
     brokers: tuple[str, str, str]
@@ -25,8 +28,8 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    "under our controllers": Shape(FIRNLINE, (KAFKA, FIRNLINE, KAFKA), 2, 3, 4),
-    "under their controllers": Shape(KAFKA, (FIRNLINE, KAFKA, FIRNLINE), 2, 3, 4),
+    "under our controllers": Shape(FIRNLINE, (KAFKA, FIRNLINE, KAFKA), 4, 3, 2),
+    "under their controllers": Shape(KAFKA, (FIRNLINE, KAFKA, FIRNLINE), 4, 3, 2),
 }
 
 
@@ -57,7 +60,7 @@ def test_the_copies_of_a_partition_are_the_same_record_by_record(report: Report)
 
 def test_a_tail_that_nobody_copied_is_cut_where_the_histories_part(report: Report) -> None:
     """Goal: DivergingEpoch is told and heard across kinds."""
-    assert sum(report.truncated.values()) >= 1
+    assert report.truncated[f"{KAFKA} by {FIRNLINE}"] + report.truncated[f"{FIRNLINE} by {KAFKA}"]
 
 
 def test_a_broker_with_a_new_disk_comes_back_in_sync_and_leads(report: Report) -> None:
