@@ -82,7 +82,7 @@ CLUSTERS = (
         "replica.partition:Partition.append",
         "len(self.isr) < self.min_isr",
         "False",
-        seeds=(3,),
+        seeds=(2,),
         seconds=25,
         profile="r13",
         invariants=("rel-R13",),
