@@ -49,7 +49,7 @@ RACES = (
     ),
     Mutant(
         "X20: a Fetch of a dead incarnation leaves no trace, on whole nodes",
-        "replica.partition:Partition.follower_refusal",
+        "replica.isr:is_stale",
         "fact.epoch > broker_epoch",
         "False",
         tests=(_RACE + "test_row_6_a_late_fetch_of_the_dead_incarnation_leaves_no_trace",),

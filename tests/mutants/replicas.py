@@ -3,6 +3,7 @@
 from tests.mutants.patch import Mutant
 
 _ISR = "tests/unit/replica/test_isr.py::"
+_REST = "tests/unit/broker/test_resting.py::"
 _ALTER = "tests/unit/replica/test_alter.py::"
 _FOLLOWING = "tests/unit/replica/test_follower.py::"
 _PRODUCE = "tests/unit/broker/test_produce.py::"
@@ -16,8 +17,22 @@ REPLICAS = (
         tests=(_ISR + "test_who_may_not_be_in_an_isr_is_not_proposed",),
     ),
     Mutant(
+        "I20: who rests in a session had all when the session fetched last",
+        "replica.isr:Follower.settle",
+        "self._caught_up_ms = max(self._caught_up_ms, clock.ms)",
+        "pass",
+        tests=(_REST + "test_a_session_that_was_left_says_nothing_of_a_follower_any_more",),
+    ),
+    Mutant(
+        "I14: the dead incarnation of a follower that rests is refused",
+        "replica.isr:FetchClock.holds",
+        "not is_stale(self._brokers, replica_id, broker_epoch)",
+        "True",
+        tests=(_REST + "test_the_dead_incarnation_of_a_follower_that_rests_is_refused",),
+    ),
+    Mutant(
         "X20: a Fetch of a dead incarnation leaves no trace",
-        "replica.partition:Partition.follower_refusal",
+        "replica.isr:is_stale",
         "fact.epoch > broker_epoch",
         "False",
         tests=(_ISR + "test_a_late_fetch_of_a_dead_incarnation_is_refused_without_a_trace",),

@@ -33,7 +33,7 @@ from firnline.replica.read import (
     Local,
     ReadOutcome,
 )
-from firnline.replica.waiters import FetchWaiter
+from firnline.replica.waiters import FetchWaiter, FetchWaiters
 
 CONSUMER_REPLICA = -1
 
@@ -268,6 +268,7 @@ class _OneFetch:
         "_answer",
         "_ask",
         "_began_ms",
+        "_clock",
         "_context",
         "_fetching",
         "_has_below",
@@ -275,8 +276,10 @@ class _OneFetch:
         "_outcomes",
         "_remote",
         "_remote_left",
+        "_resting",
         "_serial",
         "_waiter",
+        "_waits_at",
         "_wanted",
     )
 
@@ -287,7 +290,10 @@ class _OneFetch:
         self._ask = ask
         self._context = context
         self._answer = answer
-        self._wanted: Sequence[Wanted] = context.wanted
+        self._clock = context.clock if ask.replica_id >= 0 else None
+        self._wanted: Sequence[Wanted] = context.wanted  # without those that rest
+        self._resting: Sequence[Wanted] = ()
+        self._waits_at: Sequence[FetchWaiters] = ()
         self._outcomes: list[ReadOutcome] = []
         self._remote: dict[int, ReadOutcome] = {}
         self._remote_left = 0
@@ -314,6 +320,8 @@ class _OneFetch:
     def _note_follower(self, now_ms: int) -> Effects:
         """Tell each partition how far the follower is that it was just read for."""
         ask = self._ask
+        if self._clock is not None:
+            self._clock.fetched(ask.replica_id, ask.replica_epoch, now_ms)
         effects: Effects = []
         for place, (wanted, outcome) in enumerate(zip(self._wanted, self._outcomes, strict=True)):
             partition = wanted.hosted
@@ -339,6 +347,7 @@ class _OneFetch:
     def _read(self) -> tuple[int, list[tuple[int, BelowLocalStart, int]], bool]:
         """Read every partition; return (bytes, what only the tier has, whether not to wait)."""
         ask = self._ask
+        self._part_resting()
         hosted = self._fetching.hosted
         left = self._fetching.bytes_limit(ask)
         isolation = ask.isolation
@@ -347,7 +356,7 @@ class _OneFetch:
         has_tier = self._fetching.remote_read is not None
         is_first = True
         total = 0
-        may_wait = must_answer = False
+        may_wait, must_answer = bool(self._resting), False
         outcomes: list[ReadOutcome] = []
         below: list[tuple[int, BelowLocalStart, int]] = []
         for wanted in self._wanted:
@@ -395,6 +404,21 @@ class _OneFetch:
         self._outcomes = outcomes
         self._has_below = bool(below)
         return total, below, must_answer or not may_wait
+
+    def _part_resting(self) -> None:
+        """Keep apart what rests: there is nothing to read, and that it was fetched is noted once for all."""
+        clock, ask = self._clock, self._ask
+        if clock is None:
+            return
+        wanted = self._context.wanted
+        if not clock.holds(ask.replica_id, ask.replica_epoch):
+            for each in wanted:
+                each.wake()
+        self._resting = [each for each in wanted if each.still_rests(clock)]
+        if self._resting:
+            self._wanted = [each for each in wanted if each.resting is None]
+        else:
+            self._wanted = wanted
 
     def _closer(self, partition: Partition, wanted: Wanted) -> Closer | KafkaError | None:
         """Send a consumer to the replica that is nearest to it, if that is not ours."""
@@ -491,9 +515,10 @@ class _OneFetch:
             wants_high=self._fetching.prefer is not None,
             complete=self._woken,
         )
-        for wanted in self._wanted:
-            if isinstance(wanted.hosted, Partition):
-                wanted.hosted.fetch_waiters.add(waiter)
+        hosted = [w.hosted for wanted in (self._wanted, self._resting) for w in wanted]
+        self._waits_at = [p.fetch_waiters for p in hosted if isinstance(p, Partition)]
+        for waiters in self._waits_at:
+            waiters.add(waiter)
         return [SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._wait_over)]
 
     def _stop_waiting(self) -> None:
@@ -501,9 +526,8 @@ class _OneFetch:
         if waiter is None:
             return
         waiter.is_done = True
-        for wanted in self._wanted:
-            if isinstance(wanted.hosted, Partition):
-                wanted.hosted.fetch_waiters.discard(waiter)
+        for waiters in self._waits_at:
+            waiters.discard(waiter)
         self._waiter = None
 
     def _woken(self, now_ms: int) -> Effects:
@@ -523,9 +547,14 @@ class _OneFetch:
         assert not self._is_answered
         self._is_answered = True
         self._put_remote()
-        told = self._context.answer(list(zip(self._wanted, self._outcomes, strict=True)))
+        outcomes = list(zip(self._wanted, self._outcomes, strict=True))
+        told = self._context.answer(outcomes)
         if isinstance(told, KafkaError):
             return self._answer(FetchAnswer(told, 0, []))
+        if self._clock is not None:
+            for wanted, outcome in outcomes:
+                if type(outcome) is Local and not len(outcome.records):
+                    wanted.rest(self._ask.replica_id, self._clock)
         return self._answer(FetchAnswer(None, self._context.session_id, told))
 
 

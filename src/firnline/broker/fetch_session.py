@@ -2,7 +2,9 @@
 
 A session remembers the partitions of one client and what it was last told about each. An incremental
 request names only changes; its answer only partitions with news. Partitions that brought records go
-to the end of the order, so that a small answer starves nobody. Source: KIP-227; spec C14 (70/71/106).
+to the end of the order, so that a small answer starves nobody. Of a follower's session, partitions in
+which nothing happens rest: its next Fetch neither reads them nor notes anything of them but the time.
+Source: KIP-227; spec C14 (70/71/106).
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +13,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.ports import Rng
 from firnline.base.units import INT32_MAX
+from firnline.replica.isr import FetchClock, Follower
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local, ReadOutcome
 
@@ -27,6 +30,7 @@ class Wanted:
     topic, topic_id  one of them: names up to version 12, ids from 13 on (the other is None / zero)
     max_bytes        of this partition; the first batch may be larger (KIP-74)
     log_start_offset a follower's own; -1 of a consumer
+    resting          the follower that rests in it, as our partition knows it; None: it is to be read
     """
 
     __slots__ = (
@@ -37,6 +41,7 @@ class Wanted:
         "leader_epoch",
         "log_start_offset",
         "max_bytes",
+        "resting",
         "told_high_watermark",
         "told_log_start",
         "topic",
@@ -65,7 +70,8 @@ class Wanted:
         self.log_start_offset = log_start_offset
         self.told_high_watermark = NO_OFFSET
         self.told_log_start = NO_OFFSET
-        self.hosted: Partition | KafkaError | None = None  # looked up anew by each Fetch
+        self.hosted: Partition | KafkaError | None = None  # looked up by each Fetch that reads it
+        self.resting: Follower | None = None
 
     @property
     def key(self) -> Key:
@@ -73,11 +79,40 @@ class Wanted:
 
     def ask_again(self, news: "Wanted") -> None:
         """Take the position of a later request; what was told stays."""
+        self.wake()
         self.fetch_offset = news.fetch_offset
         self.max_bytes = news.max_bytes
         self.leader_epoch = news.leader_epoch
         self.last_fetched_epoch = news.last_fetched_epoch
         self.log_start_offset = news.log_start_offset
+
+    def rest(self, replica_id: int, clock: FetchClock) -> None:
+        """Rest in a follower's session, where it was told that there is nothing more for it."""
+        partition = self.hosted
+        if isinstance(partition, Partition):
+            self.resting = partition.rest(replica_id, self.fetch_offset, clock)
+
+    def still_rests(self, clock: FetchClock) -> bool:
+        """Whether to read it would be to tell what was told; else it is awake from here on."""
+        follower = self.resting
+        if follower is None:
+            return False
+        if follower.clock is clock:
+            # The high watermark was there when it came to rest, and goes no further than the end.
+            log = self.hosted.log  # type: ignore[union-attr]
+            if (
+                log.log_end_offset == self.fetch_offset
+                and log.log_start_offset == self.told_log_start
+            ):
+                return True
+        self.wake()
+        return False
+
+    def wake(self) -> None:
+        """It is to be read again. What its last Fetch was counts as noted then."""
+        if self.resting is not None:
+            self.resting.settle()
+            self.resting = None
 
     def has_news(self, outcome: ReadOutcome) -> bool:
         """Whether an incremental answer must carry `outcome`; notes what is told."""
@@ -102,6 +137,7 @@ class Sessionless:
     """A Fetch that stands for itself: everything asked is answered."""
 
     session_id = NO_SESSION
+    clock: FetchClock | None = None
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         self.wanted: Sequence[Wanted] = wanted
@@ -111,14 +147,23 @@ class Sessionless:
 
 
 class FetchSession:
-    """The partitions of one client, in the order they are served."""
+    """The partitions of one client, in the order they are served. `clock`: when it fetched, if it follows."""
 
-    __slots__ = ("_partitions", "created_ms", "epoch", "session_id", "used_ms", "uses_ids")
+    __slots__ = (
+        "_partitions",
+        "clock",
+        "created_ms",
+        "epoch",
+        "session_id",
+        "used_ms",
+        "uses_ids",
+    )
 
     def __init__(
         self, session_id: int, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int
     ) -> None:
         self.session_id = session_id
+        self.clock = FetchClock()
         self.epoch = 1
         self.uses_ids = uses_ids
         self.created_ms = now_ms
@@ -141,7 +186,9 @@ class FetchSession:
             else:
                 known.ask_again(news)
         for key in forgotten:
-            self._partitions.pop(key, None)
+            gone = self._partitions.pop(key, None)
+            if gone is not None:
+                gone.wake()
 
     def advance(self) -> None:
         self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
@@ -159,6 +206,7 @@ class Full:
     def __init__(self, session: FetchSession) -> None:
         self._session = session
         self.session_id = session.session_id
+        self.clock: FetchClock | None = session.clock
         self.wanted: Sequence[Wanted] = list(session.wanted)
 
     def answer(self, outcomes: Answered) -> Answered | KafkaError:
@@ -174,6 +222,7 @@ class Incremental:
         self._session = session
         self._epoch = session.epoch
         self.session_id = session.session_id
+        self.clock: FetchClock | None = session.clock
         self.wanted: Sequence[Wanted] = list(session.wanted)
 
     def answer(self, outcomes: Answered) -> Answered | KafkaError:

@@ -94,19 +94,51 @@ class NoBrokers:
 NO_BROKERS: Brokers = NoBrokers()
 
 
+class FetchClock:
+    """When a fetch session of a follower fetched last; it counts for each partition that rests in it.
+
+    A partition rests while nothing happens in it: its follower has all, all is committed, and it was told so.
+    What its Fetches would say is then the same each time but for the time, which is kept here, once.
+    """
+
+    __slots__ = ("_broker_epoch", "_brokers", "_replica_id", "ms")
+
+    def __init__(self) -> None:
+        self.ms = _NEVER_MS
+        self._replica_id = -1
+        self._broker_epoch = NO_BROKER_EPOCH
+        self._brokers = NO_BROKERS
+
+    def fetched(self, replica_id: int, broker_epoch: int, now_ms: int) -> None:
+        """A Fetch came. What does not rest any more was settled before."""
+        self._replica_id, self._broker_epoch, self.ms = replica_id, broker_epoch, now_ms
+
+    def holds(self, replica_id: int, broker_epoch: int) -> bool:
+        """Whether a Fetch is of the same incarnation as the last one, and no newer one is known (I14)."""
+        if (replica_id, broker_epoch) != (self._replica_id, self._broker_epoch):
+            return False
+        return not is_stale(self._brokers, replica_id, broker_epoch)
+
+    def begin_rest(self, follower: "Follower", brokers: Brokers) -> None:
+        """From here on `follower` fetches whenever the session does, until it is settled."""
+        self._brokers = brokers
+        follower.clock = self
+
+
 class Follower:
     """One remote replica, from its Fetches in the present leader epoch (I13). Offsets are -1 before any.
 
     leader_end_offset  where our log ended when it fetched last
     fetched_ms         when that was
-    caught_up_ms       the latest time at which it is known to have had all that we had then
     broker_epoch       None before its first Fetch; -1 where its protocol does not say
+    clock              of the session that it rests in; None: each of its Fetches is noted
     """
 
     __slots__ = (
+        "_caught_up_ms",
         "broker_epoch",
         "broker_id",
-        "caught_up_ms",
+        "clock",
         "end_offset",
         "fetched_ms",
         "leader_end_offset",
@@ -116,6 +148,7 @@ class Follower:
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.broker_epoch: int | None = None
+        self.clock: FetchClock | None = None
         self.begin(is_in_sync=False, is_new_leader=True, now_ms=0)
 
     def begin(self, *, is_in_sync: bool, is_new_leader: bool, now_ms: int) -> None:
@@ -127,9 +160,22 @@ class Follower:
         self.end_offset = NO_OFFSET
         self.leader_end_offset = NO_OFFSET
         self.fetched_ms = _NEVER_MS
-        self.caught_up_ms = now_ms if is_in_sync else _NEVER_MS
+        self._caught_up_ms = now_ms if is_in_sync else _NEVER_MS
         if is_new_leader:
             self.broker_epoch = None
+
+    @property
+    def caught_up_ms(self) -> int:
+        """The latest time at which it is known to have had all that we had then."""
+        clock = self.clock
+        return self._caught_up_ms if clock is None else max(self._caught_up_ms, clock.ms)
+
+    def settle(self) -> None:
+        """Something happens in the partition: note that it had all when its session fetched last."""
+        clock = self.clock
+        if clock is not None:
+            self._caught_up_ms = max(self._caught_up_ms, clock.ms)
+            self.clock = None
 
     def fetched(
         self,
@@ -141,11 +187,12 @@ class Follower:
         now_ms: int,
     ) -> None:
         """Note one Fetch: it has all below `fetch_offset`."""
+        self.settle()
         if fetch_offset >= leader_end_offset:
-            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+            self._caught_up_ms = max(self._caught_up_ms, now_ms)
         elif self.leader_end_offset != NO_OFFSET and fetch_offset >= self.leader_end_offset:
             # Then it had all; records came meanwhile, as they do on a busy partition.
-            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+            self._caught_up_ms = max(self._caught_up_ms, self.fetched_ms)
         self.end_offset = fetch_offset
         self.log_start_offset = log_start_offset
         self.leader_end_offset = max(self.leader_end_offset, leader_end_offset)
@@ -180,6 +227,12 @@ def proposal(
         epoch = None if follower is None else follower.broker_epoch
         found.append((broker_id, NO_BROKER_EPOCH if epoch is None else epoch))
     return tuple(found)
+
+
+def is_stale(brokers: Brokers, replica_id: int, broker_epoch: int) -> bool:
+    """Whether a newer incarnation of a broker is known than the one that asks."""
+    fact = brokers.fact(replica_id)
+    return broker_epoch != NO_BROKER_EPOCH and fact is not None and fact.epoch > broker_epoch
 
 
 def is_refused(code: Code) -> bool:

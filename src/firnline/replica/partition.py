@@ -25,10 +25,12 @@ from firnline.replica.isr import (
     NO_BROKER_EPOCH,
     NO_BROKERS,
     Brokers,
+    FetchClock,
     Follower,
     IsrAnswer,
     IsrChange,
     is_refused,
+    is_stale,
     metadata_decides,
     proposal,
 )
@@ -159,6 +161,7 @@ class Partition:
 
     def _set_isr(self, isr: tuple[int, ...]) -> None:
         """This is what the controller has; nothing of ours is under way."""
+        self._wake()
         self.isr = self.maximal_isr = isr
         self.proposed = None
         self.is_alone = len(self.replicas) <= 1 and isr == (self.node_id,)
@@ -184,12 +187,19 @@ class Partition:
     def go_offline(self) -> None:
         """The files can no longer be trusted: refuse everything from here on (rel-P9)."""
         self.is_offline = True
+        self._wake()
         self._set_refusal()
 
     def retire(self) -> None:
         """The replica leaves this node: whoever still holds it is told to look elsewhere."""
         self.leader_id = -1
+        self._wake()
         self.refusal = _RETIRED
+
+    def _wake(self) -> None:
+        """Something is decided here: no follower rests any more."""
+        for follower in self.followers.values():
+            follower.settle()
 
     def _set_refusal(self) -> None:
         if self.is_offline:
@@ -388,10 +398,7 @@ class Partition:
         if replica_id not in self.followers:
             # With an epoch that is ours it may know of a reassignment before we do: it is to ask again.
             return _NOT_LEADER if leader_epoch == NO_EPOCH else _UNKNOWN_EPOCH
-        fact = self.brokers.fact(replica_id)
-        if broker_epoch != NO_BROKER_EPOCH and fact is not None and fact.epoch > broker_epoch:
-            return _STALE_BROKER
-        return None
+        return _STALE_BROKER if is_stale(self.brokers, replica_id, broker_epoch) else None
 
     def follower_fetched(
         self,
@@ -425,6 +432,22 @@ class Partition:
         if self.deletion_waiters:
             effects += self.deletion_waiters.passed(self.low_watermark, now_ms)
         return effects
+
+    def rest(self, replica_id: int, fetch_offset: int, clock: FetchClock) -> Follower | None:
+        """Let a follower rest that was told all there is, and return it; None: its Fetches are to be noted.
+
+        From then on they change nothing but the time, until we or its session settle it.
+        """
+        log, follower = self.log, self.followers.get(replica_id)
+        if (
+            follower is None
+            or self.proposed is not None
+            or not fetch_offset == log.high_watermark == log.log_end_offset == follower.end_offset
+            or replica_id not in self.isr
+        ):
+            return None
+        clock.begin_rest(follower, self.brokers)
+        return follower
 
     @property
     def low_watermark(self) -> int:
@@ -482,6 +505,7 @@ class Partition:
             self._propose(stay)  # who is to go counts until the controller agrees
 
     def _propose(self, members: Sequence[int]) -> None:
+        self._wake()
         self.proposed = IsrChange(
             self.topic_id,
             self.topic_partition.partition,
