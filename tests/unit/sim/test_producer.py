@@ -102,6 +102,16 @@ def test_a_batch_whose_predecessors_were_acknowledged_is_not_out_of_order() -> N
     assert wire.lane.batches == []
 
 
+def test_a_broker_that_started_again_may_know_only_what_was_sent_behind() -> None:
+    """A producer's snapshot has its last batch alone, as in Kafka."""
+    wire = Wire(2)
+    wire.answer(0, None)
+    wire.answer(0, Code.NONE)
+    wire.pass_time()
+    wire.answer(0, Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert (wire.producer.out_of_order, wire.lane.batches) == ([], [])
+
+
 def test_a_refusal_of_before_its_predecessor_was_acknowledged_does_not_count() -> None:
     wire = Wire(2)
     second = wire.sent.pop(1)

@@ -12,9 +12,14 @@ NO_PRODUCER = -1
 
 
 class Batch:
-    """Some records. `is_first`: when it was sent last, all before it were acknowledged."""
+    """Some records.
 
-    __slots__ = ("attempts", "count", "data", "is_first", "is_flying", "sequence")
+    is_first     when it was sent last, all before it were acknowledged
+    is_followed  another one was sent behind it: a broker that starts again may know only that one, since a
+                 producer's snapshot has but the last batch, and refuse this one, as Kafka does
+    """
+
+    __slots__ = ("attempts", "count", "data", "is_first", "is_flying", "is_followed", "sequence")
 
     def __init__(self, data: bytes, *, count: int, sequence: int) -> None:
         self.data = data
@@ -23,6 +28,7 @@ class Batch:
         self.attempts = 0
         self.is_flying = False
         self.is_first = False
+        self.is_followed = False
 
 
 class Lane:
@@ -76,6 +82,8 @@ class Lane:
             batch.is_flying = True
             batch.is_first = batch is self.batches[0]
             batch.attempts += batch.is_first  # the others wait for it
+        for batch in self.batches[:-1]:
+            batch.is_followed = True
         return found
 
     def give_up(self) -> None:

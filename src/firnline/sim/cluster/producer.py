@@ -173,9 +173,10 @@ class Producer(Client):
             lane.batches.remove(batch)
             return []
         if code in _LOST_STATE and (batch.is_first or code != Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
-            self.out_of_order.append(
-                f"{Code(code).name} for sequence {batch.sequence} of {lane.key}"
-            )
+            if not (batch.is_followed and code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
+                self.out_of_order.append(
+                    f"{Code(code).name} for sequence {batch.sequence} of {lane.key}"
+                )
             lane.give_up()
             return []
         if code in _GONE and lane.key not in self.places:
