@@ -130,4 +130,36 @@ REPLICAS = (
             _PRODUCE + "test_a_record_that_is_committed_because_the_others_left_waits_for_the_disk",
         ),
     ),
+    Mutant(
+        "rel-P4: who is left alone syncs what others had vouched for",
+        "replica.last_copy:LastCopies.look",
+        "not partition.is_last_copy or partition.is_durable",
+        "True",
+        tests=(
+            "tests/unit/replica/test_last_copy.py::"
+            "test_a_leader_that_is_left_alone_syncs_what_others_had_vouched_for",
+            "tests/unit/broker/test_replication.py::"
+            "test_the_last_of_an_isr_keeps_what_others_vouched_for",
+        ),
+    ),
+    Mutant(
+        "rel-P9: a disk that refuses while a log is opened has failed",
+        "broker.hosting:Hosting._not_opened",
+        "effects + self._on_disk_failed(problem, now_ms)",
+        "effects",
+        tests=(
+            "tests/unit/broker/test_hosting.py::"
+            "test_a_disk_that_refuses_while_a_log_is_opened_has_failed",
+        ),
+    ),
+    Mutant(
+        "I2: a living incarnation keeps its registration before it is counted in, too",
+        "controller.brokers:Brokers._registration_problem",
+        "self._is_alive(wanted.broker_id, now_ms)",
+        "not existing.fenced and self._is_alive(wanted.broker_id, now_ms)",
+        tests=(
+            "tests/unit/controller/test_registrations.py::"
+            "test_the_late_request_of_a_dead_incarnation_does_not_take_the_place_of_the_living",
+        ),
+    ),
 )

@@ -30,7 +30,7 @@ from firnline.runtime.clock import SteadyClock
 from firnline.runtime.links import Links
 from firnline.runtime.net import Server
 from firnline.runtime.poll import PollLoop, Timer
-from firnline.runtime.workers import Doorbell, FlushGroup, Pool
+from firnline.runtime.workers import Doorbell, FlushGroup, Pool, problem_of
 
 log = logging.getLogger("firnline")
 
@@ -205,7 +205,7 @@ class Runtime:
     def _complete(self, then: Callable[..., Any], result: Any) -> None:
         if then == self._flushes.take_finished:
             for flush in self._flushes.take_finished():
-                self.resume(flush.then, result)
+                self.resume(flush.then, problem_of(flush, result))
         else:
             self.resume(then, result)
 

@@ -76,18 +76,28 @@ class FlushGroup:
 
     def _run(self) -> None:
         while (files := self._work.get()) is not None:
-            error: StorageError | None = None
+            problems: dict[str, StorageError] = {}
             for file in files:
                 try:
                     file.sync()
                 except StorageError as problem:
-                    error = problem
-            self._doorbell.ring(self.take_finished, error)
+                    problems[file.path] = problem
+            self._doorbell.ring(self.take_finished, problems)
 
     def close(self) -> None:
         """End the thread after the run in flight."""
         self._work.put(None)
         self._thread.join()
+
+
+def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError | None:
+    """What went wrong with the files of one flush: those of others in its run are not its own.
+
+    problems  by path, of the whole run; the log of a topic that was deleted meanwhile may be among them
+    """
+    if not problems:
+        return None
+    return next((problems[file.path] for file in flush.files if file.path in problems), None)
 
 
 class Pool:

@@ -25,6 +25,7 @@ from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.node import RaftNode
 from firnline.runtime.clock import FOLLOW_S, SteadyClock
+from firnline.runtime.workers import problem_of
 from firnline.sim.disk import CrashableFs, Keep
 from firnline.sim.options import Options
 from firnline.sim.world import Chance, Event, MachineClock, World
@@ -237,30 +238,31 @@ class Process:
         else:
             host.world.after(delay_us, self._sync_and_report)
 
-    def _sync_in_flight(self) -> StorageError | None:
+    def _sync_in_flight(self) -> dict[str, StorageError]:
         files = {file.path: file for flush in self._in_flight for file in flush.files}
-        problem: StorageError | None = None
+        problems: dict[str, StorageError] = {}
         for file in files.values():
             try:
                 file.sync()
             except StorageError as found:
-                problem = found
-        return problem
+                problems[file.path] = found
+        return problems
 
     def _sync_and_report(self) -> None:
         if self.is_alive:
             self._flushed(self._sync_in_flight())
 
-    def _flushed(self, problem: StorageError | None) -> None:
+    def _flushed(self, problems: dict[str, StorageError]) -> None:
         if not self.is_alive:
             return
         if self.is_paused:
-            self.backlog.append((self._flushed, (problem,)))
+            self.backlog.append((self._flushed, (problems,)))
             return
         finished, self._in_flight = self._in_flight, []
         if self._waiting:
             self._start_flush()
         for flush in finished:
+            problem = problem_of(flush, problems)
             self.step(
                 "synced" if problem is None else f"sync failed: {problem}", flush.then, problem
             )
