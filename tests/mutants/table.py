@@ -454,8 +454,8 @@ MUTANTS = (
     Mutant(
         "I7: a new controller counts every broker as heard from at its beginning",
         "controller.brokers:Brokers.activate",
-        "dict.fromkeys(sorted(image.brokers), now_ms)",
-        "dict.fromkeys(sorted(image.brokers), 0)",
+        "dict.fromkeys(active, now_ms)",
+        "dict.fromkeys(active, 0)",
         tests=(
             "tests/golden/test_controller_scripts.py::"
             "test_the_controller_decides_as_recorded[failover]",
