@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from firnline.testing.plugin import Broker
 from tests.chaos.image import copy_of_the_disk, make_image, mounted
@@ -29,6 +29,8 @@ from tests.chaos.workload import (
     read_all,
     violations,
 )
+from tests.peers.nodes import eventually
+from tests.peers.topics import cluster_of
 
 TOPIC, PARTITIONS = "cut", 3
 
@@ -78,7 +80,9 @@ def check_metadata(bootstrap: str, topics: list[str], committed: int) -> list[st
     """Compare topics and the committed offset with what was confirmed."""
     faults = []
     admin = AdminClient({"bootstrap.servers": bootstrap, **SILENT})
-    there = admin.list_topics(timeout=PATIENCE_S).topics
+    found = eventually("a broker tells", lambda: cluster_of(admin), within_s=PATIENCE_S)
+    assert isinstance(found, ClusterMetadata)
+    there = found.topics
     lost = [name for name in topics if name not in there]
     if lost:
         faults.append(f"{len(lost)} confirmed topics lost, first {lost[0]}")

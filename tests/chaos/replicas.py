@@ -29,7 +29,7 @@ from tests.peers.nodes import (
     Node,
     eventually,
 )
-from tests.peers.topics import await_partitions, is_whole
+from tests.peers.topics import await_partitions, cluster_of, is_whole
 
 TOPIC, PARTITIONS, REPLICAS = "copied", 3, 3
 SETTINGS = {
@@ -210,7 +210,7 @@ def _still_counts_on(cluster: Cluster, gone: Node) -> list[str]:
     def nobody_does() -> bool:
         faults[:] = [
             f"{gone} left, and {name}-{number} has leader {state.leader} and ISR {state.isrs}"
-            for name, topic in admin.list_topics(timeout=PATIENCE_S).topics.items()
+            for name, topic in cluster_of(admin).topics.items()
             for number, state in topic.partitions.items()
             if gone.node_id in (state.leader, *state.isrs)
         ]

@@ -25,6 +25,7 @@ from tests.mixed.reader import PATIENCE_S, Reader, read_messages
 from tests.mixed.sameness import differences, read_disk
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, KAFKA, QUICK, Cluster, Node, eventually
 from tests.peers.quorum import await_caught_up
+from tests.peers.topics import cluster_of
 
 COPIED, PAIR, TIDY, OFFSETS = "copied", "pair", "tidy", "__consumer_offsets"
 TAIL = "tail"  # what a leader acknowledges alone, and may be lost with it
@@ -239,10 +240,8 @@ class Replicas:
         return bool(isrs())
 
     def _topics(self):  # type: ignore[no-untyped-def]
-        try:
-            return self._admin.list_topics(timeout=PATIENCE_S).topics
-        except KafkaException as problem:
-            raise OSError(str(problem)) from problem
+        found = eventually("a broker tells", lambda: cluster_of(self._admin), within_s=PATIENCE_S)
+        return found.topics  # type: ignore[attr-defined]
 
     def _leaders(self) -> dict[str, int]:
         return {
@@ -302,7 +301,7 @@ class Replicas:
         count = len(self.cluster.brokers)
         eventually(
             f"{count} brokers",
-            lambda: len(self._admin.list_topics(timeout=PATIENCE_S).brokers) == count,
+            lambda: len(cluster_of(self._admin).brokers) == count,
             within_s=PATIENCE_S,
         )
         ids = [node.node_id for node in self.cluster.brokers]

@@ -35,6 +35,7 @@ from tests.chaos.workload import SILENT
 from tests.mixed.sameness import differences, read_disk
 from tests.peers.nodes import BROKER, CONTROLLER, KAFKA, QUICK, Cluster, Node, eventually
 from tests.peers.quorum import View, await_caught_up, await_leader
+from tests.peers.topics import cluster_of
 
 PATIENCE_S = 60.0
 _DONE_BEFORE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.INVALID_PARTITIONS)
@@ -238,7 +239,7 @@ class Rounds:
         faults: list[str] = []
 
         def is_right() -> bool:
-            there = self._admin.list_topics(timeout=PATIENCE_S).topics
+            there = cluster_of(self._admin).topics
             lost = [name for name in self.topics if name not in there]
             back = [name for name in self.deleted if name in there]
             faults[:] = [f"the broker knows {len(lost)} topics less: {lost[0]}"] if lost else []

@@ -7,19 +7,32 @@ before its partitions, name no leader, or die in mid-answer. So nothing here is 
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, PartitionMetadata
+from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadata
 
 from tests.peers.nodes import eventually
 
 _PATIENCE_S = 60.0
+_ANSWER_S = 5.0
 Partitions = Mapping[int, PartitionMetadata]
+
+
+def cluster_of(admin: AdminClient, topic: str | None = None) -> ClusterMetadata:
+    """Return what a broker tells now of all topics, or of one. OSError when none does so soon.
+
+    A request that was meant for a broker that died waits in librdkafka until its time is over: it is short,
+    and whoever asks asks again.
+    """
+    try:
+        return admin.list_topics(topic, timeout=_ANSWER_S)
+    except KafkaException as problem:
+        raise OSError(str(problem)) from problem
 
 
 def partitions_of(admin: AdminClient, topic: str) -> Partitions:
     """Return what is told of a topic's partitions now, by number: nothing while nothing is."""
     try:
-        found: Partitions = admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions
-    except KafkaException:
+        found: Partitions = cluster_of(admin, topic).topics[topic].partitions
+    except OSError:
         return {}
     return found
 
