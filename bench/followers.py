@@ -2,10 +2,12 @@
 
     python -m bench.followers [PARTITIONS]...     200 and 2000 by default
 
+The baseline is `all`: the same Fetch where nothing rests, since each partition is asked for anew.
+
 In one process, without sockets and codecs: a leader's partitions, one incremental session of a follower that
 has them all, and its Fetches. `idle` is one without news, from the request to the answer when the wait is
 over; `busy` one that a batch in one partition answers, and the next says that the follower has it. CPU
-microseconds, the least of the rounds.
+microseconds, the least of the rounds, and their ratios to the baseline.
 """
 
 import sys
@@ -79,9 +81,13 @@ class Leader:
         self.told.append(answer)
         return []
 
-    def idle(self) -> None:
+    def read_all(self) -> None:
+        """The follower names all partitions, where it stands: each is read, and nothing is new."""
+        self.idle(range(len(self.partitions)))
+
+    def idle(self, asked: range | tuple[int, ...] = ()) -> None:
         """Nothing is new until the wait is over."""
-        later = self.fetch(())
+        later = self.fetch(asked)
         self.now_ms += WAIT_MS
         for effect in later:
             if isinstance(effect, SetTimer):
@@ -134,8 +140,12 @@ def main() -> None:
     """Print one line a size."""
     for count in [int(word) for word in sys.argv[1:]] or [200, 2000]:
         leader = Leader(count)
-        idle, busy = least_us(leader.idle), least_us(leader.busy)
-        print(f"{count:6} partitions: idle {idle:8.0f} us a Fetch, busy {busy / 2:8.0f} us a Fetch")
+        baseline = least_us(leader.read_all)
+        idle, busy = least_us(leader.idle), least_us(leader.busy) / 2
+        print(
+            f"{count:6} partitions: all {baseline:6.0f} us a Fetch, idle {idle:6.0f}"
+            f" ({idle / baseline:.2f}), busy {busy:6.0f} ({busy / baseline:.2f})"
+        )
 
 
 if __name__ == "__main__":

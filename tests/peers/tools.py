@@ -9,7 +9,6 @@ import struct
 import subprocess
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.peers import kafka
@@ -32,12 +31,7 @@ class Tools:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         process, self._process = self._process, None
         if process is None:
             return

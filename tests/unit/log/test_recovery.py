@@ -128,6 +128,36 @@ def test_a_flipped_byte_ends_the_log_before_it(byte: int) -> None:
     assert append(again, batch("a", pid=7, seq=end), epoch=9).base_offset == end
 
 
+def cleaned(fs: CrashableFs) -> int:
+    """Take a batch out of a closed segment, as compaction does; return the offset it had."""
+    log = filled(fs)
+    closed = log.closed_segments()[1]
+    path, size = closed.stem_path + ".log", found_headers(log)[0].size_bytes
+    data = whole(fs, path)
+    overwrite(fs, path, data[: size * 2] + data[size * 3 :])
+    return closed.base_offset + 2
+
+
+def test_what_compaction_left_out_is_no_damage() -> None:
+    fs = CrashableFs()
+    gone = cleaned(fs)
+    log = opened(fs, small(cleanup_policy=("compact",)))
+    assert [r.offset for r in found_records(log)] == [n for n in range(40) if n != gone]
+
+
+def test_a_topic_that_is_compacted_no_longer_keeps_what_was_synced_with_its_gaps() -> None:
+    fs = CrashableFs()
+    gone = cleaned(fs)
+    log = opened(fs, recovery_point=gone + 2)  # the segment with the gap is looked over
+    assert [r.offset for r in found_records(log)] == [n for n in range(40) if n != gone]
+
+
+def test_a_gap_that_no_compaction_left_ends_the_log() -> None:
+    fs = CrashableFs()
+    gone = cleaned(fs)
+    assert opened(fs).log_end_offset == gone
+
+
 def test_damage_below_the_recovery_point_is_not_cut_off() -> None:
     """It was synced and acknowledged: the operator has to know, and other replicas may have it."""
     fs = CrashableFs()
