@@ -74,15 +74,19 @@ def log_batches(count: int) -> Iterator[bytearray]:
 
 
 def pieces(path: str) -> Iterator[bytes]:
-    """The file in reads of a size, each of whole batches."""
+    """The file in reads of a size, each of whole batches; a batch that is larger is read whole."""
     with open(path, "rb") as file:
-        position, size_bytes = 0, os.path.getsize(path)
+        position, size_bytes, read_bytes = 0, os.path.getsize(path), READ_BYTES
         while position < size_bytes:
-            data = os.pread(file.fileno(), READ_BYTES, position)
+            data = os.pread(file.fileno(), read_bytes, position)
             end = 0
             for header in headers(data):
                 end = header.position + header.size_bytes
-            yield data[:end]
+            if end == 0 and position + read_bytes >= size_bytes:
+                raise ValueError(f"{path}: the batch at {position} is cut short")
+            read_bytes = READ_BYTES if end else 2 * read_bytes
+            if end:
+                yield data[:end]
             position += end
 
 
