@@ -90,4 +90,25 @@ CLUSTERS = (
         profile="r13",
         invariants=("rel-R13",),
     ),
+    Mutant(
+        "rel-R5, in a cluster: who is not in sync leads only where the settings say so",
+        "controller.partition_change:PartitionChanges.is_unclean_allowed",
+        "return self._is_unclean_by_default",
+        "return True",
+        seeds=SEEDS,
+        seconds=25,
+        profile="unclean",
+        invariants=("rel-R5",),
+    ),
+    # What other topics may lose is no excuse: this one loses records of those that may not, and says nothing.
+    Mutant(
+        "rel-R5, in a cluster: a clean election finds nobody outside the ISR",
+        "controller.partition_change:elect",
+        "return Found(NO_LEADER, False)",
+        "return Found(next(filter(may_lead, replicas), NO_LEADER), False)",
+        seeds=SEEDS[1:],  # by the first the partition only stays without its followers
+        seconds=25,
+        profile="unclean",
+        invariants=("rel-R5",),
+    ),
 )
