@@ -11,6 +11,16 @@ SEEDS = tuple(range(1, 16))
 
 CLUSTERS = (
     Mutant(
+        "rel-R1, in a cluster: who joins is the incarnation that the leader heard from",
+        "controller.isr_changes:_eligibility_problem",
+        "broker_epoch not in (UNKNOWN_EPOCH, broker.epoch)",
+        "False",
+        seeds=SEEDS,
+        seconds=25,
+        profile="r1",
+        invariants=("rel-R1",),
+    ),
+    Mutant(
         "rel-R3, in a cluster: a request of an older incarnation is refused",
         "controller.ids:epoch_problem",
         "broker.epoch != broker_epoch",

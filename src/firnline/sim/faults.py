@@ -433,4 +433,5 @@ _BEGIN: dict[str, str] = {
     "deaf-to-controllers": "_deaf_to_controllers",
     "elect": "_elect",
     "leave-alone": "_leave_alone",
+    "rejoin": "_rejoin",
 }

@@ -276,6 +276,58 @@ class ClusterFaults(Faults):
             self._cut_links([(one, voter) for voter in self._options.voter_ids], gone_us)
             self._cut_links([(voter, one) for voter in self._options.voter_ids], gone_us)
 
+    def _rejoin(self, fault: Fault, chance: Chance) -> None:
+        """A follower is back in sync, and restarts before the controller hears of it from its leader."""
+        pairs = [
+            (state.leader, other)
+            for _, _, state in self._partitions()
+            for other in state.isr
+            if state.leader >= 0 and other != state.leader
+        ]
+        if not pairs:
+            return
+        leader, other = chance.pick(pairs)
+        apart_us, extra_us = (
+            chance.spread(1_500 * MS, 3 * SECOND),
+            chance.between(1_300 * MS, 1_700 * MS),
+        )
+        restart_us = apart_us + chance.between(200 * MS, 600 * MS)
+        self._note(
+            fault,
+            f"{other} is apart from {leader} for {apart_us // MS} ms, comes back, and restarts",
+        )
+        self._cut_links([(other, leader), (leader, other)], apart_us)
+        self._world.after(apart_us, self._slow_leader, leader, extra_us)
+        self._world.after(restart_us, self._leave_briefly, other, chance)
+
+    def _slow_leader(self, leader: int, extra_us: int) -> None:
+        if self._is_over:
+            return
+        links = [(leader, voter) for voter in self._options.voter_ids]
+        for link in links:
+            self._network.slow(*link, extra_us)
+
+        def undo() -> None:
+            for link in links:
+                self._network.slow(*link, -extra_us)
+
+        self._last(2 * extra_us, undo)
+
+    def _leave_briefly(self, node_id: int, chance: Chance) -> None:
+        """In order: after a crash the controller waits for the session to end."""
+        host = self._hosts[node_id]
+        if self._is_over or host.process is None or not self.atlas.may_stop(node_id):
+            return
+        down_us = chance.spread(1 * MS, 50 * MS)
+
+        def stopped() -> None:
+            if self._is_over:
+                host.start()
+            else:
+                self._keep_down(host, down_us)
+
+        host.stop(stopped)
+
     def _partitions(self) -> list[tuple[Key, str, PartitionImage]]:
         return [row for host in self._brokers() for row in self.atlas.hosted(host.node_id)]
 

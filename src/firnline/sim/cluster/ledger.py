@@ -93,6 +93,7 @@ class PartitionTruth(CommittedLog):
 
     def take_over(self, leader_epoch: int, border: int) -> None:
         """From `border` on the lineage is that of this leader; those of older epochs are left behind."""
+        self.cut_at.append(border)
         over = [each for each in self._unclean if each <= leader_epoch]
         self._unclean = self._unclean[len(over) :]
         self._left.append((-1, over[-1], border))

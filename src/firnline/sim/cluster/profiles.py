@@ -34,8 +34,8 @@ def _replicated(options: Options, **more: Any) -> Options:
 
 def _r1(options: Options) -> Options:
     """Brokers come back with less than they had, while what they said before is still on its way."""
-    kinds = ("wipe", "power", "storm", "slow-to-controllers", "slow-to-controllers")
-    return _replicated(options)._replace(fault_kinds=kinds)
+    kinds = ("wipe", "power", "storm", "slow-to-controllers", *("rejoin",) * 6)
+    return _replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS))
 
 
 def _r3(options: Options) -> Options:

@@ -147,6 +147,8 @@ class ReplicaChecks:
         process.host.fs.is_examined = True
         if seen.cuts != truth.cuts:
             seen.verified = min(seen.verified, *truth.cut_at[seen.cuts :])
+            if seen.verified <= seen.log_start:
+                seen.verified = 0  # it has nothing of what is left
             seen.cuts = truth.cuts
             # It may know of what is lost by now, until it follows the leader that has not.
             seen.high_watermark = log.high_watermark
@@ -348,8 +350,10 @@ class ReplicaChecks:
         if found is None:
             return
         border, lost = found
-        truth.take_over(partition.leader_epoch, border)
         begin = self._begin(partition.log)
+        # A log that begins above all that it shares has no word on what is below: others may give it up.
+        truth.take_over(partition.leader_epoch, border if begin < border else 0)
+        seen.cuts = truth.cuts
         if begin > truth.end_offset:
             truth.skip(begin)
         self._atlas.owes_nothing(key)
