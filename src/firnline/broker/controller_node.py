@@ -21,7 +21,7 @@ from firnline.broker.controller_port import (
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.controller.rounds import Round
-from firnline.metadata.census import is_unclean
+from firnline.metadata.census import is_last_standing, is_unclean
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
@@ -41,6 +41,7 @@ _LEAVING_MAX_MS = 5_000
 # So long a controller stays for brokers that are on their way out: without it they may find nobody to ask.
 _BROKERS_LEAVE_MAX_MS = 2_000
 _MS_PER_SECOND = 1_000
+_NAMES_IN_A_LINE = 5
 
 
 class ControllerNode:
@@ -151,7 +152,7 @@ class ControllerNode:
         """A setting that was altered may allow the election that a partition waits for (I27)."""
         if not self.quorum.is_active:
             return []
-        effects = _unclean_elections(delta)
+        effects = _doubtful_elections(delta)
         if delta.brokers and self.controller.is_sweeping:
             effects.append(self._sweeping_timer(now_ms))
         if delta.configs:
@@ -280,18 +281,37 @@ def _ignored(outcome: object, now_ms: int) -> Effects:
     return []
 
 
-def _unclean_elections(delta: ClusterDelta) -> Effects:
-    """One line for each leader that was elected though it may lack what was acknowledged (rel-R5)."""
+def _doubtful_elections(delta: ClusterDelta) -> Effects:
+    """Say whose leader may lack what was acknowledged (rel-R5): one line for each that is from outside
+    the ISR, one for each broker that leads again as the last of it."""
     effects: Effects = []
+    alone: dict[int, list[str]] = {}
     for topic in delta.topics:
         known = {} if topic.before is None else topic.before.partitions
         for number in topic.partitions:
             before, after = known.get(number), topic.after.partitions[number]
-            if before is not None and is_unclean(before, after):
+            if before is None:
+                continue
+            name = f"{topic.after.name}-{number}"
+            if is_unclean(before, after):
                 line = (
-                    f"unclean election: broker {after.leader} leads {topic.after.name}-{number} in"
+                    f"unclean election: broker {after.leader} leads {name} in"
                     f" epoch {after.leader_epoch} and was not in the ISR {list(before.isr)};"
                     " records that it lacks are lost"
                 )
                 effects.append(Warn(line=line))
+            elif is_last_standing(before, after):
+                alone.setdefault(after.leader, []).append(name)
+    for broker_id, names in alone.items():
+        line = (
+            f"last replica standing: broker {broker_id} leads {_some_of(names)} again, alone in the ISR;"
+            " if it lost data while it was away, acknowledged records are lost"
+        )
+        effects.append(Warn(line=line))
     return effects
+
+
+def _some_of(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMES_IN_A_LINE])
+    more = len(names) - _NAMES_IN_A_LINE
+    return f"{shown} and {more} more" if more > 0 else shown

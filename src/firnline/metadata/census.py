@@ -45,7 +45,7 @@ class Census:
                 if before is not None:
                     self._count(before, -1)
                     self.unclean_elections += is_unclean(before, after)
-                    self.last_standing_elections += _is_last_standing(before, after)
+                    self.last_standing_elections += is_last_standing(before, after)
                 self._count(after, 1)
         for gone in delta.deleted_topics:
             for partition in gone.partitions.values():
@@ -82,7 +82,7 @@ def is_unclean(before: PartitionImage, after: PartitionImage) -> bool:
     )
 
 
-def _is_last_standing(before: PartitionImage, after: PartitionImage) -> bool:
+def is_last_standing(before: PartitionImage, after: PartitionImage) -> bool:
     """Does the last of the ISR lead again, having been gone, where others have replicas?"""
     return (
         before.leader == NO_LEADER

@@ -48,9 +48,9 @@ def decide(rig: Rig, result: ControllerResult[Any]) -> Any:
     return answers[0]
 
 
-def place(rig: Rig, *, isr: tuple[int, ...], leader: int) -> None:
+def place(rig: Rig, *, isr: tuple[int, ...], leader: int, number: int = 0) -> None:
     record = r.PartitionRecord(
-        partition_id=0,
+        partition_id=number,
         topic_id=TOPIC_ID,
         replicas=(4, 5),
         isr=isr,
@@ -154,6 +154,24 @@ def test_an_unclean_election_is_told_and_counted_also_while_the_last_one_is_not_
     assert (partition(rig).leader, partition(rig).leader_recovery_state) == (4, 1)
     assert census.unclean_elections == 2
     assert sum("unclean" in line for line in rig[1].warnings) == 2
+
+
+def test_a_last_replica_that_leads_again_is_told_of_once_for_all_its_partitions() -> None:
+    """rel-R5: if its disk lost anything while it was away, nobody else has it, or will say so."""
+    rig = stage(**SILENCE)
+    for number in range(7):
+        place(rig, isr=(4,), leader=-1, number=number)
+    put(rig, r.BrokerRegistrationChangeRecord(broker_id=4, broker_epoch=1, fenced=1))
+    assert not any("last replica" in line for line in rig[1].warnings)
+    leads = [
+        r.PartitionChangeRecord(partition_id=number, topic_id=TOPIC_ID, leader=4)
+        for number in range(7)
+    ]
+    put(rig, *leads)
+    assert [line for line in rig[1].warnings if "last replica" in line] == [
+        "last replica standing: broker 4 leads t-0, t-1, t-2, t-3, t-4 and 2 more again, alone in the"
+        " ISR; if it lost data while it was away, acknowledged records are lost"
+    ]
 
 
 def test_a_controller_that_is_not_active_has_no_rounds() -> None:

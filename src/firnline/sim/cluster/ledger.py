@@ -27,9 +27,8 @@ class PartitionTruth(CommittedLog):
         self.acked_end = 0
         self.cut_at: list[int] = []
         self.lost = 0
-        self._unclean: list[
-            int
-        ] = []  # epochs of leaders from outside the ISR that nobody has seen lead
+        # Epochs of leaders from outside the ISR that nobody has seen lead.
+        self._unclean: list[int] = []
         # (first epoch, epoch after the last, offset) of what an unclean election left behind: a log whose
         # newest batch is of those epochs may be another one from the offset on.
         self._left: list[tuple[int, int, int]] = []
