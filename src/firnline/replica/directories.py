@@ -1,8 +1,9 @@
 """In which of our directories replicas are, on its way to the controller until it knows. PURE.
 
 The controller lets nobody lead whose replica is in a directory that is not online: a broker whose directory
-was formatted anew leads again only once the new id is written down. What differs from metadata is sent in
-batches, one request at a time, and again until it is answered or metadata says the same. Source: KIP-858.
+was formatted anew leads again only once the new id is written down. A replica that we cannot serve is lost:
+others lead it then, although we are alive. What differs from metadata is sent in batches, one request at a
+time, and again until it is answered or metadata says the same. Source: KIP-858.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import LOST_DIRECTORY, Uuid
 from firnline.replica.partition import Partition
 
 # Kafka's own: what comes within this time goes together, and no more than that in one request.
@@ -21,7 +22,7 @@ Key = tuple[Uuid, int]
 
 
 class Placed(NamedTuple):
-    """A replica of ours is in that directory."""
+    """A replica of ours is in that directory, or lost."""
 
     topic_id: Uuid
     partition: int
@@ -42,7 +43,8 @@ class DirectoryAssignments:
     """What the controller is still to be told of our directories.
 
     said(topic_id, partition)  the directory that metadata names; None: nothing that could be mended
-    actual(partition)          the one it is in; None when it is in none that works
+    actual(partition)          the one it is in; None when that failed
+    is_failed(directory)       whether it is one of ours that failed in this run: heartbeats tell of all in it
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class DirectoryAssignments:
         *,
         said: Callable[[Uuid, int], Uuid | None],
         actual: Callable[[Partition], Uuid | None],
+        is_failed: Callable[[Uuid], bool],
         assign: Assign,
     ) -> None:
         self._said = said
         self._actual = actual
+        self._is_failed = is_failed
         self._assign = assign
         self._waiting: dict[Key, Placed] = {}
         self._is_timed = self._is_asking = self._is_stopped = False
@@ -65,9 +69,16 @@ class DirectoryAssignments:
 
     def look(self, partition: Partition, now_ms: int) -> Effects:
         """Metadata said something of a hosted partition: is it where that says?"""
-        directory = self._actual(partition)
-        placed = Placed(partition.topic_id, partition.topic_partition.partition, directory or b"")
-        if self._is_stopped or directory is None or not self._is_news(placed):
+        directory = self._actual(partition) or LOST_DIRECTORY
+        key = (partition.topic_id, partition.topic_partition.partition)
+        return self._note(Placed(*key, directory), now_ms)
+
+    def lose(self, key: Key, now_ms: int) -> Effects:
+        """A replica of ours cannot be served; metadata may not say so yet."""
+        return self._note(Placed(*key, LOST_DIRECTORY), now_ms)
+
+    def _note(self, placed: Placed, now_ms: int) -> Effects:
+        if self._is_stopped or not self._is_news(placed):
             return []
         self._waiting[placed[:2]] = placed
         return self._later(now_ms)
@@ -80,7 +91,10 @@ class DirectoryAssignments:
 
     def _is_news(self, placed: Placed) -> bool:
         said = self._said(placed.topic_id, placed.partition)
-        return said is not None and said != placed.directory
+        if said is None or said == placed.directory:
+            return False
+        # Written down as lost, nobody would know any more where its records may be.
+        return placed.directory != LOST_DIRECTORY or not self._is_failed(said)
 
     def _later(self, now_ms: int) -> Effects:
         if self._is_timed or self._is_asking or not self._waiting:

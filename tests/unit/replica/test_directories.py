@@ -7,7 +7,8 @@ from firnline.base.errors import Code, KafkaError
 from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments, Placed
 from tests.unit.replica.list_log import partition
 
-HERE, THERE = b"h" * 16, b"t" * 16
+HERE, THERE, FAILED = b"h" * 16, b"t" * 16, b"f" * 16
+LOST = bytes(15) + b"\x02"
 
 
 class Desk:
@@ -21,6 +22,7 @@ class Desk:
         self.assignments = DirectoryAssignments(
             said=lambda topic_id, number: self.said.get(number, THERE),
             actual=lambda partition: self.actual,
+            is_failed=lambda directory: directory == FAILED,
             assign=self._assign,
         )
 
@@ -38,6 +40,11 @@ class Desk:
     def look(self, *numbers: int) -> None:
         for number in numbers:
             self.run(self.assignments.look(partition(index=number), 0))
+
+    def lose(self, *numbers: int) -> None:
+        for number in numbers:
+            key = (partition(index=number).topic_id, number)
+            self.run(self.assignments.lose(key, 0))
 
     def answer(self, answers: Answers | None = None) -> None:
         wanted, then = self.asked.pop(0)
@@ -126,14 +133,66 @@ def test_what_metadata_says_meanwhile_is_not_told_any_more() -> None:
     assert desk.numbers == [[1]]
 
 
-def test_one_that_is_gone_or_failed_is_not_told() -> None:
+def test_one_that_is_gone_is_not_told() -> None:
     desk = Desk()
     desk.look(0)
     desk.said = {0: None}
-    desk.actual = None
-    desk.look(1)
     desk.pass_time()
     assert not desk.asked
+
+
+def test_one_that_cannot_be_served_is_told_as_lost_until_metadata_says_so() -> None:
+    """The controller would have it lead, and nobody else."""
+    desk = Desk()
+    desk.lose(0, 1)
+    desk.pass_time()
+    assert [each.directory for each in desk.asked[0][0]] == [LOST, LOST]
+    desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
+    desk.said = {1: LOST}
+    desk.pass_time()
+    assert desk.numbers == [[0]]
+    desk.answer()
+    desk.said = {0: LOST, 1: LOST, 2: None}
+    desk.lose(0, 1, 2)
+    assert not desk.timers
+
+
+def test_one_whose_directory_failed_before_the_controller_knew_of_it_is_told_as_lost() -> None:
+    """The heartbeat tells of that directory, and metadata has the replica in none."""
+    desk = Desk()
+    desk.actual = None
+    desk.look(0)
+    desk.pass_time()
+    assert desk.asked[0][0][0].directory == LOST
+
+
+def test_one_that_metadata_has_in_a_directory_that_failed_is_not_told_as_lost() -> None:
+    """The heartbeat does; and the next start would not know where its records may be."""
+    desk = Desk()
+    desk.actual = None
+    desk.said = {0: FAILED, 1: FAILED}
+    desk.look(0)
+    desk.lose(1)
+    assert not desk.timers
+    desk.lose(2)
+    desk.said[2] = FAILED
+    desk.pass_time()
+    assert not desk.asked, "it failed just after it was asked to open that log"
+
+
+def test_one_that_is_served_after_all_is_told_where_it_is() -> None:
+    desk = Desk()
+    desk.lose(0)
+    desk.look(0)
+    desk.pass_time()
+    assert desk.asked[0][0][0].directory == HERE
+    desk.lose(1)
+    desk.answer()
+    desk.pass_time()
+    desk.look(1)
+    desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
+    desk.pass_time()
+    assert [each.directory for each in desk.asked[0][0]] == [HERE]
 
 
 def test_after_the_end_nothing_is_told() -> None:
