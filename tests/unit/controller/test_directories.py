@@ -172,3 +172,16 @@ def test_a_lost_replica_is_not_elected_however_unclean() -> None:
     assert (world.partition.leader, world.partition.isr) == (3, (3,))
     world.assign(3, world.place(LOST))
     assert (world.partition.leader, world.partition.isr) == (-1, (3,))
+
+
+def test_a_directory_is_online_as_in_kafka() -> None:
+    """A broker that registered before directories had ids says nothing of them, and all are taken for online."""
+    world = World()
+    world.set_directories(1, NEW)
+    broker = world.cluster.quorum.image.brokers[1]
+    silent = broker._replace(log_dirs=())
+    numbered = [bytes(15) + bytes([n]) for n in range(4)]
+    assert [broker.has_online(each) for each in (*numbered, NEW, b"o" * 16)] == [
+        True, True, False, False, True, False,
+    ]  # fmt: skip
+    assert [silent.has_online(each) for each in (*numbered, NEW)] == [True, True, False, True, True]
