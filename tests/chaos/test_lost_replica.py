@@ -23,7 +23,7 @@ from tests.peers.nodes import (
 from tests.peers.topics import await_partition, is_led, is_whole
 from tests.wire.line import Line
 
-TOPIC = "damaged"
+TOPIC, ALONE = "damaged", "alone"
 BROKERS = (2, 3, 4)
 _SYNCED = {"log.flush.offset.checkpoint.interval.ms": 300}
 _CONFIG = {"min.insync.replicas": "2"}
@@ -35,58 +35,72 @@ _CONFIG = {"min.insync.replicas": "2"}
 def test_a_damaged_replica_is_led_by_others_and_comes_back_mended(
     tmp_path: Path, controller: str
 ) -> None:
-    """Each of these brokers has one log directory: Kafka's controller takes LOST from it all the same."""
+    """Each of these brokers has one log directory: Kafka's controller takes LOST from it all the same.
+
+    A partition that nobody else has waits for it, and is led again when a whole copy of it is put back.
+    """
     members = [(controller, CONTROLLER), *[(FIRNLINE, BROKER)] * 3]
     with Cluster(tmp_path, members, {**QUICK, **SETTINGS, **_SYNCED}) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
         topic = NewTopic(TOPIC, 1, replica_assignment=[list(BROKERS)], config=_CONFIG)
-        admin.create_topics([topic])[TOPIC].result(PATIENCE_S)
+        alone = NewTopic(ALONE, 1, replica_assignment=[[BROKERS[0]]])
+        for made in admin.create_topics([topic, alone]).values():
+            made.result(PATIENCE_S)
+        await_partition(admin, ALONE, is_led)
+        with Workload(cluster.bootstrap, ALONE, 1) as work:
+            work.await_acks(200)
+            work.finish()
+        of_the_last, sent_to_it = work.acked(), work.sent
         await_partition(admin, TOPIC, lambda it: it.leader == BROKERS[0])
         damaged = cluster[BROKERS[0]]
         with Workload(cluster.bootstrap, TOPIC, 1) as work:
             work.await_acks(500)
-            await_synced(damaged)
+            for name in (TOPIC, ALONE):
+                await_synced(damaged, name)
             damaged.kill()
-            flip_a_byte(damaged)
+            for name in (TOPIC, ALONE):
+                flip_a_byte(damaged, name)
             damaged.start()
-            said = f"{TOPIC}-0 is not served"
-            eventually("it says so", lambda: said in damaged.log_text(), within_s=PATIENCE_S)
-            eventually(
-                "it is told as offline",
-                lambda: offline(cluster) == [damaged.node_id],
-                within_s=PATIENCE_S,
-            )
-            found = await_partition(admin, TOPIC, is_led)
-            assert found.leader != damaged.node_id
-            assert damaged.node_id not in found.isrs
+            for name in (TOPIC, ALONE):
+                await_offline(cluster, name, [damaged.node_id])
+                assert f"{name}-0 is not served" in damaged.log_text()
+            await_partition(admin, ALONE, lambda it: not is_led(it))
+            led = await_partition(admin, TOPIC, is_led)
+            assert led.leader != damaged.node_id
+            assert damaged.node_id not in led.isrs
             work.await_acks(500)
             damaged.stop()
             (damaged.data / f"{TOPIC}-0").rename(tmp_path / "away")
+            flip_a_byte(damaged, ALONE)
             damaged.start()
             await_partition(admin, TOPIC, is_whole)
-            eventually("it is served", lambda: offline(cluster) == [], within_s=PATIENCE_S)
+            await_partition(admin, ALONE, is_led)
+            for name in (TOPIC, ALONE):
+                await_offline(cluster, name, [])
             work.await_acks(100)
             work.finish()
         acked = work.acked()
         assert violations(acked, read_all(cluster.bootstrap, TOPIC, 1), work.sent) == []
+        found = read_all(cluster.bootstrap, ALONE, 1)
+        assert violations(of_the_last, found, sent_to_it) == []
         eventually("the copies are equal", lambda: are_equal(cluster), within_s=PATIENCE_S)
         assert [n for n in cluster.brokers if "Traceback" in n.log_text()] == []
 
 
-def await_synced(node: Node) -> None:
+def await_synced(node: Node, topic: str) -> None:
     """Return when the disk has enough of the topic for a byte in the middle to be below that."""
 
     def recovery_point() -> int:
         checkpoint = node.data / "recovery-point-offset-checkpoint"
-        found = re.search(rf"^{TOPIC} 0 (\d+)$", checkpoint.read_text(), re.M)
+        found = re.search(rf"^{topic} 0 (\d+)$", checkpoint.read_text(), re.M)
         return int(found[1]) if found else 0
 
     eventually("a checkpoint says it", lambda: recovery_point() >= 100, within_s=PATIENCE_S)
 
 
-def flip_a_byte(node: Node) -> None:
-    """... of the first batch, which is synced for sure."""
-    path = node.data / f"{TOPIC}-0" / f"{0:020}.log"
+def flip_a_byte(node: Node, topic: str) -> None:
+    """... of the first batch, which is synced for sure; twice, and it is as before."""
+    path = node.data / f"{topic}-0" / f"{0:020}.log"
     with path.open("r+b") as file:
         file.seek(65)
         byte = file.read(1)
@@ -94,13 +108,17 @@ def flip_a_byte(node: Node) -> None:
         file.write(bytes([byte[0] ^ 1]))
 
 
-def offline(cluster: Cluster) -> list[int]:
-    """Which replicas the broker that is asked, never the damaged one, tells to be offline."""
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-    with Line(cluster[BROKERS[1]].address) as line:
-        answer: Any = line.ask(request, 12)
-    [partition] = answer.topics[0].partitions
-    return list(partition.offline_replicas)
+def await_offline(cluster: Cluster, topic: str, wanted: list[int]) -> None:
+    """Return when a sound broker tells that these replicas are offline."""
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+
+    def is_so() -> bool:
+        with Line(cluster[BROKERS[1]].address) as line:
+            answer: Any = line.ask(request, 12)
+        [partition] = answer.topics[0].partitions
+        return list(partition.offline_replicas) == wanted
+
+    eventually(f"offline of {topic} are {wanted}", is_so, within_s=PATIENCE_S)
 
 
 def are_equal(cluster: Cluster) -> bool:

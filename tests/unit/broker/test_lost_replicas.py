@@ -4,6 +4,7 @@ from typing import Any
 
 from firnline.base.ids import LOST_DIRECTORY
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from tests.unit.broker.cluster import Rig
 from tests.unit.broker.harness import DATA
 from tests.unit.broker.test_directories import directory, index_in, state, two_directories
@@ -88,6 +89,21 @@ def test_others_lead_what_is_damaged_here_until_its_directory_is_moved_away() ->
     assert offline(rig, lost) == []
 
 
+def test_files_that_are_moved_away_while_the_broker_runs_are_fetched_anew_too() -> None:
+    rig = filled()
+    lost = leader(rig)
+    assert lost is not None
+    damaged(rig, lost)
+    rig.until(lambda: lost not in isr(rig) and state(rig).leader in BROKERS)
+    rig[lost].fs.rename(PATH, "/away")
+    other = next(n for n in BROKERS if n not in (lost, leader(rig)))
+    rig[other].kill()  # any change of the partition has it looked at again
+    rig.until(lambda: lost in isr(rig) and other not in isr(rig))
+    start(rig, other)
+    rig.until(lambda: isr(rig) == BROKERS and all_equal(rig))
+    assert len(values(rig)) == 5
+
+
 def alone(rig: Rig) -> int:
     """The last of the ISR: the others are down."""
     last = leader(rig)
@@ -115,6 +131,25 @@ def test_the_last_in_sync_replica_is_waited_for_and_leads_when_it_is_mended() ->
     rig.until(lambda: leader(rig) == last)
     rig.until(lambda: isr(rig) == BROKERS and all_equal(rig))
     assert values(rig)[-1] == "alone"
+
+
+def test_a_broker_is_counted_in_when_the_controller_knows_that_nothing_is_lost_any_more() -> None:
+    """Kafka's controller elects then, and not when it is told."""
+    rig = filled()
+    last = alone(rig)
+    damaged(rig, last)
+    rig[last].kill()
+    flip(rig, last)
+    rig.until(lambda: rig[1].controller.quorum.image.brokers[last].fenced)
+    rig.holds = lambda asker, target, request: isinstance(request, AssignReplicasToDirsRequest)
+    rig[last].start()
+    rig.until(lambda: rig.held)
+    rig.pass_time(3_000)
+    assert rig[last].broker.image.brokers[last].fenced
+    rig.holds = lambda *_: False
+    for parcel in rig.held:
+        parcel.release()
+    assert rig.until(lambda: leader(rig) == last) < 2_000
 
 
 def test_the_last_in_sync_replica_does_not_lead_without_its_files() -> None:

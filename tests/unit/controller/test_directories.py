@@ -175,7 +175,7 @@ def test_a_lost_replica_is_not_elected_however_unclean() -> None:
 
 
 def test_a_directory_is_online_as_in_kafka() -> None:
-    """A broker that registered before directories had ids says nothing of them, and all are taken for online."""
+    """A broker that registered before directories had ids says nothing of them: all are online."""
     world = World()
     world.set_directories(1, NEW)
     broker = world.cluster.quorum.image.brokers[1]

@@ -57,6 +57,11 @@ class Desk:
             self.run(timer.then(timer.at_ms))
         return max((timer.at_ms for timer in due), default=0)
 
+    def pass_time_of(self, name: str) -> None:
+        """Let one timer fire."""
+        timer = self.timers.pop(("replica", name))
+        self.run(timer.then(timer.at_ms))
+
     @property
     def numbers(self) -> list[list[int]]:
         return [[each.partition for each in wanted] for wanted, _ in self.asked]
@@ -193,6 +198,68 @@ def test_one_that_is_served_after_all_is_told_where_it_is() -> None:
     desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
     desk.pass_time()
     assert [each.directory for each in desk.asked[0][0]] == [HERE]
+
+
+def mending(desk: Desk, *numbers: int) -> list[int]:
+    """Find again what metadata has as lost; return when whoever waits for that was told."""
+    told: list[int] = []
+    desk.said = dict.fromkeys(numbers, LOST)
+    desk.look(*numbers)
+    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    return told
+
+
+def test_whoever_has_again_what_was_lost_waits_until_the_controller_knows() -> None:
+    """Counted in before that it would lead nothing of it: Kafka's controller elects at no assignment."""
+    desk = Desk()
+    told = mending(desk, 0, 1)
+    desk.pass_time_of("assign directories")
+    desk.answer([None, KafkaError(Code.NETWORK_EXCEPTION)])
+    assert told == []
+    desk.pass_time_of("assign directories")
+    assert told == []
+    desk.answer()
+    assert told == [0]
+    assert not desk.timers
+
+
+def test_who_asks_while_the_controller_is_told_waits_too() -> None:
+    desk = Desk()
+    desk.said = {0: LOST}
+    desk.look(0)
+    desk.pass_time()
+    told: list[int] = []
+    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    assert told == []
+    desk.answer()
+    assert told == [0]
+
+
+def test_metadata_that_knows_by_itself_ends_the_waiting() -> None:
+    desk = Desk()
+    told = mending(desk, 0)
+    desk.said = {0: HERE}
+    desk.pass_time_of("assign directories")
+    assert told == [100]
+
+
+def test_a_controller_that_never_knows_is_not_waited_for_for_ever() -> None:
+    desk = Desk()
+    told = mending(desk, 0)
+    desk.pass_time_of("mended")
+    assert told == [10_000]
+    desk.pass_time()
+    desk.answer()
+    assert told == [10_000]
+
+
+def test_nobody_waits_for_other_news() -> None:
+    desk = Desk()
+    desk.look(0)
+    desk.lose(1)
+    told = mending(desk)
+    desk.said = {}
+    assert told == [0]
 
 
 def test_after_the_end_nothing_is_told() -> None:
