@@ -257,8 +257,12 @@ def test_nobody_waits_for_other_news() -> None:
     desk = Desk()
     desk.look(0)
     desk.lose(1)
-    told = mending(desk)
+    assert mending(desk) == [0]
     desk.said = {}
+    desk.pass_time()
+    desk.said = {1: LOST}  # it knows before it answers
+    told: list[int] = []
+    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
     assert told == [0]
 
 
