@@ -11,6 +11,16 @@ SEEDS = tuple(range(1, 16))
 
 CLUSTERS = (
     Mutant(
+        "rel-R1, in a cluster: who joins is the incarnation that the leader heard from",
+        "controller.isr_changes:_eligibility_problem",
+        "broker_epoch not in (UNKNOWN_EPOCH, broker.epoch)",
+        "False",
+        seeds=SEEDS,
+        seconds=25,
+        profile="r1",
+        invariants=("rel-R1",),
+    ),
+    Mutant(
         "rel-R3, in a cluster: a request of an older incarnation is refused",
         "controller.ids:epoch_problem",
         "broker.epoch != broker_epoch",
@@ -89,5 +99,26 @@ CLUSTERS = (
         seconds=25,
         profile="r13",
         invariants=("rel-R13",),
+    ),
+    Mutant(
+        "rel-R5, in a cluster: who is not in sync leads only where the settings say so",
+        "controller.partition_change:PartitionChanges.is_unclean_allowed",
+        "return self._is_unclean_by_default",
+        "return True",
+        seeds=SEEDS,
+        seconds=25,
+        profile="unclean",
+        invariants=("rel-R5",),
+    ),
+    # What other topics may lose is no excuse: this one loses records of those that may not, and says nothing.
+    Mutant(
+        "rel-R5, in a cluster: a clean election finds nobody outside the ISR",
+        "controller.partition_change:elect",
+        "return Found(NO_LEADER, False)",
+        "return Found(next(filter(may_lead, replicas), NO_LEADER), False)",
+        seeds=SEEDS[1:],  # by the first the partition only stays without its followers
+        seconds=25,
+        profile="unclean",
+        invariants=("rel-R5",),
     ),
 )

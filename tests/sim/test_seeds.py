@@ -14,6 +14,7 @@ import pytest
 
 from firnline.sim import report
 from firnline.sim.cluster.run import CLUSTER, cluster_form
+from firnline.sim.cluster.shape import NEVER
 from firnline.sim.run import BROKEN, BUDGET, QUORUM, Form, Outcome, run
 
 ROOT = Path(__file__).parents[2]
@@ -141,6 +142,28 @@ def test_a_partition_that_loses_every_replica_is_reported_as_just_that() -> None
         assert run(seed, seconds=20, form=CLUSTER).first is None, "within the budget it is clean"
 
 
+def test_unclean_elections_lose_what_their_topics_allow_and_only_they_do() -> None:
+    """Goal: what may be lost is counted, with the elections it was lost by; the rest is promised as ever.
+    Method: the same faults on the same topics, once as drawn and once with no topic that allows it."""
+    form = cluster_form("unclean")
+    elections, lost = 0, 0
+    for seed in UNCLEAN_SEEDS:
+        outcome = run(seed, seconds=20, form=form)
+        assert not outcome.violations, explain(outcome)
+        elections += outcome.unclean_elections
+        lost += outcome.exempt
+        shape = outcome.options.cluster
+        assert shape is not None
+        topics = tuple(topic._replace(unclean=NEVER) for topic in shape.topics)
+        options = outcome.options._replace(cluster=shape._replace(topics=topics))
+        clean = run(seed, options=options, form=form)
+        assert not clean.violations, explain(clean)
+        assert (clean.unclean_elections, clean.exempt) == (0, 0)
+    assert elections > 0, "nobody was elected from outside the ISR: the exemption was not needed"
+    assert lost > 0, "who was elected had everything: nothing was tried"
+
+
+UNCLEAN_SEEDS = (1, 2, 3)
 # Invariants that a lost majority breaks: what was committed, and votes that were forgotten.
 LOSS = {"rel-Q1", "rel-Q2", "rel-Q3", "rel-Q4", "rel-Q5", "rel-Q6", "rel-Q7", "rel-Q16", "rel-X1"}
 BROKEN_SEEDS = (4, 6)

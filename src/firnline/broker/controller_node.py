@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
+from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer, Warn
 from firnline.base.errors import Bug, KafkaError
 from firnline.broker.controller_port import (
     NOBODY_ACTIVE,
@@ -21,6 +21,7 @@ from firnline.broker.controller_port import (
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.controller.rounds import Round
+from firnline.metadata.census import is_unclean
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import CONTROLLER_REGISTRATION_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, ControllerImage, FeatureRange
@@ -148,9 +149,9 @@ class ControllerNode:
 
     def _on_published(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """A setting that was altered may allow the election that a partition waits for (I27)."""
-        effects: Effects = []
         if not self.quorum.is_active:
-            return effects
+            return []
+        effects = _unclean_elections(delta)
         if delta.brokers and self.controller.is_sweeping:
             effects.append(self._sweeping_timer(now_ms))
         if delta.configs:
@@ -277,3 +278,20 @@ def _nothing(now_ms: int) -> Effects:
 def _ignored(outcome: object, now_ms: int) -> Effects:
     """What went wrong is tried again by the timer."""
     return []
+
+
+def _unclean_elections(delta: ClusterDelta) -> Effects:
+    """One line for each leader that was elected though it may lack what was acknowledged (rel-R5)."""
+    effects: Effects = []
+    for topic in delta.topics:
+        known = {} if topic.before is None else topic.before.partitions
+        for number in topic.partitions:
+            before, after = known.get(number), topic.after.partitions[number]
+            if before is not None and is_unclean(before, after):
+                line = (
+                    f"unclean election: broker {after.leader} leads {topic.after.name}-{number} in"
+                    f" epoch {after.leader_epoch} and was not in the ISR {list(before.isr)};"
+                    " records that it lacks are lost"
+                )
+                effects.append(Warn(line=line))
+    return effects

@@ -119,9 +119,12 @@ class Wanted:
         if isinstance(outcome, KafkaError):
             self.told_high_watermark = NO_OFFSET  # tell everything once it is well again
             return True
+        if not isinstance(outcome, Local):
+            # Whoever truncates knows less afterwards than it was told with that.
+            self.told_high_watermark = NO_OFFSET
+            return True
         news = (
-            not isinstance(outcome, Local)
-            or len(outcome.records) > 0
+            len(outcome.records) > 0
             or outcome.high_watermark != self.told_high_watermark
             or outcome.log_start_offset != self.told_log_start
         )

@@ -141,13 +141,13 @@ class Producing:
         now_ms: int,
     ) -> Effects:
         files: list[File] = []
-        ends: list[tuple[int, int]] = []
+        ends: list[_End] = []
         for index in flushes:
             partition = pending.partition(index)
             dirty = partition.dirty_files()
             if dirty:
                 files += dirty
-                ends.append((index, partition.log.log_end_offset))
+                ends.append((index, partition.log.log_end_offset, partition.leader_epoch))
         effects: Effects = []
         pending.left = len(commits) + (1 if files else 0)
         if not pending.left:
@@ -166,6 +166,10 @@ class Producing:
                 Flush(files=files, then=lambda error, now: pending.flushed(ends, error, now))
             )
         return effects
+
+
+# Which of the writes, up to where its log is synced, and the leader epoch it was appended in.
+_End = tuple[int, int, int]
 
 
 class _Pending:
@@ -225,22 +229,24 @@ class _Pending:
         """Committed because the others left the ISR: it is on this machine alone, so it has to be on disk."""
         outcome = self.outcomes[index]
         assert isinstance(outcome, Appended)
-        end_offset = partition.log.log_end_offset
+        end = (index, partition.log.log_end_offset, partition.leader_epoch)
         is_durable = partition.log.recovery_point > outcome.last_offset
         files = [] if is_durable or not partition.needs_flush(ACKS_ALL) else partition.dirty_files()
         if not files:
             return self._one_less(now_ms)
-        ends = [(index, end_offset)]
-        return [Flush(files=files, then=lambda error, now: self.flushed(ends, error, now))]
+        return [Flush(files=files, then=lambda error, now: self.flushed([end], error, now))]
 
-    def flushed(
-        self, ends: list[tuple[int, int]], error: StorageError | None, now_ms: int
-    ) -> Effects:
-        """The disk has it, or failed: then the files are lost, whatever a retry says (rel-P9)."""
+    def flushed(self, ends: "list[_End]", error: StorageError | None, now_ms: int) -> Effects:
+        """The disk has it, or failed: then the files are lost, whatever a retry says (rel-P9).
+
+        Whoever leads meanwhile may be of another lineage: where the epoch is over, nothing is promised.
+        """
         effects: Effects = []
-        for index, end_offset in ends:
+        for index, end_offset, leader_epoch in ends:
             partition = self.partition(index)
             if error is None and partition.note_flushed(end_offset):
+                if partition.leader_epoch != leader_epoch:
+                    self.outcomes[index] = partition.refusal or _EPOCH_OVER
                 continue
             self.outcomes[index] = _STORAGE_FAILED
             if not partition.is_offline:
@@ -278,4 +284,5 @@ _INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "clients do not write to in
 _NO_TRANSACTION = KafkaError(Code.INVALID_TXN_STATE, "no transaction was begun for this partition")
 _EMPTY = KafkaError(Code.INVALID_RECORD, "a Produce partition holds exactly one record batch")
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
+_EPOCH_OVER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "another leader epoch began meanwhile")
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "followers did not confirm in time")

@@ -44,8 +44,7 @@ class Census:
                 before, after = old.get(number), new[number]
                 if before is not None:
                     self._count(before, -1)
-                    was, now = before.leader_recovery_state, after.leader_recovery_state
-                    self.unclean_elections += was != _RECOVERING and now == _RECOVERING
+                    self.unclean_elections += is_unclean(before, after)
                     self.last_standing_elections += _is_last_standing(before, after)
                 self._count(after, 1)
         for gone in delta.deleted_topics:
@@ -70,6 +69,17 @@ class Census:
             self.offline += by
         if not partition.replicas or partition.leader != partition.replicas[0]:
             self.imbalanced += by
+
+
+def is_unclean(before: PartitionImage, after: PartitionImage) -> bool:
+    """Does somebody lead who was not in the ISR, so that acknowledged records may be lost?
+
+    Who leads out of the ISR recovers; a leader that a move of the partition brought in does not.
+    """
+    return after.leader_recovery_state == _RECOVERING and (
+        before.leader_recovery_state != _RECOVERING
+        or (after.leader != NO_LEADER and after.leader not in before.isr)
+    )
 
 
 def _is_last_standing(before: PartitionImage, after: PartitionImage) -> bool:

@@ -432,4 +432,6 @@ _BEGIN: dict[str, str] = {
     "slow-from-controllers": "_slow_from_controllers",
     "deaf-to-controllers": "_deaf_to_controllers",
     "elect": "_elect",
+    "leave-alone": "_leave_alone",
+    "rejoin": "_rejoin",
 }

@@ -35,6 +35,7 @@ def facts(outcome: Outcome) -> dict[str, Any]:
         "acknowledged": outcome.acknowledged,
         "acknowledged_per_s": round(outcome.acknowledged / seconds, 1),
         "exempt": outcome.exempt,
+        "unclean_elections": outcome.unclean_elections,
         "beyond_budget": [each.number for each in outcome.beyond_budget],
         "violations": [
             {
@@ -61,7 +62,8 @@ def summary(outcome: Outcome) -> list[str]:
     if outcome.options.cluster is not None:
         lines.append(
             f"{outcome.acknowledged} records acknowledged ({found['acknowledged_per_s']} a second),"
-            f" {outcome.exempt} of them lost by the last replica standing, which is exempt"
+            f" {outcome.exempt} of them lost by the last replica standing or"
+            f" {outcome.unclean_elections} unclean elections, which is exempt"
         )
     for each in outcome.beyond_budget:
         lines.append(f"the budget was broken by fault {each.number}: {each.text}")

@@ -52,6 +52,7 @@ class Outcome(NamedTuple):
     acknowledged: int
     violations: list[Violation]
     story: list[Line]
+    unclean_elections: int = 0  # leaders that were found outside the ISR
 
     @property
     def first(self) -> Violation | None:
@@ -109,6 +110,10 @@ class Cluster:
     @property
     def exempt(self) -> int:
         """Records that were lost, and that the budget does not cover."""
+        return 0
+
+    @property
+    def unclean_elections(self) -> int:
         return 0
 
     # ---- surroundings of the processes
@@ -306,6 +311,7 @@ def run(
         acknowledged=cluster.acknowledged,
         violations=cluster.checkers.violations,
         story=world.story,
+        unclean_elections=cluster.unclean_elections,
     )
 
 

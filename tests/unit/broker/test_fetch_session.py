@@ -14,7 +14,7 @@ from firnline.broker.fetch_session import (
     Sessionless,
     Wanted,
 )
-from firnline.replica.read import Local
+from firnline.replica.read import Diverging, Local
 
 EVICTION_MS = 1000
 
@@ -115,6 +115,16 @@ def test_an_error_is_told_each_time_and_the_recovery_too() -> None:
     assert told(ask(s, 42, 2), failed) == [0]
     assert told(ask(s, 42, 3), read(high=5)) == [0]
     assert told(ask(s, 42, 4), read(high=5)) == []
+
+
+def test_a_follower_that_truncates_is_told_the_watermark_once_more() -> None:
+    """Its own fell with its log; with nothing new to read it would stay there for good."""
+    s = sessions()
+    told(ask(s, 0, 0, want(0, 9)), Diverging(1, 5, 5, 5, 0))
+    assert told(ask(s, 42, 1, want(0, 5)), read(high=5)) == [0]
+    assert told(ask(s, 42, 2), read(high=5)) == []
+    assert told(ask(s, 42, 3), Diverging(1, 4, 5, 5, 0)) == [0]
+    assert told(ask(s, 42, 4, want(0, 4)), read(high=5)) == [0]
 
 
 def test_a_changed_position_is_read_from_and_a_forgotten_partition_is_not() -> None:

@@ -262,6 +262,19 @@ def test_a_record_that_is_committed_because_the_others_left_waits_for_the_disk()
     assert producer.answers == [[0]]
 
 
+@pytest.mark.parametrize("leader", [2, 1], ids=["another", "itself-again"])
+def test_what_the_disk_has_when_the_leader_epoch_is_over_is_not_promised(leader: int) -> None:
+    """After an unclean election others lead without it; truncating, we lose it, too."""
+    p = partition(isr=(1,), fsync_rule="auto")
+    producer = Producer()
+    producer.send(p)
+    p.update(leader_id=2, leader_epoch=4, partition_epoch=1, replicas=(1, 2), isr=(2,))
+    if leader == 1:
+        p.update(leader_id=1, leader_epoch=5, partition_epoch=2, replicas=(1, 2), isr=(1,))
+    producer.world.flush()
+    assert producer.answers == [[Code.NOT_LEADER_OR_FOLLOWER]]
+
+
 def test_a_disk_that_fails_after_the_others_left_is_no_success() -> None:
     p = partition(isr=(1, 2), fsync_rule="auto")
     producer = Producer()

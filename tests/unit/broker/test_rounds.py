@@ -132,6 +132,30 @@ def test_unclean_elections_are_tried_again_by_the_clock() -> None:
     assert partition(rig).leader == 5
 
 
+def test_an_unclean_election_is_told_and_counted_also_while_the_last_one_is_not_over() -> None:
+    """rel-R5: records were given up; an operator has to see which partition, and how often."""
+    rig = stage(**SILENCE, **{"unclean.leader.election.interval.ms": "20000"})
+    fence(rig, 4)
+    place(rig, isr=(4,), leader=-1)
+    assert not any("unclean" in line for line in rig[1].warnings)
+    alter(rig, ConfigResource(ResourceType.TOPIC, "t"), "true")
+    rig.pass_time(100)
+    census = rig[1].controller.quorum.census
+    assert (partition(rig).leader_epoch, census.unclean_elections) == (1, 1)
+    assert [line for line in rig[1].warnings if "unclean" in line] == [
+        "unclean election: broker 5 leads t-0 in epoch 1 and was not in the ISR [4];"
+        " records that it lacks are lost"
+    ]
+    change = r.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=-1)
+    put(rig, change)
+    fence(rig, 5)
+    put(rig, r.BrokerRegistrationChangeRecord(broker_id=4, broker_epoch=1, fenced=-1))
+    rig.pass_time(25_000)
+    assert (partition(rig).leader, partition(rig).leader_recovery_state) == (4, 1)
+    assert census.unclean_elections == 2
+    assert sum("unclean" in line for line in rig[1].warnings) == 2
+
+
 def test_a_controller_that_is_not_active_has_no_rounds() -> None:
     rig = stage(**SILENCE)
     keys = {("controller", "balancing"), ("controller", "unclean-elections")}

@@ -39,14 +39,14 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
     ReassignableTopic,
 )
 from firnline.sim.cluster.client import Client, Place
-from firnline.sim.cluster.shape import TopicShape
+from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, UNCLEAN_KEY, TopicShape
 from firnline.sim.options import Options
 from firnline.sim.world import Chance
 
 _TIMEOUT_MS = 10_000
 _PARTITIONS_MAX = 9  # in all topics together
 _CHURNED_MAX = 2
-_PREFERRED = 0
+_PREFERRED, _UNCLEAN = 0, 1
 _TOPIC, _SET = 2, 0
 _RETRY_MS = 300
 # Below the least that segment.bytes takes.
@@ -64,6 +64,7 @@ class Admin(Client):
         self.gone: dict[Uuid, str] = {}
         self._missing = {topic.name: topic for topic in self.shape.topics}
         self._factors = {topic.name: topic.replication_factor for topic in self.shape.topics}
+        self._asked = [topic.name for topic in self.shape.topics if topic.unclean == IF_ASKED]
         self._names = 0
         self._doubtful: dict[Uuid, str] = {}
         self._menu: Sequence[Callable[[int], Effects]] = (
@@ -74,6 +75,7 @@ class Admin(Client):
             + [self._delete_records] * 2
             + [self._configure] * 2
             + [self._grow]
+            + [self._elect_unclean] * (4 * len(self._asked))
         )
 
     @property
@@ -183,10 +185,17 @@ class Admin(Client):
         return self._ask(request, self._heard)
 
     def _elect(self, now_ms: int) -> Effects:
-        place = self._place()
+        return self._ask_for_leader(self._place(), _PREFERRED)
+
+    def _elect_unclean(self, now_ms: int) -> Effects:
+        """Any leader rather than none, where that was agreed upon."""
+        places = [place for place in self.places.values() if place.topic in self._asked]
+        return self._ask_for_leader(self.chance.pick(places), _UNCLEAN) if places else []
+
+    def _ask_for_leader(self, place: Place, election_type: int) -> Effects:
         topics = [ElectionTopic(topic=place.topic, partitions=[place.partition])]
         request = ElectLeadersRequest(
-            election_type=_PREFERRED, topic_partitions=topics, timeout_ms=5_000
+            election_type=election_type, topic_partitions=topics, timeout_ms=5_000
         )
         return self._ask(request, self._heard)
 
@@ -213,10 +222,12 @@ class Admin(Client):
         return [self.ask(place.leader_id, request, self._heard, channel="admin")]
 
     def _topic(self, topic: TopicShape) -> CreatableTopic:
-        configs = {
+        configs: dict[str, int | str] = {
             "min.insync.replicas": topic.min_isr,
             _SEGMENT_BYTES: self.shape.segment_bytes,
         }
+        if topic.unclean == ALWAYS:
+            configs[UNCLEAN_KEY] = "true"
         return CreatableTopic(
             name=topic.name,
             num_partitions=topic.partitions,

@@ -73,6 +73,11 @@ class Atlas:
         """Up to where a replica has to have everything after it lost power alone."""
         return self._owed.get((node_id, key), 0)
 
+    def owes_nothing(self, key: Key) -> None:
+        """Somebody leads who was not in sync: what others had is no more asked for."""
+        for owed in [each for each in self._owed if each[1] == key]:
+            del self._owed[owed]
+
     def _hosted(self, node_id: int, key: Key) -> Partition | None:
         process = self._hosts[node_id].process
         if process is None or not process.is_ready or process.machine.broker is None:
@@ -241,6 +246,87 @@ class ClusterFaults(Faults):
         links = [(one, voter) for voter in self._options.voter_ids if voter != one]
         self._note(fault, f"controllers do not hear leader {one} for {duration_us // MS} ms")
         self._cut_links(links, duration_us)
+
+    def _leave_alone(self, fault: Fault, chance: Chance) -> None:
+        """A leader's followers fall out of its ISR; then it is gone for long, or no controller hears it."""
+        leaders = sorted({state.leader for _, _, state in self._partitions() if state.leader >= 0})
+        leaders = [each for each in leaders if self.atlas.may_stop(each)]
+        if not leaders:
+            return
+        one = chance.pick(leaders)
+        others = [host.node_id for host in self._brokers() if host.node_id != one]
+        alone_us, gone_us = (
+            chance.spread(2 * SECOND, 4 * SECOND),
+            chance.spread(3 * SECOND, 10 * SECOND),
+        )
+        apart_us = alone_us + chance.spread(1 * MS, gone_us)
+        self._note(fault, f"no broker hears {one} for {apart_us // MS} ms, then it is gone")
+        self._cut_links([(one, other) for other in others], apart_us)
+        self._cut_links([(other, one) for other in others], apart_us)
+        self._world.after(alone_us, self._take_away, one, gone_us, chance)
+
+    def _take_away(self, one: int, gone_us: int, chance: Chance) -> None:
+        if self._is_over or not self.atlas.may_stop(one):
+            return
+        if chance.below(2):
+            self._hosts[one].kill()
+            self._keep_down(self._hosts[one], gone_us)
+        else:
+            # It leads on, and takes records from clients that have not heard either.
+            self._cut_links([(one, voter) for voter in self._options.voter_ids], gone_us)
+            self._cut_links([(voter, one) for voter in self._options.voter_ids], gone_us)
+
+    def _rejoin(self, fault: Fault, chance: Chance) -> None:
+        """A follower is back in sync, and restarts before the controller hears of it from its leader."""
+        pairs = [
+            (state.leader, other)
+            for _, _, state in self._partitions()
+            for other in state.isr
+            if state.leader >= 0 and other != state.leader
+        ]
+        if not pairs:
+            return
+        leader, other = chance.pick(pairs)
+        apart_us, extra_us = (
+            chance.spread(1_500 * MS, 3 * SECOND),
+            chance.between(1_300 * MS, 1_700 * MS),
+        )
+        restart_us = apart_us + chance.between(200 * MS, 600 * MS)
+        self._note(
+            fault,
+            f"{other} is apart from {leader} for {apart_us // MS} ms, comes back, and restarts",
+        )
+        self._cut_links([(other, leader), (leader, other)], apart_us)
+        self._world.after(apart_us, self._slow_leader, leader, extra_us)
+        self._world.after(restart_us, self._leave_briefly, other, chance)
+
+    def _slow_leader(self, leader: int, extra_us: int) -> None:
+        if self._is_over:
+            return
+        links = [(leader, voter) for voter in self._options.voter_ids]
+        for link in links:
+            self._network.slow(*link, extra_us)
+
+        def undo() -> None:
+            for link in links:
+                self._network.slow(*link, -extra_us)
+
+        self._last(2 * extra_us, undo)
+
+    def _leave_briefly(self, node_id: int, chance: Chance) -> None:
+        """In order: after a crash the controller waits for the session to end."""
+        host = self._hosts[node_id]
+        if self._is_over or host.process is None or not self.atlas.may_stop(node_id):
+            return
+        down_us = chance.spread(1 * MS, 50 * MS)
+
+        def stopped() -> None:
+            if self._is_over:
+                host.start()
+            else:
+                self._keep_down(host, down_us)
+
+        host.stop(stopped)
 
     def _partitions(self) -> list[tuple[Key, str, PartitionImage]]:
         return [row for host in self._brokers() for row in self.atlas.hosted(host.node_id)]

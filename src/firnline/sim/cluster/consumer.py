@@ -19,12 +19,13 @@ from firnline.protocol.messages.k02_list_offsets import (
 )
 from firnline.records.batch import headers
 from firnline.sim.cluster.client import Client, Place
+from firnline.sim.cluster.shape import NEVER
 from firnline.sim.options import Options
 from firnline.sim.world import EPOCH_S, Chance
 
 Key = tuple[Uuid, int]
-# Told of (partition, position, bytes).
-OnRead = Callable[[Key, int, bytes], None]
+# Told of (partition, position, bytes, epoch of the leader that was asked).
+OnRead = Callable[[Key, int, bytes, int], None]
 # Whether records before a position are known to be lost, so that reading begins anew.
 MayGoBack = Callable[[Key, int], bool]
 _WAIT_MS = 500
@@ -44,6 +45,9 @@ class Consumer(Client):
         self._may_go_back = may_go_back
         self.positions: dict[Key, int] = {}
         self.records = 0
+        # Whether it tells with each Fetch of which epoch the last batch was, as consumers of Kafka's do.
+        self._is_wary = any(topic.unclean != NEVER for topic in self.shape.topics)
+        self._epochs: dict[Key, int] = {}
         self._on_read = on_read
         self._fetching: dict[int, bool] = {}
         self._paused: dict[Key, int] = {}
@@ -71,16 +75,17 @@ class Consumer(Client):
 
     def _fetch(self, leader_id: int, now_ms: int) -> Effects:
         wanted: dict[Uuid, tuple[Place, list[FetchPartition]]] = {}
-        asked: dict[Key, int] = {}
+        asked: dict[Key, tuple[int, int]] = {}
         for key, place in self.places.items():
             if place.leader_id != leader_id or self._paused.get(key, 0) > now_ms:
                 continue
-            asked[key] = self.positions[key]
+            asked[key] = (self.positions[key], place.leader_epoch)
             wanted.setdefault(place.topic_id, (place, []))[1].append(
                 FetchPartition(
                     partition=place.partition,
                     current_leader_epoch=place.leader_epoch,
-                    fetch_offset=asked[key],
+                    fetch_offset=self.positions[key],
+                    last_fetched_epoch=self._epochs.get(key, -1),
                     partition_max_bytes=self._fetch_bytes,
                 )
             )
@@ -95,7 +100,9 @@ class Consumer(Client):
         then = partial(self._came, leader_id, asked)
         return [self.ask(leader_id, request, then, channel="fetch", version_max=self._version_max)]
 
-    def _came(self, leader_id: int, asked: dict[Key, int], answer: Any, now_ms: int) -> Effects:
+    def _came(
+        self, leader_id: int, asked: dict[Key, tuple[int, int]], answer: Any, now_ms: int
+    ) -> Effects:
         self._fetching[leader_id] = False
         if isinstance(answer, Unanswered) or answer.error_code:
             return [*self.refresh_soon(now_ms), self._again(leader_id, now_ms)]
@@ -107,26 +114,34 @@ class Consumer(Client):
                 if topic_id is None:
                     continue
                 key = (topic_id, row.partition_index)
-                if self.positions.get(key) == asked.get(key, -1):
-                    effects += self._take(key, row, now_ms)
+                position, leader_epoch = asked.get(key, (-1, -1))
+                if self.positions.get(key) == position:
+                    effects += self._take(key, row, leader_epoch, now_ms)
         if effects:
             effects.append(self._again(leader_id, now_ms))
         return [*effects, *self._go(now_ms)]
 
-    def _take(self, key: Key, row: Any, now_ms: int) -> Effects:
+    def _take(self, key: Key, row: Any, leader_epoch: int, now_ms: int) -> Effects:
         if row.error_code == Code.OFFSET_OUT_OF_RANGE:
             self._paused[key] = now_ms + _PAUSE_MS
             return self._list(self.places[key], _EARLIEST, partial(self._reset, key))
         if row.error_code:
             self._paused[key] = now_ms + _PAUSE_MS
             return self.refresh_soon(now_ms)
+        if row.diverging_epoch.end_offset >= 0:
+            # What it read beyond is of a lineage that an unclean election left behind (KIP-320).
+            self.positions[key] = min(self.positions[key], row.diverging_epoch.end_offset)
+            self._epochs[key] = row.diverging_epoch.epoch
+            return []
         data = bytes(row.records or b"")
         if data:
             position = self.positions[key]
-            self._on_read(key, position, data)
+            self._on_read(key, position, data, leader_epoch)
             for header in headers(data):
                 self.records += header.record_count
                 position = max(position, header.next_offset)
+                if self._is_wary:
+                    self._epochs[key] = header.leader_epoch
             self.positions[key] = position
         return []
 
@@ -150,6 +165,7 @@ class Consumer(Client):
             position = self.positions[key]
             if row.offset > position or self._may_go_back(key, position):
                 self.positions[key] = row.offset
+                self._epochs.pop(key, None)
         return []
 
     def _look_up_later(self, now_ms: int) -> SetTimer:

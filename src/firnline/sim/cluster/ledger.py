@@ -1,9 +1,11 @@
 """What was ever committed and acknowledged of each partition, and what of it may be lost by the rules. SIM.
 
 The first leader that lets a high watermark pass a batch writes it here; every replica is compared with it.
-Where the budget's exemption applies (the last replica standing lost data and leads all the same) the lineage
-is cut there, and counted.
+Where an exemption applies (the last replica standing lost data and leads all the same; a leader was elected
+from outside the ISR, as its topic allows) the lineage is cut there, and counted.
 """
+
+import sys
 
 from firnline.base.ids import Uuid
 from firnline.records.batch import NO_PRODUCER_ID, BatchHeader
@@ -13,12 +15,24 @@ Key = tuple[Uuid, int]
 
 
 class PartitionTruth(CommittedLog):
-    """One partition. `acked_end`: everything below was promised; `cuts` counts the exemptions."""
+    """One partition.
+
+    acked_end  everything below was promised
+    cut_at     where the lineage was cut, each time
+    lost       acknowledged records that were lost where that is allowed
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.acked_end = 0
-        self.cuts = 0
+        self.cut_at: list[int] = []
+        self.lost = 0
+        self._unclean: list[
+            int
+        ] = []  # epochs of leaders from outside the ISR that nobody has seen lead
+        # (first epoch, epoch after the last, offset) of what an unclean election left behind: a log whose
+        # newest batch is of those epochs may be another one from the offset on.
+        self._left: list[tuple[int, int, int]] = []
         self.problem: str | None = None  # rel-R12
         self.times: list[tuple[int, int]] = []  # (offset, max timestamp) of each batch
         self._sequences: dict[tuple[int, int], int] = {}
@@ -41,13 +55,64 @@ class PartitionTruth(CommittedLog):
     def lose(self, offset: int) -> int:
         """The lineage goes on from `offset`, a border; return how many acknowledged records are lost."""
         lost = max(0, self.acked_end - offset)
+        self.lost += lost
         self.cut(offset)
         while self.times and self.times[-1][0] >= offset:
             self.times.pop()
         self.acked_end = min(self.acked_end, offset)
-        self.cuts += 1
+        self.cut_at.append(offset)
         self._sequences.clear()
         return lost
+
+    @property
+    def cuts(self) -> int:
+        return len(self.cut_at)
+
+    # ---- unclean elections
+
+    @property
+    def is_open(self) -> bool:
+        """Was a leader elected from outside the ISR that nobody has seen lead?
+
+        Until then the lineage is the old one: the new leader may still get more of it.
+        """
+        return bool(self._unclean)
+
+    @property
+    def has_past(self) -> bool:
+        """Did an unclean election leave anything behind?"""
+        return bool(self._left)
+
+    def elected(self, leader_epoch: int) -> None:
+        """The leader of that epoch is from outside the ISR, and may be."""
+        self._unclean.append(leader_epoch)
+
+    def is_taken_over(self, leader_epoch: int) -> bool:
+        """Is the leader of that epoch the first to show itself after an unclean election?"""
+        return bool(self._unclean) and self._unclean[0] <= leader_epoch
+
+    def take_over(self, leader_epoch: int, border: int) -> None:
+        """From `border` on the lineage is that of this leader; those of older epochs are left behind."""
+        self.cut_at.append(border)
+        over = [each for each in self._unclean if each <= leader_epoch]
+        self._unclean = self._unclean[len(over) :]
+        self._left.append((-1, over[-1], border))
+        if len(over) > 1:
+            # Leaders that may show themselves yet: what they have nobody knows.
+            self._left.append((over[0], over[-1], 0))
+
+    def skip(self, offset: int) -> None:
+        """The leader's log begins there, above all that is left of the lineage: the rest was deleted."""
+        self._ends.append(offset)
+        self._positions.append(len(self._data))
+        self._epochs.append(self._epochs[-1])
+        self.end_offset = offset
+
+    def judged_to(self, epoch: int) -> int:
+        """Up to where a log, or a leader, that has come no further than that epoch is of the lineage."""
+        return min(
+            (at for first, end, at in self._left if first <= epoch < end), default=sys.maxsize
+        )
 
 
 def name(key: Key) -> str:
@@ -62,7 +127,7 @@ class Ledger:
         self.partitions: dict[Key, PartitionTruth] = {}
         self.acknowledged = 0  # records, at acks=all
         self.acknowledged_by_one = 0
-        self.exempt = 0  # records that the last replica standing lost
+        self.exempt = 0  # acknowledged records that were lost where that is allowed
 
     def of(self, key: Key) -> PartitionTruth:
         """The partition, from its first mention on."""

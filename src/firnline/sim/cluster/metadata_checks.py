@@ -11,7 +11,10 @@ from firnline.metadata.image import ClusterImage, PartitionImage
 from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.ledger import Key, Ledger, name
 from firnline.sim.cluster.replica_checks import ReplicaChecks
+from firnline.sim.cluster.shape import UNCLEAN_KEY
 from firnline.sim.cluster.wire_checks import WireChecks
+
+_RECOVERING = 1
 
 
 class MetadataChecks:
@@ -30,6 +33,7 @@ class MetadataChecks:
         self._atlas = atlas
         self._replicas = replicas
         self._complain = complain
+        self.unclean_elections = 0  # that were committed
         self._epochs: dict[int, int] = {}  # the newest of each broker, also of those that are gone
 
     def on_image(self, image: ClusterImage, deltas: Sequence[ClusterDelta]) -> None:
@@ -42,7 +46,10 @@ class MetadataChecks:
                 for index in topic.partitions:
                     before = None if topic.before is None else topic.before.partitions.get(index)
                     key = (topic.after.topic_id, index)
-                    self._on_partition(delta, key, before, topic.after.partitions[index])
+                    after = topic.after.partitions[index]
+                    if before is not None and _is_from_outside(before, after):
+                        self._on_unclean(delta, topic.after.name, key, before, after)
+                    self._on_partition(delta, key, before, after)
 
     def _on_broker(self, delta: ClusterDelta, broker_id: int) -> None:
         """rel-R3: broker epochs rise strictly."""
@@ -71,11 +78,36 @@ class MetadataChecks:
             text = f"{name(key)}: {before} became {after}"
             self._complain("rel-R16", text)
         joined = [each for each in after.isr if each not in before.isr]
+        if _is_from_outside(before, after):
+            joined.clear()  # nobody says that it is in sync
         for broker_id in joined:
             self._on_joined(delta, key, before, broker_id)
         end = self._ledger.of(key).acked_end
         for member in after.isr:
             self._replicas.check_member(key, member, end, "rel-R2")
+
+    def _on_unclean(
+        self,
+        delta: ClusterDelta,
+        topic: str,
+        key: Key,
+        before: PartitionImage,
+        after: PartitionImage,
+    ) -> None:
+        """rel-R5: the settings of the topic allow it, or it was asked for, of the partition as it was."""
+        self.unclean_elections += 1
+        is_allowed = delta.before.topic_config_overrides(topic).get(UNCLEAN_KEY) == "true"
+        truth = self._ledger.of(key)
+        if is_allowed or (key, before.partition_epoch) in self._wire.asked_unclean:
+            truth.elected(after.leader_epoch)
+            return
+        there = self._replicas.running(key, after.leader)
+        end = "nobody knows what" if there is None else there.log.log_end_offset
+        text = (
+            f"{name(key)}: {after.leader} leads epoch {after.leader_epoch}, from outside the ISR"
+            f" {before.isr}, which nobody allowed; it has {end} of {truth.acked_end} acknowledged"
+        )
+        self._complain("rel-R5", text)
 
     def _on_joined(
         self, delta: ClusterDelta, key: Key, before: PartitionImage, broker_id: int
@@ -94,3 +126,13 @@ class MetadataChecks:
                 f" leader {before.leader} said {list(told)}, and proposed was {list(proposed or ())}"
             )
             self._complain("rel-R1", text)
+
+
+def _is_from_outside(before: PartitionImage, after: PartitionImage) -> bool:
+    """Was a leader found outside the ISR, that is all of it now? Others join by their leader's word."""
+    return (
+        after.leader >= 0
+        and after.leader not in before.isr
+        and after.isr == (after.leader,)
+        and after.leader_recovery_state == _RECOVERING
+    )

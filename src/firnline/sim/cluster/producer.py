@@ -50,7 +50,7 @@ class Producer(Client):
         self.is_on = True
         self.acknowledged = 0
         self.acknowledged_by_one = 0
-        self.out_of_order: list[str] = []
+        self.out_of_order: list[tuple[tuple[Uuid, int], str]] = []
         self._lanes: dict[tuple[Uuid, int], Lane] = {}
         self._made = 0
         self._version_max = chance.pick((13, 13, 12, 9, 7))
@@ -174,9 +174,8 @@ class Producer(Client):
             return []
         if code in _LOST_STATE and (batch.is_first or code != Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
             if not (batch.is_followed and code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
-                self.out_of_order.append(
-                    f"{Code(code).name} for sequence {batch.sequence} of {lane.key}"
-                )
+                text = f"{Code(code).name} for sequence {batch.sequence} of {lane.key}"
+                self.out_of_order.append((lane.key, text))
             lane.give_up()
             return []
         if code in _GONE and lane.key not in self.places:

@@ -7,7 +7,7 @@ a few. Source: reliability (c) and 'What the prototype taught'.
 from collections.abc import Callable
 from typing import Any
 
-from firnline.sim.cluster.shape import TopicShape
+from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, TopicShape
 from firnline.sim.options import Options
 from firnline.sim.world import MS
 
@@ -34,8 +34,8 @@ def _replicated(options: Options, **more: Any) -> Options:
 
 def _r1(options: Options) -> Options:
     """Brokers come back with less than they had, while what they said before is still on its way."""
-    kinds = ("wipe", "power", "storm", "slow-to-controllers", "slow-to-controllers")
-    return _replicated(options)._replace(fault_kinds=kinds)
+    kinds = ("wipe", "power", "storm", "slow-to-controllers", *("rejoin",) * 6)
+    return _replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS))
 
 
 def _r3(options: Options) -> Options:
@@ -80,6 +80,21 @@ def _r19(options: Options) -> Options:
     return _replicated(options)._replace(fault_kinds=kinds)
 
 
+def _unclean(options: Options) -> Options:
+    """Leaders that were left alone go, and topics say whether others may lead without what they had."""
+    kinds = ("leave-alone", "leave-alone", "leave-alone", "kill", "power", "pause", "slow-link")
+    topics = (
+        TopicShape("t0", 2, 3, 2),
+        TopicShape("t1", 1, 3, 1),
+        TopicShape("t2", 2, 3, 1, ALWAYS),
+        TopicShape("t3", 1, 3, 1, IF_ASKED),
+    )
+    bent = _replicated(options, admin_gap_ms=1_000)
+    assert bent.cluster is not None
+    shape = bent.cluster._replace(topics=topics)
+    return bent._replace(fault_kinds=kinds, cluster=shape, fault_gap_us=(1_500 * MS, 5_000 * MS))
+
+
 PROFILES: dict[str, Callable[[Options], Options]] = {
     "r1": _r1,
     "r3": _r3,
@@ -89,6 +104,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "r8": _r8,
     "r13": _r13,
     "r19": _r19,
+    "unclean": _unclean,
 }
 
 

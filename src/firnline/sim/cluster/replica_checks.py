@@ -4,6 +4,7 @@ Each hosted partition is compared with what it showed after the step before; wha
 with the ledger. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
 """
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -88,9 +89,10 @@ class ReplicaChecks:
         self._seen.pop(process.node_id, None)
         promised, self._wire.promised = self._wire.promised, []
         for promise in promised:
-            truth = self._ledger.of(promise[0])
-            truth.acked_end = max(truth.acked_end, promise[-1])
-            self._owed.append((promise, truth.cuts))
+            truth = self._ledger.of(promise.key)
+            if not self._is_left_behind(promise, truth):
+                truth.acked_end = max(truth.acked_end, promise.next_offset)
+                self._owed.append((promise, truth.cuts))
 
     def stepped(self, process: Process) -> None:
         """Look at every partition that is not as it was."""
@@ -115,6 +117,9 @@ class ReplicaChecks:
             one = seen.get(key)
             if one is None or one.partition is not partition:
                 one = seen[key] = Seen(partition)
+                if self._ledger.of(key).has_past:
+                    # As of the checkpoint, which may be of a lineage that was left behind.
+                    one.high_watermark = log.high_watermark
                 self._on_hosted(process, node, key)
             elif one.state == state:
                 continue
@@ -141,7 +146,10 @@ class ReplicaChecks:
         log, truth = partition.log, self._ledger.of(key)
         process.host.fs.is_examined = True
         if seen.cuts != truth.cuts:
-            seen.cuts, seen.verified = truth.cuts, min(seen.verified, truth.end_offset)
+            seen.verified = min(seen.verified, *truth.cut_at[seen.cuts :])
+            if seen.verified <= seen.log_start:
+                seen.verified = 0  # it has nothing of what is left
+            seen.cuts = truth.cuts
             # It may know of what is lost by now, until it follows the leader that has not.
             seen.high_watermark = log.high_watermark
         if self._wire.applying is not None and log.log_end_offset != seen.end_offset:
@@ -221,7 +229,7 @@ class ReplicaChecks:
         if is_given_up and is_same and not self._wire.was_refused(node_id, key):
             text = f"{name(key)}: {seen.proposed} was given up, and nobody had refused it"
             self._complain("rel-R7", text, node_id)
-        if proposed is None:
+        if proposed is None or self._is_of_the_past(key, partition):
             return
         log = partition.log
         begin = max(log.high_watermark, dict(log.epochs.entries()).get(partition.leader_epoch, 0))
@@ -257,6 +265,8 @@ class ReplicaChecks:
         """rel-R15: a leader appends at its own epoch. rel-R11: epochs do not fall along a log."""
         log = partition.log
         start = max(seen.end_offset, log.log_start_offset)
+        if start > seen.end_offset:
+            seen.last_epoch = NO_EPOCH  # it began anew, above all that it had
         for header in headers(read(log, start, log.log_end_offset)):
             if header.base_offset < start:
                 continue
@@ -283,12 +293,17 @@ class ReplicaChecks:
     def _on_leader(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> None:
-        """rel-R5: a new leader has whatever was committed in earlier epochs, or the budget says why not.
+        """rel-R5: a new leader has whatever was committed in earlier epochs, or an exemption says why not.
 
         Later ones do not count: a broker that was cut off may learn of its epoch when that is over.
         """
         log = partition.log
         seen.began_us = self._world.now_us
+        if self._is_of_the_past(key, partition):
+            return
+        if truth.is_taken_over(partition.leader_epoch):
+            self._take_over(process, key, seen, partition, truth)
+            return
         start, end = log.log_start_offset, log.log_end_offset
         committed = truth.end_before_epoch(partition.leader_epoch)
         problem: str | None = None
@@ -299,7 +314,7 @@ class ReplicaChecks:
         if problem is None:
             return
         if self._is_exempt(process, key, partition):
-            self._lose(process, key, seen, partition, truth)
+            self._stand_last(process, key, seen, partition, truth)
             return
         text = f"leads {name(key)} in epoch {partition.leader_epoch} without what was: {problem}"
         self._complain("rel-R5", text, process.node_id)
@@ -308,12 +323,51 @@ class ReplicaChecks:
         """The last replica standing: it alone is in the ISR, and lost data since it joined."""
         return self._atlas.is_dirty(process.node_id, key) and partition.isr == (process.node_id,)
 
-    def _lose(
+    def _is_of_the_past(self, key: Key, partition: Partition) -> bool:
+        """Does it lead an epoch that an unclean election left behind, and has not heard of it?"""
+        return self._ledger.of(key).judged_to(partition.leader_epoch) < sys.maxsize
+
+    def _stand_last(
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> None:
-        """Cut the lineage where this log parts from it."""
+        """The last replica standing leads with what it has; rel-P4 says what that is at least."""
+        owed = self._atlas.owes(process.node_id, key)
+        found = self._lose(process, key, seen, partition, truth)
+        if found is None:
+            return
+        border, lost = found
+        if border < owed or (lost and len(partition.replicas) == 1):
+            text = f"{name(key)}: {lost} records that were acknowledged are not on its disk"
+            self._complain("rel-P4", text, process.node_id)
+        text = f"exempt: the last replica of {name(key)} goes on from {border}, {lost} acknowledged lost"
+        self._world.note(process.node_id, text)
+
+    def _take_over(
+        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+    ) -> None:
+        """A leader from outside the ISR: what it has is the lineage from here on."""
+        found = self._lose(process, key, seen, partition, truth)
+        if found is None:
+            return
+        border, lost = found
+        begin = self._begin(partition.log)
+        # A log that begins above all that it shares has no word on what is below: others may give it up.
+        truth.take_over(partition.leader_epoch, border if begin < border else 0)
+        seen.cuts = truth.cuts
+        if begin > truth.end_offset:
+            truth.skip(begin)
+        self._atlas.owes_nothing(key)
+        # What it knew as committed from others is committed by its own word now.
+        seen.high_watermark = min(seen.high_watermark, border)
+        text = f"exempt: unclean, {name(key)} goes on from {border}, {lost} acknowledged lost"
+        self._world.note(process.node_id, text)
+
+    def _lose(
+        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+    ) -> tuple[int, int] | None:
+        """Cut the lineage where this log parts from it; return where, and how many records are lost."""
         log = partition.log
-        border = truth.border_before(log.log_start_offset)
+        border = truth.border_before(self._begin(log))
         for header in headers(read(log, log.log_start_offset, log.log_end_offset)):
             batch = truth.batch_at(header.base_offset)
             if batch is None or header.base_offset != border or batch != self._batch(log, header):
@@ -323,18 +377,17 @@ class ReplicaChecks:
             self._complain(
                 "rel-R5", f"{name(key)}: {border} is within a committed batch", process.node_id
             )
-            return
-        owed = self._atlas.owes(process.node_id, key)
-        lost = truth.lose(border)
-        if border < owed or (lost and len(partition.replicas) == 1):
-            text = f"{name(key)}: {lost} records that were acknowledged are not on its disk"
-            self._complain("rel-P4", text, process.node_id)
+            return None
+        lost = truth.lose(border) if border < truth.end_offset else 0
         self._ledger.exempt += lost
-        self._world.note(
-            process.node_id,
-            f"exempt: the last replica of {name(key)} goes on from {border}, {lost} acknowledged lost",
-        )
         seen.cuts, seen.verified = truth.cuts, min(seen.verified, border)
+        return border, lost
+
+    def _begin(self, log: Any) -> int:
+        """Where its first batch begins: the log start may lie within it."""
+        first = next(headers(read(log, log.log_start_offset, log.log_end_offset)), None)
+        begin: int = log.log_start_offset if first is None else first.base_offset
+        return begin
 
     def _batch(self, log: Any, header: Any) -> bytes:
         data = read(log, header.base_offset, header.next_offset)
@@ -359,7 +412,11 @@ class ReplicaChecks:
         """rel-R9: what is committed is the same everywhere. rel-R6 for who says so first."""
         log = partition.log
         high = log.high_watermark
-        if partition.is_leader:
+        # Before it has a batch of the present lineage a follower may have one that was left behind.
+        is_past = partition.is_leader and self._is_of_the_past(key, partition)
+        epoch = partition.leader_epoch if partition.is_leader else log.epochs.latest_epoch
+        high = min(high, truth.judged_to(epoch))
+        if partition.is_leader and not is_past:
             self._check_isr(process, key, partition, high)
         start = max(seen.verified, log.log_start_offset)
         if start < high:
@@ -379,9 +436,8 @@ class ReplicaChecks:
             self._atlas.has_caught_up(process.node_id, key)
 
     def _extend(self, log: Any, truth: PartitionTruth, high: int) -> str | None:
-        if log.log_start_offset > truth.end_offset:
-            return f"the log starts at {log.log_start_offset}; {truth.end_offset} is committed"
-        return truth.extend(read(log, truth.end_offset, high), high)
+        # The log start may lie within the batch that is next.
+        return truth.extend(read(log, max(truth.end_offset, log.log_start_offset), high), high)
 
     def _check_isr(self, process: Process, key: Key, partition: Partition, high: int) -> None:
         """rel-R6, rel-R7: all that the controller has in the ISR, or may have any moment, have it."""
@@ -409,7 +465,8 @@ class ReplicaChecks:
         """rel-R2: a running and registered member of the ISR has it."""
         found = self.running(key, member)
         if found is not None and found.log.log_end_offset < end:
-            if self._atlas.is_dirty(member, key) and self._atlas.is_alone(member, key):
+            may_lack = self._atlas.is_dirty(member, key) or self._ledger.of(key).is_open
+            if may_lack and self._atlas.is_alone(member, key):
                 return
             text = f"{name(key)}: {member} is in the ISR and has up to {found.log.log_end_offset} of {end}"
             self._complain(invariant, text, member)
@@ -435,18 +492,27 @@ class ReplicaChecks:
         """rel-R14: what is acknowledged at acks=all is committed, and just that."""
         promised, self._wire.promised = self._wire.promised, []
         for promise in promised:
-            self._check_promise(promise, process.node_id)
-            truth = self._ledger.of(promise[0])
-            truth.acked_end = max(truth.acked_end, promise[-1])
+            truth = self._ledger.of(promise.key)
+            if not self._is_left_behind(promise, truth):
+                self._check_promise(promise, process.node_id)
+                truth.acked_end = max(truth.acked_end, promise.next_offset)
+
+    def _is_left_behind(self, promise: Promise, truth: PartitionTruth) -> bool:
+        """Did a leader promise it that an unclean election had left behind? Then it is lost, and counted."""
+        is_lost = truth.judged_to(promise.leader_epoch) <= promise.base_offset
+        if is_lost:
+            truth.lost += promise.next_offset - promise.base_offset
+            self._ledger.exempt += promise.next_offset - promise.base_offset
+        return is_lost
 
     def check_owed(self) -> None:
         """rel-R14 in the end, for what a process promised with its last step."""
         for promise, cuts in self._owed:
-            if self._ledger.of(promise[0]).cuts == cuts:
+            if self._ledger.of(promise.key).cuts == cuts:
                 self._check_promise(promise)
 
     def _check_promise(self, promise: Promise, node_id: int = -1) -> None:
-        key, base_offset, crc, _ = promise
+        key, base_offset, crc, _, _ = promise
         truth = self._ledger.of(key)
         batch = truth.batch_at(base_offset)
         if batch is None:

@@ -15,7 +15,7 @@ from firnline.protocol.schema import Message
 from firnline.sim.cluster.admin import Admin
 from firnline.sim.cluster.budget import Atlas, ClusterFaults
 from firnline.sim.cluster.client import CLIENT_IDS_FROM, Client
-from firnline.sim.cluster.consumer import Consumer
+from firnline.sim.cluster.consumer import Consumer, OnRead
 from firnline.sim.cluster.ledger import Key, Ledger, name
 from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
@@ -41,7 +41,7 @@ class Users:
         shape = options.cluster
         assert shape is not None
         self._complain = complain
-        self.on_read: Callable[[int, Key, int, bytes], None] = _unread
+        self.on_read: Callable[[int, Key, int, bytes, int], None] = _unread
         self.ledger = Ledger()
         self.admin = Admin(options, world.chance("admin"))
         self.producers = [
@@ -58,8 +58,11 @@ class Users:
         self.by_id = {CLIENT_IDS_FROM + number: each for number, each in enumerate(everybody)}
         self.hosts: dict[int, Host] = {}
 
-    def _reader(self, number: int) -> Callable[[Key, int, bytes], None]:
-        return lambda key, position, data: self.on_read(number, key, position, data)
+    def _reader(self, number: int) -> OnRead:
+        return partial(self._read, number)
+
+    def _read(self, number: int, key: Key, position: int, data: bytes, epoch: int) -> None:
+        self.on_read(number, key, position, data, epoch)
 
     def _may_go_back(self, key: Key, position: int) -> bool:
         return position > self.ledger.of(key).end_offset
@@ -134,7 +137,9 @@ class WholeCluster(Cluster):
         self.faults.atlas = self.atlas
         self.wire = wire = WireChecks(world, self.ledger, complain)
         self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
-        metadata = MetadataChecks(self.ledger, self.atlas, self.replicas, wire, complain)
+        self.metadata = metadata = MetadataChecks(
+            self.ledger, self.atlas, self.replicas, wire, complain
+        )
         truth.on_image = metadata.on_image
         users = self.workload
         users.on_read, users.ledger = self.wire.read, self.ledger
@@ -164,6 +169,10 @@ class WholeCluster(Cluster):
     @property
     def exempt(self) -> int:
         return self.ledger.exempt
+
+    @property
+    def unclean_elections(self) -> int:
+        return self.metadata.unclean_elections
 
     # ---- surroundings
 
@@ -248,8 +257,8 @@ class WholeCluster(Cluster):
     def check_history(self) -> None:
         """rel-R14 in the end: every log is as the ledger has it."""
         for producer in self.workload.producers:
-            for text in producer.out_of_order:
-                if not self.ledger.exempt:
+            for key, text in producer.out_of_order:
+                if not self.ledger.of(key).lost:
                     self.checkers.complain("rel-R12", f"producer {producer.number}: {text}")
         self.replicas.check_owed()
         for key, truth in self.ledger.partitions.items():
@@ -258,7 +267,7 @@ class WholeCluster(Cluster):
                 self.checkers.complain("rel-R14", text)
 
 
-def _unread(number: int, key: Key, position: int, data: bytes) -> None:
+def _unread(number: int, key: Key, position: int, data: bytes, leader_epoch: int) -> None:
     """Nobody judges."""
 
 

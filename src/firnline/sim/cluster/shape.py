@@ -8,6 +8,10 @@ from typing import NamedTuple
 from firnline.sim.options import Options, draw_kinds, draw_options
 from firnline.sim.world import MS, Chance
 
+# When a leader may be found outside the ISR: by the setting of the topic, or if an administrator asks.
+UNCLEAN_KEY = "unclean.leader.election.enable"
+NEVER, ALWAYS, IF_ASKED = "never", "always", "if asked"
+
 
 class TopicShape(NamedTuple):
     """A topic that is there from the start."""
@@ -16,6 +20,7 @@ class TopicShape(NamedTuple):
     partitions: int
     replication_factor: int
     min_isr: int
+    unclean: str = NEVER
 
 
 class Shape(NamedTuple):

@@ -4,17 +4,22 @@ What a message says is compared with what the node that handles it shows at that
 Source: reliability (b), rel-R1, R3, R7, R13, R14, R15, R19, rel-C1, C2, C9.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from firnline.api.dispatch import find_api, read_request, start_of
 from firnline.base.effects import Send
 from firnline.base.errors import Code
+from firnline.controller.elections import ElectionType
 from firnline.protocol.messages.k00_produce import ProduceRequest
 from firnline.protocol.messages.k01_fetch import FetchRequest
 from firnline.protocol.messages.k02_list_offsets import ListOffsetsRequest
+from firnline.protocol.messages.k43_elect_leaders import ElectLeadersRequest
 from firnline.protocol.messages.k56_alter_partition import AlterPartitionRequest
+from firnline.protocol.messages.k58_envelope import EnvelopeRequest
 from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from firnline.protocol.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest
 from firnline.protocol.schema import Message
+from firnline.protocol.versions import CONTROLLER_SERVED
 from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.replica.partition import Partition
@@ -26,11 +31,19 @@ from firnline.sim.world import World
 _ACKS_ALL = -1
 _OF_BROKERS = (BrokerHeartbeatRequest, AlterPartitionRequest, AllocateProducerIdsRequest)
 _REFUSALS = (Code.INELIGIBLE_REPLICA, Code.OPERATION_NOT_ATTEMPTED)
+_CONTROLLER = {row.key: row for row in CONTROLLER_SERVED}
 _STALE = "of an older incarnation"
 Place = tuple[int, int]  # (leader epoch, offset) that a follower asks from
-Promise = tuple[
-    Key, int, int, int
-]  # what was acknowledged: partition, base offset, CRC, next offset
+
+
+class Promise(NamedTuple):
+    """One batch that was acknowledged, by a leader of that epoch."""
+
+    key: Key
+    base_offset: int
+    crc: int
+    next_offset: int
+    leader_epoch: int
 
 
 class WireChecks:
@@ -51,6 +64,8 @@ class WireChecks:
         self.told_epochs: dict[tuple[int, int], dict[int, None]] = {}
         # Partition and partition epoch -> members and the broker epochs they were proposed with.
         self.proposed: dict[tuple[Key, int], dict[int, dict[int, None]]] = {}
+        # Partition and partition epoch that a controller was asked to find any leader for.
+        self.asked_unclean: dict[tuple[Key, int], None] = {}
         self._refused: dict[tuple[int, Key], int] = {}
         self._sessions: dict[tuple[int, int, int], dict[Key, Place]] = {}
         self._asked: dict[int, tuple[int, Send, dict[Key, Place]]] = {}
@@ -103,6 +118,8 @@ class WireChecks:
                 call.notes = _STALE
             if type(request) is AlterPartitionRequest:
                 self._on_proposed(request)
+        elif type(request) is EnvelopeRequest:
+            self._on_forwarded(process, bytes(request.request_data))
 
     def _note_batch(self, process: Process, topic: Any, row: Any) -> tuple[Any, int]:
         """The header of the batch, and how large the ISR is before it is appended."""
@@ -119,6 +136,25 @@ class WireChecks:
                 if here is not None and -1 < row.current_leader_epoch < here.leader_epoch:
                     found.append((here.topic_id, row.partition))
         return found
+
+    def _on_forwarded(self, process: Process, data: bytes) -> None:
+        """An administrator may ask for an unclean election of a partition as it is now."""
+        start = start_of(data)
+        if start.key != ElectLeadersRequest.key:
+            return
+        request: Any = read_request(
+            find_api(_CONTROLLER, start.key, start.version), data, start.body
+        )
+        if request.election_type != ElectionType.UNCLEAN:
+            return
+        topics = process.machine.quorum.newest.topics_by_name
+        for row in request.topic_partitions:
+            topic = topics.get(row.topic)
+            if topic is None:
+                continue
+            for index, state in topic.partitions.items():
+                if index in row.partitions:
+                    self.asked_unclean[((topic.topic_id, index), state.partition_epoch)] = None
 
     def _on_proposed(self, request: Any) -> None:
         for topic in request.topics:
@@ -197,7 +233,9 @@ class WireChecks:
                 )
                 self._complain("rel-R13", text, process.node_id)
             next_offset = row.base_offset + header.last_offset_delta + 1
-            self.promised.append((key, row.base_offset, header.crc, next_offset))
+            self.promised.append(
+                Promise(key, row.base_offset, header.crc, next_offset, found.leader_epoch)
+            )
 
     def _check_fenced(self, process: Process, call: Call, response: Any) -> None:
         """rel-R15: who knows an older leader epoch is told so, and gets nothing."""
@@ -224,6 +262,8 @@ class WireChecks:
         if row.error_code or here is None or here.refusal is not None:
             return
         key, log = (here.topic_id, asked.partition_index), here.log
+        if self._ledger.of(key).judged_to(here.leader_epoch) < log.log_end_offset:
+            return  # an unclean election left it behind, and it has not heard
         expected: tuple[int, ...]
         if asked.timestamp < 0:
             expected = (log.log_start_offset,)
@@ -246,11 +286,15 @@ class WireChecks:
                     return row.offset
         return None
 
-    def read(self, number: int, key: Key, position: int, data: bytes) -> None:
-        """rel-C1, rel-C2: what a consumer gets is committed, and what everybody gets."""
+    def read(self, number: int, key: Key, position: int, data: bytes, leader_epoch: int) -> None:
+        """rel-C1, rel-C2: what a consumer gets is committed, and what everybody gets.
+
+        `leader_epoch` is that of the leader that answered.
+        """
         truth = self._ledger.of(key)
+        judged_to = truth.judged_to(leader_epoch)
         for header in headers(data):
-            if header.next_offset <= position:
+            if header.next_offset <= position or header.base_offset >= judged_to:
                 continue
             batch = truth.batch_at(header.base_offset)
             what = f"{name(key)}: consumer {number} got"
