@@ -19,6 +19,13 @@ TRANSACTION_TOPIC = "__transaction_state"
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
 
+# Where a replica is, when no directory is named; ids below the limit are reserved. As Apache Kafka 4.3.1
+# counts them, which is not the order of KIP-858's text.
+MIGRATING_DIRECTORY: Uuid = ZERO_UUID  # in one of its broker's, nobody said which
+UNASSIGNED_DIRECTORY: Uuid = bytes(15) + b"\x01"  # new: its broker chooses
+LOST_DIRECTORY: Uuid = bytes(15) + b"\x02"  # in none that is in use
+RESERVED_DIRECTORIES = 100
+
 NO_EPOCH = -1
 NO_OFFSET = -1
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
-from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ids import LOST_DIRECTORY, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
@@ -50,8 +50,9 @@ class LogStore(Protocol):
         now_ms: int,
         *,
         directory_id: Uuid | None = None,
+        may_make: bool = True,
     ) -> "Log":
-        """Return the log of a partition, made if it is not there. StorageError when it cannot be."""
+        """Return the log of a partition, made if it is not there and `may_make`. StorageError else."""
         ...
 
     def unsynced(self, log: "Log") -> Sequence[File]:
@@ -82,6 +83,7 @@ class Hosting:
     on_not_leading  told of each that we led and do not any more, deleted ones included
     on_dropped      told of each that is gone from this node
     on_configured   told of each whose topic's settings changed
+    on_lost         told of each that cannot be served, by its key
     on_disk_failed  told what a disk answered when a log was opened or made durable
     """
 
@@ -108,6 +110,7 @@ class Hosting:
         self.on_not_leading: list[Told] = []
         self.on_dropped: list[Told] = []
         self.on_configured: list[Told] = []
+        self.on_lost: list[Callable[[Key, int], Effects]] = []
         # Partitions whose log could not be opened: (topic id, index) -> why. They are not served.
         self.failed: dict[Key, StorageError] = {}
         self._image = EMPTY_IMAGE
@@ -187,9 +190,13 @@ class Hosting:
         if hosted is not None:  # it changed while it was opened
             return self._update(hosted, found[1], now_ms)
         said = found[1].directories[found[1].replicas.index(self._node_id)]
+        # In an empty log that leads, nothing would be left of what was acknowledged.
+        may_make = said != LOST_DIRECTORY or found[1].isr != (self._node_id,)
         config = self._config_of(name.topic)
         try:
-            log = self._store.open(name, key[0], config, now_ms, directory_id=said)
+            log = self._store.open(
+                name, key[0], config, now_ms, directory_id=said, may_make=may_make
+            )
         except StorageError as problem:
             return self._not_opened(key, name, problem, now_ms)
         partition = Partition(
@@ -205,7 +212,7 @@ class Hosting:
             problem = StorageError("its log directory failed meanwhile")
         if problem is not None:
             self._store.let_go(log)
-            effects = self._not_served(job.key, partition.topic_partition, problem)
+            effects = self._not_served(job.key, partition.topic_partition, problem, now_ms)
             return effects + self._on_disk_failed(problem, now_ms)
         self.failed.pop(job.key, None)
         log.flushed(log.log_end_offset)
@@ -223,9 +230,9 @@ class Hosting:
     ) -> Effects:
         """Its files are damaged, which concerns nobody else; or a disk failed, or has no room now.
 
-        A partition that is left lying here is led by nobody, or out of its ISR, for as long as we run.
+        A partition that is left lying here is out of its ISR, or led by nobody, for as long as we run.
         """
-        effects = self._not_served(key, name, problem)
+        effects = self._not_served(key, name, problem, now_ms)
         error = problem.facts.get("error")
         if error in _PASSING:
             return [*effects, SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)]
@@ -237,11 +244,17 @@ class Hosting:
                 self._opening.add(key)
         return self._opening.go(now_ms)
 
-    def _not_served(self, key: Key, name: TopicPartition, problem: StorageError) -> Effects:
+    def _not_served(
+        self, key: Key, name: TopicPartition, problem: StorageError, now_ms: int
+    ) -> Effects:
         before, self.failed[key] = self.failed.get(key), problem
-        if str(before) == str(problem):
-            return []
-        return [Warn(line=f"{name} is not served: {problem}")]
+        effects: Effects = []
+        if str(before) != str(problem):
+            effects.append(Warn(line=f"{name} is not served: {problem}"))
+        if problem.facts.get("error") not in _PASSING:
+            for told in self.on_lost:
+                effects += told(key, now_ms)
+        return effects
 
     def _config_of(self, topic: str) -> TopicConfig:
         """One object for all partitions of a topic."""

@@ -182,9 +182,11 @@ class BrokerNode:
 
         def taken(at_ms: int) -> Effects:
             effects = self.storage.remove_strays(lambda found: found in image.topics_by_id, at_ms)
-            return [*effects, *self.groups.start(at_ms), *then(at_ms)]
+            effects += self.groups.start(at_ms)
+            return effects + replication.when_mended(then, at_ms)
 
-        effects = self.parts.replication.start(now_ms)
+        replication = self.parts.replication
+        effects = replication.start(now_ms)
         effects += hosting.apply(difference(EMPTY_IMAGE, image), image, now_ms)
         return effects + hosting.when_settled(taken, now_ms)
 

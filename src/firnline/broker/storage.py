@@ -143,10 +143,12 @@ class Storage:
         now_ms: int,
         *,
         directory_id: Uuid | None = None,
+        may_make: bool = True,
     ) -> Log:
         """Open a partition's log where it lies; a new one goes where the fewest are.
 
         directory_id  where metadata has the replica: a new one goes there, if that is one of ours
+        may_make      False for a replica that was lost and that nobody else has: only its files will do
 
         It is served when its `unsynced` files are on disk. StorageError where metadata has it in a directory
         that failed: its records may be there, and a second, empty replica must not take their place.
@@ -157,6 +159,12 @@ class Storage:
         present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
         if not present and directory_id in self.failed_directories:
             raise StorageError("the log directory of this replica failed")
+        if not present and not may_make:
+            raise StorageError(
+                "its directory is not here, and no other replica is in sync",
+                remedy="stop this broker, put the directory back, mended, and start it; or make an empty"
+                " one of that name: acknowledged records are lost then",
+            )
         wanted = self._preferred.pop(topic_partition, None)
         present = present or [d for d in healthy if d.path == wanted]
         present = present or [d for d in healthy if d.directory_id == directory_id]

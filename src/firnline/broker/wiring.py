@@ -288,6 +288,7 @@ def _hosting(
     )
     hosting.on_updated.append(replication.on_update)
     hosting.on_dropped.append(replication.on_gone)
+    hosting.on_lost.append(replication.on_lost)
     coordination = Coordination(groups)
     hosting.on_leading.append(coordination.on_leading)
     hosting.on_not_leading.append(coordination.on_not_leading)
@@ -368,7 +369,10 @@ def _assignments(
         )
 
     return DirectoryAssignments(
-        said=said, actual=lambda partition: storage.directory_of(partition.log), assign=assign
+        said=said,
+        actual=lambda partition: storage.directory_of(partition.log),
+        is_failed=lambda directory: directory in storage.failed_directories,
+        assign=assign,
     )
 
 

@@ -79,6 +79,7 @@ class BrokerState(NamedTuple):
     leads: int
     replicas: int
     in_sync: int
+    offline: int
 
 
 class ClusterState(NamedTuple):
@@ -285,6 +286,7 @@ def _brokers(admin: Admin, cluster: Any, parts: Sequence[Any]) -> list[BrokerSta
             leads=sum(part.leader_id == row.broker_id for part in parts),
             replicas=sum(row.broker_id in part.replica_nodes for part in parts),
             in_sync=sum(row.broker_id in part.isr_nodes for part in parts),
+            offline=sum(row.broker_id in part.offline_replicas for part in parts),
         )
         for row in sorted(cluster.brokers, key=lambda row: int(row.broker_id))
     ]
@@ -305,6 +307,11 @@ def _problems(found: ClusterState) -> list[str]:
         problems += [f"controller {row.node_id} is silent" for row in silent]
     problems += [
         f"broker {each.broker_id} is {each.state}" for each in found.brokers if each.state != ALIVE
+    ]
+    problems += [
+        f"broker {each.broker_id} cannot serve {each.offline} of its replicas: its log says why"
+        for each in found.brokers
+        if each.state == ALIVE and each.offline
     ]
     for count, what in (
         (found.offline, "without a leader"),

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from immutables import Map
 
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import RESERVED_DIRECTORIES, Uuid
 from firnline.config.broker import BrokerConfig
 from firnline.controller.ids import epoch_problem
 from firnline.controller.partition_change import (
-    RESERVED_DIRECTORIES,
     PartitionChanges,
     Target,
     directory_of,

@@ -7,9 +7,9 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.config.broker import BrokerConfig
 from firnline.controller.ids import epoch_problem
-from firnline.controller.partition_change import PartitionChanges, Target, is_online
+from firnline.controller.partition_change import AS_IT_IS, PartitionChanges, Target
 from firnline.metadata.features import DIRECTORIES_SINCE
-from firnline.metadata.image import ClusterImage
+from firnline.metadata.image import NO_LEADER, ClusterImage
 from firnline.metadata.result import ControllerResult
 
 
@@ -31,7 +31,8 @@ def assign_directories(
 ) -> ControllerResult[list[KafkaError | None] | KafkaError]:
     """Write down where replicas are; an answer is None for done, in the order asked.
 
-    A replica in a directory that is not online leaves the ISR, and leads no more.
+    A replica in a directory that is not online, or lost, leaves the ISR, and leads no more. One of the ISR
+    that is back in a directory leads at once where nobody does.
     """
     if image.metadata_version < DIRECTORIES_SINCE:
         why = "the cluster's metadata.version knows no directories"
@@ -42,7 +43,11 @@ def assign_directories(
     changes = PartitionChanges(image, config)
     answers = [_assign(changes, broker_id, place) for place in wanted]
     for place, answer in zip(wanted, answers, strict=True):
-        if answer is None and not is_online(image.brokers[broker_id], place.directory):
+        if answer is not None:
+            continue
+        if image.brokers[broker_id].has_online(place.directory):
+            _lead(changes, place)
+        else:
             _leave(changes, broker_id, place)
     return ControllerResult(changes.records, answers, is_atomic=False)
 
@@ -59,6 +64,14 @@ def _assign(changes: PartitionChanges, broker_id: int, place: Place) -> KafkaErr
     target = Target(directory=(broker_id, place.directory))
     changes.change(place.topic_id, place.partition, target)
     return None
+
+
+def _lead(changes: PartitionChanges, place: Place) -> None:
+    """Elect, where nobody leads: the directory may be what the last of the ISR lacked."""
+    before = changes.partition(place.topic_id, place.partition)
+    assert before is not None
+    if before.leader == NO_LEADER:
+        changes.change(place.topic_id, place.partition, AS_IT_IS)
 
 
 def _leave(changes: PartitionChanges, broker_id: int, place: Place) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
-from firnline.base.ids import ZERO_UUID, Uuid
+from firnline.base.ids import MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY, ZERO_UUID, Uuid
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
 from firnline.config.parse import parse
@@ -26,11 +26,6 @@ from firnline.metadata.records import PartitionChangeRecord
 from firnline.protocol.schema import Message
 
 RECOVERED, RECOVERING = 0, 1
-# Directory ids below this are reserved: unassigned, lost, migrating and more to come. KIP-858.
-RESERVED_DIRECTORIES = 100
-_UNASSIGNED: Uuid = ZERO_UUID
-_LOST: Uuid = bytes(15) + b"\x01"
-_MIGRATING: Uuid = bytes(15) + b"\x02"
 _UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
@@ -151,7 +146,7 @@ class PartitionChanges:
         directory = directory_of(partition, node_id)
         if directory is None:
             return True  # a replica that comes with this change
-        return is_online(self.image.brokers[node_id], directory)
+        return self.image.brokers[node_id].has_online(directory)
 
     def _is_active_broker(self, node_id: int) -> bool:
         broker = self.image.brokers.get(node_id)
@@ -214,7 +209,7 @@ class PartitionChanges:
             record.directories = directories
 
 
-_FIELDS_OF_NO_CHANGE = len(vars(PartitionChangeRecord(partition_id=0, topic_id=_UNASSIGNED)))
+_FIELDS_OF_NO_CHANGE = len(vars(PartitionChangeRecord(partition_id=0, topic_id=ZERO_UUID)))
 
 
 def elect(
@@ -240,13 +235,6 @@ def elect(
     return Found(NO_LEADER, False)
 
 
-def is_online(broker: BrokerImage, directory: Uuid) -> bool:
-    """Is a replica there in use, as far as the broker's registration tells? KIP-858."""
-    if int.from_bytes(directory, "big") < RESERVED_DIRECTORIES:
-        return directory != _LOST
-    return not broker.log_dirs or directory in broker.log_dirs
-
-
 def directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:
     """Where a replica is; None where nobody ever said."""
     if broker_id not in partition.replicas or not partition.directories:
@@ -257,8 +245,8 @@ def directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:
 def default_directory(broker: BrokerImage) -> Uuid:
     """Where a broker will put a new replica, as far as its registration tells. KIP-858."""
     if not broker.log_dirs:
-        return _MIGRATING
-    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else _UNASSIGNED
+        return MIGRATING_DIRECTORY
+    return broker.log_dirs[0] if len(broker.log_dirs) == 1 else UNASSIGNED_DIRECTORY
 
 
 def _filled(target: Target, before: PartitionImage) -> _Whole:

@@ -27,7 +27,7 @@ from firnline.log.producer_state import (
     snapshot_path,
     write_snapshot,
 )
-from firnline.log.segment import IndexRules, Segment, good_batches, index_rules
+from firnline.log.segment import DAMAGE_REMEDY, IndexRules, Segment, good_batches, index_rules
 from firnline.log.segments import Segments, note_producer
 
 
@@ -286,7 +286,7 @@ class _Opening:
                 path=segment.stem_path + names.LOG,
                 offset=end,
                 recovery_point=self.recovery_point,
-                remedy="remove the partition's directory if other replicas hold its data",
+                remedy=DAMAGE_REMEDY,
             )
 
     def drop_from(self, segments: Segments, offset: int) -> None:

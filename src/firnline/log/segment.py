@@ -39,6 +39,10 @@ _SCAN_BYTES = MIB
 _HINTS_MAX = 64
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 _UNKNOWN = -2
+DAMAGE_REMEDY = (
+    "stop this broker, move the partition's directory away if another replica is in sync (it is fetched"
+    " anew), else put a whole copy of it back, and start the broker"
+)
 
 
 class IndexRules(NamedTuple):
@@ -331,7 +335,7 @@ class Segment:
             "a segment is damaged below its recovery point",
             path=self.stem_path + names.LOG,
             position=position,
-            remedy="remove the partition's directory if other replicas hold its data",
+            remedy=DAMAGE_REMEDY,
         )
 
     # -- what is known of it -----------------------------------------------------------------------

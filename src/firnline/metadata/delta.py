@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from immutables import Map
 
 from firnline.base.errors import StorageError
-from firnline.base.ids import Uuid
+from firnline.base.ids import MIGRATING_DIRECTORY, Uuid
 from firnline.metadata import records as r
 from firnline.metadata.image import (
     BrokerImage,
@@ -28,7 +28,6 @@ from firnline.protocol.schema import Message
 
 _LEADER_UNCHANGED = -2
 _RECOVERY_UNCHANGED = -1
-_NO_DIRECTORY: Uuid = bytes(16)
 # A step is some milliseconds of work.
 TOPICS_PER_STEP = 500
 Found = TypeVar("Found")
@@ -175,7 +174,7 @@ class Replay:
         isr = tuple(record.isr)
         directories = tuple([same(d, d) for d in record.directories])
         if not directories:
-            directories = (_NO_DIRECTORY,) * len(replicas)
+            directories = (MIGRATING_DIRECTORY,) * len(replicas)
         partitions[number] = PartitionImage._make(
             (
                 replicas,
@@ -346,7 +345,7 @@ def changed_partition(before: PartitionImage, record: r.PartitionChangeRecord) -
         directories = tuple(record.directories)
     elif record.replicas is not None:
         known = dict(zip(before.replicas, before.directories, strict=True))
-        directories = tuple(known.get(node_id, _NO_DIRECTORY) for node_id in record.replicas)
+        directories = tuple(known.get(node_id, MIGRATING_DIRECTORY) for node_id in record.replicas)
     leader, leader_epoch = record.leader, before.leader_epoch + 1
     if leader == _LEADER_UNCHANGED:
         leader, leader_epoch = before.leader, before.leader_epoch

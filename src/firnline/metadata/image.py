@@ -11,10 +11,19 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from firnline.base.ids import NO_EPOCH, NO_OFFSET, Uuid
+from firnline.base.ids import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    NO_EPOCH,
+    NO_OFFSET,
+    UNASSIGNED_DIRECTORY,
+    Uuid,
+)
 from firnline.protocol.schema import Message
 
 NO_LEADER = -1
+# Of a replica there nobody says that it is not in use.
+_SOMEWHERE = (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY)
 # No block was handed out yet: the first one begins at 0.
 NO_PRODUCER_IDS = -1
 METADATA_VERSION = "metadata.version"
@@ -108,6 +117,12 @@ class BrokerImage(NamedTuple):
         """Is one of its directories not cordoned? KIP-1066."""
         cordoned = self.cordoned_log_dirs
         return not cordoned or not self.log_dirs or any(d not in cordoned for d in self.log_dirs)
+
+    def has_online(self, directory: Uuid) -> bool:
+        """Is a replica of it there in use, as far as its registration tells? KIP-858."""
+        if directory in self.log_dirs or directory in _SOMEWHERE:
+            return True
+        return not self.log_dirs and directory != LOST_DIRECTORY
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Where it listens under that listener name; None for nowhere."""

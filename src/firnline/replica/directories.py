@@ -1,8 +1,9 @@
 """In which of our directories replicas are, on its way to the controller until it knows. PURE.
 
 The controller lets nobody lead whose replica is in a directory that is not online: a broker whose directory
-was formatted anew leads again only once the new id is written down. What differs from metadata is sent in
-batches, one request at a time, and again until it is answered or metadata says the same. Source: KIP-858.
+was formatted anew leads again only once the new id is written down. A replica that we cannot serve is lost:
+others lead it then, although we are alive. What differs from metadata is sent in batches, one request at a
+time, and again until it is answered or metadata says the same. Source: KIP-858.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,18 +11,20 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import LOST_DIRECTORY, Uuid
 from firnline.replica.partition import Partition
 
 # Kafka's own: what comes within this time goes together, and no more than that in one request.
 _GATHER_MS, _RETRY_MAX_MS = 100, 10_000
+# How long a broker that starts waits for the controller to know that it has again what it had lost.
+_MENDED_MS = 10_000
 BATCH_MAX = 2_250
-_TIMER = ("replica", "assign directories")
+_TIMER, _MENDED = ("replica", "assign directories"), ("replica", "mended")
 Key = tuple[Uuid, int]
 
 
 class Placed(NamedTuple):
-    """A replica of ours is in that directory."""
+    """A replica of ours is in that directory, or lost."""
 
     topic_id: Uuid
     partition: int
@@ -42,7 +45,8 @@ class DirectoryAssignments:
     """What the controller is still to be told of our directories.
 
     said(topic_id, partition)  the directory that metadata names; None: nothing that could be mended
-    actual(partition)          the one it is in; None when it is in none that works
+    actual(partition)          the one it is in; None when that failed
+    is_failed(directory)       whether it is one of ours that failed in this run: heartbeats tell of all in it
     """
 
     def __init__(
@@ -50,13 +54,17 @@ class DirectoryAssignments:
         *,
         said: Callable[[Uuid, int], Uuid | None],
         actual: Callable[[Partition], Uuid | None],
+        is_failed: Callable[[Uuid], bool],
         assign: Assign,
     ) -> None:
         self._said = said
         self._actual = actual
+        self._is_failed = is_failed
         self._assign = assign
         self._waiting: dict[Key, Placed] = {}
-        self._is_timed = self._is_asking = self._is_stopped = False
+        self._asked: Sequence[Placed] = ()
+        self._is_timed = self._is_stopped = False
+        self._when_mended: Callable[[int], Effects] | None = None
         self._failures = 0
 
     def __len__(self) -> int:
@@ -65,25 +73,57 @@ class DirectoryAssignments:
 
     def look(self, partition: Partition, now_ms: int) -> Effects:
         """Metadata said something of a hosted partition: is it where that says?"""
-        directory = self._actual(partition)
-        placed = Placed(partition.topic_id, partition.topic_partition.partition, directory or b"")
-        if self._is_stopped or directory is None or not self._is_news(placed):
+        directory = self._actual(partition) or LOST_DIRECTORY
+        key = (partition.topic_id, partition.topic_partition.partition)
+        return self._note(Placed(*key, directory), now_ms)
+
+    def lose(self, key: Key, now_ms: int) -> Effects:
+        """A replica of ours cannot be served; metadata may not say so yet."""
+        return self._note(Placed(*key, LOST_DIRECTORY), now_ms)
+
+    def _note(self, placed: Placed, now_ms: int) -> Effects:
+        if self._is_stopped or not self._is_news(placed):
             return []
         self._waiting[placed[:2]] = placed
         return self._later(now_ms)
+
+    def when_mended(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        """Run `then(now_ms)` once the controller knows of all replicas that were lost and are here again.
+
+        Who is counted in before that leads nothing of these: Kafka's controller elects when it counts a
+        broker in, and not when it is told of a directory. It is waited for no longer than ten seconds.
+        """
+        if not self._is_mending():
+            return then(now_ms)
+        self._when_mended = then
+        return [SetTimer(key=_MENDED, at_ms=now_ms + _MENDED_MS, then=self._tell_mended)]
 
     def stop(self) -> Effects:
         """Tell nothing more."""
         self._is_stopped = True
         self._waiting.clear()
-        return [CancelTimer(key=_TIMER)]
+        self._when_mended = None
+        return [CancelTimer(key=_TIMER), CancelTimer(key=_MENDED)]
+
+    def _is_mending(self) -> bool:
+        return any(
+            placed.directory != LOST_DIRECTORY and self._said(*placed[:2]) == LOST_DIRECTORY
+            for placed in (*self._asked, *self._waiting.values())
+        )
+
+    def _tell_mended(self, now_ms: int) -> Effects:
+        then, self._when_mended = self._when_mended, None
+        return [] if then is None else [CancelTimer(key=_MENDED), *then(now_ms)]
 
     def _is_news(self, placed: Placed) -> bool:
         said = self._said(placed.topic_id, placed.partition)
-        return said is not None and said != placed.directory
+        if said is None or said == placed.directory:
+            return False
+        # Written down as lost, nobody would know any more where its records may be.
+        return placed.directory != LOST_DIRECTORY or not self._is_failed(said)
 
     def _later(self, now_ms: int) -> Effects:
-        if self._is_timed or self._is_asking or not self._waiting:
+        if self._is_timed or self._asked or not self._waiting:
             return []
         self._is_timed = True
         pause_ms = min(_GATHER_MS << min(self._failures, 16), _RETRY_MAX_MS)
@@ -94,11 +134,13 @@ class DirectoryAssignments:
         # Metadata may say it by now, or nothing at all of a topic that is gone.
         self._waiting = {key: each for key, each in self._waiting.items() if self._is_news(each)}
         sent = list(self._waiting.values())[:BATCH_MAX]
-        if not sent or self._is_stopped:
+        if self._is_stopped:
             return []
+        if not sent:
+            return self._tell_mended(now_ms)
         for each in sent:
             del self._waiting[each[:2]]
-        self._is_asking = True
+        self._asked = sent
 
         def answered(outcome: Answers, at_ms: int) -> Effects:
             return self._answered(sent, outcome, at_ms)
@@ -106,7 +148,7 @@ class DirectoryAssignments:
         return self._assign(sent, answered, now_ms)
 
     def _answered(self, sent: Sequence[Placed], outcome: Answers, now_ms: int) -> Effects:
-        self._is_asking = False
+        self._asked = ()
         if self._is_stopped:
             return []
         is_lost = isinstance(outcome, KafkaError)
@@ -115,4 +157,5 @@ class DirectoryAssignments:
         for placed, problem in zip(sent, outcomes, strict=True):
             if problem is not None:
                 self._waiting.setdefault(placed[:2], placed)
-        return self._later(now_ms)
+        effects = self._later(now_ms)
+        return effects if self._is_mending() else effects + self._tell_mended(now_ms)

@@ -145,6 +145,14 @@ class Replication:
         fetcher.add(partition)
         return effects + fetcher.go(now_ms)
 
+    def when_mended(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        """See `DirectoryAssignments`."""
+        return self._assignments.when_mended(then, now_ms)
+
+    def on_lost(self, key: tuple[Uuid, int], now_ms: int) -> Effects:
+        """A replica of this node cannot be served."""
+        return self._assignments.lose(key, now_ms)
+
     def on_gone(self, partition: Partition, now_ms: int) -> Effects:
         """The partition is followed no more: it moved, is led here, or was deleted."""
         key = (partition.topic_id, partition.topic_partition.partition)

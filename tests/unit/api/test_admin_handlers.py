@@ -17,11 +17,13 @@ from firnline.api.handlers import (
 )
 from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import ZERO_UUID
+from firnline.base.ids import LOST_DIRECTORY, MIGRATING_DIRECTORY, ZERO_UUID
 from firnline.broker.controller_port import LocalController
 from firnline.broker.leaders import Leaders
 from firnline.controller.topics import NewTopic
+from firnline.metadata import records as r
 from firnline.metadata.image import ClusterImage
+from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages import k03_metadata as m03
 from firnline.protocol.messages import k19_create_topics as m19
 from firnline.protocol.messages import k20_delete_topics as m20
@@ -629,6 +631,20 @@ def test_a_partition_without_leader_says_so_and_names_who_is_down() -> None:
     assert (partition.error_code, partition.leader_id) == (Code.LEADER_NOT_AVAILABLE, -1)
     assert (list(partition.replica_nodes), list(partition.offline_replicas)) == ([2], [2])
     assert partition.leader_epoch == 1
+
+
+def test_a_replica_that_was_lost_is_named_though_its_broker_is_up() -> None:
+    node = Node()
+    node.cluster.register(2)
+    node.cluster.beat(2)
+    node.create(NewTopic("a", assignments={0: (1, 2)}))
+    topic_id = node.cluster.quorum.image.topics_by_name["a"].topic_id
+    lost = r.PartitionChangeRecord(
+        partition_id=0, topic_id=topic_id, directories=(MIGRATING_DIRECTORY, LOST_DIRECTORY)
+    )
+    node.cluster.write(ControllerResult([lost], None))
+    (partition,) = metadata(node, 12, "a").topics[0].partitions
+    assert list(partition.offline_replicas) == [2]
 
 
 @pytest.mark.parametrize(

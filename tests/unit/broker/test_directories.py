@@ -245,6 +245,10 @@ def test_others_lead_what_a_broker_that_comes_back_cannot_open() -> None:
     rig.until(lambda: state(rig, index=index).leader not in (lost, -1))
     other = index_in(rig, lost, "/one")
     rig.until(lambda: lost in state(rig, index=other).isr)
+    rig.pass_time(2_000)
+    found = state(rig, index=index)
+    place = found.directories[found.replicas.index(lost)]
+    assert place == failed, "called lost, the next start would not know where its records may be"
 
 
 def test_the_directory_of_the_metadata_log_takes_the_node_with_it() -> None:

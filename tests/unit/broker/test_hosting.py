@@ -7,7 +7,7 @@ import pytest
 
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import TopicPartition, Uuid
+from firnline.base.ids import LOST_DIRECTORY, MIGRATING_DIRECTORY, TopicPartition, Uuid
 from firnline.broker.hosting import Hosting
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
@@ -35,6 +35,7 @@ class Store:
         self.let_go_of: list[TopicPartition] = []
         self.files: list[Any] = []
         self.has_failed = False
+        self.may_make = True
 
     def open(
         self,
@@ -44,7 +45,9 @@ class Store:
         now_ms: int,
         *,
         directory_id: Uuid | None = None,
+        may_make: bool = True,
     ) -> Any:
+        self.may_make = may_make
         if self.broken:
             facts = {} if self.error is None else {"error": self.error, "path": "/one/t-0"}
             raise StorageError("cannot open", **facts)
@@ -83,6 +86,8 @@ class Node:
             on_disk_failed=self._on_disk_failed,
         )
         self.failures: list[StorageError] = []
+        self.lost: list[Any] = []
+        self.hosting.on_lost.append(lambda key, now_ms: self.lost.append(key) or [])  # type: ignore[func-returns-value]
         self.work: list[Any] = []
         self.holds_work = False
         self.told: list[tuple[str, TopicPartition]] = []
@@ -401,6 +406,40 @@ def test_a_log_whose_directory_failed_while_it_was_made_is_not_served() -> None:
     node.go_on()
     assert len(node.hosted) == 0
     assert (ID, 0) in node.hosting.failed
+    assert node.lost == [(ID, 0)]
+
+
+@pytest.mark.parametrize(("error", "lost"), [(None, [(ID, 0)]), ("EIO", [(ID, 0)]), ("ENOSPC", [])])
+def test_who_tells_the_controller_is_told_of_a_log_that_cannot_be_opened(
+    error: str | None, lost: list[Any]
+) -> None:
+    """Others lead it then. One that there is no room for comes back by itself."""
+    node = Node()
+    node.holds_work = node.store.broken = True
+    node.store.error = error
+    node.commit(topic(), placed(0))
+    assert node.lost == lost
+
+
+@pytest.mark.parametrize(
+    ("isr", "directory", "may_make"),
+    [
+        ((NODE_ID,), LOST_DIRECTORY, False),
+        ((2,), LOST_DIRECTORY, True),
+        ((NODE_ID, 2), LOST_DIRECTORY, True),
+        ((NODE_ID,), MIGRATING_DIRECTORY, True),
+    ],
+)
+def test_no_empty_log_takes_the_place_of_one_that_was_lost_and_that_nobody_else_has(
+    isr: tuple[int, ...], directory: bytes, may_make: bool
+) -> None:
+    """It would lead."""
+    node = Node()
+    lost = r.PartitionChangeRecord(
+        partition_id=0, topic_id=ID, isr=isr, directories=(directory, MIGRATING_DIRECTORY)
+    )
+    node.commit(topic(), placed(replicas=(NODE_ID, 2)), lost)
+    assert node.store.may_make is may_make
 
 
 def test_a_log_that_cannot_be_made_durable_is_not_served_and_its_disk_has_failed() -> None:

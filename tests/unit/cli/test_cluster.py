@@ -148,7 +148,7 @@ def test_a_whole_cluster_is_well_and_says_so(world: World) -> None:
     assert found["problems"] == []
     assert found["brokers"][1] == {
         "broker_id": 2, "address": "two:9", "rack": "b", "state": "alive", "broker_epoch": 12,
-        "leads": 0, "replicas": 1, "in_sync": 1,
+        "leads": 0, "replicas": 1, "in_sync": 1, "offline": 0,
     }  # fmt: skip
     assert (found["quorum"]["leader_id"], found["partitions"]) == (1, 1)
     text = run(world, "cluster", "status").stdout
@@ -160,6 +160,10 @@ def test_a_whole_cluster_is_well_and_says_so(world: World) -> None:
     ("wrong", "said"),
     [
         ({"fenced": True}, "broker 2 is fenced"),
+        (
+            {"parts": [(0, 1, [1, 2], [1])]},
+            "broker 2 cannot serve 1 of its replicas: its log says why",
+        ),
         ({"leaving": True}, "broker 2 is controlled-shutdown"),
         ({"silent_ms": 60_000}, "controller 2 is silent"),
         ({"leader_id": -1}, "no controller is active: nothing of the cluster can be changed"),

@@ -11,7 +11,7 @@ from firnline.metadata.image import PartitionImage
 from firnline.metadata.result import ControllerResult
 from tests.quorum_rig import Cluster
 
-NEW, LOST = b"n" * 16, bytes(15) + b"\x01"
+NEW, LOST = b"n" * 16, bytes(15) + b"\x02"  # as Apache Kafka 4.3.1 counts them
 
 
 class World:
@@ -125,3 +125,63 @@ def test_the_right_directory_makes_a_replica_electable() -> None:
     world.assign(1, world.place())
     world.cluster.write(world.cluster.controller.elect_leaders(0, [("t", 0)]))
     assert world.partition.leader == 1
+
+
+def test_the_last_of_the_isr_leads_again_when_it_is_back_in_a_directory() -> None:
+    """Nobody else may, and nothing else is going to happen."""
+    world = World()
+    change = r.PartitionChangeRecord(partition_id=0, topic_id=world.topic_id, isr=(1,))
+    world.cluster.write(ControllerResult([change], None))
+    world.assign(1, world.place(LOST))
+    assert world.partition.leader == -1
+    world.set_directories(1, NEW)
+    world.assign(1, world.place())
+    after = world.partition
+    assert (after.leader, after.isr, after.directories[0]) == (1, (1,), NEW)
+
+
+def test_one_that_is_back_and_not_in_sync_does_not_lead() -> None:
+    world = World()
+    world.assign(1, world.place(LOST))
+    change = r.PartitionChangeRecord(partition_id=0, topic_id=world.topic_id, isr=(2,))
+    world.cluster.write(ControllerResult([change], None))
+    world.assign(2, world.place(LOST))
+    world.set_directories(1, NEW)
+    world.assign(1, world.place())
+    assert (world.partition.leader, world.partition.isr) == (-1, (2,))
+
+
+def test_a_replica_that_its_broker_is_to_place_may_lead_meanwhile() -> None:
+    """Of several directories the broker chooses one; the ids are Kafka's, or its are taken for lost."""
+    world = World()
+    world.set_directories(1, NEW, b"o" * 16)
+    made = world.cluster.controller.create_topics([NewTopic("u", assignments={0: (1, 2)})])
+    world.cluster.write(made)
+    found = world.cluster.quorum.image.topics_by_name["u"].partitions[0]
+    assert (found.leader, found.directories[0]) == (1, bytes(15) + b"\x01")
+
+
+def test_a_lost_replica_is_not_elected_however_unclean() -> None:
+    world = World()
+    topic = r.ConfigRecord(
+        resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true"
+    )
+    world.cluster.write(ControllerResult([topic], None))
+    for broker_id in (1, 2):
+        world.assign(broker_id, world.place(LOST))
+    assert (world.partition.leader, world.partition.isr) == (3, (3,))
+    world.assign(3, world.place(LOST))
+    assert (world.partition.leader, world.partition.isr) == (-1, (3,))
+
+
+def test_a_directory_is_online_as_in_kafka() -> None:
+    """A broker that registered before directories had ids says nothing of them: all are online."""
+    world = World()
+    world.set_directories(1, NEW)
+    broker = world.cluster.quorum.image.brokers[1]
+    silent = broker._replace(log_dirs=())
+    numbered = [bytes(15) + bytes([n]) for n in range(4)]
+    assert [broker.has_online(each) for each in (*numbered, NEW, b"o" * 16)] == [
+        True, True, False, False, True, False,
+    ]  # fmt: skip
+    assert [silent.has_online(each) for each in (*numbered, NEW)] == [True, True, False, True, True]

@@ -98,7 +98,7 @@ def test_a_replica_in_a_directory_that_its_broker_lost_does_not_lead(world: Worl
     lost = b"\x66" * 16
     world.set(leader=2, directories=[lost, *world.partition().directories[1:]])
     assert world.code(PREFERRED, "t", 0) == Code.PREFERRED_LEADER_NOT_AVAILABLE
-    said_lost = bytes(15) + b"\x01"
+    said_lost = bytes(15) + b"\x02"
     world.set(directories=[said_lost, *world.partition().directories[1:]])
     assert world.code(PREFERRED, "t", 0) == Code.PREFERRED_LEADER_NOT_AVAILABLE
     world.set(directories=[bytes(16), *world.partition().directories[1:]])

@@ -7,7 +7,8 @@ from firnline.base.errors import Code, KafkaError
 from firnline.replica.directories import BATCH_MAX, Answers, DirectoryAssignments, Placed
 from tests.unit.replica.list_log import partition
 
-HERE, THERE = b"h" * 16, b"t" * 16
+HERE, THERE, FAILED = b"h" * 16, b"t" * 16, b"f" * 16
+LOST = bytes(15) + b"\x02"
 
 
 class Desk:
@@ -21,6 +22,7 @@ class Desk:
         self.assignments = DirectoryAssignments(
             said=lambda topic_id, number: self.said.get(number, THERE),
             actual=lambda partition: self.actual,
+            is_failed=lambda directory: directory == FAILED,
             assign=self._assign,
         )
 
@@ -39,6 +41,11 @@ class Desk:
         for number in numbers:
             self.run(self.assignments.look(partition(index=number), 0))
 
+    def lose(self, *numbers: int) -> None:
+        for number in numbers:
+            key = (partition(index=number).topic_id, number)
+            self.run(self.assignments.lose(key, 0))
+
     def answer(self, answers: Answers | None = None) -> None:
         wanted, then = self.asked.pop(0)
         self.run(then([None] * len(wanted) if answers is None else answers, 0))
@@ -49,6 +56,11 @@ class Desk:
         for timer in due:
             self.run(timer.then(timer.at_ms))
         return max((timer.at_ms for timer in due), default=0)
+
+    def pass_time_of(self, name: str) -> None:
+        """Let one timer fire."""
+        timer = self.timers.pop(("replica", name))
+        self.run(timer.then(timer.at_ms))
 
     @property
     def numbers(self) -> list[list[int]]:
@@ -126,14 +138,132 @@ def test_what_metadata_says_meanwhile_is_not_told_any_more() -> None:
     assert desk.numbers == [[1]]
 
 
-def test_one_that_is_gone_or_failed_is_not_told() -> None:
+def test_one_that_is_gone_is_not_told() -> None:
     desk = Desk()
     desk.look(0)
     desk.said = {0: None}
-    desk.actual = None
-    desk.look(1)
     desk.pass_time()
     assert not desk.asked
+
+
+def test_one_that_cannot_be_served_is_told_as_lost_until_metadata_says_so() -> None:
+    """The controller would have it lead, and nobody else."""
+    desk = Desk()
+    desk.lose(0, 1)
+    desk.pass_time()
+    assert [each.directory for each in desk.asked[0][0]] == [LOST, LOST]
+    desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
+    desk.said = {1: LOST}
+    desk.pass_time()
+    assert desk.numbers == [[0]]
+    desk.answer()
+    desk.said = {0: LOST, 1: LOST, 2: None}
+    desk.lose(0, 1, 2)
+    assert not desk.timers
+
+
+def test_one_whose_directory_failed_before_the_controller_knew_of_it_is_told_as_lost() -> None:
+    """The heartbeat tells of that directory, and metadata has the replica in none."""
+    desk = Desk()
+    desk.actual = None
+    desk.look(0)
+    desk.pass_time()
+    assert desk.asked[0][0][0].directory == LOST
+
+
+def test_one_that_metadata_has_in_a_directory_that_failed_is_not_told_as_lost() -> None:
+    """The heartbeat does; and the next start would not know where its records may be."""
+    desk = Desk()
+    desk.actual = None
+    desk.said = {0: FAILED, 1: FAILED}
+    desk.look(0)
+    desk.lose(1)
+    assert not desk.timers
+    desk.lose(2)
+    desk.said[2] = FAILED
+    desk.pass_time()
+    assert not desk.asked, "it failed just after it was asked to open that log"
+
+
+def test_one_that_is_served_after_all_is_told_where_it_is() -> None:
+    desk = Desk()
+    desk.lose(0)
+    desk.look(0)
+    desk.pass_time()
+    assert desk.asked[0][0][0].directory == HERE
+    desk.lose(1)
+    desk.answer()
+    desk.pass_time()
+    desk.look(1)
+    desk.answer(KafkaError(Code.NETWORK_EXCEPTION))
+    desk.pass_time()
+    assert [each.directory for each in desk.asked[0][0]] == [HERE]
+
+
+def mending(desk: Desk, *numbers: int) -> list[int]:
+    """Find again what metadata has as lost; return when whoever waits for that was told."""
+    told: list[int] = []
+    desk.said = dict.fromkeys(numbers, LOST)
+    desk.look(*numbers)
+    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    return told
+
+
+def test_whoever_has_again_what_was_lost_waits_until_the_controller_knows() -> None:
+    """Counted in before that it would lead nothing of it: Kafka's controller elects at no assignment."""
+    desk = Desk()
+    told = mending(desk, 0, 1)
+    desk.pass_time_of("assign directories")
+    desk.answer([None, KafkaError(Code.NETWORK_EXCEPTION)])
+    assert told == []
+    desk.pass_time_of("assign directories")
+    assert told == []
+    desk.answer()
+    assert told == [0]
+    assert not desk.timers
+
+
+def test_who_asks_while_the_controller_is_told_waits_too() -> None:
+    desk = Desk()
+    desk.said = {0: LOST}
+    desk.look(0)
+    desk.pass_time()
+    told: list[int] = []
+    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    assert told == []
+    desk.answer()
+    assert told == [0]
+
+
+def test_metadata_that_knows_by_itself_ends_the_waiting() -> None:
+    desk = Desk()
+    told = mending(desk, 0)
+    desk.said = {0: HERE}
+    desk.pass_time_of("assign directories")
+    assert told == [100]
+
+
+def test_a_controller_that_never_knows_is_not_waited_for_for_ever() -> None:
+    desk = Desk()
+    told = mending(desk, 0)
+    desk.pass_time_of("mended")
+    assert told == [10_000]
+    desk.pass_time()
+    desk.answer()
+    assert told == [10_000]
+
+
+def test_nobody_waits_for_other_news() -> None:
+    desk = Desk()
+    desk.look(0)
+    desk.lose(1)
+    assert mending(desk) == [0]
+    desk.said = {}
+    desk.pass_time()
+    desk.said = {1: LOST}  # it knows before it answers
+    told: list[int] = []
+    desk.run(desk.assignments.when_mended(lambda now_ms: told.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    assert told == [0]
 
 
 def test_after_the_end_nothing_is_told() -> None:

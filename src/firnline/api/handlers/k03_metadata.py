@@ -220,7 +220,9 @@ def _partition(
         isr_nodes=partition.isr,
         offline_replicas=[
             node_id
-            for node_id in partition.replicas
-            if node_id not in image.brokers or image.brokers[node_id].fenced
+            for node_id, directory in zip(partition.replicas, partition.directories, strict=True)
+            if (broker := image.brokers.get(node_id)) is None
+            or broker.fenced
+            or not broker.has_online(directory)
         ],
     )
