@@ -227,7 +227,7 @@ def test_what_a_replica_owed_after_a_power_cut_and_has_not_is_a_violation() -> N
     log_of(led).log_end_offset = 0
     made, found = checks(ground, World(1))
     process: Any = SimpleNamespace(node_id=1, host=ground.hosts[1])
-    made._lose(process, KEY, Seen(led), led, ground.ledger.of(KEY))
+    made._stand_last(process, KEY, Seen(led), led, ground.ledger.of(KEY))
     assert found == ["rel-P4"]
 
 
