@@ -194,7 +194,13 @@ def test_tags_that_repeat_or_run_backwards_get_the_same_answer_each_time(
     target: Target, tags: bytes
 ) -> None:
     answers = [target.send(framed(api_versions(tags))) for _ in range(5)]
-    assert len(set(answers)) == 1
+    bodies = [ApiVersionsResponse.read(answer[4:], 3)[0] for answer in answers if answer]
+    for body in bodies:
+        assert body.api_keys
+        # The place of the newest record of the metadata, which grows while we ask.
+        body.finalized_features_epoch = 0
+    assert len(bodies) in (0, len(answers))
+    assert all(body == bodies[0] for body in bodies)
 
 
 @pytest.mark.parametrize(
