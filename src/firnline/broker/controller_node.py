@@ -292,16 +292,15 @@ def _doubtful_elections(delta: ClusterDelta) -> Effects:
             before, after = known.get(number), topic.after.partitions[number]
             if before is None:
                 continue
-            name = f"{topic.after.name}-{number}"
             if is_unclean(before, after):
                 line = (
-                    f"unclean election: broker {after.leader} leads {name} in"
+                    f"unclean election: broker {after.leader} leads {topic.after.name}-{number} in"
                     f" epoch {after.leader_epoch} and was not in the ISR {list(before.isr)};"
                     " records that it lacks are lost"
                 )
                 effects.append(Warn(line=line))
             elif is_last_standing(before, after):
-                alone.setdefault(after.leader, []).append(name)
+                alone.setdefault(after.leader, []).append(f"{topic.after.name}-{number}")
     for broker_id, names in alone.items():
         line = (
             f"last replica standing: broker {broker_id} leads {_some_of(names)} again, alone in the ISR;"

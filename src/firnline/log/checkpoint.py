@@ -17,6 +17,11 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+# What an operator does about damage where it was synced.
+DAMAGE_REMEDY = (
+    "stop this broker, move the partition's directory away if another replica is in sync (it is fetched"
+    " anew), else put a whole copy of it back, and start the broker"
+)
 _VERSION = 0
 _WHOLE_FILE = 1 << 31
 
@@ -120,11 +125,16 @@ def place_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> File:
 
     Its directory is to be synced too, and nothing may be written to the log before both are.
     """
-    file = fs.open(f"{directory}/{PARTITION_METADATA}", create=True)
+    file = open_partition_metadata(fs, directory)
     if file.size():
         file.truncate(0)
     file.append(_partition_metadata(topic_id))
     return file
+
+
+def open_partition_metadata(fs: Fs, directory: str) -> File:
+    """Return the file, made if it is not there."""
+    return fs.open(f"{directory}/{PARTITION_METADATA}", create=True)
 
 
 def _partition_metadata(topic_id: Uuid) -> bytes:
@@ -150,5 +160,5 @@ def read_partition_metadata(fs: Fs, directory: str) -> Uuid | None:
             "partition.metadata is damaged",
             path=path,
             problem=problem,
-            remedy="remove the partition's directory if other replicas hold its data",
+            remedy=DAMAGE_REMEDY,
         ) from None

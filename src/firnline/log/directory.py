@@ -99,7 +99,7 @@ class LogDirectory:
         self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
         self._guest: Log | None = None
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
-        self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs made in this run
+        self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs that were not served yet
         self._drops, self._drops_synced = 1, 0
         self._is_keeping_starts = False
         self._start_waiters: list[Kept] = []  # for a write that has not begun
@@ -216,7 +216,7 @@ class LogDirectory:
     ) -> Log:
         """Return the log of a partition, recovered if it has to be, made if it is not there.
 
-        A new one is to be served only when its `unsynced` files are on disk. A directory of another topic of
+        It is to be served only when its `unsynced` files are on disk. A directory of another topic of
         the same name, deleted while this node was away, makes room. StorageError when it cannot be served.
         """
         log = self.logs.get(topic_partition)
@@ -252,6 +252,10 @@ class LogDirectory:
             producer_expiration_ms=self._producer_expiration_ms,
         )
         self.logs[topic_partition] = log
+        if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
+            # Made in a run that was killed, maybe before it was on disk; one with records was served.
+            file = checkpoint.open_partition_metadata(self._fs, path)
+            self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         return log
 
     def _owner(self, path: str) -> Uuid | None:
@@ -269,7 +273,7 @@ class LogDirectory:
             return None
 
     def unsynced(self, log: Log) -> list[File]:
-        """Return, once, what has to be synced before a log is served: it was made in this run.
+        """Return, once, what has to be synced before a log is served: it is new, as far as we know.
 
         Then tell the log that it was `flushed` up to its end.
         """

@@ -17,7 +17,7 @@ from firnline.base.ports import Fs
 from firnline.base.units import DAY_MS, INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names
-from firnline.log.checkpoint import LEADER_EPOCHS
+from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
 from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.producer_state import (
@@ -27,7 +27,7 @@ from firnline.log.producer_state import (
     snapshot_path,
     write_snapshot,
 )
-from firnline.log.segment import DAMAGE_REMEDY, IndexRules, Segment, good_batches, index_rules
+from firnline.log.segment import IndexRules, Segment, good_batches, index_rules
 from firnline.log.segments import Segments, note_producer
 
 

@@ -21,6 +21,7 @@ from firnline.base.slices import FileSlice
 from firnline.base.units import INT32_MAX, INT64_MAX, MIB
 from firnline.config.topic import TopicConfig
 from firnline.log import names, offset_index, time_index
+from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import TxnIndex
@@ -39,10 +40,6 @@ _SCAN_BYTES = MIB
 _HINTS_MAX = 64
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 _UNKNOWN = -2
-DAMAGE_REMEDY = (
-    "stop this broker, move the partition's directory away if another replica is in sync (it is fetched"
-    " anew), else put a whole copy of it back, and start the broker"
-)
 
 
 class IndexRules(NamedTuple):

@@ -296,6 +296,30 @@ def test_the_metadata_log_is_not_taken_for_a_partition(fs: CrashableFs) -> None:
     assert started(fs).unopened() == []
 
 
+def test_a_partition_that_was_made_before_a_kill_survives_a_power_cut_once_it_is_served(
+    fs: CrashableFs,
+) -> None:
+    """rel-P10: it is there, and its name may not be on the disk: what is acknowledged would go with it."""
+    started(fs).open(A, ID, small(), NOW)
+    fs = fs.kill()
+    log = opened(started(fs), A)
+    append(log, batch("x"))
+    flush(log)
+    found = opened(started(fs.crash(SeededRng(), keep="none")), A)
+    assert [record.value for record in found_records(found)] == [b"x"]
+
+
+def test_what_was_served_before_a_kill_is_not_synced_again_to_be_served(fs: CrashableFs) -> None:
+    """Ten thousand partitions start after a kill; their names are on the disk since long."""
+    directory = started(fs)
+    log = opened(directory, A)
+    append(log, batch("x"))
+    flush(log)
+    directory.checkpoint()
+    again = started(fs.kill())
+    assert again.unsynced(again.open(A, ID, small(), NOW)) == []
+
+
 def test_a_new_partition_survives_a_power_cut_once_it_was_flushed(fs: CrashableFs) -> None:
     """rel-P10: the directory of the partition is durable before data in it counts."""
     directory = started(fs)
