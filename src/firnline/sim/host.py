@@ -232,6 +232,7 @@ class Process:
         host = self.host
         self._in_flight, self._waiting = self._waiting, []
         delay_us = host.flush_us()
+        host.sync_ends_us = host.world.now_us + delay_us
         # The device may have the bytes long before anybody hears of it, or only just.
         if host.chance.below(2):
             host.world.after(delay_us, self._flushed, self._sync_in_flight())
@@ -302,6 +303,7 @@ class Host:
         self.process: Process | None = None
         self.is_powered = True
         self.slow_flush_us = 0
+        self.sync_ends_us = 0  # of the newest that began
         self.starts = 0
         self.wanted_down = 0  # faults that keep it down
         self.has_bad_disk = False  # a failure was injected and may show

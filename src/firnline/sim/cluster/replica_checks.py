@@ -506,9 +506,10 @@ class ReplicaChecks:
         return is_lost
 
     def check_owed(self) -> None:
-        """rel-R14 in the end, for what a process promised with its last step."""
+        """rel-R14 in the end, for what a process promised with its last step, of topics that are there."""
         for promise, cuts in self._owed:
-            if self._ledger.of(promise.key).cuts == cuts:
+            is_there = self._atlas.partition(promise.key) is not None
+            if is_there and self._ledger.of(promise.key).cuts == cuts:
                 self._check_promise(promise)
 
     def _check_promise(self, promise: Promise, node_id: int = -1) -> None:
