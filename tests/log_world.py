@@ -84,9 +84,10 @@ def small(**changes: Any) -> TopicConfig:
     return replace(TopicConfig(), **(base | changes))
 
 
-def opened(fs: Fs, config: TopicConfig | None = None, **more: Any) -> Log:
+def opened(fs: Fs, config: TopicConfig | None = None, *, partition: int = 0, **more: Any) -> Log:
     """Open the test's log as a start of the node would."""
-    return open_log(fs, PATH, TP, topic_id=TOPIC_ID, config=config or small(), now_ms=NOW, **more)
+    config, where = config or small(), TP._replace(partition=partition)
+    return open_log(fs, PATH, where, topic_id=TOPIC_ID, config=config, now_ms=NOW, **more)
 
 
 def append(

@@ -1,12 +1,14 @@
 """The log against a model: any order of appends, reads, rolls, truncations, restarts and power cuts."""
 
 import random
+from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from firnline.base.effects import Appended
+from firnline.base.errors import StorageError
 from firnline.base.ports import File
 from firnline.log.log import Log
 from firnline.records.batch import headers
@@ -71,6 +73,14 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def roll(self) -> None:
         self.log.roll(NOW)
+
+    @rule(suffix=st.sampled_from([".index", ".timeindex", ".snapshot"]))
+    def the_disk_is_full_at_a_roll(self, suffix: str) -> None:
+        self.fs.fail("append", suffix, "ENOSPC")
+        with suppress(StorageError):
+            self.log.roll(NOW)
+        self.fs.forgive()
+        self.append([9])
 
     @rule()
     def flush_begins(self) -> None:

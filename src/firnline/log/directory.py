@@ -248,7 +248,7 @@ class LogDirectory:
             log_start_offset=self._log_starts.get(topic_partition, 0),
             high_watermark=self._high_watermarks.get(topic_partition, 0),
             is_remote_system_enabled=self._is_remote_system_enabled,
-            before_truncation=self.write_recovery_points,
+            before_truncation=partial(self._lower_recovery_point, topic_partition),
             producer_expiration_ms=self._producer_expiration_ms,
         )
         self.logs[topic_partition] = log
@@ -439,8 +439,17 @@ class LogDirectory:
             )
         ]
 
+    def _lower_recovery_point(self, topic_partition: TopicPartition) -> None:
+        """Before a truncation the file says no more than the log that is about to be cut (rel-P13)."""
+        name = checkpoint.RECOVERY_POINTS
+        said = self._said.get(name)
+        if said is None or said.get(topic_partition, 0) > self.logs[topic_partition].recovery_start:
+            self.write_recovery_points()
+        else:
+            self._writes[name] += 1  # what is being written off the loop may say more
+
     def write_recovery_points(self) -> None:
-        """Write down what needs no recovery; every truncation does so first (rel-P13)."""
+        """Write down what needs no recovery, durably."""
         self._note(self.logs.values())
         self._write(checkpoint.RECOVERY_POINTS)
 

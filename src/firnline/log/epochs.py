@@ -1,10 +1,10 @@
 """Which leader epoch began at which offset: the lineage of a log. STORE: one checkpoint file.
 
-`leader-epoch-checkpoint` is a version 0 checkpoint of `epoch start-offset` lines. A truncation replaces it
-durably at once. An assignment waits for no disk: the log's next syncs carry the file along, and until they
-have, recovery begins where the epoch did, so that what a crash takes is read from the batches again
-(`unkept_from`, rel-P5). An epoch without a batch is therefore never written, which spares ten thousand idle
-partitions a sync each at every start. Opening truncates what the file claims to what the log has (rel-P13).
+`leader-epoch-checkpoint` is a version 0 checkpoint of `epoch start-offset` lines. Neither an assignment nor a
+truncation waits for a disk: the log's next syncs carry the file along, and until they have, recovery begins
+where the file and we part, so that what a crash takes is read from the batches again (`unkept_from`, rel-P5).
+An epoch without a batch is therefore never written, which spares ten thousand idle partitions a sync each at
+every start and change of leader. Opening truncates what the file claims to what the log has (rel-P13).
 Epochs and offsets ascend. Source: KIP-101, KIP-279; spec T46.
 """
 
@@ -133,18 +133,11 @@ class LeaderEpochs:
         return self._epochs[after - 1], self._starts[after]
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that begin at or after `end_offset`, durably: the log goes on without them."""
-        if self.forget_from(end_offset):
-            self.write()
-
-    def forget_from(self, offset: int) -> bool:
-        """Drop the epochs that begin at or after `offset` here, not in the file; True when there were any."""
-        keep = bisect_left(self._starts, offset)
-        if keep == len(self._starts):
-            return False
-        del self._epochs[keep:], self._starts[keep:]
-        self._compare()
-        return True
+        """Drop the epochs that begin at or after `end_offset`: the log ends there. The file follows."""
+        keep = bisect_left(self._starts, end_offset)
+        if keep < len(self._starts):
+            del self._epochs[keep:], self._starts[keep:]
+            self._compare()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget what was before `start_offset`; the epoch it lies in now begins there (spec T46).

@@ -12,7 +12,7 @@ from typing import Literal
 from crc32c import crc32c
 
 from firnline.base.effects import Appended, Effects
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
@@ -472,10 +472,7 @@ class Log:
         return True
 
     def roll_if_due(self, now_ms: int) -> bool:
-        """Roll an active segment that has been open for segment.ms, though nothing is appended.
-
-        Kafka rolls on the next append only; internal logs that are read by others use this.
-        """
+        """Roll a segment that has been open for segment.ms, also without an append, as Kafka does not."""
         segment = self._segments.active
         return segment.waited_ms(now_ms, now_ms) > self._segment_ms and self.roll(now_ms)
 
@@ -488,10 +485,14 @@ class Log:
         if header is not None and header.last_offset - base_offset > INT32_MAX:
             base_offset = header.base_offset
         new = Segment.create(self._fs, self.path, base_offset, rules=self._rules, now_ms=now_ms)
-        self._take_snapshot(base_offset).close()
-        old.finish()
-        self._ledger.unsynced.append(old)
         self._ledger.dir_changes += 1
+        try:
+            self._take_snapshot(base_offset).close()
+            old.finish()
+        except StorageError:
+            new.remove()  # the next start would take the log to end there
+            raise
+        self._ledger.unsynced.append(old)
         self._segments.add(new)
         return new
 
@@ -550,7 +551,7 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that reaches `offset` or beyond, durably; a follower's way back to the lineage.
 
-        Order (rel-P13): lower the recovery point on disk, cut the log and sync it, then the epochs.
+        Order (rel-P13): lower the recovery point on disk, cut the log and sync it. Epochs wait for no disk.
         """
         assert offset >= 0
         if offset >= self.log_end_offset:
@@ -618,13 +619,12 @@ class Log:
         self.highest_remote_offset = min(self.highest_remote_offset, end - 1)
 
     def _drop(self, segments: list[Segment]) -> None:
-        """Remove the files of segments, newest first and durably: none may come back once the log has gone
-        on without them. Slices that were cut from them stay readable."""
+        """Remove files, newest first and durably: none may come back once the log goes on without them."""
         self._ledger.removed(segments)
         for segment in reversed(segments):
-            for path in segment.all_files():
-                self._fs.remove(path)
-        self._fs.sync_dir(self.path)
+            segment.remove()
+        if segments:
+            self._fs.sync_dir(self.path)
 
     def _reload_producers(self) -> None:
         """Producer state up to the log end, from the newest snapshot and what follows it."""

@@ -123,7 +123,7 @@ class _Opening:
         if end < log_start_offset:
             end = log_start_offset
             self.start_over(segments, end)
-        self.epochs.forget_from(end)
+        self.epochs.truncate_from_end(end)
         log = Log(
             self.fs,
             self.path,
@@ -163,7 +163,14 @@ class _Opening:
         ]
         if not loaded:
             loaded = [self.new_segment(log_start_offset)]
-        return Segments(loaded)
+        return Segments([*loaded[:1], *filter(self.is_of_the_log, loaded[1:-1]), *loaded[1:][-1:]])
+
+    def is_of_the_log(self, segment: Segment) -> bool:
+        """Remove an empty one in the middle: the power went when it had been withdrawn, and gave it back."""
+        if segment.size_bytes == 0:
+            segment.remove()
+            self.is_changed = True
+        return segment.size_bytes > 0
 
     def new_segment(self, base_offset: int) -> Segment:
         self.is_changed = True
@@ -231,7 +238,7 @@ class _Opening:
         end = first.base_offset
         entries = self.epochs.entries()
         # What was led without a batch, and was not followed by one of it.
-        self.epochs.forget_from(end)
+        self.epochs.truncate_from_end(end)
         for segment in segments.from_offset(first.base_offset):
             if segment is not first:
                 # A gap is where the end of the segment before was lost: ours begin where the log ended, and
@@ -293,8 +300,7 @@ class _Opening:
         """Remove the segments from `offset` on, newest first, before anything is written in their place."""
         gone = segments.drop_after(offset)
         for segment in reversed(gone):
-            for path in segment.all_files():
-                self.fs.remove(path)
+            segment.remove()
         if gone:
             self.report.segments_dropped += len(gone)
             self.fs.sync_dir(self.path)

@@ -493,6 +493,11 @@ class Segment:
         paths = [self.stem_path + suffix for suffix in names.SEGMENT_SUFFIXES]
         return [path for path in paths if self._fs.exists(path)]
 
+    def remove(self) -> None:
+        """Remove its files; slices that were cut from them stay readable."""
+        for path in self.all_files():
+            self._fs.remove(path)
+
 
 def good_batches(
     file: File, base_offset: int, gaps_upto_offset: int = INT64_MAX

@@ -16,6 +16,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.checkpoint import (
     LEADER_EPOCHS,
+    PARTITION_METADATA,
     read_whole,
     write_durably,
     write_partition_metadata,
@@ -62,8 +63,7 @@ def open_meta_log(
     log_dir = config.metadata_directory
     recovery_point = 0 if directory is None else directory.recovery_point(_PARTITION)
     path = f"{log_dir}/{_PARTITION}"
-    is_new = not fs.exists(path)
-    if not is_new:
+    if fs.exists(path):
         _refuse_lost_prefix(fs, path)
         _refuse_bootstrap_voters(fs, path)
     # Opening forgets epochs without a batch: where the lineage began is asked before.
@@ -90,9 +90,10 @@ def open_meta_log(
     )
     if directory is not None:
         directory.include(log)
-    if is_new:
-        write_partition_metadata(fs, path, METADATA_TOPIC_ID)
+    if not fs.exists(f"{path}/{PARTITION_METADATA}"):
+        # In this order: a run that was killed in between has not left a name that is not on disk.
         fs.sync_dir(log_dir)
+        write_partition_metadata(fs, path, METADATA_TOPIC_ID)
     delete_delay_ms = config.internal_metadata_delete_delay_millis
     keep = _nothing if directory is None else directory.write_recovery_points
     return MetaLog(
@@ -120,13 +121,18 @@ class QuorumStateFile:
 
     def __init__(self, fs: Fs, directory: str, voter_ids: tuple[int, ...]) -> None:
         self._fs = fs
+        self._directory = directory
         self._path = f"{directory}/{QUORUM_STATE}"
         self._voter_ids = voter_ids
 
     def load(self) -> ElectionState | None:
         """The saved state; None before the first election of this directory."""
         data = read_whole(self._fs, self._path)
-        return None if data is None else decode_election_state(data, path=self._path)
+        if data is None:
+            return None
+        # A run that was killed, or whose disk failed, may have renamed it and not synced the name (rel-P2).
+        self._fs.sync_dir(self._directory)
+        return decode_election_state(data, path=self._path)
 
     def save(self, state: ElectionState) -> None:
         """Replace the file; what was saved survives a power cut when this returns."""

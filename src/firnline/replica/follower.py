@@ -28,6 +28,8 @@ Key = tuple[Uuid, int]
 LATEST, EARLIEST = -1, -2
 _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
+# Logs that are cut after one answer: each waits for the disk, and the leader says it again of the others.
+CUTS_AT_ONCE = 20
 # What a leader, or the tier, says while it is on its way.
 _PASSING = (
     Code.REPLICA_NOT_AVAILABLE,
@@ -371,6 +373,7 @@ class Fetcher:
         if self._session_id != _NO_SESSION:
             self._session_epoch = 1 + self._session_epoch % INT32_MAX
         effects: Effects = []
+        self._cuts_left = CUTS_AT_ONCE
         for part in reply.parts:
             self._changed[part.topic_id, part.partition] = None
             effects += self._take(asked.get((part.topic_id, part.partition)), part, now_ms)
@@ -430,8 +433,13 @@ class Fetcher:
             target = end_offset
         else:
             target = our_end if our_epoch != epoch else min(our_end, end_offset)
+        target = max(0, min(target, log.log_end_offset))
+        if target < log.log_end_offset:
+            if self._cuts_left == 0:
+                return []
+            self._cuts_left -= 1
         high_watermark = log.high_watermark
-        log.truncate_to(max(0, min(target, log.log_end_offset)))
+        log.truncate_to(target)
         if (log.log_end_offset, log.epochs.latest_epoch) == before:
             why = f"its epoch {epoch} ends at {end_offset}, and there is nothing to cut off here"
             return self._later(found, Code.FENCED_LEADER_EPOCH, now_ms, why=why)

@@ -81,7 +81,7 @@ def durable_end(fs: CrashableFs, path: str) -> int:
         if count and base_offset > end:
             break
         assert isinstance(inode, Inode)
-        end = max(base_offset, walk(inode.durable, 0, inode.surviving_bytes)[1])
+        end = max(end, base_offset, walk(inode.durable, 0, inode.surviving_bytes)[1])
     return end
 
 

@@ -127,6 +127,14 @@ def test_a_follower_that_truncates_is_told_the_watermark_once_more() -> None:
     assert told(ask(s, 42, 4, want(0, 4)), read(high=5)) == [0]
 
 
+def test_a_follower_that_has_not_truncated_yet_is_told_again() -> None:
+    """It cuts some of its logs after each answer."""
+    s = sessions()
+    told(ask(s, 0, 0, want(0, 9)), Diverging(1, 5, 5, 5, 0))
+    for epoch in (1, 2, 3):
+        assert told(ask(s, 42, epoch), Diverging(1, 5, 5, 5, 0)) == [0]
+
+
 def test_a_changed_position_is_read_from_and_a_forgotten_partition_is_not() -> None:
     s = sessions()
     told(ask(s, 0, 0, want(0), want(1)), read(), read())

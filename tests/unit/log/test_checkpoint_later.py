@@ -60,6 +60,28 @@ def test_an_older_state_never_replaces_a_newer_one() -> None:
     assert points(found) == {TP: 0}
 
 
+def test_a_truncation_above_what_the_file_says_writes_none_and_none_that_says_more_comes_later() -> (
+    None
+):
+    """A thousand partitions are cut when their broker comes back; each write would hold all of them."""
+    found = directory()
+    found.checkpoint()
+    log = found.logs[TP]
+    for _ in range(3):
+        log.append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    slow = later(found)
+    slow.work()
+    fs = found._fs
+    assert isinstance(fs, CrashableFs)
+    before = fs.syncs
+    log.truncate_to(2)
+    assert fs.syncs == before + 1, "that of the segment"
+    assert points(found) == {TP: 1}
+    slow.then(None, NOW)
+    assert points(found) == {TP: 1}, "what was written in the pool says 4"
+
+
 def test_one_writer_at_a_time_and_another_after_a_failure() -> None:
     found = directory()
     slow = later(found)

@@ -11,7 +11,16 @@ from firnline.log.directory import LogDirectory, format_directory, read_meta_pro
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, SeededRng, append, batch, flush, found_records, small
+from tests.log_world import (
+    NOW,
+    SeededRng,
+    append,
+    batch,
+    flush,
+    found_headers,
+    found_records,
+    small,
+)
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 ID, OTHER_ID, DIR_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
@@ -199,6 +208,35 @@ def test_a_truncation_is_checkpointed_before_the_log_is_cut(fs: CrashableFs) -> 
         copy = fs.crash(SeededRng(seed))
         end = started(copy).open(A, ID, small(segment_bytes=10**6), NOW).log_end_offset
         assert 4 <= end <= 14
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_an_epoch_that_was_given_up_does_not_come_back_with_a_power_cut(
+    fs: CrashableFs, is_flushed: bool
+) -> None:
+    """rel-P13: the file still has it, and what follows in its place is of the epoch before."""
+    directory = started(fs)
+    log = opened(directory, A)
+    for epoch in (3, 3, 4):
+        append(log, batch("x"), epoch=epoch)
+        flush(log)
+    flush(log)
+    directory.checkpoint()
+    log.truncate_to(2)
+    assert log.epochs.entries() == ((3, 0),)
+    for _ in range(2):
+        append(log, batch("y"), epoch=3)
+    if is_flushed:
+        flush(log)
+        directory.checkpoint()
+    for seed in range(20):
+        again = opened(started(fs.crash(SeededRng(seed))), A)
+        found = found_headers(again)
+        epochs = [header.leader_epoch for header in found]
+        assert epochs in ([3, 3], [3, 3, 3], [3, 3, 3, 3])
+        assert len(epochs) == 4 or not is_flushed
+        assert [again.epochs.epoch_at(header.base_offset) for header in found] == epochs
+        assert again.epochs.latest_epoch == 3
 
 
 def test_deleted_records_stay_deleted_after_a_crash(fs: CrashableFs) -> None:

@@ -65,10 +65,11 @@ def test_a_lineage_that_changed_meanwhile_does_not_take_the_name(
     assert new is not old
     assert not epochs.place(old)
     assert epochs.unkept_from == 30
+    epochs.write()
     epochs.truncate_from_end(35)
-    assert not epochs.place(new), "the truncation was written since"
-    assert lineage_after_a_crash(fs) == epochs.entries() == ((2, 5), (4, 11), (7, 20), (9, 30))
-    assert epochs.unkept_from == INT64_MAX
+    assert not epochs.place(new), "the whole was written since"
+    assert lineage_after_a_crash(fs) == ((2, 5), (4, 11), (7, 20), (9, 30), (11, 40))
+    assert epochs.unkept_from == 40
 
 
 def test_what_the_file_claims_beyond_the_log_is_no_news_until_the_log_is_there(
@@ -78,7 +79,7 @@ def test_what_the_file_claims_beyond_the_log_is_no_news_until_the_log_is_there(
     epochs.write()
     again = LeaderEpochs(fs, PATH)
     before = fs.syncs
-    assert again.forget_from(20)
+    again.truncate_from_end(20)
     assert fs.syncs == before
     assert (again.entries(), again.unkept_from) == (((2, 5), (4, 11)), 20)
     assert again.assign(7, 20)
@@ -157,8 +158,12 @@ def test_truncation_from_the_end_drops_what_begins_there(
     fs: CrashableFs, epochs: LeaderEpochs, end: int, left: tuple[tuple[int, int], ...]
 ) -> None:
     epochs.write()
+    before = fs.syncs
     epochs.truncate_from_end(end)
-    assert epochs.entries() == left == LeaderEpochs(fs, PATH).entries()
+    assert epochs.entries() == left
+    assert fs.syncs == before, "a change of leader waits for no disk"
+    gone = [start for _, start in LeaderEpochs(fs, PATH).entries()[len(left) :]]
+    assert epochs.unkept_from == min(gone, default=INT64_MAX), "recovery begins there"
 
 
 def test_a_whole_lineage_is_taken_over(fs: CrashableFs, epochs: LeaderEpochs) -> None:

@@ -131,6 +131,40 @@ def test_a_roll_that_finds_the_disk_full_can_be_tried_again() -> None:
     assert [h.base_offset for h in found_headers(log)] == list(range(28))
 
 
+@pytest.mark.parametrize("full", [".snapshot", ".index", ".timeindex"])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_disk_that_was_full_at_a_roll_hides_no_record_from_the_next_start(
+    full: str, is_clean: bool
+) -> None:
+    """The segment that was to be is empty; left there it would end the log, or make a gap in it."""
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=10**6, index_interval_bytes=1))
+    fill(log, 8)
+    fs.fail("append", full, "ENOSPC")
+    with pytest.raises(StorageError):
+        log.roll(NOW)
+    fill(log, 3)
+    if is_clean:
+        log.close()
+    else:
+        log.roll(NOW)
+        fs = fs.kill()
+    again = opened(fs, small(segment_bytes=10**6), was_clean=is_clean)
+    assert [h.base_offset for h in found_headers(again)] == list(range(11))
+
+
+def test_an_empty_segment_that_a_power_cut_gave_back_is_no_gap() -> None:
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=10**6))
+    fill(log, 8)
+    log.roll(NOW)
+    fill(log, 3)
+    fs.open(f"{log.path}/{5:020d}.log", create=True)
+    again = opened(fs.kill(), small(segment_bytes=10**6))
+    assert [h.base_offset for h in found_headers(again)] == list(range(11))
+    assert [name for name in again._fs.list_dir(again.path) if name.startswith(f"{5:020d}")] == []
+
+
 def test_a_leader_of_an_older_epoch_cannot_write(log: Log) -> None:
     """It would rewrite the lineage: entries of newer epochs are dropped when an older one is assigned."""
     append(log, batch("a"), epoch=3)

@@ -272,6 +272,42 @@ def test_an_election_is_saved_whole_or_not_at_all() -> None:
         assert found in (ElectionState(1, leader_id=1), ElectionState(2, voted_id=1))
 
 
+def test_a_vote_that_is_believed_after_a_failed_disk_survives_the_next_power_cut() -> None:
+    """rel-P2: it has its name and the name was not synced; a node that acts on it could vote twice."""
+    fs = a_disk()
+    fs.make_dir(DIR)
+    fs.sync_dir("/data")
+    store = QuorumStateFile(fs, DIR, (1,))
+    store.save(ElectionState(1, leader_id=1))
+    fs.fail("sync_dir", DIR, "EIO")
+    with pytest.raises(StorageError):
+        store.save(ElectionState(2, voted_id=1))
+    fs = fs.kill()
+    assert QuorumStateFile(fs, DIR, (1,)).load() == ElectionState(2, voted_id=1)
+    after = fs.crash(Dice(1), keep="none")
+    assert QuorumStateFile(after, DIR, (1,)).load() == ElectionState(2, voted_id=1)
+
+
+def test_a_kill_anywhere_in_the_first_start_leaves_nothing_that_a_power_cut_takes_later() -> None:
+    """The name of the directory as well: with it would go all that was voted and acknowledged there."""
+    for number in range(30):
+        fs = a_disk()
+        fs.fail("sync_dir", "", "EIO", skip=number)
+        try:
+            Running(fs)
+        except StorageError:
+            fs = fs.kill()
+        else:
+            assert number > 3
+            return
+        again = Running(fs)
+        again.set("a", "1")
+        again.sync()
+        assert again.answered == {"a": "1"}
+        assert Running(fs.crash(Dice(number), keep="none")).settings == {"a": "1"}
+    raise AssertionError("a start that syncs without end")
+
+
 def test_a_directory_without_bootstrap_records_says_what_to_do() -> None:
     fs = a_disk()
     fs.remove("/data/bootstrap.checkpoint")

@@ -15,10 +15,10 @@ BACKOFF_MS = 1_000
 Then = Callable[[Any, int], Effects]
 
 
-def replica(*batches: tuple[int, str], leader_epoch: int = 3) -> Partition:
+def replica(*batches: tuple[int, str], leader_epoch: int = 3, partition: int = 0) -> Partition:
     """A follower's partition; `batches` are (leader epoch, value), one record each."""
     fs = CrashableFs()
-    log = opened(fs, small())
+    log = opened(fs, small(), partition=partition)
     for epoch, value in batches:
         log.append_as_leader(batch(value), leader_epoch=epoch, now_ms=NOW)
     p = Partition(log, node_id=SELF, fsync_rule="never")

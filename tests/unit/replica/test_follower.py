@@ -282,6 +282,39 @@ def test_an_epoch_without_records_of_ours_is_given_up_too() -> None:
     assert leader.said == []
 
 
+def test_the_cuts_of_a_thousand_partitions_do_not_hold_the_loop_at_once() -> None:
+    """Each syncs its log: all after one answer would take seconds, and a controller loses its quorum."""
+    followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(50)]
+    leader = Leader(*followed)
+    rounds = []
+    while any(p.log.log_end_offset == 2 for p in followed):
+        leader.answer(
+            *(
+                fetched(diverging=(1, 1))._replace(partition=p.topic_partition.partition)
+                for p in followed
+                if p.log.log_end_offset == 2
+            )
+        )
+        rounds.append(sum(p.log.log_end_offset == 1 for p in followed))
+    assert rounds == [20, 40, 50]
+
+
+def test_epochs_without_records_are_given_up_all_at_once() -> None:
+    """No disk is asked: every partition whose leader wrote nothing has one after each change of leader."""
+    followed = [replica((1, "a"), partition=number) for number in range(50)]
+    for p in followed:
+        p.log.epochs.assign(2, 1)
+    leader = Leader(*followed)
+    leader.answer(
+        *(
+            fetched(diverging=(1, 1))._replace(partition=p.topic_partition.partition)
+            for p in followed
+        )
+    )
+    assert {position.last_fetched_epoch for position in leader.ask.positions} == {1}
+    assert len(leader.ask.positions) == 50
+
+
 def test_a_divergence_that_leads_nowhere_does_not_spin() -> None:
     leader = Leader(replica((1, "a")))
     leader.answer(fetched(diverging=(1, 9)))

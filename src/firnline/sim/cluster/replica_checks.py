@@ -79,20 +79,27 @@ class ReplicaChecks:
         self._atlas = atlas
         self._complain = complain
         self._seen: dict[int, dict[Key, Seen]] = {}
-        self._owed: list[tuple[Promise, int]] = []  # with the cuts of its lineage at that time
 
     def ended(self, process: Process) -> None:
-        """A process is gone; the next one is looked at afresh.
-
-        What it promised in the very step that ended it, the next leader commits.
-        """
+        """A process is gone; the next one is looked at afresh."""
         self._seen.pop(process.node_id, None)
-        promised, self._wire.promised = self._wire.promised, []
-        for promise in promised:
-            truth = self._ledger.of(promise.key)
-            if not self._is_left_behind(promise, truth):
-                truth.acked_end = max(truth.acked_end, promise.next_offset)
-                self._owed.append((promise, truth.cuts))
+        self._wire.promised.clear()
+
+    def failing(self, process: Process) -> None:
+        """A step raised: look at what it may have told before it did, watermarks and promises."""
+        node, seen = process.machine.broker, self._seen.get(process.node_id, {})
+        if node is None:
+            return
+        process.host.fs.is_examined = True
+        for key, partition in node.hosted.by_id.items():
+            one, truth = seen.get(key), self._ledger.of(key)
+            if one is None or one.partition is not partition:
+                continue
+            self._note_cuts(one, partition, truth)
+            if partition.log.high_watermark > one.high_watermark:
+                self._on_high_watermark(process, key, one, partition, truth)
+        process.host.fs.is_examined = False
+        self._check_promises(process)
 
     def stepped(self, process: Process) -> None:
         """Look at every partition that is not as it was."""
@@ -145,13 +152,7 @@ class ReplicaChecks:
     ) -> None:
         log, truth = partition.log, self._ledger.of(key)
         process.host.fs.is_examined = True
-        if seen.cuts != truth.cuts:
-            seen.verified = min(seen.verified, *truth.cut_at[seen.cuts :])
-            if seen.verified <= seen.log_start:
-                seen.verified = 0  # it has nothing of what is left
-            seen.cuts = truth.cuts
-            # It may know of what is lost by now, until it follows the leader that has not.
-            seen.high_watermark = log.high_watermark
+        self._note_cuts(seen, partition, truth)
         if self._wire.applying is not None and log.log_end_offset != seen.end_offset:
             self._check_answer(process, key, seen, partition)
         if log.log_end_offset < seen.end_offset:
@@ -176,6 +177,16 @@ class ReplicaChecks:
         seen.leader_epoch, seen.is_leader = partition.leader_epoch, partition.is_leader
         seen.partition_epoch = partition.partition_epoch
         seen.proposed = partition.proposed
+
+    def _note_cuts(self, seen: Seen, partition: Partition, truth: PartitionTruth) -> None:
+        if seen.cuts == truth.cuts:
+            return
+        seen.verified = min(seen.verified, *truth.cut_at[seen.cuts :])
+        if seen.verified <= seen.log_start:
+            seen.verified = 0  # it has nothing of what is left
+        seen.cuts = truth.cuts
+        # It may know of what is lost by now, until it follows the leader that has not.
+        seen.high_watermark = partition.log.high_watermark
 
     def _note_alone(self, process: Process, key: Key, seen: Seen, partition: Partition) -> None:
         """Look twice, soon after a leader was left alone: a thread of its disk works while it is paused."""
@@ -224,8 +235,11 @@ class ReplicaChecks:
             seen.leader_epoch,
             seen.partition_epoch,
         )
-        # What a controller in the same process answers is not seen here.
-        is_given_up = seen.proposed is not None and process.machine.controller is None
+        # What is asked of a controller in the same process, and answered by it, is not on the wire.
+        has_controller = process.machine.controller is not None
+        if has_controller and proposed is not None:
+            self._wire.note_proposed(key, partition.partition_epoch, proposed.new_isr)
+        is_given_up = seen.proposed is not None and not has_controller
         if is_given_up and is_same and not self._wire.was_refused(node_id, key):
             text = f"{name(key)}: {seen.proposed} was given up, and nobody had refused it"
             self._complain("rel-R7", text, node_id)
@@ -412,17 +426,20 @@ class ReplicaChecks:
         """rel-R9: what is committed is the same everywhere. rel-R6 for who says so first."""
         log = partition.log
         high = log.high_watermark
+        # One commit may answer a leader's proposal and depose it.
+        leads = partition.is_leader or seen.is_leader
+        leader_epoch = partition.leader_epoch if partition.is_leader else seen.leader_epoch
+        is_past = leads and truth.judged_to(leader_epoch) < sys.maxsize
         # Before it has a batch of the present lineage a follower may have one that was left behind.
-        is_past = partition.is_leader and self._is_of_the_past(key, partition)
-        epoch = partition.leader_epoch if partition.is_leader else log.epochs.latest_epoch
+        epoch = leader_epoch if leads else log.epochs.latest_epoch
         high = min(high, truth.judged_to(epoch))
-        if partition.is_leader and not is_past:
+        if leads and not is_past:
             self._check_isr(process, key, partition, high)
         start = max(seen.verified, log.log_start_offset)
         if start < high:
             problem = self._differs(seen, partition, truth, min(high, truth.end_offset))
             if problem is None and high > truth.end_offset:
-                if not partition.is_leader:
+                if not leads:
                     problem = f"a follower knows more than any leader said, {truth.end_offset}"
                 else:
                     problem = self._extend(log, truth, high)
@@ -441,6 +458,10 @@ class ReplicaChecks:
 
     def _check_isr(self, process: Process, key: Key, partition: Partition, high: int) -> None:
         """rel-R6, rel-R7: all that the controller has in the ISR, or may have any moment, have it."""
+        if not partition.is_leader:
+            for member in partition.isr:
+                self.check_member(key, member, high, "rel-R6")
+            return
         members = dict.fromkeys(partition.isr)
         if partition.proposed is not None:
             members.update(dict.fromkeys(broker_id for broker_id, _ in partition.proposed.new_isr))
@@ -505,14 +526,7 @@ class ReplicaChecks:
             self._ledger.exempt += promise.next_offset - promise.base_offset
         return is_lost
 
-    def check_owed(self) -> None:
-        """rel-R14 in the end, for what a process promised with its last step, of topics that are there."""
-        for promise, cuts in self._owed:
-            is_there = self._atlas.partition(promise.key) is not None
-            if is_there and self._ledger.of(promise.key).cuts == cuts:
-                self._check_promise(promise)
-
-    def _check_promise(self, promise: Promise, node_id: int = -1) -> None:
+    def _check_promise(self, promise: Promise, node_id: int) -> None:
         key, base_offset, crc, _, _ = promise
         truth = self._ledger.of(key)
         batch = truth.batch_at(base_offset)

@@ -201,6 +201,8 @@ class WholeCluster(Cluster):
         host = process.host
         if isinstance(problem, StorageError) and host.has_bad_disk:
             self.world.note(host.node_id, f"stops: {problem}")
+            if process.is_ready:
+                self.replicas.failing(process)
             host.has_bad_disk = False
             if self.faults.may_lose(host):
                 self.atlas.loses(host.node_id)
@@ -260,11 +262,8 @@ class WholeCluster(Cluster):
             for key, text in producer.out_of_order:
                 if not self.ledger.of(key).lost:
                     self.checkers.complain("rel-R12", f"producer {producer.number}: {text}")
-        self.replicas.check_owed()
         for key, truth in self.ledger.partitions.items():
-            # Nobody commits any more what a process promised of a deleted topic in the step that ended it.
-            is_there = self.atlas.partition(key) is not None
-            if is_there and truth.acked_end > truth.end_offset:
+            if truth.acked_end > truth.end_offset:
                 text = f"{name(key)}: {truth.acked_end} was acknowledged; the end is {truth.end_offset}"
                 self.checkers.complain("rel-R14", text)
 

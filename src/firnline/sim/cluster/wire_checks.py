@@ -4,6 +4,7 @@ What a message says is compared with what the node that handles it shows at that
 Source: reliability (b), rel-R1, R3, R7, R13, R14, R15, R19, rel-C1, C2, C9.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from firnline.api.dispatch import find_api, read_request, start_of
@@ -159,10 +160,17 @@ class WireChecks:
     def _on_proposed(self, request: Any) -> None:
         for topic in request.topics:
             for row in topic.partitions:
-                key = ((topic.topic_id, row.partition_index), row.partition_epoch)
-                members = self.proposed.setdefault(key, {})
-                for member in row.new_isr_with_epochs:
-                    members.setdefault(member.broker_id, {})[member.broker_epoch] = None
+                key = (topic.topic_id, row.partition_index)
+                members = [(each.broker_id, each.broker_epoch) for each in row.new_isr_with_epochs]
+                self.note_proposed(key, row.partition_epoch, members)
+
+    def note_proposed(
+        self, key: Key, partition_epoch: int, members: Iterable[tuple[int, int]]
+    ) -> None:
+        """A leader proposes an ISR; `members` with their broker epochs."""
+        known = self.proposed.setdefault((key, partition_epoch), {})
+        for broker_id, broker_epoch in members:
+            known.setdefault(broker_id, {})[broker_epoch] = None
 
     # ------------------------------------------------------------------------- on the way back
 
@@ -210,7 +218,10 @@ class WireChecks:
             del self._sessions[session]
 
     def _on_produced(self, process: Process, call: Call, response: Any) -> None:
-        """rel-R13: success at acks=all means an ISR that is large enough, before and after."""
+        """rel-R13: success at acks=all means an ISR that is large enough, before and after.
+
+        Who does not lead any more was deposed by the commit that answered it, or rel-R14 will tell.
+        """
         request: Any = call.request
         asked = [(topic, row) for topic in request.topic_data for row in topic.partition_data]
         rows = [row for topic in response.responses for row in topic.partition_responses]
@@ -226,7 +237,7 @@ class WireChecks:
             self._ledger.acknowledged += header.record_count
             key = (found.topic_id, data.index)
             least = min(found.log.config.min_insync_replicas, len(found.replicas))
-            if min(isr_before, len(found.isr)) < least:
+            if isr_before < least or (found.is_leader and len(found.isr) < least):
                 text = (
                     f"{name(key)}: acknowledged at {row.base_offset} with an ISR of {isr_before},"
                     f" then {found.isr}; {least} are asked for"
