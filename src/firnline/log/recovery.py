@@ -311,10 +311,13 @@ class _Opening:
                 self.fs.remove(snapshot_path(self.path, found))
 
     def start_over(self, segments: Segments, offset: int) -> None:
-        """Everything local is below the log start: begin an empty log there."""
+        """Everything local is below the log start: begin an empty log there.
+
+        Which epoch the log start is in nobody knows: a leader must not be told of one that ended before.
+        """
         for segment in reversed(segments.all()):
-            for path in segment.all_files():
-                self.fs.remove(path)
+            segment.remove()
+        self.epochs.clear()
         segments.replace_all(self.new_segment(offset))
         self.remove_snapshots_after(NO_OFFSET)
         self.snapshot_offset = NO_OFFSET
