@@ -101,7 +101,9 @@ class PartitionTruth(CommittedLog):
             self._left.append((over[0], over[-1], 0))
 
     def skip(self, offset: int) -> None:
-        """The leader's log begins there, above all that is left of the lineage: the rest was deleted."""
+        """The leader's log begins there; above all that is left of the lineage the rest was deleted."""
+        if offset <= self.end_offset:
+            return
         self._ends.append(offset)
         self._positions.append(len(self._data))
         self._epochs.append(self._epochs[-1])

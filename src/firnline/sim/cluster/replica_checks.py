@@ -350,6 +350,7 @@ class ReplicaChecks:
         if found is None:
             return
         border, lost = found
+        truth.skip(self._begin(partition.log))
         if border < owed or (lost and len(partition.replicas) == 1):
             text = f"{name(key)}: {lost} records that were acknowledged are not on its disk"
             self._complain("rel-P4", text, process.node_id)
@@ -368,8 +369,7 @@ class ReplicaChecks:
         # A log that begins above all that it shares has no word on what is below: others may give it up.
         truth.take_over(partition.leader_epoch, border if begin < border else 0)
         seen.cuts = truth.cuts
-        if begin > truth.end_offset:
-            truth.skip(begin)
+        truth.skip(begin)
         self._atlas.owes_nothing(key)
         # What it knew as committed from others is committed by its own word now.
         seen.high_watermark = min(seen.high_watermark, border)
