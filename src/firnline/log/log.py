@@ -637,7 +637,7 @@ class Log:
     # -- durability --------------------------------------------------------------------------------
 
     def dirty_files(self) -> list[File]:
-        """Return what a Flush has to sync, in this order, so that everything below the log end is durable.
+        """Return what a Flush has to sync, in any order, so that everything below the log end is durable.
 
         Report its success with `flushed(the log end at this moment)`; empty when nothing is unsynced.
         """

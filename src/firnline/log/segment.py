@@ -222,7 +222,7 @@ class Segment:
         return [self.file]
 
     def files_to_sync(self) -> list[File]:
-        """Return every file of the segment, in the order that they are to be synced (rel-P5)."""
+        """Return every file of the segment: all are synced before one is believed (rel-P5)."""
         # Not `_opened`: a closed segment would stay open until somebody reads it.
         log = self.file or self._fs.open(self.stem_path + names.LOG)
         found = [log, self.index.open_written(), self.time_index.open_written()]

@@ -21,7 +21,7 @@ from firnline.replica.partition import Partition
 # About 5 ms of the loop.
 SLICE = 16
 # What is synced together is shared by as many threads as the disk pool has.
-_SHARES = 2
+_SHARES = 8
 _RETRY_MS = 100
 _T = TypeVar("_T")
 

@@ -17,6 +17,8 @@ from firnline.runtime.poll import READABLE, PollLoop
 
 Finish = Callable[[Callable[..., Any], Any], None]
 
+# Files that are synced at the same time; more brings next to nothing.
+SYNC_THREADS = 8
 # Calls that may wait in one pool; more are refused at once (T36).
 POOL_QUEUE_MAX = {"disk": 10_000, "copy": 10_000, "read": 100, "expire": 10_000, "names": 1_000}
 
@@ -46,16 +48,41 @@ class Doorbell:
         os.close(self._fd)
 
 
+class _Run:
+    """Files that are synced together; the thread that is done last reports what failed, by path."""
+
+    def __init__(self, files: list[File], shares: int) -> None:
+        self.shares = [files[first::shares] for first in range(shares)]
+        self.problems: dict[str, StorageError] = {}
+        self._left = shares
+        self._lock = threading.Lock()
+
+    def do(self, share: list[File]) -> bool:
+        """Sync one share; True when it was the last."""
+        for file in share:
+            try:
+                file.sync()
+            except StorageError as problem:
+                self.problems[file.path] = problem
+        with self._lock:
+            self._left -= 1
+            return self._left == 0
+
+
 class FlushGroup:
-    """One fdatasync run in flight; whoever asks meanwhile waits for the next one, together."""
+    """One run of syncs in flight; whoever asks meanwhile waits for the next one, together.
+
+    The files of a run are synced side by side: the file system commits once for those that wait at the same
+    time, and once for each where they come one after the other. Nothing is believed before all are done, so
+    their order does not matter.
+    """
 
     def __init__(self, doorbell: Doorbell) -> None:
         self._doorbell = doorbell
         self._waiting: list[Flush] = []
         self._in_flight: list[Flush] = []
-        self._work: queue.SimpleQueue[list[File] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="firnline-flush", daemon=True)
-        self._thread.start()
+        self._work: queue.SimpleQueue[tuple[_Run, list[File]] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
 
     def add(self, flush: Flush) -> None:
         self._waiting.append(flush)
@@ -72,22 +99,26 @@ class FlushGroup:
     def _start(self) -> None:
         self._in_flight, self._waiting = self._waiting, []
         files = {file.path: file for flush in self._in_flight for file in flush.files}
-        self._work.put(list(files.values()))
+        run = _Run(list(files.values()), shares=min(max(len(files), 1), SYNC_THREADS))
+        while len(self._threads) < len(run.shares):
+            name = f"firnline-flush-{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+            self._threads[-1].start()
+        for share in run.shares:
+            self._work.put((run, share))
 
     def _run(self) -> None:
-        while (files := self._work.get()) is not None:
-            problems: dict[str, StorageError] = {}
-            for file in files:
-                try:
-                    file.sync()
-                except StorageError as problem:
-                    problems[file.path] = problem
-            self._doorbell.ring(self.take_finished, problems)
+        while (work := self._work.get()) is not None:
+            run, share = work
+            if run.do(share):
+                self._doorbell.ring(self.take_finished, run.problems)
 
     def close(self) -> None:
-        """End the thread after the run in flight."""
-        self._work.put(None)
-        self._thread.join()
+        """End the threads after the run in flight."""
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
 
 
 def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError | None:

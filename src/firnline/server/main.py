@@ -31,6 +31,7 @@ from firnline.runtime.loop import Runtime
 from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
+from firnline.runtime.workers import SYNC_THREADS
 from firnline.server.collector import LOOK_S, Collector
 from firnline.server.plugins import remote_storage
 
@@ -95,7 +96,7 @@ class _Process:
         node.on_running = self._on_running
         node.on_stopped = self._on_stopped
         threads = {
-            "disk": 2,
+            "disk": SYNC_THREADS,
             "copy": config.remote_log_manager_copier_thread_pool_size,
             "read": config.remote_log_reader_threads,
             "expire": config.remote_log_manager_expiration_thread_pool_size,
