@@ -10,6 +10,7 @@ from typing import Any
 
 from firnline.base.ids import NO_EPOCH
 from firnline.records.batch import headers
+from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth, name
@@ -247,10 +248,13 @@ class ReplicaChecks:
             return
         log = partition.log
         begin = max(log.high_watermark, dict(log.epochs.entries()).get(partition.leader_epoch, 0))
-        for member, _ in proposed.new_isr:
+        for member, broker_epoch in proposed.new_isr:
             if member in partition.isr:
                 continue
             follower, there = partition.followers.get(member), self.running(key, member)
+            known = self._atlas.image.brokers.get(member)
+            if known is None or broker_epoch not in (NO_BROKER_EPOCH, known.epoch):
+                there = None  # of an incarnation that is gone, which the controller knows (rel-R1)
             claimed = -1 if follower is None else follower.end_offset
             has = claimed if there is None else there.log.log_end_offset
             heard_us = self._wire.fetched_us.get((node_id, member), -1)
