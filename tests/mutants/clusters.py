@@ -7,7 +7,7 @@ for, a seed that without it a cluster comes to where it loses what it promised.
 from tests.mutants.patch import Mutant
 
 # One after the other until a guard is missed: what a seed comes to changes with the code.
-SEEDS = tuple(range(1, 16))
+SEEDS = tuple(range(1, 31))
 
 CLUSTERS = (
     Mutant(

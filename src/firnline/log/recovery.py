@@ -311,13 +311,9 @@ class _Opening:
                 self.fs.remove(snapshot_path(self.path, found))
 
     def start_over(self, segments: Segments, offset: int) -> None:
-        """Everything local is below the log start: begin an empty log there.
-
-        Which epoch the log start is in nobody knows: a leader must not be told of one that ended before.
-        """
+        """Everything local is below the log start: begin an empty log there."""
         for segment in reversed(segments.all()):
             segment.remove()
-        self.epochs.clear()
         segments.replace_all(self.new_segment(offset))
         self.remove_snapshots_after(NO_OFFSET)
         self.snapshot_offset = NO_OFFSET

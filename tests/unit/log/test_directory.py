@@ -254,6 +254,44 @@ def test_deleted_records_stay_deleted_after_a_crash(fs: CrashableFs) -> None:
     assert (log.log_start_offset, log.local_log_start_offset) == (13, 13)
 
 
+def test_a_log_that_was_lost_below_its_start_knows_no_epoch_there(fs: CrashableFs) -> None:
+    """Records were deleted up to 13, and a power cut took what was not synced: the epoch of the last record
+    that is left is not that of the start, and a leader that is told so has the log cut below its start."""
+    directory = started(fs)
+    log = opened(directory, A, segment_bytes=10**6)
+    for number in range(13):
+        append(log, batch("x" * 40), epoch=number // 5)
+        if number < 4:
+            flush(log)
+    log.advance_high_watermark(13)
+    log.advance_log_start(13)
+    directory.checkpoint()
+    log = opened(started(fs.crash(SeededRng(), keep="none")), A, segment_bytes=10**6)
+    assert (log.log_start_offset, log.log_end_offset) == (13, 13)
+    assert (log.epochs.entries(), log.epochs.latest_epoch) == ((), -1)
+
+
+def test_a_log_all_of_which_was_deleted_knows_no_epoch_that_its_file_does_not(
+    fs: CrashableFs,
+) -> None:
+    """The epochs wait for the next sync, and the segments whose batches say them are gone."""
+    directory = started(fs)
+    log = opened(directory, A)
+    append(log, batch("x" * 40), epoch=0)
+    flush(log)
+    flush(log)
+    for number in range(30):
+        append(log, batch("x" * 40), epoch=number // 5)
+    log.roll(NOW)
+    log.advance_high_watermark(31)
+    log.advance_log_start(31)
+    log.delete_due_segments(NOW)
+    directory.checkpoint()
+    log = opened(started(fs.kill()), A)
+    assert (log.log_start_offset, log.log_end_offset) == (31, 31)
+    assert (log.epochs.entries(), log.epochs.latest_epoch) == ((), -1)
+
+
 def test_a_tiered_logs_start_is_kept_though_its_files_begin_later(fs: CrashableFs) -> None:
     tiered = small(remote_storage_enable=True)
     directory = started(fs, is_remote_system_enabled=True)

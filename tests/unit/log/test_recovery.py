@@ -464,14 +464,3 @@ def test_the_real_file_system_is_opened_the_same(tmp_path: Path) -> None:
     ):
         file.write(b"junk")
     assert len(found_records(start())) == log.closed_segments()[-1].end_offset + 1
-
-
-def test_a_log_that_was_lost_below_its_start_knows_no_epoch_there() -> None:
-    """Records were deleted up to 25, and a power cut took all from 12 on: the epoch of 11 is not that of 25,
-    and a leader that is told so would have the replica truncated below its start."""
-    fs = CrashableFs()
-    log = filled(fs, 12)
-    flush(log)
-    again = opened(fs.kill(), log_start_offset=25)
-    assert (again.log_start_offset, again.log_end_offset) == (25, 25)
-    assert (again.epochs.entries(), again.epochs.latest_epoch) == ((), -1)

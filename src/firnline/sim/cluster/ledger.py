@@ -104,6 +104,7 @@ class PartitionTruth(CommittedLog):
         """The leader's log begins there; above all that is left of the lineage the rest was deleted."""
         if offset <= self.end_offset:
             return
+        self._sequences.clear()  # of a history that this leader does not have
         self._ends.append(offset)
         self._positions.append(len(self._data))
         self._epochs.append(self._epochs[-1])

@@ -40,8 +40,8 @@ def _r1(options: Options) -> Options:
 
 def _r3(options: Options) -> Options:
     """Requests of an incarnation that is gone arrive after the next one registered."""
-    kinds = ("kill", "storm", "slow-to-controllers", "clog", "pause", "cut")
-    return _replicated(options)._replace(fault_kinds=kinds)
+    kinds = ("stop", "storm", "clog", *("slow-to-controllers",) * 3)
+    return _replicated(options)._replace(fault_kinds=kinds, fault_gap_us=(100 * MS, 800 * MS))
 
 
 def _r4(options: Options) -> Options:
