@@ -252,10 +252,6 @@ class LogDirectory:
             producer_expiration_ms=self._producer_expiration_ms,
         )
         self.logs[topic_partition] = log
-        if not self.was_clean and log.log_start_offset == log.log_end_offset:
-            # No batch says which epoch the start is in, and the file may be behind: a leader that is told of
-            # an epoch which ended before has the log cut below its start.
-            log.epochs.truncate_from_end(0)
         if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
             # Made in a run that was killed, maybe before it was on disk; one with records was served.
             file = checkpoint.open_partition_metadata(self._fs, path)

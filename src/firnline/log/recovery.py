@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
-from firnline.base.ids import NO_OFFSET, TopicPartition, Uuid
+from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
 from firnline.base.units import DAY_MS, INT64_MAX
 from firnline.config.topic import TopicConfig
-from firnline.log import names
+from firnline.log import names, retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
 from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
@@ -124,6 +124,14 @@ class _Opening:
             end = log_start_offset
             self.start_over(segments, end)
         self.epochs.truncate_from_end(end)
+        is_tiered = retention.is_tiered(
+            topic_partition.topic, config, system_enabled=is_remote_system_enabled
+        )
+        is_empty = end == segments.first_base_offset and not (is_tiered and log_start_offset < end)
+        if is_empty and not self.was_clean and topic_id != METADATA_TOPIC_ID:
+            # No batch says which epoch the start is in, and the file may be behind: a leader that is told of
+            # an epoch which ended before has the log cut below its start.
+            self.epochs.truncate_from_end(0)
         log = Log(
             self.fs,
             self.path,
@@ -242,8 +250,11 @@ class _Opening:
         for segment in segments.from_offset(first.base_offset):
             if segment is not first:
                 # A gap is where the end of the segment before was lost: ours begin where the log ended, and
-                # compaction leaves gaps below the recovery point only.
-                if segment.base_offset != end and segment.base_offset > self.recovery_point:
+                # compaction leaves gaps below the recovery point only. An empty one that begins below the end
+                # had been withdrawn, and the power cut gave it back.
+                is_stray = segment.base_offset < end and not segment.size_bytes
+                is_gap = segment.base_offset != end and segment.base_offset > self.recovery_point
+                if is_stray or is_gap:
                     self.drop_from(segments, segment.base_offset)
                     break
                 end = segment.base_offset

@@ -153,16 +153,23 @@ def test_a_disk_that_was_full_at_a_roll_hides_no_record_from_the_next_start(
     assert [h.base_offset for h in found_headers(again)] == list(range(11))
 
 
-def test_an_empty_segment_that_a_power_cut_gave_back_is_no_gap() -> None:
+@pytest.mark.parametrize("at", [5, 9])
+@pytest.mark.parametrize("recovery_point", [0, 5, 9])
+def test_an_empty_segment_that_a_power_cut_gave_back_ends_nothing(
+    at: int, recovery_point: int
+) -> None:
+    """At 5 it is in the middle; at 9 the newest of all."""
     fs = CrashableFs()
     log = opened(fs, small(segment_bytes=10**6))
     fill(log, 8)
     log.roll(NOW)
     fill(log, 3)
-    fs.open(f"{log.path}/{5:020d}.log", create=True)
-    again = opened(fs.kill(), small(segment_bytes=10**6))
+    fs.open(f"{log.path}/{at:020d}.log", create=True)
+    config = small(segment_bytes=10**6)
+    again = opened(fs.kill(), config, recovery_point=recovery_point)
     assert [h.base_offset for h in found_headers(again)] == list(range(11))
-    assert [name for name in again._fs.list_dir(again.path) if name.startswith(f"{5:020d}")] == []
+    assert again.log_end_offset == 11
+    assert [name for name in again._fs.list_dir(again.path) if name == f"{at:020d}.log"] == []
 
 
 def test_a_leader_of_an_older_epoch_cannot_write(log: Log) -> None:

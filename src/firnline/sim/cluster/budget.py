@@ -36,6 +36,11 @@ class Atlas:
         topic = self.image.topics_by_id.get(key[0])
         return None if topic is None else topic.partitions.get(key[1])
 
+    def is_deposed(self, key: Key, leader_epoch: int) -> bool:
+        """Has the controller a newer epoch of the partition, or none of it?"""
+        found = self.partition(key)
+        return found is None or found.leader_epoch > leader_epoch
+
     def is_dirty(self, node_id: int, key: Key) -> bool:
         return (node_id, key) in self._dirty
 

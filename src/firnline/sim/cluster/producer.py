@@ -5,6 +5,7 @@ byte, until somebody answers; plain ones, one at a time, once, so that nothing o
 What acks=1 promised is counted apart. Source: spec C13; KIP-98.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,8 @@ class Producer(Client):
     """`is_on` False: what is under way is brought to its end, nothing more is begun.
 
     acknowledged   records that success was heard of, at acks=all
-    out_of_order   idempotent batches whose predecessors were acknowledged, and that no leader took
+    out_of_order   idempotent batches whose predecessors were acknowledged, and that the leader did not take
+    is_deposed     whether that leader epoch of a partition is over: who led it may lack the predecessors
     """
 
     def __init__(self, number: int, options: Options, chance: Chance) -> None:
@@ -51,6 +53,7 @@ class Producer(Client):
         self.acknowledged = 0
         self.acknowledged_by_one = 0
         self.out_of_order: list[tuple[tuple[Uuid, int], str]] = []
+        self.is_deposed: Callable[[tuple[Uuid, int], int], bool] = _never
         self._lanes: dict[tuple[Uuid, int], Lane] = {}
         self._made = 0
         self._version_max = chance.pick((13, 13, 12, 9, 7))
@@ -152,12 +155,14 @@ class Producer(Client):
         return self.ask(
             place.leader_id,
             request,
-            partial(self._answered, lane, batch),
+            partial(self._answered, lane, batch, place.leader_epoch),
             channel=f"produce {place.partition % 2}",
             version_max=self._version_max,
         )
 
-    def _answered(self, lane: Lane, batch: Batch, answer: Any, now_ms: int) -> Effects:
+    def _answered(
+        self, lane: Lane, batch: Batch, leader_epoch: int, answer: Any, now_ms: int
+    ) -> Effects:
         if batch not in lane.batches:
             return []  # given up meanwhile
         batch.is_flying = False
@@ -173,7 +178,8 @@ class Producer(Client):
             lane.batches.remove(batch)
             return []
         if code in _LOST_STATE and (batch.is_first or code != Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
-            if not (batch.is_followed and code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER):
+            is_followed = batch.is_followed and code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if not is_followed and not self.is_deposed(lane.key, leader_epoch):
                 text = f"{Code(code).name} for sequence {batch.sequence} of {lane.key}"
                 self.out_of_order.append((lane.key, text))
             lane.give_up()
@@ -193,3 +199,8 @@ class Producer(Client):
         at_ms = now_ms + _RETRY_MS + self.chance.below(_RETRY_MS)
         key = ("lane", lane.key[0].hex(), lane.key[1])
         return [SetTimer(key=key, at_ms=at_ms, then=partial(self._go, lane))]
+
+
+def _never(key: tuple[Uuid, int], leader_epoch: int) -> bool:
+    """Nobody knows."""
+    return False

@@ -143,6 +143,8 @@ class WholeCluster(Cluster):
         truth.on_image = metadata.on_image
         users = self.workload
         users.on_read, users.ledger = self.wire.read, self.ledger
+        for producer in users.producers:
+            producer.is_deposed = self.atlas.is_deposed
         for node_id in users.by_id:
             users.hosts[node_id] = Host(node_id, world, options, self)
         everybody = self.hosts | users.hosts
