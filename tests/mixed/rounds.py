@@ -192,7 +192,10 @@ class Rounds:
         leader = self.cluster[view.leader]
         followers = [n for n in self.cluster.controllers if n is not leader]
         node = min(followers, key=lambda n: (n.kind == leader.kind, self._rng.random()))
-        eventually(f"a snapshot of {leader}", lambda: list(leader.metadata.glob("*.checkpoint")))
+        # Another one may lead by the time it asks; without a snapshot it would send its log from 0 on.
+        for other in self.cluster.controllers:
+            if other is not node:
+                eventually(f"a snapshot of {other}", lambda other=other: has_snapshot(other))
         node.kill()
         node.wipe()
         node.start()
@@ -271,6 +274,11 @@ class Rounds:
         ]
         if homeless:
             self.report.violations.append(f"{homeless[0]} is in no directory of the broker's")
+
+
+def has_snapshot(node: Node) -> bool:
+    """Is there another one than that at 0, which the format leaves?"""
+    return any(int(p.name.partition("-")[0]) > 0 for p in node.metadata.glob("0*.checkpoint"))
 
 
 def came_by_snapshot(node: Node) -> bool:
