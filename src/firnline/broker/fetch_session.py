@@ -78,8 +78,13 @@ class Wanted:
         return (self.topic_id if self.topic is None else self.topic, self.index)
 
     def ask_again(self, news: "Wanted") -> None:
-        """Take the position of a later request; what was told stays."""
+        """Take the position of a later request; what was told stays.
+
+        In another leader epoch a follower has not taken what it was told in the one before.
+        """
         self.wake()
+        if news.leader_epoch != self.leader_epoch:
+            self.told_high_watermark = NO_OFFSET
         self.fetch_offset = news.fetch_offset
         self.max_bytes = news.max_bytes
         self.leader_epoch = news.leader_epoch

@@ -37,8 +37,10 @@ def sessions(size: int = 10) -> FetchSessions:
     return FetchSessions(sessions_max=size, eviction_ms=EVICTION_MS, rng=Dice())
 
 
-def want(index: int, offset: int = 0, topic: str = "t") -> Wanted:
-    return Wanted(topic, ZERO_UUID, index, fetch_offset=offset, max_bytes=100)
+def want(index: int, offset: int = 0, topic: str = "t", *, leader_epoch: int = -1) -> Wanted:
+    return Wanted(
+        topic, ZERO_UUID, index, fetch_offset=offset, max_bytes=100, leader_epoch=leader_epoch
+    )
 
 
 def read(records: bytes = b"", high: int = 0, start: int = 0) -> Local:
@@ -125,6 +127,15 @@ def test_a_follower_that_truncates_is_told_the_watermark_once_more() -> None:
     assert told(ask(s, 42, 2), read(high=5)) == []
     assert told(ask(s, 42, 3), Diverging(1, 4, 5, 5, 0)) == [0]
     assert told(ask(s, 42, 4, want(0, 4)), read(high=5)) == [0]
+
+
+def test_a_follower_is_told_the_watermark_again_in_another_epoch_of_the_same_leader() -> None:
+    """It takes no answer of the epoch before; in a partition where nothing happens it would stay behind."""
+    s = sessions()
+    told(ask(s, 0, 0, want(0, 5, leader_epoch=2)), read(high=5))
+    assert told(ask(s, 42, 1), read(high=5)) == []
+    assert told(ask(s, 42, 2, want(0, 5, leader_epoch=3)), read(high=5)) == [0]
+    assert told(ask(s, 42, 3), read(high=5)) == []
 
 
 def test_a_follower_that_has_not_truncated_yet_is_told_again() -> None:
