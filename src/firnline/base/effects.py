@@ -17,6 +17,8 @@ from firnline.base.ports import File
 Effect = Any  # one of the classes below
 Effects = list[Effect]
 Pool = Literal["disk", "copy", "read", "expire", "names"]
+# Files that are synced at the same time: by a Flush, and by the threads of the disk pool.
+SYNC_THREADS = 8
 
 
 @event

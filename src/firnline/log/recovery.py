@@ -174,11 +174,15 @@ class _Opening:
         return Segments([*loaded[:1], *filter(self.is_of_the_log, loaded[1:-1]), *loaded[1:][-1:]])
 
     def is_of_the_log(self, segment: Segment) -> bool:
-        """Remove an empty one in the middle: the power went when it had been withdrawn, and gave it back."""
-        if segment.size_bytes == 0:
-            segment.remove()
-            self.is_changed = True
-        return segment.size_bytes > 0
+        """Remove an empty one in the middle: the power went when it had been withdrawn, and gave it back.
+
+        One that Kafka's compaction emptied has an index, and stays.
+        """
+        if segment.size_bytes or f"{names.stem(segment.base_offset)}{names.INDEX}" in self.found:
+            return True
+        segment.remove()
+        self.is_changed = True
+        return False
 
     def new_segment(self, base_offset: int) -> Segment:
         self.is_changed = True

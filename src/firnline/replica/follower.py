@@ -266,6 +266,7 @@ class Fetcher:
         self._untold: dict[Key, None] = {}  # looked at since the last Fetch
         self._told: dict[Key, Position] = {}  # what the leader's session has
         self._is_fetching = False
+        self._cuts_left = 0  # of the answer that is being taken
         self._is_stopped = False
         self._not_before_ms = 0
         self._timer = ("replica", "fetch", leader_id)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
+from firnline.base.effects import SYNC_THREADS, CancelTimer, Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import Uuid
 from firnline.base.ports import File
@@ -20,8 +20,6 @@ from firnline.replica.partition import Partition
 
 # About 5 ms of the loop.
 SLICE = 16
-# What is synced together is shared by as many threads as the disk pool has.
-_SHARES = 8
 _RETRY_MS = 100
 _T = TypeVar("_T")
 
@@ -159,7 +157,7 @@ def sync_in_pool(
     `then([(whose, what went wrong or None)], now_ms)` runs once all are done with. Nothing else is
     under way under the same `name`.
     """
-    shares = [share for first in range(_SHARES) if (share := needs[first::_SHARES])]
+    shares = [share for first in range(SYNC_THREADS) if (share := needs[first::SYNC_THREADS])]
     done: list[tuple[_T, StorageError | None]] = []
 
     def submit(place: int) -> Submit:

@@ -10,15 +10,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from firnline.base.effects import Flush, Submit
+from firnline.base.effects import SYNC_THREADS, Flush, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ports import File
 from firnline.runtime.poll import READABLE, PollLoop
 
 Finish = Callable[[Callable[..., Any], Any], None]
 
-# Files that are synced at the same time; more brings next to nothing.
-SYNC_THREADS = 8
 # Calls that may wait in one pool; more are refused at once (T36).
 POOL_QUEUE_MAX = {"disk": 10_000, "copy": 10_000, "read": 100, "expire": 10_000, "names": 1_000}
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from firnline.api.dispatch import Dispatcher
 from firnline.api.replica_fetch import ReplicaFetch
+from firnline.base.effects import SYNC_THREADS
 from firnline.base.errors import ConfigError, FirnlineError
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
@@ -31,7 +32,6 @@ from firnline.runtime.loop import Runtime
 from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
-from firnline.runtime.workers import SYNC_THREADS
 from firnline.server.collector import LOOK_S, Collector
 from firnline.server.plugins import remote_storage
 

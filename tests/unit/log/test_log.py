@@ -172,6 +172,21 @@ def test_an_empty_segment_that_a_power_cut_gave_back_ends_nothing(
     assert [name for name in again._fs.list_dir(again.path) if name == f"{at:020d}.log"] == []
 
 
+def test_an_empty_segment_that_kafka_compacted_stays() -> None:
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=10**6))
+    fill(log, 8)
+    log.roll(NOW)
+    fill(log, 3)
+    log.close()
+    names = [f"{5:020d}.log", f"{5:020d}.index"]
+    for name in names:
+        fs.open(f"{log.path}/{name}", create=True)
+    again = opened(fs, small(segment_bytes=10**6), was_clean=True)
+    assert again.log_end_offset == 11
+    assert set(names) <= set(fs.list_dir(log.path))
+
+
 def test_a_leader_of_an_older_epoch_cannot_write(log: Log) -> None:
     """It would rewrite the lineage: entries of newer epochs are dropped when an older one is assigned."""
     append(log, batch("a"), epoch=3)

@@ -4,9 +4,9 @@ import queue
 import threading
 from typing import Any
 
-from firnline.base.effects import Flush
+from firnline.base.effects import SYNC_THREADS, Flush
 from firnline.base.errors import StorageError
-from firnline.runtime.workers import SYNC_THREADS, FlushGroup, problem_of
+from firnline.runtime.workers import FlushGroup, problem_of
 
 
 class Named:
