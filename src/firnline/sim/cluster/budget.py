@@ -29,12 +29,22 @@ class Atlas:
         self._hosts = hosts
         self._ledger = ledger
         self._dirty: dict[tuple[int, Key], None] = {}
+        self._isr_sizes: dict[Key, dict[int, int]] = {}  # by partition epoch
         self._owed: dict[tuple[int, Key], int] = {}  # acknowledged, and on the disk that lost power
 
     def partition(self, key: Key) -> PartitionImage | None:
         """The partition as the controller has it."""
         topic = self.image.topics_by_id.get(key[0])
         return None if topic is None else topic.partitions.get(key[1])
+
+    def note_isr(self, key: Key, state: PartitionImage) -> None:
+        """That is committed."""
+        self._isr_sizes.setdefault(key, {})[state.partition_epoch] = len(state.isr)
+
+    def largest_isr(self, key: Key, since: int) -> int:
+        """How many members the ISR had at most after the partition epoch `since`; 0 for nothing newer."""
+        sizes = self._isr_sizes.get(key, {})
+        return max((size for epoch, size in sizes.items() if epoch > since), default=0)
 
     def is_deposed(self, key: Key, leader_epoch: int) -> bool:
         """Has the controller a newer epoch of the partition, or none of it?"""

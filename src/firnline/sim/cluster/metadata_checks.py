@@ -67,6 +67,7 @@ class MetadataChecks:
         self, delta: ClusterDelta, key: Key, before: PartitionImage | None, after: PartitionImage
     ) -> None:
         """rel-R16, rel-R17; and rel-R1 for those who join an ISR."""
+        self._atlas.note_isr(key, after)
         if not after.isr or any(each not in after.replicas for each in after.isr):
             text = f"{name(key)}: the ISR is {after.isr} of {after.replicas}"
             self._complain("rel-R17", text)

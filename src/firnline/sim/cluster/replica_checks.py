@@ -91,6 +91,7 @@ class ReplicaChecks:
         node, seen = process.machine.broker, self._seen.get(process.node_id, {})
         if node is None:
             return
+        self._check_sizes(process, seen)
         process.host.fs.is_examined = True
         for key, partition in node.hosted.by_id.items():
             one, truth = seen.get(key), self._ledger.of(key)
@@ -111,6 +112,7 @@ class ReplicaChecks:
         if seen is None:
             seen = self._seen[process.node_id] = {}
         hosted = node.hosted.by_id
+        self._check_sizes(process, seen)
         for key, partition in hosted.items():
             log = partition.log
             state = (
@@ -513,6 +515,20 @@ class ReplicaChecks:
 
     # ------------------------------------------------------------------------- promises
 
+    def _check_sizes(self, process: Process, seen: dict[Key, Seen]) -> None:
+        """rel-R13: an ISR that is large enough, after this step or at a commit that it heard of."""
+        for promise in self._wire.promised:
+            if promise.isr_size >= promise.least:
+                continue
+            key, one = promise.key, seen.get(promise.key)
+            since = -1 if one is None else one.partition_epoch
+            if self._atlas.largest_isr(key, since) < promise.least:
+                text = (
+                    f"{name(key)}: acknowledged at {promise.base_offset} with an ISR of"
+                    f" {promise.isr_size}; {promise.least} are asked for"
+                )
+                self._complain("rel-R13", text, process.node_id)
+
     def _check_promises(self, process: Process) -> None:
         """rel-R14: what is acknowledged at acks=all is committed, and just that."""
         promised, self._wire.promised = self._wire.promised, []
@@ -531,7 +547,7 @@ class ReplicaChecks:
         return is_lost
 
     def _check_promise(self, promise: Promise, node_id: int) -> None:
-        key, base_offset, crc, _, _ = promise
+        key, base_offset, crc = promise.key, promise.base_offset, promise.crc
         truth = self._ledger.of(key)
         batch = truth.batch_at(base_offset)
         if batch is None:

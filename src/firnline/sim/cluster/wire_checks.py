@@ -38,13 +38,15 @@ Place = tuple[int, int]  # (leader epoch, offset) that a follower asks from
 
 
 class Promise(NamedTuple):
-    """One batch that was acknowledged, by a leader of that epoch."""
+    """One batch that was acknowledged, by a leader of that epoch; `least` is the ISR asked for."""
 
     key: Key
     base_offset: int
     crc: int
     next_offset: int
     leader_epoch: int
+    isr_size: int
+    least: int
 
 
 class WireChecks:
@@ -220,7 +222,7 @@ class WireChecks:
     def _on_produced(self, process: Process, call: Call, response: Any) -> None:
         """rel-R13: success at acks=all means an ISR that is large enough, before and after.
 
-        Who does not lead any more was deposed by the commit that answered it, or rel-R14 will tell.
+        The ISR after it is judged with the promise: it may have been large enough in the midst of this step.
         """
         request: Any = call.request
         asked = [(topic, row) for topic in request.topic_data for row in topic.partition_data]
@@ -237,15 +239,23 @@ class WireChecks:
             self._ledger.acknowledged += header.record_count
             key = (found.topic_id, data.index)
             least = min(found.log.config.min_insync_replicas, len(found.replicas))
-            if isr_before < least or (found.is_leader and len(found.isr) < least):
+            if isr_before < least:
                 text = (
-                    f"{name(key)}: acknowledged at {row.base_offset} with an ISR of {isr_before},"
-                    f" then {found.isr}; {least} are asked for"
+                    f"{name(key)}: acknowledged at {row.base_offset}, and appended with an ISR of"
+                    f" {isr_before}; {least} are asked for"
                 )
                 self._complain("rel-R13", text, process.node_id)
             next_offset = row.base_offset + header.last_offset_delta + 1
             self.promised.append(
-                Promise(key, row.base_offset, header.crc, next_offset, found.leader_epoch)
+                Promise(
+                    key,
+                    row.base_offset,
+                    header.crc,
+                    next_offset,
+                    found.leader_epoch,
+                    len(found.isr),
+                    least,
+                )
             )
 
     def _check_fenced(self, process: Process, call: Call, response: Any) -> None:
