@@ -127,15 +127,12 @@ class Checkers:
             self._on_truncated(node_id, seen, raft, end_offset)
         if start_offset != seen.start_offset:
             self._on_started_anew(process, seen, start_offset, end_offset)
-        epoch, role, told = raft.epoch, raft.role, raft.high_watermark
+        epoch, role = raft.epoch, raft.role
         if epoch < seen.epoch:
             self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {epoch}", node_id)
         if role is Role.LEADER and (seen.role is not Role.LEADER or epoch != seen.epoch):
             self._on_leader(process, machine)
-        if told != seen.told:
-            seen.told = told
-            if told is not None:
-                self._on_high_watermark(process, machine, seen)
+        self._hear(process, seen)
         name_changes, newest = process.host.fs.name_changes(LOG), log.newest_snapshot_id
         if (
             name_changes != seen.name_changes
@@ -153,6 +150,24 @@ class Checkers:
             self._on_image(node_id, seen, image, raft)
         seen.role, seen.epoch = role, epoch
         seen.start_offset, seen.end_offset = start_offset, end_offset
+
+    def failing(self, process: Process) -> None:
+        """Its disk failed it in the midst of a step: what it heard to be committed is.
+
+        What it became in that step it said to nobody; it may become the same again.
+        """
+        seen = self._seen.get(process.node_id)
+        if seen is not None:
+            process.host.fs.is_examined = True
+            self._hear(process, seen)
+            process.host.fs.is_examined = False
+
+    def _hear(self, process: Process, seen: _Seen) -> None:
+        told = process.machine.raft.high_watermark
+        if told != seen.told:
+            seen.told = told
+            if told is not None:
+                self._on_high_watermark(process, process.machine, seen)
 
     def ended(self, process: Process) -> None:
         """A process is gone; the next one on that machine is looked at afresh."""

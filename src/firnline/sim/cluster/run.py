@@ -204,7 +204,7 @@ class WholeCluster(Cluster):
         if isinstance(problem, StorageError) and host.has_bad_disk:
             self.world.note(host.node_id, f"stops: {problem}")
             if process.is_ready:
-                super().stepped(process)  # of what it had heard to be committed
+                self.checkers.failing(process)
                 self.replicas.failing(process)
             host.has_bad_disk = False
             if self.faults.may_lose(host):
