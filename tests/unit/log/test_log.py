@@ -151,6 +151,7 @@ def test_a_disk_that_was_full_at_a_roll_hides_no_record_from_the_next_start(
         fs = fs.kill()
     again = opened(fs, small(segment_bytes=10**6), was_clean=is_clean)
     assert [h.base_offset for h in found_headers(again)] == list(range(11))
+    assert again.log_end_offset == 11
 
 
 @pytest.mark.parametrize("at", [5, 9])

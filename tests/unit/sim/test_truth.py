@@ -1,6 +1,12 @@
 """What was committed, as the checkers of the simulator ask for it."""
 
+import pytest
+
+from firnline.sim.cluster.ledger import PartitionTruth
+from firnline.sim.disk import CrashableFs
+from firnline.sim.durable import durable_end
 from firnline.sim.truth import CommittedLog
+from tests.log_world import batch
 from tests.meta_log_world import batch_at
 
 
@@ -13,3 +19,34 @@ def test_a_leader_answers_for_what_was_committed_before_its_epoch_and_no_more() 
     assert [truth.end_before_epoch(epoch) for epoch in (0, 1, 2, 3, 4)] == [0, 0, 20, 20, 30]
     truth.cut(20)
     assert truth.end_before_epoch(4) == 20
+
+
+@pytest.mark.parametrize("is_another_history", [True, False])
+def test_a_leader_from_outside_the_isr_has_other_sequences_of_a_producer(
+    is_another_history: bool,
+) -> None:
+    """rel-R12. Its log begins above all that was committed: what is in it was never compared."""
+    truth = PartitionTruth()
+    first, again = (
+        bytes(batch("a", "b", pid=7, seq=0, base_offset=at, leader_epoch=1))
+        for at in (0, 2 + 5 * is_another_history)
+    )
+    assert truth.extend(first, 2) is None
+    if is_another_history:
+        truth.skip(7)
+    assert truth.extend(again, truth.end_offset + 2) is None
+    assert (truth.problem is None) is is_another_history
+
+
+def test_an_empty_segment_in_the_midst_of_a_log_takes_nothing_off_the_disk() -> None:
+    """One that was withdrawn comes back with a power cut; what was synced around it is there."""
+    fs = CrashableFs()
+    fs.make_dir("/t-0")
+    for at, count in ((0, 10), (5, 0), (10, 2)):
+        file = fs.open(f"/t-0/{at:020d}.log", create=True)
+        if count:
+            file.append(batch_at(at, 1, count))
+        file.sync()
+    fs.sync_dir("/t-0")
+    fs.sync_dir("/")
+    assert durable_end(fs, "/t-0") == 12
