@@ -188,6 +188,7 @@ class LogDirectory:
         if with_metadata:
             present[_METADATA] = None
         found = checkpoint.read_offsets(self._fs, f"{self.path}/{name}")
+        self._forgotten.update((tp, None) for tp in found if tp not in present)
         return {tp: offset for tp, offset in found.items() if tp in present}
 
     def _present(self) -> dict[TopicPartition, None]:

@@ -337,6 +337,31 @@ def test_a_topic_that_comes_back_under_its_name_begins_empty(fs: CrashableFs) ->
     assert [r.value for r in found_records(found)] == [b"y"]
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_replica_that_comes_back_after_its_move_does_not_inherit_what_was_verified(
+    fs: CrashableFs, is_killed: bool
+) -> None:
+    """The checkpoints that a killed run left told of the directory that it had removed (rel-P13)."""
+    directory = started(fs)
+    log = opened(directory, A)
+    for value in "abcdef":
+        append(log, batch(value))
+    flush(log)
+    log.advance_high_watermark(6)
+    log.advance_log_start(4)
+    directory.checkpoint()
+    carry_out(directory.drop(log, NOW))
+    if is_killed:
+        fs = fs.kill()
+        directory = started(fs)
+    log = opened(directory, A)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    for value in "abcdef":
+        append(log, batch(value))
+    again = opened(started(fs.crash(SeededRng(), keep="none")), A)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 0)
+
+
 def test_a_topic_recreated_while_we_were_away_does_not_inherit_data(fs: CrashableFs) -> None:
     directory = started(fs)
     append(directory.open(A, ID, small(), NOW), batch("x"))
