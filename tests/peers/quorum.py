@@ -1,8 +1,9 @@
 """Who leads a cluster's metadata quorum and how far each node is, asked over the wire. WORLD."""
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from firnline.base.ids import METADATA_TOPIC
@@ -20,12 +21,13 @@ _ASK_S = 2.0
 
 @dataclass(frozen=True)
 class View:
-    """What the leader says of the quorum. `ends` has the log end of each node that fetches, by id."""
+    """What the leader says of the quorum; by id, how far each node is that fetches, and when it said so."""
 
     leader: int
     epoch: int
     high_watermark: int
     ends: Mapping[int, int]
+    fetched_ms: Mapping[int, int]
 
 
 def describe_quorum(topic: str = METADATA_TOPIC, partition: int = 0) -> DescribeQuorumRequest:
@@ -59,6 +61,7 @@ def _view_of(node: Node) -> View | None:
             row.leader_epoch,
             row.high_watermark,
             {replica.replica_id: replica.log_end_offset for replica in replicas},
+            {replica.replica_id: replica.last_fetch_timestamp for replica in replicas},
         )
     return None
 
@@ -76,7 +79,11 @@ def await_leader(cluster: Cluster, *, after_epoch: int = 0, within_s: float = 30
 
 
 def await_caught_up(cluster: Cluster, *, within_s: float = 30.0) -> View:
-    """Wait until every node that runs has what was committed when the wait began; return that view."""
+    """Wait until every node that runs has what was committed when the wait began; return that view.
+
+    Each must have said so since: of one that was wiped a leader knows what it had before.
+    """
+    began_ms = int(time.time() * 1000)
     first = await_leader(cluster, within_s=within_s)
     running = [node.node_id for node in cluster.nodes.values() if node.is_running]
 
@@ -84,12 +91,16 @@ def await_caught_up(cluster: Cluster, *, within_s: float = 30.0) -> View:
         view = look(cluster)
         if view is None:
             return None
-        return view if all(view.ends.get(n, -1) >= first.high_watermark for n in running) else None
+        has_all = all(
+            view.ends.get(n, -1) >= first.high_watermark and view.fetched_ms[n] >= began_ms
+            for n in running
+        )
+        return view if has_all else None
 
     what = f"all of {running} at offset {first.high_watermark}"
     view = eventually(what, seen, within_s=within_s)
     assert isinstance(view, View)
-    return View(view.leader, view.epoch, first.high_watermark, view.ends)
+    return replace(view, high_watermark=first.high_watermark)
 
 
 def await_in_shell(snapshot: Path, *words: str, holds: Callable[[str], object]) -> None:
