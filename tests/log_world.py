@@ -99,6 +99,12 @@ def append(
     return done
 
 
+def fill(log: Log, count: int, *, size: int = 40, **more: Any) -> None:
+    """Append so many batches of one record."""
+    for number in range(count):
+        append(log, batch(f"{number:0{size}d}", **more))
+
+
 def refused(log: Log, data: bytearray, **more: Any) -> KafkaError:
     """Append what has to be refused; return why, and check that nothing was written."""
     end, size = log.log_end_offset, log.size_bytes

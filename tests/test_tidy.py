@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy import PACKAGE_MODULES_MAX, PER_KEY_FOLDERS, faults
+from tests.tidy import FILE_LINES_MAX, PACKAGE_MODULES_MAX, PER_KEY_FOLDERS, faults
 
-SOURCE = Path(__file__).parents[1] / "src" / "firnline"
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "firnline"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -31,6 +32,13 @@ def test_a_package_can_be_read_in_one_look() -> None:
         if size > PACKAGE_MODULES_MAX and package not in PER_KEY_FOLDERS
     }
     assert not crowded
+
+
+def test_no_file_of_tests_is_longer_than_a_module_may_be() -> None:
+    sizes = {path: path.read_text().count("\n") for path in TESTS.rglob("*.py")}
+    assert len(sizes) > 200, "the walk lost the tests"
+    long = [path.relative_to(TESTS).as_posix() for path, n in sizes.items() if n > FILE_LINES_MAX]
+    assert not long
 
 
 PLANTED = {

@@ -4,7 +4,7 @@ from tests.mutants.patch import Mutant
 
 _FOLLOWING = "tests/unit/replica/test_follower_tier.py::"
 _GROUND = "tests/unit/broker/test_tier_ground.py::"
-_LOG = "tests/unit/log/test_log.py::"
+_TRUNCATION = "tests/unit/log/test_truncation.py::"
 _READ = "tests/unit/tiered/test_tiered_read.py::"
 _CLOSEST = "tests/unit/broker/test_closest_replica.py::"
 
@@ -23,14 +23,14 @@ TIER = (
         "log.log:Log.truncate_fully",
         "self._take_snapshot(offset).sync()",
         "self._take_snapshot(offset)",
-        tests=(_LOG + "test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing",),
+        tests=(_TRUNCATION + "test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing",),
     ),
     Mutant(
         "T1, rel-T2: what was told of the tier goes with the records",
         "log.log:Log._after_truncation",
         "self.highest_remote_offset = min(self.highest_remote_offset, end - 1)",
         "pass",
-        tests=(_LOG + "test_a_truncation_takes_back_what_was_told_of_the_tier",),
+        tests=(_TRUNCATION + "test_a_truncation_takes_back_what_was_told_of_the_tier",),
     ),
     Mutant(
         "T22: an answer from before the question is none",

@@ -356,6 +356,8 @@ def test_a_replica_that_comes_back_after_its_move_does_not_inherit_what_was_veri
         directory = started(fs)
     log = opened(directory, A)
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        assert "a 0" not in text(fs, name)
     for value in "abcdef":
         append(log, batch(value))
     again = opened(started(fs.crash(SeededRng(), keep="none")), A)

@@ -6,24 +6,17 @@ import pytest
 
 from firnline.base.effects import Appended
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.log.checkpoint import LEADER_EPOCHS
-from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
-from firnline.log.producer_state import SnapshotEntry, decode_snapshot
 from firnline.records.batch import BatchHeader, crc_is_right, headers, parse_header
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
-    ABORT,
-    COMMIT,
     NOW,
-    PATH,
-    SeededRng,
     append,
     batch,
     end_txn,
+    fill,
     flush,
-    found_headers,
     found_records,
     opened,
     patched,
@@ -31,17 +24,6 @@ from tests.log_world import (
     refused,
     small,
 )
-
-
-@pytest.fixture
-def log() -> Log:
-    return opened(CrashableFs())
-
-
-def fill(log: Log, count: int, *, size: int = 40, **more: object) -> None:
-    for number in range(count):
-        append(log, batch(f"{number:0{size}d}", **more))  # type: ignore[arg-type]
-
 
 # -- append ----------------------------------------------------------------------------------------
 
@@ -100,6 +82,12 @@ def test_a_batch_of_our_own_is_not_refused_for_the_size_of_segments(log: Log) ->
     assert [record.value for record in found_records(log)] == [b"before", b"x" * 1200, b"after"]
 
 
+def test_a_patched_header_is_refused_and_nothing_is_written(log: Log) -> None:
+    assert (
+        refused(log, patched(batch("a"), ">I", 17, 1, fix_crc=False)).code == Code.CORRUPT_MESSAGE
+    )
+
+
 def test_a_memoryview_of_a_receive_buffer_is_stamped_in_place(log: Log) -> None:
     buffer = bytearray(b"....") + batch("a")
     append(log, batch("0"))
@@ -117,75 +105,6 @@ def test_a_failed_write_leaves_the_log_as_it_was() -> None:
         log.append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
     assert append(log, batch("c")).base_offset == 1
     assert [r.value for r in found_records(log)] == [b"a", b"c"]
-
-
-def test_a_roll_that_finds_the_disk_full_can_be_tried_again() -> None:
-    fs = CrashableFs()
-    log = opened(fs)
-    fill(log, 8)
-    fs.fail("append", ".snapshot", "ENOSPC")
-    with pytest.raises(StorageError):
-        log.roll(NOW)
-    assert log.closed_segments() == []
-    fill(log, 20)
-    assert [h.base_offset for h in found_headers(log)] == list(range(28))
-
-
-@pytest.mark.parametrize("full", [".snapshot", ".index", ".timeindex"])
-@pytest.mark.parametrize("is_clean", [True, False])
-def test_a_disk_that_was_full_at_a_roll_hides_no_record_from_the_next_start(
-    full: str, is_clean: bool
-) -> None:
-    """The segment that was to be is empty; left there it would end the log, or make a gap in it."""
-    fs = CrashableFs()
-    log = opened(fs, small(segment_bytes=10**6, index_interval_bytes=1))
-    fill(log, 8)
-    fs.fail("append", full, "ENOSPC")
-    with pytest.raises(StorageError):
-        log.roll(NOW)
-    fill(log, 3)
-    if is_clean:
-        log.close()
-    else:
-        log.roll(NOW)
-        fs = fs.kill()
-    again = opened(fs, small(segment_bytes=10**6), was_clean=is_clean)
-    assert [h.base_offset for h in found_headers(again)] == list(range(11))
-    assert again.log_end_offset == 11
-
-
-@pytest.mark.parametrize("at", [5, 9])
-@pytest.mark.parametrize("recovery_point", [0, 5, 9])
-def test_an_empty_segment_that_a_power_cut_gave_back_ends_nothing(
-    at: int, recovery_point: int
-) -> None:
-    """At 5 it is in the middle; at 9 the newest of all."""
-    fs = CrashableFs()
-    log = opened(fs, small(segment_bytes=10**6))
-    fill(log, 8)
-    log.roll(NOW)
-    fill(log, 3)
-    fs.open(f"{log.path}/{at:020d}.log", create=True)
-    config = small(segment_bytes=10**6)
-    again = opened(fs.kill(), config, recovery_point=recovery_point)
-    assert [h.base_offset for h in found_headers(again)] == list(range(11))
-    assert again.log_end_offset == 11
-    assert [name for name in again._fs.list_dir(again.path) if name == f"{at:020d}.log"] == []
-
-
-def test_an_empty_segment_that_kafka_compacted_stays() -> None:
-    fs = CrashableFs()
-    log = opened(fs, small(segment_bytes=10**6))
-    fill(log, 8)
-    log.roll(NOW)
-    fill(log, 3)
-    log.close()
-    names = [f"{5:020d}.log", f"{5:020d}.index"]
-    for name in names:
-        fs.open(f"{log.path}/{name}", create=True)
-    again = opened(fs, small(segment_bytes=10**6), was_clean=True)
-    assert again.log_end_offset == 11
-    assert set(names) <= set(fs.list_dir(log.path))
 
 
 def test_a_leader_of_an_older_epoch_cannot_write(log: Log) -> None:
@@ -378,73 +297,6 @@ def test_records_without_a_time_are_not_found_by_time(log: Log) -> None:
     assert log.offset_of_max_timestamp() is None
 
 
-# -- rolling ---------------------------------------------------------------------------------------
-
-
-def test_a_segment_rolls_before_it_exceeds_its_size(log: Log) -> None:
-    fill(log, 30)
-    assert all(s.size_bytes <= 1000 for s in log.closed_segments())
-    bases = [s.base_offset for s in log.closed_segments()]
-    ends = [s.end_offset for s in log.closed_segments()]
-    assert bases[1:] == [end + 1 for end in ends[:-1]]
-
-
-def test_a_segment_rolls_by_the_times_of_its_records() -> None:
-    log = opened(CrashableFs(), small(segment_ms=1000))
-    for time_ms in (0, 1000, 1001, 1500, 2002):
-        append(log, batch("a", time_ms=NOW + time_ms))
-    assert [s.base_offset for s in log.closed_segments()] == [0, 2]
-    log = opened(CrashableFs(), small(segment_ms=1000))
-    append(log, batch("a", time_ms=-1), now_ms=NOW)
-    append(log, batch("a", time_ms=-1), now_ms=NOW + 1000)
-    append(log, batch("a", time_ms=-1), now_ms=NOW + 1001)
-    assert [s.base_offset for s in log.closed_segments()] == [0]
-
-
-def test_a_segment_rolls_when_an_index_is_full() -> None:
-    log = opened(CrashableFs(), small(segment_bytes=10**6, segment_index_bytes=120))
-    for number in range(100):
-        append(log, batch(b"x" * 300, time_ms=NOW + number))
-    assert len(log.closed_segments()) == 9
-
-
-def test_a_segment_rolls_when_an_offset_cannot_be_told_from_its_base() -> None:
-    log = opened(CrashableFs())
-    far = batch("b")
-    struct.pack_into(">q", far, 0, 2**31)
-    assert isinstance(log.append_as_follower(batch("a"), now_ms=NOW), Appended)
-    assert isinstance(log.append_as_follower(far, now_ms=NOW), Appended)
-    assert [s.base_offset for s in log.closed_segments()] == [0]
-    assert log.closed_segments()[0].end_offset == 0
-    assert log.log_end_offset == 2**31 + 1
-    assert [r.offset for r in found_records(log)] == [0, 2**31]
-
-
-def test_an_idle_segment_rolls_when_asked() -> None:
-    log = opened(CrashableFs(), small(segment_ms=1000))
-    append(log, batch("a"))
-    assert not log.roll_if_due(NOW + 1000)
-    assert log.roll_if_due(NOW + 1001)
-    assert not log.roll_if_due(NOW + 5000), "an empty segment is never rolled"
-
-
-def test_what_a_copier_needs_is_there_after_a_roll() -> None:
-    fs = CrashableFs()
-    log = opened(fs)
-    append(log, batch("a", pid=7, seq=0, is_transactional=True))
-    end_txn(log, 7, ABORT)
-    assert log.roll(NOW)
-    (closed,) = log.closed_segments()
-    assert (closed.base_offset, closed.end_offset, closed.max_timestamp_ms) == (0, 1, NOW)
-    assert closed.has_txn_index
-    for path in (
-        *(closed.stem_path + suffix for suffix in (".log", ".index", ".timeindex", ".txnindex")),
-        closed.snapshot_path,
-    ):
-        assert fs.open(path).size() > 0 or path.endswith(".index")
-    assert closed.snapshot_path == f"{PATH}/00000000000000000002.snapshot"
-
-
 # -- marks -----------------------------------------------------------------------------------------
 
 
@@ -466,168 +318,6 @@ def test_deleting_records_moves_both_starts_and_the_lineage(log: Log) -> None:
     assert log.epochs.entries() == ((2, 3),)
 
 
-# -- truncation ------------------------------------------------------------------------------------
-
-
-def test_truncation_takes_back_offsets_epochs_and_transactions(log: Log) -> None:
-    for number in range(20):
-        append(log, batch("a", pid=7, seq=number, is_transactional=True), epoch=number // 5)
-        end_txn(log, 7, ABORT, leader_epoch=number // 5)
-    log.advance_high_watermark(40)
-    log.truncate_to(21)
-    assert (log.log_end_offset, log.high_watermark) == (21, 21)
-    assert log.epochs.entries() == ((0, 0), (1, 10), (2, 20))
-    assert len(log.aborted_transactions(0, 99)) == 10
-    assert log.producers.has_open_transaction(7, 0)
-    assert log.last_stable_offset == 20
-    end_txn(log, 7, COMMIT, leader_epoch=4)
-    done = append(log, batch("b", pid=7, seq=11, is_transactional=True), epoch=5)
-    assert done.base_offset == 22
-    assert [h.base_offset for h in found_headers(log)] == list(range(23))
-
-
-def test_truncation_inside_a_batch_drops_it_whole(log: Log) -> None:
-    append(log, batch("a"))
-    append(log, batch("b", "c", "d"))
-    log.truncate_to(2)
-    assert log.log_end_offset == 1
-    assert append(log, batch("e")).base_offset == 1
-
-
-def test_truncation_above_the_end_changes_nothing(log: Log) -> None:
-    fill(log, 3)
-    log.truncate_to(3)
-    log.truncate_to(9)
-    assert log.log_end_offset == 3
-    assert len(found_headers(log)) == 3
-
-
-def test_truncation_lowers_the_recovery_point_on_disk_first() -> None:
-    log = opened(CrashableFs())
-    fill(log, 12)
-    flush(log)
-    assert log.recovery_point == 12
-    seen = []
-    log.before_truncation = lambda: seen.append((log.recovery_point, log.log_end_offset))
-    log.truncate_to(5)
-    assert seen == [(5, 12)]
-
-
-def test_a_full_truncation_begins_again_elsewhere(log: Log) -> None:
-    fill(log, 20)
-    log.advance_high_watermark(20)
-    log.truncate_fully(100)
-    marks = (log.log_start_offset, log.local_log_start_offset, log.high_watermark)
-    assert marks == (100, 100, 100)
-    assert (log.log_end_offset, log.recovery_point, log.size_bytes) == (100, 100, 0)
-    assert log.epochs.entries() == ()
-    assert append(log, batch("a"), epoch=7).base_offset == 100
-    assert log.epochs.entries() == ((7, 100),)
-
-
-def test_a_tiered_follower_begins_with_the_local_part() -> None:
-    log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
-    log.truncate_fully(100, log_start_offset=10, lineage=((0, 4), (3, 60), (5, 100)))
-    assert log.epochs.entries() == ((0, 10), (3, 60))
-    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 100, 100)
-    append(log, batch("a"), epoch=3)
-    assert log.epochs.entries() == ((0, 10), (3, 60))
-
-
-def test_producer_state_is_taken_over_from_elsewhere(log: Log) -> None:
-    append(log, batch("a", pid=7, seq=0))
-    log.roll(NOW)
-    fs = log._fs
-    data = fs.open(log.closed_segments()[0].snapshot_path).read(0, 999)
-    other = opened(CrashableFs())
-    other.truncate_fully(1, producers=decode_snapshot(data))
-    assert refused(other, batch("a", pid=7, seq=5)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
-    append(other, batch("b", pid=7, seq=1))
-
-
-def test_a_truncation_takes_back_what_was_told_of_the_tier() -> None:
-    """T1, T2: what comes in place of the records is not in the tier, and must not go because they were."""
-    log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
-    fill(log, 10)
-    log.set_highest_remote(7)
-    log.truncate_to(9)
-    assert log.highest_remote_offset == 7
-    log.truncate_to(4)
-    assert log.highest_remote_offset == 3
-
-
-def steps_of(fs: CrashableFs, crash_at: int) -> None:
-    """Cut the power at the n-th change of the disk from now on."""
-    seen = [0]
-    check = fs.check
-
-    def counted(operation: str, path: str) -> None:
-        seen[0] += operation != "read"
-        if seen[0] > crash_at:
-            raise StorageError("the power is off", path=path)
-        check(operation, path)  # type: ignore[arg-type]
-
-    fs.check = counted  # type: ignore[method-assign]
-
-
-@pytest.mark.parametrize("keep", ["none", "some", "all"])
-def test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing(keep: str) -> None:
-    """rel-T17: half a beginning would make a leader that lacks epochs or producers of what the tier has."""
-    lineage, rules = ((0, 0), (3, 60)), small(remote_storage_enable=True)
-    producers = [SnapshotEntry(7, 0, 4, 88, 0, NOW, -1, -1)]
-    outcomes = set()
-    for crash_at in range(100):
-        fs = CrashableFs()
-        log = opened(fs, rules, is_remote_system_enabled=True)
-        for directory in ("/", "/data"):
-            fs.sync_dir(directory)
-        fill(log, 20)
-        log.sync_now()
-        steps_of(fs, crash_at)
-        try:
-            log.truncate_fully(90, log_start_offset=0, lineage=lineage, producers=producers)
-        except StorageError:
-            is_done = False
-        else:
-            is_done = True
-        del fs.check
-        for seed in range(20 if keep == "some" else 1):
-            after = fs.crash(SeededRng(seed), keep=keep)  # type: ignore[arg-type]
-            found = opened(after, rules, is_remote_system_enabled=True)
-            outcomes.add(found.log_end_offset)
-            if found.log_end_offset == 90:
-                assert found.epochs.entries() == lineage
-                assert [entry.producer_id for entry in found.producers.entries()] == [7]
-            else:
-                # It begins where the log does; the leader sends it to the tier again.
-                assert found.log_end_offset in range(21)
-        if is_done:
-            break
-    else:
-        raise AssertionError("it never came to an end")
-    # The name of the new segment is for the next sync: a cut that keeps no more than it must loses it.
-    assert (90 in outcomes) == (keep != "none")
-
-
-def test_a_segment_stays_until_its_epoch_survives_without_it() -> None:
-    """rel-T2: what went to the tier says its epoch nowhere else than in the file of the lineage."""
-    fs = CrashableFs()
-    rules = small(remote_storage_enable=True, local_retention_ms=1)
-    log = opened(fs, rules, is_remote_system_enabled=True)
-    for directory in ("/", "/data"):
-        fs.sync_dir(directory)
-    fill(log, 3)
-    log.roll(NOW)
-    flush(log)  # the data; the file of the lineage has its name, which a power cut may undo
-    log.advance_high_watermark(3)
-    log.set_highest_remote(2)
-    assert log.delete_due_segments(NOW + 10) == []
-    flush(log)
-    assert log.delete_due_segments(NOW + 10) != []
-    after = fs.crash(SeededRng(), keep="none")
-    assert LeaderEpochs(after, f"{PATH}/{LEADER_EPOCHS}").entries() == ((0, 0),)
-
-
 # -- durability ------------------------------------------------------------------------------------
 
 
@@ -646,37 +336,6 @@ def test_the_recovery_point_is_what_was_synced(log: Log) -> None:
     assert log.dirty_files() == []
 
 
-def test_a_rolled_segment_is_dirty_until_its_indexes_are_synced(log: Log) -> None:
-    """The log is synced, then it rolls while the report is on its way: the indexes were not in it."""
-    fill(log, 5)
-    end = log.log_end_offset
-    log.dirty_files()
-    log.roll(NOW)
-    log.flushed(end)
-    assert log.recovery_point == 0
-    names = [file.path.rpartition("/")[2] for file in log.dirty_files()]
-    assert names == [
-        "00000000000000000000.log",
-        "00000000000000000000.index",
-        "00000000000000000000.timeindex",
-        "00000000000000000005.snapshot",
-        "t-0",
-    ]
-    log.flushed(end)
-    assert log.recovery_point == 5
-
-
-def test_a_flush_that_began_before_a_truncation_vouches_for_nothing_after_it(log: Log) -> None:
-    fill(log, 6)
-    log.dirty_files()
-    log.truncate_to(2)
-    fill(log, 4)
-    log.flushed(6)
-    assert log.recovery_point == 2
-    flush(log)
-    assert log.recovery_point == 6
-
-
 def test_closing_leaves_nothing_to_recover() -> None:
     fs = CrashableFs()
     log = opened(fs)
@@ -686,25 +345,3 @@ def test_closing_leaves_nothing_to_recover() -> None:
     assert (again.log_end_offset, again.recovery_point, again.high_watermark) == (33, 33, 20)
     assert again.recovery.segments_scanned == 0  # type: ignore[attr-defined]
     assert append(again, batch("a")).base_offset == 33
-
-
-def test_a_patched_header_is_refused_and_nothing_is_written(log: Log) -> None:
-    assert (
-        refused(log, patched(batch("a"), ">I", 17, 1, fix_crc=False)).code == Code.CORRUPT_MESSAGE
-    )
-
-
-def test_a_lookup_between_the_roll_and_the_sync_does_not_empty_the_indexes() -> None:
-    """Goal: what is synced, copied to the tier and given to Kafka is the index, not an empty file.
-    Method: roll, let a time lookup load and drop the closed segment's indexes, then sync and close."""
-    fs = CrashableFs()
-    log = opened(fs, small(segment_bytes=2000, index_interval_bytes=100))
-    for number in range(60):
-        append(log, batch("x" * 40, time_ms=1000 + number))
-    assert len(log.closed_segments()) >= 2
-    assert log.offset_for_timestamp(1001) == (1, 1001)
-    flush(log)
-    log.close()
-    for segment in log.closed_segments():
-        for suffix in (".index", ".timeindex"):
-            assert fs.open(segment.stem_path + suffix).size() > 0, segment.stem_path + suffix

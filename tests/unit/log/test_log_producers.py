@@ -1,10 +1,7 @@
 """Producers of one log: repeats are not written twice, and open transactions hold what may be read."""
 
-import pytest
-
 from firnline.base.errors import Code
 from firnline.log.log import Log
-from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
     COMMIT,
@@ -13,16 +10,9 @@ from tests.log_world import (
     batch,
     end_txn,
     found_headers,
-    opened,
     refused,
     small,
 )
-
-
-@pytest.fixture
-def log() -> Log:
-    return opened(CrashableFs())
-
 
 # -- idempotence -----------------------------------------------------------------------------------
 

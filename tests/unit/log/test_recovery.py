@@ -17,6 +17,7 @@ from tests.log_world import (
     append,
     batch,
     end_txn,
+    fill,
     flush,
     found_headers,
     found_records,
@@ -156,6 +157,40 @@ def test_a_gap_that_no_compaction_left_ends_the_log() -> None:
     fs = CrashableFs()
     gone = cleaned(fs)
     assert opened(fs).log_end_offset == gone
+
+
+@pytest.mark.parametrize("at", [5, 9])
+@pytest.mark.parametrize("recovery_point", [0, 5, 9])
+def test_an_empty_segment_that_a_power_cut_gave_back_ends_nothing(
+    at: int, recovery_point: int
+) -> None:
+    """At 5 it is in the middle; at 9 the newest of all."""
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=10**6))
+    fill(log, 8)
+    log.roll(NOW)
+    fill(log, 3)
+    fs.open(f"{log.path}/{at:020d}.log", create=True)
+    config = small(segment_bytes=10**6)
+    again = opened(fs.kill(), config, recovery_point=recovery_point)
+    assert [h.base_offset for h in found_headers(again)] == list(range(11))
+    assert again.log_end_offset == 11
+    assert [name for name in again._fs.list_dir(again.path) if name == f"{at:020d}.log"] == []
+
+
+def test_an_empty_segment_that_kafka_compacted_stays() -> None:
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=10**6))
+    fill(log, 8)
+    log.roll(NOW)
+    fill(log, 3)
+    log.close()
+    names = [f"{5:020d}.log", f"{5:020d}.index"]
+    for name in names:
+        fs.open(f"{log.path}/{name}", create=True)
+    again = opened(fs, small(segment_bytes=10**6), was_clean=True)
+    assert again.log_end_offset == 11
+    assert set(names) <= set(fs.list_dir(log.path))
 
 
 def test_damage_below_the_recovery_point_is_not_cut_off() -> None:

@@ -7,10 +7,23 @@ import pytest
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.config.topic import TopicConfig
+from firnline.log.checkpoint import LEADER_EPOCHS
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.retention import Decision, LogView, SegmentAge, decide, is_tiered, local_retention
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, PATH, append, batch, found_headers, opened, small
+from tests.log_world import (
+    NOW,
+    PATH,
+    SeededRng,
+    append,
+    batch,
+    fill,
+    flush,
+    found_headers,
+    opened,
+    small,
+)
 
 HOUR = 3_600_000
 
@@ -270,3 +283,22 @@ def test_a_segment_without_times_is_as_old_as_its_file() -> None:
     assert log.delete_due_segments(NOW + 1000) == []
     assert log.delete_due_segments(NOW + 1001) != []
     assert log.log_start_offset == 30
+
+
+def test_a_segment_stays_until_its_epoch_survives_without_it() -> None:
+    """rel-T2: what went to the tier says its epoch nowhere else than in the file of the lineage."""
+    fs = CrashableFs()
+    rules = small(remote_storage_enable=True, local_retention_ms=1)
+    log = opened(fs, rules, is_remote_system_enabled=True)
+    for directory in ("/", "/data"):
+        fs.sync_dir(directory)
+    fill(log, 3)
+    log.roll(NOW)
+    flush(log)  # the data; the file of the lineage has its name, which a power cut may undo
+    log.advance_high_watermark(3)
+    log.set_highest_remote(2)
+    assert log.delete_due_segments(NOW + 10) == []
+    flush(log)
+    assert log.delete_due_segments(NOW + 10) != []
+    after = fs.crash(SeededRng(), keep="none")
+    assert LeaderEpochs(after, f"{PATH}/{LEADER_EPOCHS}").entries() == ((0, 0),)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.native.compiled import needs_native
 
 ROOT = Path(__file__).parents[3]
-ROOMS = ["unit/api", "unit/runtime", "unit/records", "unit/log/test_log.py"]
+ROOMS = ["unit/api", "unit/runtime", "unit/records", "unit/log"]
 SHOW = """
 from firnline.api.usual import usual_request as a
 from firnline.records.usual import usual_batch as b

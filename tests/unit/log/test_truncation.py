@@ -1,0 +1,174 @@
+"""What a truncation takes back: of the log, of its marks, and when the power goes in the midst of it."""
+
+import pytest
+
+from firnline.base.errors import Code, StorageError
+from firnline.log.log import Log
+from firnline.log.producer_state import SnapshotEntry, decode_snapshot
+from firnline.sim.disk import CrashableFs
+from tests.log_world import (
+    ABORT,
+    COMMIT,
+    NOW,
+    SeededRng,
+    append,
+    batch,
+    end_txn,
+    fill,
+    flush,
+    found_headers,
+    opened,
+    refused,
+    small,
+)
+
+
+def test_truncation_takes_back_offsets_epochs_and_transactions(log: Log) -> None:
+    for number in range(20):
+        append(log, batch("a", pid=7, seq=number, is_transactional=True), epoch=number // 5)
+        end_txn(log, 7, ABORT, leader_epoch=number // 5)
+    log.advance_high_watermark(40)
+    log.truncate_to(21)
+    assert (log.log_end_offset, log.high_watermark) == (21, 21)
+    assert log.epochs.entries() == ((0, 0), (1, 10), (2, 20))
+    assert len(log.aborted_transactions(0, 99)) == 10
+    assert log.producers.has_open_transaction(7, 0)
+    assert log.last_stable_offset == 20
+    end_txn(log, 7, COMMIT, leader_epoch=4)
+    done = append(log, batch("b", pid=7, seq=11, is_transactional=True), epoch=5)
+    assert done.base_offset == 22
+    assert [h.base_offset for h in found_headers(log)] == list(range(23))
+
+
+def test_truncation_inside_a_batch_drops_it_whole(log: Log) -> None:
+    append(log, batch("a"))
+    append(log, batch("b", "c", "d"))
+    log.truncate_to(2)
+    assert log.log_end_offset == 1
+    assert append(log, batch("e")).base_offset == 1
+
+
+def test_truncation_above_the_end_changes_nothing(log: Log) -> None:
+    fill(log, 3)
+    log.truncate_to(3)
+    log.truncate_to(9)
+    assert log.log_end_offset == 3
+    assert len(found_headers(log)) == 3
+
+
+def test_truncation_lowers_the_recovery_point_on_disk_first() -> None:
+    log = opened(CrashableFs())
+    fill(log, 12)
+    flush(log)
+    assert log.recovery_point == 12
+    seen = []
+    log.before_truncation = lambda: seen.append((log.recovery_point, log.log_end_offset))
+    log.truncate_to(5)
+    assert seen == [(5, 12)]
+
+
+def test_a_flush_that_began_before_a_truncation_vouches_for_nothing_after_it(log: Log) -> None:
+    fill(log, 6)
+    log.dirty_files()
+    log.truncate_to(2)
+    fill(log, 4)
+    log.flushed(6)
+    assert log.recovery_point == 2
+    flush(log)
+    assert log.recovery_point == 6
+
+
+def test_a_truncation_takes_back_what_was_told_of_the_tier() -> None:
+    """T1, T2: what comes in place of the records is not in the tier, and must not go because they were."""
+    log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
+    fill(log, 10)
+    log.set_highest_remote(7)
+    log.truncate_to(9)
+    assert log.highest_remote_offset == 7
+    log.truncate_to(4)
+    assert log.highest_remote_offset == 3
+
+
+def test_a_full_truncation_begins_again_elsewhere(log: Log) -> None:
+    fill(log, 20)
+    log.advance_high_watermark(20)
+    log.truncate_fully(100)
+    marks = (log.log_start_offset, log.local_log_start_offset, log.high_watermark)
+    assert marks == (100, 100, 100)
+    assert (log.log_end_offset, log.recovery_point, log.size_bytes) == (100, 100, 0)
+    assert log.epochs.entries() == ()
+    assert append(log, batch("a"), epoch=7).base_offset == 100
+    assert log.epochs.entries() == ((7, 100),)
+
+
+def test_a_tiered_follower_begins_with_the_local_part() -> None:
+    log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
+    log.truncate_fully(100, log_start_offset=10, lineage=((0, 4), (3, 60), (5, 100)))
+    assert log.epochs.entries() == ((0, 10), (3, 60))
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 100, 100)
+    append(log, batch("a"), epoch=3)
+    assert log.epochs.entries() == ((0, 10), (3, 60))
+
+
+def test_producer_state_is_taken_over_from_elsewhere(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0))
+    log.roll(NOW)
+    fs = log._fs
+    data = fs.open(log.closed_segments()[0].snapshot_path).read(0, 999)
+    other = opened(CrashableFs())
+    other.truncate_fully(1, producers=decode_snapshot(data))
+    assert refused(other, batch("a", pid=7, seq=5)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(other, batch("b", pid=7, seq=1))
+
+
+def steps_of(fs: CrashableFs, crash_at: int) -> None:
+    """Cut the power at the n-th change of the disk from now on."""
+    seen = [0]
+    check = fs.check
+
+    def counted(operation: str, path: str) -> None:
+        seen[0] += operation != "read"
+        if seen[0] > crash_at:
+            raise StorageError("the power is off", path=path)
+        check(operation, path)  # type: ignore[arg-type]
+
+    fs.check = counted  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("keep", ["none", "some", "all"])
+def test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing(keep: str) -> None:
+    """rel-T17: half a beginning would make a leader that lacks epochs or producers of what the tier has."""
+    lineage, rules = ((0, 0), (3, 60)), small(remote_storage_enable=True)
+    producers = [SnapshotEntry(7, 0, 4, 88, 0, NOW, -1, -1)]
+    outcomes = set()
+    for crash_at in range(100):
+        fs = CrashableFs()
+        log = opened(fs, rules, is_remote_system_enabled=True)
+        for directory in ("/", "/data"):
+            fs.sync_dir(directory)
+        fill(log, 20)
+        log.sync_now()
+        steps_of(fs, crash_at)
+        try:
+            log.truncate_fully(90, log_start_offset=0, lineage=lineage, producers=producers)
+        except StorageError:
+            is_done = False
+        else:
+            is_done = True
+        del fs.check
+        for seed in range(20 if keep == "some" else 1):
+            after = fs.crash(SeededRng(seed), keep=keep)  # type: ignore[arg-type]
+            found = opened(after, rules, is_remote_system_enabled=True)
+            outcomes.add(found.log_end_offset)
+            if found.log_end_offset == 90:
+                assert found.epochs.entries() == lineage
+                assert [entry.producer_id for entry in found.producers.entries()] == [7]
+            else:
+                # It begins where the log does; the leader sends it to the tier again.
+                assert found.log_end_offset in range(21)
+        if is_done:
+            break
+    else:
+        raise AssertionError("it never came to an end")
+    # The name of the new segment is for the next sync: a cut that keeps no more than it must loses it.
+    assert (90 in outcomes) == (keep != "none")
