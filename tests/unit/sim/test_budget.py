@@ -16,6 +16,7 @@ from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.ledger import Ledger
 from firnline.sim.cluster.replica_checks import ReplicaChecks, Seen
 from firnline.sim.cluster.run import CLUSTER
+from firnline.sim.cluster.wire_checks import Promise
 from firnline.sim.disk import CrashableFs
 from firnline.sim.host import Host
 from firnline.sim.quorum_node import DATA
@@ -229,6 +230,23 @@ def test_what_a_replica_owed_after_a_power_cut_and_has_not_is_a_violation() -> N
     process: Any = SimpleNamespace(node_id=1, host=ground.hosts[1])
     made._stand_last(process, KEY, Seen(led), led, ground.ledger.of(KEY))
     assert found == ["rel-P4"]
+
+
+@pytest.mark.parametrize(("isr_amid", "is_fine"), [(2, True), (1, False)])
+def test_an_acknowledgement_needs_an_isr_that_its_leader_had_in_that_step(
+    isr_amid: int, is_fine: bool
+) -> None:
+    """rel-R13: at the end of the step, or at a commit in the midst of it; what others committed is none."""
+    ground = Ground(replicas=(1, 2, 3), isr=(1, 2))
+    for epoch, size in ((2, 3), (3, isr_amid), (4, 1), (5, 3)):
+        state = _state(ground)._replace(partition_epoch=epoch, isr=tuple(range(size)))
+        ground.atlas.note_isr(KEY, state)
+    made, found = checks(ground, World(1))
+    made._wire.promised.append(Promise(KEY, 0, 0, 5, 3, partition_epoch=4, isr_size=1, least=2))
+    seen = Seen(partition())
+    seen.partition_epoch = 2
+    made._check_sizes(SimpleNamespace(node_id=1), {KEY: seen})  # type: ignore[arg-type]
+    assert (found == []) is is_fine
 
 
 def test_a_product_that_never_syncs_what_it_was_left_with_is_seen(

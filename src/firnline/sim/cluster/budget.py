@@ -41,10 +41,10 @@ class Atlas:
         """That is committed."""
         self._isr_sizes.setdefault(key, {})[state.partition_epoch] = len(state.isr)
 
-    def largest_isr(self, key: Key, since: int) -> int:
-        """How many members the ISR had at most after the partition epoch `since`; 0 for nothing newer."""
+    def largest_isr(self, key: Key, after: int, upto: int) -> int:
+        """How many members the ISR had at most in the partition epochs (after, upto]; 0 for none of them."""
         sizes = self._isr_sizes.get(key, {})
-        return max((size for epoch, size in sizes.items() if epoch > since), default=0)
+        return max((size for epoch, size in sizes.items() if after < epoch <= upto), default=0)
 
     def is_deposed(self, key: Key, leader_epoch: int) -> bool:
         """Has the controller a newer epoch of the partition, or none of it?"""

@@ -521,8 +521,8 @@ class ReplicaChecks:
             if promise.isr_size >= promise.least:
                 continue
             key, one = promise.key, seen.get(promise.key)
-            since = -1 if one is None else one.partition_epoch
-            if self._atlas.largest_isr(key, since) < promise.least:
+            before = -1 if one is None else one.partition_epoch
+            if self._atlas.largest_isr(key, before, promise.partition_epoch) < promise.least:
                 text = (
                     f"{name(key)}: acknowledged at {promise.base_offset} with an ISR of"
                     f" {promise.isr_size}; {promise.least} are asked for"

@@ -38,13 +38,15 @@ Place = tuple[int, int]  # (leader epoch, offset) that a follower asks from
 
 
 class Promise(NamedTuple):
-    """One batch that was acknowledged, by a leader of that epoch; `least` is the ISR asked for."""
+    """One batch that was acknowledged, by a leader of that epoch; `least` is the ISR asked for, and
+    `isr_size` what it had in that partition epoch."""
 
     key: Key
     base_offset: int
     crc: int
     next_offset: int
     leader_epoch: int
+    partition_epoch: int
     isr_size: int
     least: int
 
@@ -253,6 +255,7 @@ class WireChecks:
                     header.crc,
                     next_offset,
                     found.leader_epoch,
+                    found.partition_epoch,
                     len(found.isr),
                     least,
                 )
