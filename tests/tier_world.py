@@ -334,7 +334,9 @@ class Node:
         at = max(self.log.log_end_offset, log.local_log_start_offset)
         while at < log.log_end_offset:
             data = bytearray(log.read_batches(at, max_bytes=1 << 20))
-            result = self.log.append_as_follower(data, now_ms=self.cluster.now_ms)
+            result = self.log.append_as_follower(
+                data, leader_epoch=log.epochs.latest_epoch, now_ms=self.cluster.now_ms
+            )
             assert isinstance(result, Appended), result
             at = self.log.log_end_offset
         for epoch, start in log.epochs.entries():

@@ -41,6 +41,7 @@ from firnline.records.validate import (
     check_batches,
     check_shape,
     judge,
+    judge_fetched,
 )
 
 _STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
@@ -297,28 +298,18 @@ class Log:
         return appended((first_offset, offset - 1, time_ms, self.log_start_offset))
 
     def append_as_follower(
-        self, data: bytearray | memoryview | bytes, *, now_ms: int
+        self, data: bytearray | memoryview | bytes, *, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
-        """Append whole batches as the leader wrote them; a partial one at the end is left out.
+        """Append whole batches as the leader of `leader_epoch` wrote them; a partial one at the end is left out.
 
-        CORRUPT_MESSAGE when a batch is damaged, OFFSET_OUT_OF_RANGE when it begins below the log end,
-        FENCED_LEADER_EPOCH when it is of an older epoch than the log's newest.
+        A KafkaError, and nothing of `data` is appended, for what that leader cannot have: see `judge_fetched`.
         """
         found = check_batches(data)
         if isinstance(found, KafkaError):
             return found
-        expected = self.log_end_offset
-        for header in found:
-            if problem := self._fenced(header.leader_epoch):
-                return problem
-            if header.base_offset < expected:
-                return KafkaError(
-                    Code.OFFSET_OUT_OF_RANGE,
-                    "a batch begins below the log end",
-                    base_offset=header.base_offset,
-                    log_end_offset=expected,
-                )
-            expected = header.next_offset
+        problem = judge_fetched(found, self.log_end_offset, self._latest_epoch, leader_epoch)
+        if problem is not None:
+            return problem
         self._write(data, found, now_ms)
         first, last = found[0].base_offset, found[-1].last_offset
         return appended((first, last, -1, self.log_start_offset))

@@ -11,6 +11,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
 from firnline.base.ports import File, Fs
+from firnline.base.units import INT32_MAX
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log import names
@@ -251,7 +252,8 @@ class MetaLog:
         problem = self._judge_fetched(data)
         if problem is not None:
             return problem
-        outcome = self._log.append_as_follower(data, now_ms=now_ms)
+        # `raft/follower` has seen that no batch is of a later epoch than the leader's.
+        outcome = self._log.append_as_follower(data, leader_epoch=INT32_MAX, now_ms=now_ms)
         return _corrupt(outcome) if isinstance(outcome, KafkaError) else None
 
     def _judge_fetched(self, data: bytes) -> KafkaError | None:

@@ -7,6 +7,7 @@ CRC reaches consumers as it came. Codes are those that Kafka
 unknown codec, a length of 2^31-1); and a wrong max timestamp, which it recomputes, is judged as stated.
 """
 
+from collections.abc import Sequence
 from struct import error as StructError
 from typing import NamedTuple
 
@@ -167,6 +168,45 @@ def check_codec(codec: int, produce_version: int) -> KafkaError | None:
     """Refuse zstd in a Produce request of a version that did not know it (spec C13)."""
     if codec == ZSTD and produce_version < 7:
         return KafkaError(Code.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    return None
+
+
+def judge_fetched(
+    found: Sequence[BatchHeader], end_offset: int, newest_epoch: int, leader_epoch: int
+) -> KafkaError | None:
+    """Judge batches that the leader of `leader_epoch` sent to a log that ends at `end_offset`.
+
+    newest_epoch  of the batches in that log, or -1
+
+    OFFSET_OUT_OF_RANGE when a batch begins below the end of what is before it, FENCED_LEADER_EPOCH when its
+    epoch is older than that of what is before it, UNKNOWN_LEADER_EPOCH when it is newer than the leader's.
+    One that is newer proves that the sender followed somebody else when it sent the answer, and the batches
+    before it may be of that leader, too: Kafka keeps those (KAFKA-18723), here all are refused.
+    """
+    for header in found:
+        epoch = header.leader_epoch
+        if header.base_offset < end_offset:
+            return KafkaError(
+                Code.OFFSET_OUT_OF_RANGE,
+                "a batch begins below the log end",
+                base_offset=header.base_offset,
+                log_end_offset=end_offset,
+            )
+        if epoch < newest_epoch:
+            return KafkaError(
+                Code.FENCED_LEADER_EPOCH,
+                "the log has batches of a newer leader epoch",
+                epoch=epoch,
+                newest=newest_epoch,
+            )
+        if epoch > leader_epoch:
+            return KafkaError(
+                Code.UNKNOWN_LEADER_EPOCH,
+                "a leader sent a batch of a newer epoch than its own",
+                epoch=epoch,
+                leader_epoch=leader_epoch,
+            )
+        end_offset, newest_epoch = header.next_offset, epoch
     return None
 
 

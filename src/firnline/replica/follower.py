@@ -411,7 +411,9 @@ class Fetcher:
         before, stable_before = log.high_watermark, log.last_stable_offset
         if len(part.records):
             _begin_with(log, part.records, now_ms)
-            outcome = log.append_as_follower(part.records, now_ms=now_ms)
+            outcome = log.append_as_follower(
+                part.records, leader_epoch=found.leader_epoch, now_ms=now_ms
+            )
             if isinstance(outcome, KafkaError):
                 # A damaged answer may be whole the next time.
                 return self._later(found, outcome.code, now_ms, why=str(outcome))

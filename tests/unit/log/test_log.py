@@ -115,7 +115,7 @@ def test_a_leader_of_an_older_epoch_cannot_write(log: Log) -> None:
         assert isinstance(found, KafkaError)
         assert found.code == Code.FENCED_LEADER_EPOCH
     old = patched(patched(batch("b"), ">q", 0, 1), ">i", 12, 2)
-    found = log.append_as_follower(old, now_ms=NOW)
+    found = log.append_as_follower(old, leader_epoch=3, now_ms=NOW)
     assert isinstance(found, KafkaError)
     assert found.code == Code.FENCED_LEADER_EPOCH
     assert log.epochs.entries() == ((3, 0),)
@@ -125,7 +125,7 @@ def test_a_leader_of_an_older_epoch_cannot_write(log: Log) -> None:
 
 
 def copy(log: Log, other: Log, start: int = 0) -> None:
-    done = other.append_as_follower(read_all(log, start).read(), now_ms=NOW)
+    done = other.append_as_follower(read_all(log, start).read(), leader_epoch=2, now_ms=NOW)
     assert isinstance(done, Appended), done
 
 
@@ -147,13 +147,13 @@ def test_a_follower_refuses_what_it_already_has_and_damaged_bytes(log: Log) -> N
     append(log, batch("a"))
     follower = opened(CrashableFs())
     copy(log, follower)
-    again = follower.append_as_follower(read_all(log).read(), now_ms=NOW)
+    again = follower.append_as_follower(read_all(log).read(), leader_epoch=0, now_ms=NOW)
     assert isinstance(again, KafkaError)
     assert again.code == Code.OFFSET_OUT_OF_RANGE
     append(log, batch("b"))
     damaged = bytearray(read_all(log, 1).read())
     damaged[-1] ^= 1
-    found = follower.append_as_follower(damaged, now_ms=NOW)
+    found = follower.append_as_follower(damaged, leader_epoch=0, now_ms=NOW)
     assert isinstance(found, KafkaError)
     assert found.code == Code.CORRUPT_MESSAGE
     assert follower.log_end_offset == 1
@@ -163,7 +163,7 @@ def test_a_follower_takes_the_whole_batches_before_a_partial_one(log: Log) -> No
     append(log, batch("a"))
     append(log, batch("b"))
     follower = opened(CrashableFs())
-    done = follower.append_as_follower(read_all(log).read()[:-1], now_ms=NOW)
+    done = follower.append_as_follower(read_all(log).read()[:-1], leader_epoch=0, now_ms=NOW)
     assert isinstance(done, Appended)
     assert follower.log_end_offset == 1
 

@@ -55,8 +55,8 @@ def test_a_segment_rolls_when_an_offset_cannot_be_told_from_its_base() -> None:
     log = opened(CrashableFs())
     far = batch("b")
     struct.pack_into(">q", far, 0, 2**31)
-    assert isinstance(log.append_as_follower(batch("a"), now_ms=NOW), Appended)
-    assert isinstance(log.append_as_follower(far, now_ms=NOW), Appended)
+    assert isinstance(log.append_as_follower(batch("a"), leader_epoch=0, now_ms=NOW), Appended)
+    assert isinstance(log.append_as_follower(far, leader_epoch=0, now_ms=NOW), Appended)
     assert [s.base_offset for s in log.closed_segments()] == [0]
     assert log.closed_segments()[0].end_offset == 0
     assert log.log_end_offset == 2**31 + 1

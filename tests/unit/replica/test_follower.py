@@ -218,7 +218,7 @@ def test_an_answer_for_another_place_is_not_applied() -> None:
     """rel-R19: a doubled divergence truncated a good log."""
     p = replica((1, "a"))
     leader = Leader(p)
-    p.log.append_as_follower(records((3, "b"), start=1), now_ms=NOW)
+    p.log.append_as_follower(records((3, "b"), start=1), leader_epoch=3, now_ms=NOW)
     leader.answer(fetched(diverging=(1, 0)))
     assert p.log.log_end_offset == 2
 
@@ -446,6 +446,36 @@ def test_damaged_records_are_not_written_and_are_asked_for_again() -> None:
     assert (p.log.log_end_offset, p.log.high_watermark) == (1, 1)
 
 
+def test_batches_of_a_leader_that_came_later_are_not_taken() -> None:
+    """KAFKA-18723: a leader that was deposed while it sent its answer had its log cut and filled again by its
+    successor. What the follower got of both would look like one history to the successor later on."""
+    p = replica((1, "a"))
+    leader = Leader(p)
+    mixed = records((3, "stale"), (4, "of the successor"), start=1)
+    leader.answer(fetched(data=mixed, high_watermark=3, log_start_offset=0))
+    assert (p.log.log_end_offset, p.log.high_watermark) == (1, 0)
+    assert p.log.epochs.entries() == ((1, 0),)
+    assert "newer epoch than its own" in leader.said[0]
+    assert leader.asked == [], "it pauses before it asks again"
+    leader.pass_time()
+    leader.answer(fetched(data=mixed, high_watermark=3, log_start_offset=0))
+    assert (len(leader.said), leader.asked) == (1, []), "and says so once"
+    lead(p, 4)
+    leader.fetcher.add(p)
+    leader.pass_time()
+    leader.answer(fetched(data=mixed, high_watermark=3, log_start_offset=0))
+    assert p.log.log_end_offset == 3, "once we follow the successor, they are its own"
+
+
+def test_batches_whose_epochs_fall_within_one_answer_are_not_taken() -> None:
+    p = replica()
+    leader = Leader(p)
+    newer, older = records((3, "a")), records((2, "b"), start=1)
+    leader.answer(fetched(data=newer + older, high_watermark=2, log_start_offset=0))
+    assert p.log.log_end_offset == 0
+    assert "does not follow broker 1" in leader.said[0]
+
+
 @pytest.mark.parametrize("garbage", [b"x", b"\0" * 61, records((3, "a"))[:-1]])
 def test_garbage_for_records_is_an_error_and_no_crash(garbage: bytes) -> None:
     p = replica()
@@ -457,7 +487,7 @@ def test_a_failed_disk_ends_the_partition_and_is_told(monkeypatch: pytest.Monkey
     p = replica()
     leader = Leader(p)
 
-    def fail(data: object, *, now_ms: int) -> None:
+    def fail(data: object, *, leader_epoch: int, now_ms: int) -> None:
         raise StorageError("gone", error="EIO")
 
     monkeypatch.setattr(p.log, "append_as_follower", fail)
@@ -470,7 +500,7 @@ def test_a_full_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     p = replica()
     leader = Leader(p)
 
-    def fail(data: object, *, now_ms: int) -> None:
+    def fail(data: object, *, leader_epoch: int, now_ms: int) -> None:
         raise StorageError("full", error="ENOSPC")
 
     monkeypatch.setattr(p.log, "append_as_follower", fail)
