@@ -233,5 +233,17 @@ class StorageError(FirnlineError):
     """Bytes could not be read or written, or differ from what was written: the operator must act."""
 
 
+class RecordsCut(StorageError):
+    """What was to be read has been truncated away meanwhile. The disk is sound; whoever asks again is told.
+
+    Nothing may be sent in place of it: its place in the file may hold other records by now.
+    """
+
+
+def records_cut(path: str, end: int, cut: int) -> RecordsCut:
+    """The error of a read up to `end` by a handle of a file that was cut at `cut`."""
+    return RecordsCut("the records were truncated meanwhile", path=path, end=end, cut=cut)
+
+
 class Bug(FirnlineError):
     """An invariant is broken: we must act. Never caught below `runtime.loop`."""

@@ -59,7 +59,14 @@ class File(Protocol):
         ...
 
     def fileno(self) -> int:
-        """The descriptor for `sendfile`, or -1 where there is none (simulator)."""
+        """The descriptor for `sendfile`, or -1 where there is none (simulator, or after `cut_off`)."""
+        ...
+
+    def cut_off(self, size: int) -> None:
+        """Let nobody read beyond `size` by this handle any more: the file is about to be cut there.
+
+        Such a read raises RecordsCut from now on, one that is under way in a thread, too. On the loop.
+        """
         ...
 
     def close(self) -> None: ...

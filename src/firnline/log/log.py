@@ -300,9 +300,9 @@ class Log:
     def append_as_follower(
         self, data: bytearray | memoryview | bytes, *, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
-        """Append whole batches as the leader of `leader_epoch` wrote them; a partial one at the end is left out.
+        """Append whole batches as the leader of `leader_epoch` has them, without a partial one at the end.
 
-        A KafkaError, and nothing of `data` is appended, for what that leader cannot have: see `judge_fetched`.
+        A KafkaError, and nothing is appended, for what that leader cannot have: see `judge_fetched`.
         """
         found = check_batches(data)
         if isinstance(found, KafkaError):
@@ -680,7 +680,7 @@ class Log:
         """The `closing_files` are synced: the next start has nothing to recover (rel-P7)."""
         self._closed_at = self.log_end_offset, self._ledger.dir_changes
         for segment in self._segments.all():
-            segment.file = None
+            segment.let_go()
 
     def close(self) -> None:
         """Write out and sync here and now what nobody did before."""

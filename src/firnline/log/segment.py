@@ -4,9 +4,11 @@ The active segment is open and its indexes are in memory. Of a closed one only t
 somebody reads it: then its file is opened and its offset index loaded, checked, and built again from the
 batches when it is missing or cannot be this segment's (reliability d 91). A file that was opened is
 shared with the slices that were cut from it and closes itself after the last of them, so a segment can be
-removed while its bytes are still on their way to a socket.
+removed while its bytes are still on their way to a socket. Before a file is cut in its place, every handle
+of it is told to read no further: what was cut is sent to nobody any more (docs/decisions/0017).
 """
 
+import weakref
 import zlib
 from collections.abc import Iterator
 from struct import Struct
@@ -77,6 +79,7 @@ class Segment:
         "_is_indexed",
         "_max_time_ms",
         "_max_time_offset",
+        "_older_files",
         "_unindexed_bytes",
         "_whole_ends",
         "base_offset",
@@ -103,6 +106,7 @@ class Segment:
         self.rules = rules
         self.created_ms = now_ms
         self.file: File | None = None
+        self._older_files: tuple[weakref.ref[File], ...] = ()  # slices may still hold one
         self.size_bytes = 0
         self.is_closed = False
         self.is_full = False  # an index is: the segment has to roll (segment.index.bytes)
@@ -143,7 +147,7 @@ class Segment:
         """Take over the files of a segment as they are; nothing but the size is looked at."""
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
         segment.size_bytes = segment._opened().size()
-        segment.file = None
+        segment.file = None  # nothing was cut from it
         segment.is_closed = True
         segment._max_time_ms = _UNKNOWN
         return segment
@@ -152,6 +156,21 @@ class Segment:
         if self.file is None:
             self.file = self._fs.open(self.stem_path + names.LOG)
         return self.file
+
+    def let_go(self) -> None:
+        """Keep the file open no longer than the slices need it that were cut from it."""
+        if self.file is not None:
+            older = [each for each in self._older_files if each() is not None]
+            self._older_files = (*older, weakref.ref(self.file))
+            self.file = None
+
+    def cut_off(self, position: int) -> None:
+        """Let no slice that reaches beyond `position` be read any more: the file is about to be cut there."""
+        self.let_go()
+        for each in self._older_files:
+            file = each()
+            if file is not None:
+                file.cut_off(position)
 
     # -- append ----------------------------------------------------------------------------------
 
@@ -214,7 +233,7 @@ class Segment:
         self.time_index.forget()
         self._forget_places()
         self._is_indexed = False
-        self.file = None
+        self.let_go()
 
     def data_to_sync(self) -> list[File]:
         """Return what has to be synced of the active segment: its indexes can be built again (rel-P8)."""
@@ -457,10 +476,10 @@ class Segment:
 
     def cut_to(self, position: int) -> int:
         """Cut the file at a batch's end and write the indexes; return how many bytes went."""
-        file = self._opened()
-        gone = file.size() - position
+        gone = self._opened().size() - position
         if gone:
-            file.truncate(position)
+            self.cut_off(position)
+            self._opened().truncate(position)
         self.size_bytes = position
         self._forget_places()
         self.index.write()

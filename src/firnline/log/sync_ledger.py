@@ -47,6 +47,9 @@ class DirSync:
     def fileno(self) -> int:
         return -1
 
+    def cut_off(self, size: int) -> None:
+        raise Bug("a directory is not truncated", path=self.path)
+
     def close(self) -> None:
         """Nothing is held open."""
 

@@ -12,8 +12,9 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 
-from firnline.base.errors import StorageError
+from firnline.base.errors import StorageError, records_cut
 from firnline.base.ports import Buffer
+from firnline.base.units import INT64_MAX
 
 log = logging.getLogger("firnline.disk")
 
@@ -58,13 +59,14 @@ class RealFile:
     """One open descriptor. It closes itself when nothing refers to it: a slice of a removed segment
     that still waits in a socket keeps the bytes alive."""
 
-    __slots__ = ("__weakref__", "_fd", "_lost", "_size", "path")
+    __slots__ = ("__weakref__", "_cut", "_fd", "_lost", "_size", "path")
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
         self._size = os.fstat(fd).st_size
         self._lost = False
+        self._cut = INT64_MAX  # nobody reads beyond
 
     def size(self) -> int:
         return self._size
@@ -118,15 +120,18 @@ class RealFile:
     def read(self, position: int, size: int) -> bytes:
         try:
             data = os.pread(self._fd, size, position)
-            if len(data) == size or not data:
-                return data
-            chunks, got = [data], len(data)
-            while got < size and (data := os.pread(self._fd, size - got, position + got)):
-                chunks.append(data)
-                got += len(data)
+            if len(data) < size and data:
+                chunks, got = [data], len(data)
+                while got < size and (data := os.pread(self._fd, size - got, position + got)):
+                    chunks.append(data)
+                    got += len(data)
+                data = b"".join(chunks)
         except OSError as problem:
             raise storage_error("read", self.path, problem) from problem
-        return b"".join(chunks)
+        # Looked at afterwards: the loop may have cut while a thread was reading.
+        if position + size > self._cut:
+            raise records_cut(self.path, position + size, self._cut)
+        return data
 
     def truncate(self, size: int) -> None:
         assert size <= self._size, "a truncation makes a file shorter"
@@ -152,7 +157,10 @@ class RealFile:
             raise _tell(failure, problem.errno or 0) from problem
 
     def fileno(self) -> int:
-        return self._fd
+        return self._fd if self._cut == INT64_MAX else -1
+
+    def cut_off(self, size: int) -> None:
+        self._cut = min(self._cut, size)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

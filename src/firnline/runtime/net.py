@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Bug, ProtocolError, StorageError
+from firnline.base.errors import Bug, ProtocolError, RecordsCut, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
@@ -132,7 +132,11 @@ class Connection:
         self._busy = True
         parts: list[Part] = [answer] if isinstance(answer, bytes) else list(answer)
         if sent:
-            parts = [memoryview(b"".join(map(_read, parts)))[sent:]]
+            try:
+                parts = [memoryview(b"".join(map(_read, parts)))[sent:]]
+            except RecordsCut:
+                self.close()
+                return
         turn = self.turn
         self.turn += 1
         self.answer(parts, turn)
@@ -235,7 +239,9 @@ class Connection:
 
     def _failed(self, problem: Exception) -> None:
         """One strange request must not stop the node for everybody; a broken node must not go on."""
-        if isinstance(problem, (Bug, StorageError)):
+        if isinstance(problem, RecordsCut):
+            self.close()
+        elif isinstance(problem, (Bug, StorageError)):
             self._runtime.fail(problem)
         else:
             log.error("a request failed inside; its connection is closed", exc_info=problem)
@@ -262,7 +268,7 @@ class Connection:
             is_sent = self._answer_due(parts)
             while self._due in self._early:
                 is_sent = self._answer_due(self._early.pop(self._due)) and is_sent
-        except OSError:
+        except (OSError, RecordsCut):
             self.close()
             return
         if not is_sent:
@@ -315,7 +321,7 @@ class Connection:
                     self._go_on()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
-        except OSError:
+        except (OSError, RecordsCut):
             self.close()
 
     def _resume(self) -> None:
@@ -334,7 +340,11 @@ class Connection:
         self._settle()
 
     def _send(self) -> bool:
-        """Send what the socket takes; True when nothing is left. OSError when the peer is gone."""
+        """Send what the socket takes; True when nothing is left. OSError when the peer is gone.
+
+        RecordsCut when what is next was truncated: other records may be in its place, and half of a frame may
+        have left. Who called closes the connection, and the peer asks again.
+        """
         out = self._out
         try:
             while out:
@@ -373,7 +383,7 @@ class Connection:
         """Let the kernel move the file's bytes; BlockingIOError when the socket takes none now."""
         fd = part.file.fileno()
         if fd < 0:
-            self._out[0] = part.read()
+            self._out[0] = part.read()  # RecordsCut where it was truncated
             return
         step = min(part.size_bytes, _SENDFILE_STEP_BYTES)
         sent = os.sendfile(self._fd, fd, part.position, step)

@@ -86,7 +86,7 @@ def _gather(answer: tuple[Part, ...]) -> bytes | None:
     ):
         return None
     file, position, size = middle
-    fd = file.fileno()
+    fd = file.fileno()  # -1 after a truncation: `on_unsent` sees what of it may still be sent
     if fd < 0 or len(front) + size + len(after) > JOIN_BYTES_MAX:
         return None
     try:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from firnline.base.errors import StorageError
+from firnline.base.errors import StorageError, records_cut
 from firnline.base.ports import Buffer, Rng
+from firnline.base.units import INT64_MAX
 
 BLOCK_BYTES = 512
 _VOLUME_BYTES = 1 << 40
@@ -72,12 +73,13 @@ class _Fault:
 class CrashableFile:
     """One open file of a `CrashableFs`."""
 
-    __slots__ = ("_fs", "_inode", "_is_lost", "path")
+    __slots__ = ("__weakref__", "_cut", "_fs", "_inode", "_is_lost", "path")
 
     def __init__(self, fs: "CrashableFs", path: str, inode: Inode) -> None:
         self._fs = fs
         self._inode = inode
         self._is_lost = False
+        self._cut = INT64_MAX  # nobody reads beyond
         self.path = path
 
     def size(self) -> int:
@@ -98,6 +100,8 @@ class CrashableFile:
 
     def read(self, position: int, size: int) -> bytes:
         self._fs.check("read", self.path)
+        if position + size > self._cut:
+            raise records_cut(self.path, position + size, self._cut)
         return bytes(self._inode.data[position : position + size])
 
     def truncate(self, size: int) -> None:
@@ -119,6 +123,9 @@ class CrashableFile:
 
     def fileno(self) -> int:
         return -1
+
+    def cut_off(self, size: int) -> None:
+        self._cut = min(self._cut, size)
 
     def close(self) -> None:
         """Nothing is held open."""
