@@ -9,15 +9,23 @@ from hypothesis import strategies as st
 
 from firnline.base.errors import StorageError
 from firnline.log.log import Log
+from firnline.log.producer_state import (
+    ProducerStates,
+    SnapshotEntry,
+    read_latest_snapshot,
+    snapshot_offsets,
+)
 from firnline.sim.disk import CrashableFile, CrashableFs
 from tests.log_world import (
     ABORT,
     COMMIT,
     NOW,
+    PATH,
     SeededRng,
     append,
     batch,
     end_txn,
+    flush,
     found_records,
     opened,
     small,
@@ -125,3 +133,52 @@ def test_a_power_cut_while_recovering_is_recovered_from(rng: random.Random, cuts
         end = log.log_end_offset
         found = [(r.offset, r.value) for r in found_records(log)]
         assert found == [row for row in before if row[0] < end]
+
+
+def lost_lineage(fs: CrashableFs, rng: random.Random) -> tuple[Log, int]:
+    """A log that was cut, and went on in another lineage; with the recovery point that was saved before."""
+    log = opened(fs, small(segment_bytes=1 << 20))
+    fs.sync_dir("/")
+    fs.sync_dir("/data")
+    for epoch in range(last := rng.randint(2, 3)):
+        rolls = 0.3 if epoch == 0 else 0.05
+        for _ in range(rng.randint(6, 14)):
+            # Each lineage has other sequences at the same offsets.
+            sequence = log.log_end_offset + 100 * epoch
+            data = batch("x", pid=epoch % 2, epoch=epoch, seq=sequence)
+            append(log, data, epoch=epoch, origin="coordinator")  # no client's order of sequences
+            if rng.random() < rolls:
+                log.roll(NOW)
+        if rng.random() < 0.5:
+            flush(log)
+        if epoch < last - 1:
+            log.truncate_to(rng.randint(0, log.log_end_offset // 2))
+    return log, log.recovery_start
+
+
+def replayed(log: Log, upto_offset: int) -> list[SnapshotEntry]:
+    """What the producers had done below an offset, by the batches alone."""
+    found = ProducerStates()
+    log._segments.replay(found, upto_offset)
+    return found.entries()
+
+
+def stale_snapshots(rng: random.Random) -> list[int]:
+    """Cut the power of a log that had been cut; return the snapshots that its log then contradicts."""
+    fs = CrashableFs()
+    _, point = lost_lineage(fs, rng)
+    log = opened(fs.crash(SeededRng(rng)), recovery_point=point)
+    assert log.producers.entries() == replayed(log, log.log_end_offset)
+    kept = snapshot_offsets(log._fs, PATH)
+    stale = []
+    for offset in kept:
+        found = read_latest_snapshot(log._fs, PATH, upto_offset=offset)
+        if found is not None and found[1] != replayed(log, found[0]):
+            stale.append(offset)
+    return stale
+
+
+def test_no_power_cut_leaves_a_producer_snapshot_of_a_lost_lineage() -> None:
+    """A later truncation, or a start after a clean stop, would believe it: sequences that are in no batch."""
+    stale = {seed: stale_snapshots(random.Random(seed)) for seed in range(400)}
+    assert {seed: offsets for seed, offsets in stale.items() if offsets} == {}

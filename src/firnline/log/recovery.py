@@ -248,6 +248,8 @@ class _Opening:
         """Verify and index every segment from `first` on; return the log end."""
         self.load_producers(segments, first.base_offset)
         end = first.base_offset
+        # They say what was in the log before a truncation, or before the power cut; what holds is written anew.
+        self.remove_snapshots_after(end)
         entries = self.epochs.entries()
         # What was led without a batch, and was not followed by one of it.
         self.epochs.truncate_from_end(end)
@@ -281,7 +283,6 @@ class _Opening:
             self.epochs.truncate_from_start(entries[0][1])
         if self.epochs.entries() != entries:
             self.epochs.write()
-        self.remove_snapshots_after(end)
         self.snapshot_offset = max(snapshot_offsets(self.fs, self.path), default=NO_OFFSET)
         return end
 
