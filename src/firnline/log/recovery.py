@@ -248,7 +248,7 @@ class _Opening:
         """Verify and index every segment from `first` on; return the log end."""
         self.load_producers(segments, first.base_offset)
         end = first.base_offset
-        # They say what was in the log before a truncation, or before the power cut; what holds is written anew.
+        # They are of what was here before a truncation, or the power cut; what holds is written anew.
         self.remove_snapshots_after(end)
         entries = self.epochs.entries()
         # What was led without a batch, and was not followed by one of it.

@@ -3,7 +3,7 @@
 Source: KIP-595, KIP-630, KIP-836, KIP-1166; spec 1.6, 1.7, Q23-Q29, DescribeQuorum of 1.5.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Effect, Effects
@@ -13,6 +13,7 @@ from firnline.base.limits import METADATA_BATCH_BYTES_MAX
 from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.raft import wire
 from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
+from firnline.raft.parked import Answer, Parked, ParkedFetches
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 from firnline.raft.snapshot_serve import serve_chunk
@@ -26,8 +27,9 @@ from firnline.records.control import (
     encode_value,
 )
 
-Answer = Callable[[Any], Effect]
 _NEVER_MS = -1
+# Others than voters that are remembered: a client may claim any id.
+OBSERVERS_MAX = 1_000
 
 
 class Proposed(NamedTuple):
@@ -61,15 +63,6 @@ class Replica:
         self.end_offset = offset
 
 
-class _Parked(NamedTuple):
-    """A Fetch at the log's end that waits for something new."""
-
-    partition: Any
-    max_bytes: int
-    deadline_ms: int
-    answer: Answer
-
-
 class Leader:
     """The duties of a leader; also refuses what only a leader may be asked."""
 
@@ -78,7 +71,7 @@ class Leader:
         self._voters: dict[int, Replica] = {}
         self._observers: dict[tuple[int, Uuid], Replica] = {}
         self._contacts: set[int] = set()
-        self._parked: list[_Parked] = []
+        self._parked = ParkedFetches()
         self._has_announced = False
         self._began_ms = 0
         self.epoch_start_offset = 0
@@ -95,7 +88,7 @@ class Leader:
             peer.node_id: Replica(peer.node_id, ZERO_UUID)
             for peer in standing.voters.others(standing.node_id)
         }
-        self._observers, self._contacts, self._parked = {}, set(), []
+        self._observers, self._contacts, self._parked = {}, set(), ParkedFetches()
         self._has_announced = False
         self._uncommitted = []
         self._began_ms = now_ms
@@ -108,7 +101,7 @@ class Leader:
 
     def end(self, now_ms: int) -> Effects:
         """Leave: whoever waits for news hears that it has to ask another node (Q27)."""
-        parked, self._parked = self._parked, []
+        parked = self._parked.take(lambda waiter: True)
         self._uncommitted = []
         effects = self._standing.timers.cancel("parked")
         refusal = self._refusal(Code.NOT_LEADER_OR_FOLLOWER)
@@ -257,8 +250,14 @@ class Leader:
         if has_news or request.max_wait_ms == 0:
             return [*effects, answer(response)]
         deadline_ms = now_ms + request.max_wait_ms
-        self._parked.append(_Parked(partition, request.max_bytes, deadline_ms, answer))
-        return effects + self._watch_parked()
+        node_id, waiter = (
+            wire.fetcher_id(request),
+            Parked(partition, request.max_bytes, deadline_ms, answer),
+        )
+        replaced = self._parked.add(
+            waiter, node_id, partition.replica_directory_id, is_voter=node_id in self._voters
+        )
+        return [*effects, *map(self._answer_now, replaced), *self._watch_parked()]
 
     def _note_fetch(self, node_id: int, partition: Any, now_ms: int) -> Effects:
         """A replica's place is valid: it has all before it, on its disk if it votes (Q25, X17)."""
@@ -280,7 +279,13 @@ class Leader:
         voter = self._voters.get(node_id)
         if voter is not None:
             return voter
-        return self._observers.setdefault((node_id, directory_id), Replica(node_id, directory_id))
+        key, observers = (node_id, directory_id), self._observers
+        found = observers.get(key)
+        if found is None:
+            if len(observers) >= OBSERVERS_MAX:
+                del observers[min(observers, key=lambda each: observers[each].fetched_ms)]
+            found = observers[key] = Replica(node_id, directory_id)
+        return found
 
     def _found(self, verdict: Any, offset: int, max_bytes: int) -> Any:
         standing = self._standing
@@ -305,34 +310,29 @@ class Leader:
     def _wake(self, now_ms: int, *, is_high_watermark_new: bool = False) -> Effects:
         """Answer those who wait with what there is now. Their question is old: it is no sign of life."""
         end_offset = self._standing.log.end_offset
-        ready: list[_Parked] = []
-        waiting: list[_Parked] = []
-        for waiter in self._parked:
-            has_news = is_high_watermark_new or waiter.partition.fetch_offset < end_offset
-            (ready if has_news else waiting).append(waiter)
+        ready = self._parked.take(
+            lambda waiter: is_high_watermark_new or waiter.partition.fetch_offset < end_offset
+        )
         if not ready:
             return []
-        self._parked = waiting
         return [self._answer_now(waiter) for waiter in ready] + self._watch_parked()
 
-    def _answer_now(self, waiter: _Parked) -> Effect:
+    def _answer_now(self, waiter: Parked) -> Effect:
         partition = waiter.partition
         offset = partition.fetch_offset
         verdict = judge_fetch(self._standing.log, offset, partition.last_fetched_epoch)
         return waiter.answer(self._found(verdict, offset, waiter.max_bytes))
 
     def _watch_parked(self) -> Effects:
-        timers = self._standing.timers
-        if not self._parked:
+        timers, first_ms = self._standing.timers, self._parked.first_ms
+        if first_ms is None:
             return timers.cancel("parked")
-        first_ms = min(waiter.deadline_ms for waiter in self._parked)
         if timers.at_ms("parked") == first_ms:
             return []
         return self._standing.set_timer("parked", first_ms, self._expire_parked)
 
     def _expire_parked(self, now_ms: int) -> Effects:
-        late = [waiter for waiter in self._parked if waiter.deadline_ms <= now_ms]
-        self._parked = [waiter for waiter in self._parked if waiter.deadline_ms > now_ms]
+        late = self._parked.take(lambda waiter: waiter.deadline_ms <= now_ms)
         return [self._answer_now(waiter) for waiter in late] + self._watch_parked()
 
     # ----------------------------------------------------------------------------------- snapshots
