@@ -7,13 +7,14 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test demo bench bench-kafka docs sim soak clean
+.PHONY: help install check test demo bench bench-kafka docs sim soak mutate clean
 
 help:
 	@echo "make demo     a broker, a stream, a tier and Spark, start to end"
 	@echo "make test     every test (installs what is missing first)"
 	@echo "make check    formatting, lint, types, import rules, tidy rules"
 	@echo "make soak     simulated hours, kills and power cuts; goes on where it stopped (docs/soak.jsonl)"
+	@echo "make mutate   negate conditions, drop statements, and see who notices (docs/mutants.jsonl)"
 	@echo "make sim      one simulated history, by seed: make sim SEED=42"
 	@echo "make bench    measurements; each prints a ratio to a named baseline"
 	@echo "make bench-kafka  the same load on us and on Apache Kafka, ratios"
@@ -63,6 +64,11 @@ soak: $(VENV)/installed
 	@$(PY) -m tests.sim.soak --form cluster --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.chaos.soak --minutes $(SOAK_MINUTES)
 
+MUTANTS ?= 1500
+MUTATE_MINUTES ?= 60
+mutate: $(VENV)/installed
+	@$(PY) -m tests.mutate.run --count $(MUTANTS) --minutes $(MUTATE_MINUTES)
+
 SEED ?= 1
 sim: $(VENV)/installed
 	@$(PY) -m firnline sim run --seed $(SEED)
@@ -75,4 +81,4 @@ docs: $(VENV)/installed
 	@$(PY) -m firnline.config.render > docs/reference/config.md
 
 clean:
-	rm -rf $(VENV) src/*.egg-info src/firnline/_native*.so build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out
+	rm -rf $(VENV) src/*.egg-info src/firnline/_native*.so build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-out .mutate
