@@ -3,7 +3,7 @@
 Source: KIP-595, KIP-630, KIP-836, KIP-1166; spec 1.6, 1.7, Q23-Q29, DescribeQuorum of 1.5.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Effect, Effects
@@ -13,7 +13,6 @@ from firnline.base.limits import METADATA_BATCH_BYTES_MAX
 from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.raft import wire
 from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
-from firnline.raft.parked import Answer, Parked, ParkedFetches
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 from firnline.raft.snapshot_serve import serve_chunk
@@ -27,7 +26,10 @@ from firnline.records.control import (
     encode_value,
 )
 
+Answer = Callable[[Any], Effect]
 _NEVER_MS = -1
+# Fetches of others than voters that wait; there are as many as brokers, and one of each.
+OTHERS_MAX = 1_000
 # Others than voters that are remembered: a client may claim any id.
 OBSERVERS_MAX = 1_000
 
@@ -61,6 +63,65 @@ class Replica:
         self.seen_end = leader_end_offset
         self.fetched_ms = max(self.fetched_ms, now_ms)
         self.end_offset = offset
+
+
+class Parked(NamedTuple):
+    """A Fetch at the log's end that waits for something new until `deadline_ms`."""
+
+    partition: Any
+    max_bytes: int
+    deadline_ms: int
+    answer: Answer
+
+
+class ParkedFetches:
+    """Fetches that wait, in the order they came: how many may.
+
+    A replica has one Fetch under way. A newer one says that nobody reads the answer to the older, as after
+    a connection that was lost: that is answered at once. Voters therefore always have room. For all others
+    there is a bound, or clients that make up ids could fill the memory: beyond it whoever has waited longest
+    is answered with what there is, which is no error, and may ask again.
+    """
+
+    def __init__(self) -> None:
+        self._voters: dict[Hashable, Parked] = {}
+        self._others: dict[Hashable, Parked] = {}
+        self._anonymous = 0
+
+    def __len__(self) -> int:
+        return len(self._voters) + len(self._others)
+
+    def add(
+        self, waiter: Parked, node_id: int, directory_id: Uuid, *, is_voter: bool
+    ) -> list[Parked]:
+        """Let a Fetch wait; return those to be answered in its stead. `node_id` -1: of a consumer."""
+        if is_voter:
+            older = self._voters.pop(node_id, None)
+            self._voters[node_id] = waiter
+            return [] if older is None else [older]
+        key: Hashable = (node_id, directory_id)
+        if node_id < 0:
+            self._anonymous += 1
+            key = self._anonymous
+        older = self._others.pop(key, None)
+        if older is None and len(self._others) >= OTHERS_MAX:
+            older = self._others.pop(next(iter(self._others)))
+        self._others[key] = waiter
+        return [] if older is None else [older]
+
+    def take(self, is_ready: Callable[[Parked], bool]) -> list[Parked]:
+        """Return those that are ready; they wait no more."""
+        found: list[Parked] = []
+        for waiting in (self._voters, self._others):
+            ready = [key for key, waiter in waiting.items() if is_ready(waiter)]
+            found += [waiting.pop(key) for key in ready]
+        return found
+
+    @property
+    def first_ms(self) -> int | None:
+        """When the first of them is late; None where none waits."""
+        waiting = (*self._voters.values(), *self._others.values())
+        return min((waiter.deadline_ms for waiter in waiting), default=None)
 
 
 class Leader:

@@ -4,12 +4,13 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.log.log import Log
-from firnline.log.producer_state import SnapshotEntry, decode_snapshot
+from firnline.log.producer_state import SnapshotEntry, decode_snapshot, snapshot_offsets
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
     COMMIT,
     NOW,
+    PATH,
     SeededRng,
     append,
     batch,
@@ -38,6 +39,24 @@ def test_truncation_takes_back_offsets_epochs_and_transactions(log: Log) -> None
     done = append(log, batch("b", pid=7, seq=11, is_transactional=True), epoch=5)
     assert done.base_offset == 22
     assert [h.base_offset for h in found_headers(log)] == list(range(23))
+
+
+def test_truncation_takes_back_what_producers_had_done_beyond_it(log: Log) -> None:
+    """A snapshot above the cut would be believed once the log has come there again, with other records."""
+    for number in range(6):
+        append(log, batch("a", pid=7, seq=number))
+    log.roll(NOW)
+    append(log, batch("a", pid=7, seq=6))
+    assert snapshot_offsets(log._fs, PATH) == [6]
+    log.truncate_to(2)
+    assert snapshot_offsets(log._fs, PATH) == []
+    for number in range(6):
+        append(log, batch("b", pid=8, seq=number))
+    log.truncate_to(7)
+    assert [entry.producer_id for entry in log.producers.entries()] == [7, 8]
+    assert [entry.last_sequence for entry in log.producers.entries()] == [1, 4]
+    append(log, batch("b", pid=7, seq=2))
+    assert refused(log, batch("b", pid=8, seq=6)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_truncation_inside_a_batch_drops_it_whole(log: Log) -> None:

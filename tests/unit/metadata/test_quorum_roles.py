@@ -339,6 +339,45 @@ def test_a_deposed_leader_answers_what_is_in_doubt_and_shows_what_is_committed()
     assert IDLE not in node.loop.timers
 
 
+def led_by(broker_id: int, topic: int) -> tuple[Message, Message]:
+    """The records of a topic with one partition on one broker."""
+    topic_id = bytes([topic]) * 16
+    return (
+        r.TopicRecord(name=f"t{topic}", topic_id=topic_id),
+        r.PartitionRecord(
+            partition_id=0,
+            topic_id=topic_id,
+            replicas=[broker_id],
+            isr=[broker_id],
+            leader=broker_id,
+            leader_epoch=0,
+            partition_epoch=0,
+        ),
+    )
+
+
+def test_a_deposed_leader_decides_by_nothing_that_was_lost_when_it_leads_again() -> None:
+    """By the index a controller finds what a broker leads, and what has no leader: it goes back, too."""
+    node = active()
+    node.write(*led_by(7, 1))
+    node.commit()
+    at = node.log.end_offset
+    node.write(*led_by(8, 2))
+    node.write(*led_by(7, 3))
+    index = node.quorum.index
+    assert index.leads_any(8)
+    node.depose(2)
+    assert not index.leads_any(8)
+    assert list(index.topics_of(8)) == []
+    assert list(index.topics_of(7)) == [bytes([1]) * 16]
+    node.truncate(at)
+    node.replicate(*led_by(9, 4), epoch=2)
+    node.commit()
+    node.lead(3)
+    found = [list(node.quorum.index.topics_of(broker_id)) for broker_id in (7, 8, 9)]
+    assert found == [[bytes([1]) * 16], [], [bytes([4]) * 16]]
+
+
 def test_what_was_in_doubt_survives_when_the_next_leader_has_it() -> None:
     node = active()
     doubt = node.write(setting("doubt"))

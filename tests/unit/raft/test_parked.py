@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code
-from firnline.raft.leader import OBSERVERS_MAX
-from firnline.raft.parked import OTHERS_MAX
+from firnline.raft.leader import OBSERVERS_MAX, OTHERS_MAX
 from tests.raft_rig import Member, directory, fetch, part
 from tests.unit.raft.test_leading import leading
 

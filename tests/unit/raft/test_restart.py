@@ -72,6 +72,34 @@ def test_a_lost_quorum_state_does_not_take_the_node_before_its_own_log() -> None
     assert follower.disk.saved == [ElectionState(1)]
 
 
+@pytest.mark.parametrize(
+    "saved",
+    [ElectionState(1, leader_id=2), ElectionState(1, voted_id=1), ElectionState(1, leader_id=1)],
+)
+def test_a_quorum_state_that_is_older_than_the_log_is_not_gone_back_to(
+    saved: ElectionState,
+) -> None:
+    """Q15: put back from a copy, it names the vote and the leader of an epoch that has ended. A node in it
+    would grant votes, and take a leader's place, in epochs that its own log has seen pass."""
+    net = Net().start()
+    leader = net.elect()
+    net.run_for(100)
+    leader.crash()
+    newer = net.elect()
+    net.run_for(2_000)
+    epoch = newer.node.epoch
+    (follower,) = (m for m in net.elsewhere(newer) if m is not leader)
+    assert follower.disk.last_epoch == epoch > 1
+    follower.crash()
+    net.cut(follower.node_id)
+    follower.disk.saved[:] = [saved]
+    follower.start()
+    assert follower.stands == (Role.UNATTACHED, epoch, -1)
+    assert (follower.node.voted_id, follower.disk.saved[-1]) == (-1, ElectionState(epoch))
+    (answer,) = follower.ask(vote(1, 3, last=(99, 1), voter_id=follower.node_id))
+    assert not part(answer).vote_granted
+
+
 def test_a_leader_that_restarts_never_gives_one_place_to_two_records() -> None:
     """X1: it lost what it had not synced, and its followers have it. As leader of the same epoch it would
     write something else there; as a follower of itself it would wait for ever."""

@@ -259,6 +259,21 @@ def test_a_follower_has_the_time_of_a_lag_to_say_something() -> None:
     assert lead.wanted is None
 
 
+def test_a_new_epoch_of_the_same_leader_waits_for_nobody_outside_of_the_isr() -> None:
+    """Who was put out because it was slow is not about to catch up: appends would wait for it for a lag."""
+    lead = Lead((1, 2))
+    lead.append(5)
+    lead.fetch(2, 5)
+    lead.fetch(3, 2)  # too slow, and known by its broker epoch
+    assert lead.high_watermark == 5
+    lead.now_ms += LAG_MS + 1
+    lead.fetch(2, 5)
+    lead.news((1, 2), leader_epoch=4, partition_epoch=8)
+    lead.append(1)
+    lead.p.follower_fetched(2, 6, lead.now_ms, broker_epoch=200, log_start_offset=0)
+    assert lead.high_watermark == 6
+
+
 def test_a_silent_follower_that_has_all_stays() -> None:
     """I20: nothing was written since; it loses nothing."""
     lead = Lead((1, 2))
