@@ -17,6 +17,7 @@ from firnline.base.effects import (
     EnsureTopic,
     SetTimer,
     Submit,
+    Warn,
 )
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
@@ -208,7 +209,6 @@ class Node:
             config=self.config,
             now_ms=cluster.now_ms,
             was_clean=False,
-            is_remote_system_enabled=True,
         )
         self.feed = Feed(cluster, node_id)
         self.storage = FaultyStorage(ObjectStorage(cluster.store))
@@ -227,6 +227,7 @@ class Node:
         self.steps = 0
         self.crash_at: tuple[int, str] | None = None
         self.trace: list[str] = []
+        self.warnings: list[str] = []
         self.held: Callable[[Effect], bool] = lambda effect: False
         self.on_hold: list[Effect] = []
 
@@ -240,6 +241,8 @@ class Node:
                 self.timers[effect.key] = (effect.at_ms, effect.then)
             elif isinstance(effect, CancelTimer):
                 self.timers.pop(effect.key, None)
+            elif isinstance(effect, Warn):
+                self.warnings.append(effect.line)
             elif isinstance(effect, EnsureTopic):
                 waiting += effect.then(None, self.cluster.now_ms)
             elif self.held(effect):

@@ -12,6 +12,7 @@ from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import LOST_DIRECTORY, TopicPartition, Uuid
 from firnline.base.ports import File
+from firnline.broker import tier_absence
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
@@ -193,6 +194,13 @@ class Hosting:
         # In an empty log that leads, nothing would be left of what was acknowledged.
         may_make = said != LOST_DIRECTORY or found[1].isr != (self._node_id,)
         config = self._config_of(name.topic)
+        if tier_absence.is_beyond(
+            self._config, name.topic, self._image.topic_config_overrides(name.topic)
+        ):
+            problem = tier_absence.not_served()
+            return self._not_served(
+                key, name, problem, now_ms, is_lost=found[1].isr != (self._node_id,)
+            )
         try:
             log = self._store.open(
                 name, key[0], config, now_ms, directory_id=said, may_make=may_make
@@ -245,13 +253,19 @@ class Hosting:
         return self._opening.go(now_ms)
 
     def _not_served(
-        self, key: Key, name: TopicPartition, problem: StorageError, now_ms: int
+        self,
+        key: Key,
+        name: TopicPartition,
+        problem: StorageError,
+        now_ms: int,
+        *,
+        is_lost: bool = True,
     ) -> Effects:
         before, self.failed[key] = self.failed.get(key), problem
         effects: Effects = []
         if str(before) != str(problem):
             effects.append(Warn(line=f"{name} is not served: {problem}"))
-        if problem.facts.get("error") not in _PASSING:
+        if is_lost and problem.facts.get("error") not in _PASSING:
             for told in self.on_lost:
                 effects += told(key, now_ms)
         return effects
@@ -300,9 +314,16 @@ class Hosting:
             return []
         config = self._config_of(topic)
         effects: Effects = []
+        is_beyond = tier_absence.is_beyond(
+            self._config, topic, self._image.topic_config_overrides(topic)
+        )
         for index in sorted(found.partitions):
             partition = self._hosted.by_name.get((topic, index))
             if partition is not None and partition.log.config != config:
+                if is_beyond and not partition.log.config.remote_storage_enable:
+                    effects.append(
+                        Warn(line=tier_absence.tiered_meanwhile(str(partition.topic_partition)))
+                    )
                 partition.log.config = config
                 effects += _tell(self.on_configured, partition, now_ms)
         return effects

@@ -15,6 +15,7 @@ from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
+from firnline.broker import tier_absence
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.controller_port import ControllerPort
 from firnline.broker.fetch import Fetching
@@ -176,9 +177,13 @@ class BrokerNode:
         return effects + self.lifecycle.start(now_ms)
 
     def take_image(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
-        """Our registration is committed: from here on the image is acted on, all of it first (rel-R4)."""
+        """Our registration is committed: from here on the image is acted on, all of it first (rel-R4).
+
+        Raises ConfigError for a broker without its tier: no log is open by then.
+        """
         hosting = self.parts.hosting
         image = self.image
+        tier_absence.refuse_start(self.config, image)
 
         def taken(at_ms: int) -> Effects:
             effects = self.storage.remove_strays(lambda found: found in image.topics_by_id, at_ms)

@@ -85,7 +85,6 @@ class Storage:
                 cluster_id=cluster_id,
                 node_id=config.node_id,
                 unique=rng.uuid,
-                is_remote_system_enabled=config.remote_log_storage_system_enable,
                 producer_expiration_ms=config.producer_id_expiration_ms,
             )
             for path in config.directories

@@ -79,7 +79,6 @@ class LogDirectory:
         cluster_id: str,
         node_id: int,
         unique: Callable[[], bytes],
-        is_remote_system_enabled: bool = False,
         producer_expiration_ms: int = DAY_MS,
     ) -> None:
         self._fs = fs
@@ -91,7 +90,6 @@ class LogDirectory:
         self.was_clean = False
         self.last_broker_epoch = NO_BROKER_EPOCH  # of the run that stopped cleanly
         self._unique = unique
-        self._is_remote_system_enabled = is_remote_system_enabled
         self._producer_expiration_ms = producer_expiration_ms
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
@@ -248,7 +246,6 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(topic_partition, 0),
             log_start_offset=self._log_starts.get(topic_partition, 0),
             high_watermark=self._high_watermarks.get(topic_partition, 0),
-            is_remote_system_enabled=self._is_remote_system_enabled,
             before_truncation=partial(self._lower_recovery_point, topic_partition),
             producer_expiration_ms=self._producer_expiration_ms,
         )

@@ -84,7 +84,6 @@ class Log:
         producers: ProducerStates,
         log_end_offset: int,
         recovery_point: int,
-        is_remote_system_enabled: bool = False,
         before_truncation: Callable[[], None] | None = None,
     ) -> None:
         self._fs = fs
@@ -104,7 +103,6 @@ class Log:
         self._segments = segments
         self._ledger = SyncLedger(recovery_point, epochs)
         self._closed_at: tuple[int, int] | None = None  # end and names that a clean stop has kept
-        self._is_remote_system_enabled = is_remote_system_enabled
         self._snapshot_offset = NO_OFFSET
         self.recovery: object = None  # recovery.RecoveryReport
         self._latest_epoch = epochs.latest_epoch
@@ -166,12 +164,11 @@ class Log:
 
     @property
     def is_tiered(self) -> bool:
-        """True when the remote log counts as enabled for this partition (T4)."""
-        return retention.is_tiered(
-            self.topic_partition.topic,
-            self._config,
-            system_enabled=self._is_remote_system_enabled,
-        )
+        """Whether the topic's settings send it to the tier (T4).
+
+        What this broker was told does not count: without its tier the log still begins where it began.
+        """
+        return retention.is_tiered(self.topic_partition.topic, self._config)
 
     @property
     def recovery_point(self) -> int:
@@ -533,7 +530,7 @@ class Log:
         self._ledger.dir_changes += 1
         first = self._segments.first_base_offset
         self.local_log_start_offset = max(self.local_log_start_offset, first)
-        if not self.is_tiered or self._config.remote_log_copy_disable:
+        if not self.is_tiered:
             self.advance_log_start(max(first, self.log_start_offset))
         return [path + names.DELETED for path in paths]
 
@@ -550,7 +547,13 @@ class Log:
             self._latest_epoch = self.epochs.latest_epoch
             return
         if offset < self._segments.first_base_offset:
-            self.truncate_fully(offset)
+            # What the tier has below stays, and so do the log start and the lineage up to there.
+            start = min(self.log_start_offset, offset)
+            self.truncate_fully(
+                offset,
+                log_start_offset=start,
+                lineage=self.epochs.entries() if start < offset else (),
+            )
             return
         self._ledger.truncated_to(offset)
         if self.before_truncation is not None:

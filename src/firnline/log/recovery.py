@@ -54,7 +54,6 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     high_watermark: int = 0,
-    is_remote_system_enabled: bool = False,
     before_truncation: Callable[[], None] | None = None,
     producer_expiration_ms: int = DAY_MS,
 ) -> Log:
@@ -72,7 +71,6 @@ def open_log(
         config,
         log_start_offset,
         high_watermark,
-        is_remote_system_enabled,
         before_truncation,
     )
     log.producers.expire(now_ms, producer_expiration_ms)
@@ -115,7 +113,6 @@ class _Opening:
         config: TopicConfig,
         log_start_offset: int,
         high_watermark: int,
-        is_remote_system_enabled: bool,
         before_truncation: Callable[[], None] | None,
     ) -> Log:
         segments = self.segments(log_start_offset)
@@ -124,9 +121,7 @@ class _Opening:
             end = log_start_offset
             self.start_over(segments, end)
         self.epochs.truncate_from_end(end)
-        is_tiered = retention.is_tiered(
-            topic_partition.topic, config, system_enabled=is_remote_system_enabled
-        )
+        is_tiered = retention.is_tiered(topic_partition.topic, config)
         is_empty = end == segments.first_base_offset and not (is_tiered and log_start_offset < end)
         if is_empty and not self.was_clean and topic_id != METADATA_TOPIC_ID:
             # No batch says which epoch the start is in, and the file may be behind: a leader that is told of
@@ -143,7 +138,6 @@ class _Opening:
             producers=self.producers,
             log_end_offset=end,
             recovery_point=end if self.was_clean else min(self.recovery_point, end),
-            is_remote_system_enabled=is_remote_system_enabled,
             before_truncation=before_truncation,
         )
         log.recovered(

@@ -1,7 +1,8 @@
 """Which segments may go, by age, size and log start, in the local and in the total limit. PURE.
 
-With tiering on, the local limits rule the local files, and only what the remote tier holds (or what lies
-below the log start) may go; with tiering off or copying disabled the total limits do (spec T13, T14).
+On a tiered topic the local limits rule the local files, the total ones where copying is disabled, and only
+what the remote tier holds, or what lies below the log start, may go: files never move where the log begins,
+for what lies below them is in the tier (spec T13, T14, T16). Elsewhere the total limits do both.
 Strictly the oldest first, up to the first that has to stay. An active segment in breach is rolled, so that on
 a tiered topic it can be copied and then removed: idle topics drain completely (T15). Local age breaches one
 tick later than remote: strictly greater (T12).
@@ -42,7 +43,7 @@ class LogView(NamedTuple):
     local_log_start_offset: int
     high_watermark: int
     highest_remote_offset: int
-    is_tiered: bool  # the remote log counts as enabled for this topic (T4)
+    is_tiered: bool  # the topic's settings send it to the tier (T4)
 
 
 class Decision(NamedTuple):
@@ -53,11 +54,13 @@ class Decision(NamedTuple):
     roll_active: bool = False
 
 
-def is_tiered(topic: str, config: TopicConfig, *, system_enabled: bool) -> bool:
-    """True when the remote log counts as enabled (T4): both switches on, not compacted, not internal."""
+def is_tiered(topic: str, config: TopicConfig) -> bool:
+    """Whether a topic's settings send it to the tier (T4): switched on, not compacted, not internal.
+
+    Not whether this broker has a tier: one that has lost it must not take its files for the whole log.
+    """
     return (
-        system_enabled
-        and config.remote_storage_enable
+        config.remote_storage_enable
         and "compact" not in config.cleanup_policy
         and topic not in INTERNAL_TOPICS
         and topic not in (METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC)
@@ -82,7 +85,7 @@ def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
     and asks again.
     """
     is_copied = view.is_tiered and not config.remote_log_copy_disable
-    start = view.local_log_start_offset if is_copied else view.log_start_offset
+    start = view.local_log_start_offset if view.is_tiered else view.log_start_offset
     rules: list[tuple[str, Callable[[SegmentAge, bool], bool]]] = [
         ("log start", lambda segment, is_active: not is_active and segment.end_offset <= start)
     ]
@@ -93,7 +96,7 @@ def decide(view: LogView, config: TopicConfig, now_ms: int) -> Decision:
         if limit_ms >= 0:
             rules.append(("age", lambda segment, _: now_ms - segment.largest_time_ms() > limit_ms))
     for reason, is_in_breach in rules:
-        decision = _oldest(view, reason, is_in_breach, is_copied=is_copied)
+        decision = _oldest(view, reason, is_in_breach)
         if decision.segments or decision.roll_active:
             return decision
     return Decision()
@@ -115,8 +118,6 @@ def _oldest(
     view: LogView,
     reason: str,
     is_in_breach: Callable[[SegmentAge, bool], bool],
-    *,
-    is_copied: bool,
 ) -> Decision:
     count, last = 0, len(view.segments) - 1
     for slot, segment in enumerate(view.segments):
@@ -129,7 +130,7 @@ def _oldest(
         if is_active:
             return Decision(count, reason, roll_active=True)
         is_remote = segment.end_offset - 1 <= view.highest_remote_offset
-        if is_copied and not is_remote and view.log_start_offset < segment.end_offset:
+        if view.is_tiered and not is_remote and view.log_start_offset < segment.end_offset:
             break
         count += 1
     return Decision(count, reason) if count else Decision()

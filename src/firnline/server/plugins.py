@@ -6,13 +6,16 @@ loaded here, and the message says so. Source: KIP-405 'Configs'; spec 3.19, T53,
 
 import os
 import sys
+from glob import escape, glob
 from importlib import import_module
 from typing import Any
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
+from firnline.broker.storage import read_cluster_id
 from firnline.config.broker import BrokerConfig
-from firnline.tiered.objects.storage import IN_USE
+from firnline.runtime.disk import RealFs
+from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE
 from firnline.tiered.spi import RemoteStorage
 
 STORAGE_KEY = "remote.log.storage.manager.class.name"
@@ -30,7 +33,11 @@ def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
     _extend_path(config.stated.get(CLASS_PATH_KEY))
     storage: RemoteStorage = _make(STORAGE_KEY, name)
     prefix = config.remote_log_storage_manager_impl_prefix
-    settings = {**config.with_prefix(prefix), "broker.id": str(config.node_id)}
+    settings = {
+        **config.with_prefix(prefix),
+        "broker.id": str(config.node_id),
+        CLUSTER_ID: read_cluster_id(RealFs(), config.metadata_directory),
+    }
     if _has_used_a_tier(config):
         settings[IN_USE] = "true"
     storage.configure(settings)
@@ -40,8 +47,11 @@ def remote_storage(config: BrokerConfig) -> RemoteStorage | None:
 def _has_used_a_tier(config: BrokerConfig) -> bool:
     """Whether this node holds records of what lies where in a tier."""
     prefix = REMOTE_LOG_METADATA_TOPIC + "-"
-    directories = [path for path in config.log_dirs if os.path.isdir(path)]
-    return any(name.startswith(prefix) for path in directories for name in os.listdir(path))
+    return any(
+        os.path.getsize(file)
+        for path in config.directories
+        for file in glob(f"{escape(path)}/{prefix}*/*.log")
+    )
 
 
 def _extend_path(class_path: str | None) -> None:

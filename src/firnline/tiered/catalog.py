@@ -147,10 +147,20 @@ def read_catalog(store: ObjectStore, topic_id: Uuid, partition: int) -> Partitio
 
 def _read_newest(store: ObjectStore, topic_id: Uuid, partition: int) -> PartitionCatalog | None:
     listed = store.list_prefix(heads_folder(topic_id, partition))
-    names = [name for name in (parse_head(info.key) for info in listed) if name is not None]
-    if not names:
-        return None
-    key = head_key(topic_id, partition, max(names))
+    names = list_heads([info.key for info in listed])
+    return read_cut(store, topic_id, partition, names[0]) if names else None
+
+
+def list_heads(keys: Iterable[str]) -> list[HeadName]:
+    """Return the names of the heads among `keys`, the newest first."""
+    return sorted((name for name in map(parse_head, keys) if name is not None), reverse=True)
+
+
+def read_cut(
+    store: ObjectStore, topic_id: Uuid, partition: int, name: HeadName
+) -> PartitionCatalog:
+    """Return the cut of the head `name`. Raises ObjectMissing, CatalogCorrupt."""
+    key = head_key(topic_id, partition, name)
     head = decode_head(store.get(key), key)
     rows = list(head.tail)
     for ref in head.parts:

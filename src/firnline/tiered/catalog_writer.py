@@ -8,13 +8,13 @@ Source: spec T62.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-from firnline.base.effects import Effects, Submit
+from firnline.base.effects import Effects, Submit, Warn
 from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import Uuid, uuid_text
 from firnline.tiered.catalog import (
@@ -24,7 +24,17 @@ from firnline.tiered.catalog import (
     encode_head,
     encode_part,
 )
+from firnline.tiered.catalog_guard import (
+    Before,
+    ExplainsLess,
+    Row,
+    problem_of,
+    read_before,
+    still_there,
+    unexplained,
+)
 from firnline.tiered.hosted import Done, Hosted, Services
+from firnline.tiered.objects.binding import WrongTier, check_bound
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
     LOG,
@@ -85,7 +95,7 @@ class CatalogUpdate(NamedTuple):
     puts: tuple[tuple[str, bytes], ...]
     deletes: tuple[str, ...]
     tree: _Tree
-    known: dict[Uuid, int]
+    known: dict[Uuid, RemoteSegment]
     children: dict[str, tuple[PartRef, ...]]
     superseded: tuple[str, ...]
 
@@ -114,7 +124,7 @@ class CatalogWriter:
         same = [name.sequence for name in heads if name.leader_epoch == leader_epoch]
         self._last_sequence = max(same, default=-1)
         self._tree = _Tree()
-        self._known: dict[Uuid, int] = {}  # rows in tree -> end offset
+        self.known: dict[Uuid, RemoteSegment] = {}  # rows in tree
         self._children: dict[str, tuple[PartRef, ...]] = {}
         self._heads_written = 0
         # (number of heads written when it was superseded, key), oldest first
@@ -161,7 +171,7 @@ class CatalogWriter:
 
     def committed(self, update: CatalogUpdate) -> None:
         """The head is in the store: later updates build on it."""
-        self._tree, self._known = update.tree, update.known
+        self._tree, self.known = update.tree, update.known
         deleted = frozenset(update.deletes)
         self._heads_written += 1
         number = self._heads_written
@@ -178,17 +188,17 @@ class CatalogWriter:
 
     def _next_tree(
         self, state: CatalogState, plan: "_Plan"
-    ) -> tuple[_Tree, dict[Uuid, int], tuple[str, ...]]:
+    ) -> tuple[_Tree, dict[Uuid, RemoteSegment], tuple[str, ...]]:
         """Fold what is new into the tree; drop what lies below the log start or is gone."""
         old, start = self._tree, state.log_start_offset
         in_parts_gone = list(old.removed)
         in_tail = {row.segment_id for row in old.tail}
-        for segment_id, end_offset in self._known.items():
+        for segment_id, segment in self.known.items():
             if segment_id not in state.segments and segment_id not in in_tail:
-                in_parts_gone.append((segment_id, end_offset))
+                in_parts_gone.append((segment_id, segment.end_offset))
         # what ends below the log start is hidden by the log start itself
         removed = tuple(dict.fromkeys(entry for entry in in_parts_gone if entry[1] >= start))
-        fresh = [s for i, s in state.segments.items() if i not in self._known]
+        fresh = [s for i, s in state.segments.items() if i not in self.known]
         fresh.sort(key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
         if len(removed) > REMOVED_MAX:
             old = _Tree()
@@ -198,8 +208,7 @@ class CatalogWriter:
         tail = [*kept, *(_row_of(segment) for segment in fresh)]
         levels = [[ref for ref in level if ref.end_offset >= start] for level in old.levels]
         tree = _Tree(*plan.fold(tail, levels), removed)
-        known = {i: s.end_offset for i, s in state.segments.items()}
-        return tree, known, self._superseded(self._tree, tree, plan)
+        return tree, dict(state.segments), self._superseded(self._tree, tree, plan)
 
     @staticmethod
     def _superseded(before: _Tree, after: _Tree, plan: "_Plan") -> tuple[str, ...]:
@@ -302,7 +311,12 @@ class CatalogKeeper:
         self._is_writing = False
         self._waiting: list[Done] = []
         self._written: object = None
+        # What the store said when the leadership began; None once a head of ours says at least that.
+        self._before: Sequence[Row] | None = None
+        self._said: str | None = None
         self.is_begun = services.catalog is None
+        # Runs once, when what the metadata says is known to be no less than what was said before.
+        self.on_compared: Callable[[], None] = _nothing
 
     def _signature(self) -> object:
         log = self._hosted.log
@@ -339,6 +353,7 @@ class CatalogKeeper:
                         topic_id=where.topic_id,
                         partition=where.partition,
                         now_ms=now_ms,
+                        cluster_id=self._services.cluster_id,
                     ),
                     then=self._begun,
                 )
@@ -346,6 +361,70 @@ class CatalogKeeper:
         state = self._state()
         if isinstance(state, KafkaError):
             return self._answer(state, now_ms)
+        missing = self._missing(state.segments)
+        if missing:
+            return [
+                Submit(
+                    name=f"look for segments of {topic}-{where.partition}",
+                    pool="copy",
+                    work=partial(still_there, store, where.topic_id, where.partition, missing),
+                    then=self._compared,
+                )
+            ]
+        return self._put(now_ms)
+
+    def _missing(self, finished: Collection[Uuid]) -> list[Row]:
+        """Return what was said of the partition before, and would not be said any more, without a reason."""
+        hosted, metadata = self._hosted, self._services.metadata
+        before: Iterable[Row] = self._before or ()
+        if self._before is None and self._writer is not None:
+            before = self._writer.known.values()
+        return unexplained(
+            before,
+            finished,
+            log_start_offset=hosted.log.log_start_offset,
+            is_recorded=lambda found: metadata.get(hosted.where, found) is not None,
+        )
+
+    def explains_all(self) -> bool:
+        """Whether decisions may be made: a head of ours is there, and the metadata still says as much."""
+        if self._services.catalog is None:
+            return True
+        finished = self._hosted.finished(self._services.metadata)
+        if not self.is_begun or isinstance(finished, KafkaError):
+            return False
+        return not self._missing({segment.segment_id for segment in finished})
+
+    def compare(self, then: Done, now_ms: int) -> Effects:
+        """`request`, whether or not all seems to be said: what the metadata knows has become less."""
+        self._written = None
+        return self.request(then, now_ms)
+
+    def _compared(self, result: Any, now_ms: int) -> Effects:
+        """The store has said which of the segments that we miss it holds."""
+        if isinstance(result, Exception):
+            return self._answer(as_error(result), now_ms)
+        self._hosted.unexplained_segments = len(result)
+        if not result:
+            return self._put(now_ms)
+        hosted = self._hosted
+        return self._answer(
+            problem_of(result, topic=hosted.topic, partition=hosted.where.partition), now_ms
+        )
+
+    def _put(self, now_ms: int) -> Effects:
+        store, hosted = self._services.catalog, self._hosted
+        assert store is not None
+        assert self._writer is not None
+        if hosted.is_over:
+            return self._answer(_OVER, now_ms)
+        on_compared, self.on_compared = self.on_compared, _nothing
+        on_compared()
+        state = self._state()
+        if isinstance(state, KafkaError):
+            return self._answer(state, now_ms)
+        hosted.unexplained_segments = 0
+        topic, where = hosted.topic, hosted.where
         update = self._writer.prepare(state, now_ms)
         waiting, self._waiting = self._waiting, []
         return [
@@ -365,9 +444,9 @@ class CatalogKeeper:
             partition=self._hosted.where.partition,
             leader_epoch=self._hosted.leader_epoch,
             broker_id=self._services.settings.node_id,
-            listed=result,
+            listed=result.listed,
         )
-        self._is_writing = False
+        self._before = result.segments
         return self._write(now_ms)
 
     def _state(self) -> CatalogState | KafkaError:
@@ -401,9 +480,10 @@ class CatalogKeeper:
             self._waiting = waiting + self._waiting
             return self._answer(as_error(result), now_ms)
         self._writer.committed(update)
+        self._before = None
         self._written = signature
         self.is_begun = True
-        self._hosted.catalog_problem = None
+        self._hosted.catalog_problem = self._said = None
         effects = [effect for then in waiting for effect in then(None, now_ms)]
         if self._waiting and not self._is_writing:
             effects += self._again(now_ms)
@@ -421,7 +501,15 @@ class CatalogKeeper:
         self._is_writing = False
         self._hosted.catalog_problem = str(error)
         waiting, self._waiting = self._waiting, []
-        return [effect for then in waiting for effect in then(error, now_ms)]
+        effects: Effects = []
+        if isinstance(error, ExplainsLess | WrongTier) and self._said != str(error):
+            self._said = str(error)
+            effects.append(Warn(line=f"{self._hosted.log.topic_partition}: {error}"))
+        return effects + [effect for then in waiting for effect in then(error, now_ms)]
+
+
+def _nothing() -> None:
+    """Nobody waits for the comparison."""
 
 
 _OVER = StorageError("this node does not lead the partition any more")
@@ -454,14 +542,26 @@ def delete_quietly(store: ObjectStore, keys: Sequence[str]) -> None:
 
 
 def begin_catalog(
-    store: ObjectStore, *, topic: str, topic_id: Uuid, partition: int, now_ms: int
-) -> list[str]:
-    """Register the topic's name, once, and return the keys of the catalog objects there are."""
+    store: ObjectStore,
+    *,
+    topic: str,
+    topic_id: Uuid,
+    partition: int,
+    now_ms: int,
+    cluster_id: str | None = None,
+) -> Before:
+    """Register the topic's name, once, and return what the catalog says.
+
+    Raises WrongTier, and nothing is registered, where the store is not that cluster's.
+    """
+    if cluster_id is not None:
+        check_bound(store, cluster_id)
     listed = [info.key for info in store.list_prefix(names_folder(topic))]
     names = [name for name in map(parse_name, listed) if name is not None]
     if not any(name.topic_id == topic_id for name in names):
         _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=False))
-    return [info.key for info in store.list_prefix(catalog_folder(topic_id, partition))]
+    keys = [info.key for info in store.list_prefix(catalog_folder(topic_id, partition))]
+    return read_before(store, topic_id, partition, keys)
 
 
 def mark_deleted(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:

@@ -49,7 +49,8 @@ class Copier:
         self._hosted = hosted
         self._catalog = catalog
         self._done: Done | None = None
-        self._is_first_run = True
+        self._has_adopted = False
+        catalog.on_compared = self._adopt_log_start
         # A copy whose COPY_FINISHED may or may not have been committed (F10).
         self._unsure: RemoteSegment | None = None
         # Custom metadata over the limit stops the task until the next change of role (T10).
@@ -63,14 +64,13 @@ class Copier:
         """Copy everything that is due; `done(None, now_ms)` when it is, or with the first error."""
         assert self._done is None, "one run at a time"
         self._done = done
-        hosted, metadata = self._hosted, self._services.metadata
+        hosted, services, metadata = self._hosted, self._services, self._services.metadata
         if not hosted.leads or not hosted.is_tiered:
             return self._finish(None, now_ms)
         if not metadata.is_ready(hosted.where):
             return self._finish(KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata"), now_ms)
-        if self._is_first_run:
+        if services.catalog is None and not self._has_adopted:
             self._adopt_log_start()
-            self._is_first_run = False
         if not self._catalog.is_begun:
             return self._catalog.request(self._catalog_begun, now_ms)
         return self._next(now_ms)
@@ -87,12 +87,15 @@ class Copier:
     def _adopt_log_start(self) -> None:
         """Take the log start from the tier, where deletes went on before this node led (3.4-1, X42).
 
-        Never above local data, and never when the metadata knows nothing of the partition although
-        data below the local start must be somewhere: that is a loss to report, not to act on (F28).
+        Only once it is known that the metadata explains all that the catalog did. Never above local data, and
+        never when the metadata knows nothing of the partition although data below the local start must be
+        somewhere: that is a loss to report, not to act on (F28).
         """
         hosted, log = self._hosted, self._hosted.log
         finished = hosted.finished(self._services.metadata)
-        assert not isinstance(finished, KafkaError), "asked for after is_ready"
+        if isinstance(finished, KafkaError) or not hosted.is_tiered:
+            return
+        self._has_adopted = True
         if not finished and not self._services.metadata.has_history(hosted.where):
             return
         plan = plan_ranges(

@@ -268,16 +268,16 @@ class Expiry:
         assert self._done is None, "one run at a time"
         self._done = done
         hosted, metadata = self._hosted, self._services.metadata
-        if not hosted.leads:
+        if not hosted.leads or not (hosted.is_tiered or hosted.is_emptied):
             return self._finish(None, now_ms)
         segments = metadata.segments(hosted.where)
         covered = hosted.covered_offset(metadata)
         if isinstance(segments, KafkaError) or isinstance(covered, KafkaError):
             error = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is loading")
             return self._finish(error, now_ms)
+        if not self._catalog.explains_all():
+            return self._catalog.compare(self._explained, now_ms)
         decision = self._decide(segments, covered, now_ms)
-        if decision is None:
-            return self._finish(None, now_ms)
         if decision.log_start_offset > hosted.log.log_start_offset:
             hosted.log.advance_log_start(decision.log_start_offset)
         removal = SegmentRemoval(
@@ -289,9 +289,17 @@ class Expiry:
         )
         return removal.begin(now_ms)
 
-    def _decide(
-        self, segments: Sequence[RemoteSegment], covered: int, now_ms: int
-    ) -> Decision | None:
+    def _explained(self, error: FirnlineError | None, now_ms: int) -> Effects:
+        """The catalog has been written, and with it compared; what it would lose, nobody decides on."""
+        if error is None and not self._catalog.explains_all():
+            error = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is changing")
+        if error is not None:
+            return self._finish(error, now_ms)
+        done, self._done = self._done, None
+        assert done is not None
+        return self.run(now_ms, done)
+
+    def _decide(self, segments: Sequence[RemoteSegment], covered: int, now_ms: int) -> Decision:
         hosted, log = self._hosted, self._hosted.log
         if hosted.is_tiered:
             return decide(
@@ -302,8 +310,6 @@ class Expiry:
                 is_copying=lambda s: s.segment_id in self._services.copying,
                 is_dangling=lambda s: self.is_dangling(s, now_ms),
             )
-        if log.config.remote_storage_enable or not log.config.remote_log_delete_on_disable:
-            return None
         # Tiering was turned off: the log starts where local data does, and the tier is emptied (T49).
         free = [s for s in segments if s.segment_id not in self._services.copying]
         return Decision(tuple(free), max(log.log_start_offset, log.local_log_start_offset))

@@ -154,6 +154,7 @@ class Services:
     catalog: ObjectStore | None
     fs: Fs
     rng: Rng
+    cluster_id: str | None = None  # whose tier it has to be, where that can be asked
     started_ms: int = 0
     now_ms: int = 0
     counters: Counters = field(default_factory=Counters)
@@ -192,6 +193,8 @@ class Hosted:
         self.copy_problem: str | None = None
         self.expiry_problem: str | None = None
         self.catalog_problem: str | None = None
+        # Of those that the tier holds and the metadata does not know; above 0 nothing is copied or deleted.
+        self.unexplained_segments = 0
         self.metadata_version = 0  # grows with each record about the partition that is applied
         self._covered: tuple[tuple[int, int, Epochs], int] | None = None
 
@@ -203,7 +206,13 @@ class Hosted:
     @property
     def is_tiered(self) -> bool:
         """Whether the tier holds the partition, given that the node has one (T4)."""
-        return is_tiered(self.topic, self.log.config, system_enabled=True)
+        return is_tiered(self.topic, self.log.config)
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether the topic left the tier with the order to delete what is there (T49)."""
+        config = self.log.config
+        return not config.remote_storage_enable and config.remote_log_delete_on_disable
 
     @property
     def may_copy(self) -> bool:

@@ -232,7 +232,8 @@ class _OneRead:
         if segment is None:
             if self._offset > self._wanted:
                 return self._answer(b"", self._offset, now_ms)
-            return self._fail(_OUT_OF_RANGE, now_ms)
+            is_lost = hosted.unexplained_segments > 0
+            return self._fail(_UNEXPLAINED if is_lost else _OUT_OF_RANGE, now_ms)
         self._segment = segment
         self._upto_offset = shared_end(segment, log.epochs.entries(), self._offset)
         if self._upto_offset <= self._offset:
@@ -443,6 +444,7 @@ class _TimeSearch:
         return self._then(code_of(error), now_ms) if again is None else again
 
 
+_UNEXPLAINED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the metadata of the tier lost its segment")
 _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "the offset is not in the log")
 
 

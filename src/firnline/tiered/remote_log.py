@@ -39,7 +39,8 @@ class StatusRow(NamedTuple):
     """What of one partition lies where. Offsets inclusive at the start, exclusive at the end.
 
     Remote only: [log_start, local_start); in both: [local_start, remote_end); local only:
-    [remote_end, log_end). `holes` are remote offsets that no segment of the lineage serves.
+    [remote_end, log_end). `holes` are remote offsets that no segment of the lineage serves; `unexplained`
+    segments lie in the tier, and the metadata does not know them.
     """
 
     topic: str
@@ -56,6 +57,7 @@ class StatusRow(NamedTuple):
     copy_lag_segments: int
     copy_lag_bytes: int
     is_ready: bool
+    unexplained_segments: int
     holes: tuple[tuple[int, int], ...]
     problem: str | None
 
@@ -97,8 +99,10 @@ class RemoteLog:
         catalog: ObjectStore | None = None,
         metadata: RemoteLogMetadata | None = None,
     ) -> None:
-        if catalog is None and isinstance(storage, ObjectStorage):
-            catalog = storage.store
+        cluster_id = None
+        if isinstance(storage, ObjectStorage):
+            catalog = storage.store if catalog is None else catalog
+            cluster_id = None if storage.binding is None else storage.binding.cluster_id
         self._topic_metadata = TopicMetadataLog(feed, settings) if metadata is None else None
         chosen = metadata if self._topic_metadata is None else self._topic_metadata
         assert chosen is not None
@@ -109,6 +113,7 @@ class RemoteLog:
             catalog=catalog,
             fs=fs,
             rng=rng,
+            cluster_id=cluster_id,
         )
         chosen.on_applied = self._on_applied
         self.indexes = IndexCache(self.services, log_dir)
@@ -475,6 +480,7 @@ class RemoteLog:
             copy_lag_segments=len(lag),
             copy_lag_bytes=sum(s.size_bytes for s in lag),
             is_ready=metadata.is_ready(hosted.where),
+            unexplained_segments=hosted.unexplained_segments,
             holes=_holes(
                 [
                     (start, after)

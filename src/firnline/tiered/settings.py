@@ -42,6 +42,8 @@ class TierSettings:
         """Return the topic configs `__remote_log_metadata` is created with (spec T17)."""
         return {
             "cleanup.policy": "delete",
+            # What the brokers' defaults limit is not meant for it.
+            "retention.bytes": "-1",
             "retention.ms": str(self.metadata_retention_ms),
             "remote.storage.enable": "false",
         }

@@ -500,3 +500,36 @@ def test_a_change_elsewhere_makes_nothing_here(replicas: tuple[int, ...]) -> Non
     node.commit(topic(), placed(replicas=replicas))
     assert len(node.hosted) == 0
     assert node.store.opened == []
+
+
+def tiered(name: str = "t", value: str = "true") -> Message:
+    return r.ConfigRecord(
+        resource_type=2, resource_name=name, name="remote.storage.enable", value=value
+    )
+
+
+def test_a_tiered_partition_that_comes_to_a_broker_without_a_tier_is_not_served() -> None:
+    """T61: its log start would be that of its own files."""
+    node = Node()
+    node.commit(topic(), tiered(), placed(replicas=(NODE_ID, 2)))
+    assert node.store.opened == []
+    [line] = node.warnings
+    assert "t-0 is not served: its topic is tiered, and this broker has no tier" in line
+    assert node.lost == [(ID, 0)], "another replica leads it"
+
+
+def test_one_that_nobody_else_has_is_not_told_to_be_lost() -> None:
+    """It was never here: the start with the tier makes it."""
+    node = Node()
+    node.commit(topic(), tiered(), placed())
+    assert node.store.opened == []
+    assert node.lost == []
+
+
+def test_a_topic_that_is_tiered_under_a_broker_without_a_tier_is_told_of() -> None:
+    node = Node()
+    node.commit(topic(), placed())
+    node.commit(tiered())
+    [line] = node.warnings
+    assert "t-0 is tiered from now on, and this broker has no tier" in line
+    assert node.partition().log.config.remote_storage_enable

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import Code
+from firnline.base.errors import Code, ConfigError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition
 from firnline.log.log import Log
 from firnline.protocol.messages.k00_produce import (
@@ -317,20 +317,28 @@ def test_a_follower_tries_again_while_the_store_is_down_and_others_go_on() -> No
     assert world.log(victim).log_end_offset == world.count
 
 
-def test_a_follower_without_a_tier_says_so_and_stays_out() -> None:
+def test_a_broker_that_lost_its_tier_refuses_to_start_and_the_log_stays_whole() -> None:
+    """One start that takes the local start for the log's, and all that lies below would expire."""
     world = World()
     world.produce(8)
     world.drained()
     victim = world.followers[0]
-    world.wipe(victim)
+    begins = world.log(victim).log_start_offset, world.log(victim).local_log_start_offset
+    assert begins[0] < begins[1], "nothing is in the tier alone: nothing is tried"
     world.rig[victim].settings["remote.log.storage.system.enable"] = "false"
+    given = world.rig.remote_storage
     world.rig.remote_storage = lambda node_id: None
+    world.rig[victim].kill()
+    with pytest.raises(
+        ConfigError, match=r"holds tiered topics: t\. Nothing was changed: start it"
+    ):
+        world.restart(victim)
+    world.rig[victim].kill()
+    world.rig[victim].settings["remote.log.storage.system.enable"] = "true"
+    world.rig.remote_storage = given
     world.restart(victim)
-    member = world.rig[victim]
-    world.until(lambda: any("this node has none" in line for line in member.warnings))
-    world.rig.pass_time(5_000)
-    assert victim not in world.isr()
-    assert len([line for line in member.warnings if "this node has none" in line]) == 1
+    world.until(lambda: world.isr() == BROKERS)
+    assert world.log(victim).log_start_offset == begins[0]
 
 
 def test_an_old_leaders_copy_in_flight_changes_nothing_for_the_new_one() -> None:

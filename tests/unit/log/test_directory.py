@@ -294,11 +294,11 @@ def test_a_log_all_of_which_was_deleted_knows_no_epoch_that_its_file_does_not(
 
 def test_a_tiered_logs_start_is_kept_though_its_files_begin_later(fs: CrashableFs) -> None:
     tiered = small(remote_storage_enable=True)
-    directory = started(fs, is_remote_system_enabled=True)
+    directory = started(fs)
     log = directory.open(A, ID, tiered, NOW)
     log.truncate_fully(50, log_start_offset=7)
     directory.close()
-    again = started(fs, is_remote_system_enabled=True)
+    again = started(fs)
     log = again.open(A, ID, tiered, NOW)
     assert (log.log_start_offset, log.local_log_start_offset) == (7, 50)
 

@@ -431,7 +431,6 @@ def test_marks_are_lifted_to_what_the_files_say() -> None:
         was_clean=True,
         log_start_offset=0,
         high_watermark=99,
-        is_remote_system_enabled=True,
     )
     marks = (tiered.log_start_offset, tiered.local_log_start_offset, tiered.high_watermark)
     assert marks == (0, second, 40)

@@ -149,7 +149,12 @@ def test_an_idle_active_segment_of_a_tiered_topic_is_rolled_to_be_copied() -> No
 def test_the_total_limits_rule_where_copying_is_disabled() -> None:
     rules = config(**TIERED | {"remote_log_copy_disable": True, "retention_ms": HOUR * 5})
     assert decide(view(HOUR * 2, 0, is_tiered=True), rules, NOW) == Decision()
-    assert decide(view(HOUR * 6, 0, is_tiered=True), rules, NOW) == Decision(1, "age")
+    old = view(HOUR * 6, 0, is_tiered=True)
+    assert decide(old, rules, NOW) == Decision(), (
+        "what the tier lacks goes by the tier's expiry alone"
+    )
+    assert decide(old._replace(highest_remote_offset=9), rules, NOW) == Decision(1, "age")
+    assert decide(old._replace(log_start_offset=10), rules, NOW) == Decision(1, "age")
 
 
 @pytest.mark.parametrize(
@@ -176,18 +181,17 @@ def test_which_limits_count(
 def test_when_the_remote_log_counts_as_enabled() -> None:
     """T4."""
     on = config(remote_storage_enable=True)
-    assert is_tiered("t", on, system_enabled=True)
-    assert not is_tiered("t", on, system_enabled=False)
-    assert not is_tiered("t", config(), system_enabled=True)
+    assert is_tiered("t", on)
+    assert not is_tiered("t", config())
     both = config(remote_storage_enable=True, cleanup_policy=("compact", "delete"))
-    assert not is_tiered("t", both, system_enabled=True)
+    assert not is_tiered("t", both)
     for topic in (
         "__consumer_offsets",
         "__transaction_state",
         "__remote_log_metadata",
         "__cluster_metadata",
     ):
-        assert not is_tiered(topic, on, system_enabled=True)
+        assert not is_tiered(topic, on)
 
 
 # -- what the log does -----------------------------------------------------------------------------
@@ -251,7 +255,6 @@ def test_a_tiered_topic_keeps_its_log_start_when_local_files_go() -> None:
     """T3, T16: only DeleteRecords and the remote tier move the log start."""
     log = filled(
         small(remote_storage_enable=True, local_retention_bytes=2000),
-        is_remote_system_enabled=True,
     )
     assert log.is_tiered
     assert log.delete_due_segments(NOW) == [], "nothing is remote yet"
@@ -262,9 +265,20 @@ def test_a_tiered_topic_keeps_its_log_start_when_local_files_go() -> None:
     assert log.epochs.entries() == ((0, 0),)
 
 
+@pytest.mark.parametrize("changes", [{}, {"remote_log_copy_disable": True}])
+def test_files_that_go_never_move_the_start_of_a_tiered_log(changes: dict[str, object]) -> None:
+    """What lies below them is in the tier, whether or not more is copied there."""
+    log = filled(small(remote_storage_enable=True, retention_bytes=2000, **changes))
+    assert log.delete_due_segments(NOW) == [], "nothing is known to be remote"
+    log.set_highest_remote(39)
+    carry_out(log.delete_due_segments(NOW))
+    assert log.local_log_start_offset > 0
+    assert log.log_start_offset == 0
+
+
 def test_an_idle_tiered_topic_drains_through_the_tier() -> None:
     rules = small(remote_storage_enable=True, local_retention_ms=1000)
-    log = filled(rules, is_remote_system_enabled=True)
+    log = filled(rules)
     log.set_highest_remote(log.closed_segments()[-1].end_offset)
     carry_out(log.delete_due_segments(NOW + 5000))
     (rolled,) = log.closed_segments()
@@ -289,7 +303,7 @@ def test_a_segment_stays_until_its_epoch_survives_without_it() -> None:
     """rel-T2: what went to the tier says its epoch nowhere else than in the file of the lineage."""
     fs = CrashableFs()
     rules = small(remote_storage_enable=True, local_retention_ms=1)
-    log = opened(fs, rules, is_remote_system_enabled=True)
+    log = opened(fs, rules)
     for directory in ("/", "/data"):
         fs.sync_dir(directory)
     fill(log, 3)

@@ -99,7 +99,7 @@ def test_a_flush_that_began_before_a_truncation_vouches_for_nothing_after_it(log
 
 def test_a_truncation_takes_back_what_was_told_of_the_tier() -> None:
     """T1, T2: what comes in place of the records is not in the tier, and must not go because they were."""
-    log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
+    log = opened(CrashableFs(), small(remote_storage_enable=True))
     fill(log, 10)
     log.set_highest_remote(7)
     log.truncate_to(9)
@@ -121,7 +121,7 @@ def test_a_full_truncation_begins_again_elsewhere(log: Log) -> None:
 
 
 def test_a_tiered_follower_begins_with_the_local_part() -> None:
-    log = opened(CrashableFs(), small(remote_storage_enable=True), is_remote_system_enabled=True)
+    log = opened(CrashableFs(), small(remote_storage_enable=True))
     log.truncate_fully(100, log_start_offset=10, lineage=((0, 4), (3, 60), (5, 100)))
     assert log.epochs.entries() == ((0, 10), (3, 60))
     assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 100, 100)
@@ -162,7 +162,7 @@ def test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing(keep: str) 
     outcomes = set()
     for crash_at in range(100):
         fs = CrashableFs()
-        log = opened(fs, rules, is_remote_system_enabled=True)
+        log = opened(fs, rules)
         for directory in ("/", "/data"):
             fs.sync_dir(directory)
         fill(log, 20)
@@ -177,7 +177,7 @@ def test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing(keep: str) 
         del fs.check
         for seed in range(20 if keep == "some" else 1):
             after = fs.crash(SeededRng(seed), keep=keep)  # type: ignore[arg-type]
-            found = opened(after, rules, is_remote_system_enabled=True)
+            found = opened(after, rules)
             outcomes.add(found.log_end_offset)
             if found.log_end_offset == 90:
                 assert found.epochs.entries() == lineage

@@ -191,7 +191,7 @@ def test_a_late_deposed_leader_does_not_take_its_successors_objects_for_its_own(
     store = MemoryStore()
     write(store, writer(6), state(*range(50)), now_ms=1)
     listed = begin_catalog(store, topic="t", topic_id=TOPIC, partition=0, now_ms=1)
-    late = writer(5, tuple(listed))
+    late = writer(5, listed.listed)
     for _ in range(HEADS_KEPT + 2):
         write(store, late, state(1), now_ms=2)
     assert numbers_read(store) == list(range(50))
@@ -246,7 +246,7 @@ def test_a_new_leader_collects_what_the_old_one_left() -> None:
     store = MemoryStore()
     write(store, writer(5), state(*range(100)))
     listed = begin_catalog(store, topic="t", topic_id=TOPIC, partition=0, now_ms=1)
-    by = writer(6, tuple(listed))
+    by = writer(6, listed.listed)
     for _ in range(HEADS_KEPT + 1):
         write(store, by, state(*range(100)))
     left = store.list_prefix(f"catalog/{uuid_text(TOPIC)}/0/")
@@ -259,7 +259,7 @@ def test_the_same_leader_epoch_again_continues_above_what_is_listed() -> None:
     store = MemoryStore()
     write(store, writer(5), state(1), now_ms=1000)
     listed = begin_catalog(store, topic="t", topic_id=TOPIC, partition=0, now_ms=10)
-    again = writer(5, tuple(listed))
+    again = writer(5, listed.listed)
     write(store, again, state(1, 2), now_ms=10)
     assert numbers_read(store) == [1, 2]
 

@@ -25,6 +25,7 @@ def test_keys_of_the_metadata_manager_are_taken_from_their_prefix() -> None:
     assert (found.metadata_partitions, found.metadata_retention_ms) == (5, -1)
     assert found.metadata_topic_configs() == {
         "cleanup.policy": "delete",
+        "retention.bytes": "-1",
         "retention.ms": "-1",
         "remote.storage.enable": "false",
     }

@@ -4,6 +4,7 @@
     catalog/<topic id>/<partition>/heads/<leader epoch, 10>-<sequence, 19>.jsonl
     catalog/<topic id>/<partition>/parts/<leader epoch, 10>-<sequence, 19>-<number, 3>.jsonl
     names/<topic name>/<registered ms, 19>-<topic id>.live | .deleted
+    cluster.json
 
 Ids are spelled as Kafka spells them (22 characters). Padding makes the order of names the order of
 numbers. Format: docs/formats/tier.md and catalog.md. Source: spec 3.9, T62; ecosystem 1.2.
@@ -22,6 +23,8 @@ LEADER_EPOCHS = ".leader_epoch_checkpoint"
 # In the order they are put: the log last, so that what has a log has everything.
 SUFFIXES = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS, LOG)
 
+# Says which cluster the tier belongs to.
+CLUSTER_KEY = "cluster.json"
 NAMES_FOLDER = "names/"
 CATALOG_FOLDER = "catalog/"
 DATA_FOLDER = "data/"

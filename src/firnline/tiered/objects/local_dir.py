@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from firnline.base.ports import Buffer
+from firnline.tiered.objects.layout import CLUSTER_KEY
 from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
 
 MARK = ".firnline-tier"
@@ -29,11 +30,13 @@ class DirectoryStore:
 
     def __init__(self, root: str, *, is_writer: bool = True, is_new: bool = True) -> None:
         self.root = os.path.abspath(root)
-        if is_writer and not is_new and not os.path.exists(os.path.join(self.root, MARK)):
+        marks = [os.path.join(self.root, name) for name in (MARK, CLUSTER_KEY)]
+        if is_writer and not is_new and not any(map(os.path.exists, marks)):
             raise RemoteStorageError(
                 "the tier that this node has used is not there: is its disk mounted?",
                 path=self.root,
-                remedy=f"mount it; or, to go on without its history, put an empty file {MARK} there",
+                remedy="mount it, or name the directory that this cluster has used; or, to go on without that"
+                f" history, put {CLUSTER_KEY} there, as docs/formats/tier.md says",
             )
         if is_writer:
             self._make_root()

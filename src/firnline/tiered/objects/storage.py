@@ -5,8 +5,10 @@ operation lists. Source: spec 3.9; docs/formats/tier.md.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from firnline.base.errors import ConfigError
+from firnline.tiered.objects.binding import Binding, bind
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
     LOG,
@@ -22,6 +24,7 @@ from firnline.tiered.spi import (
     IndexKind,
     ObjectStore,
     RemoteSegment,
+    RemoteStorageError,
     SegmentData,
     Source,
 )
@@ -29,6 +32,8 @@ from firnline.tiered.spi import (
 URI = "uri"
 # Set for a node that has used the tier before: then it is not made, it has to be there.
 IN_USE = "tier.in.use"
+# Whose tier it has to be.
+CLUSTER_ID = "cluster.id"
 _SUFFIX_OF = {
     IndexKind.OFFSET: OFFSET_INDEX,
     IndexKind.TIMESTAMP: TIME_INDEX,
@@ -43,6 +48,7 @@ class ObjectStorage:
 
     def __init__(self, store: ObjectStore | None = None) -> None:
         self._store = store
+        self.binding: Binding | None = None
 
     @property
     def store(self) -> ObjectStore:
@@ -51,7 +57,10 @@ class ObjectStorage:
         return self._store
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Open the store that `uri` names. Raises ConfigError."""
+        """Open the store that `uri` names, for the cluster that it belongs to. Raises ConfigError, WrongTier.
+
+        A store that does not answer now is asked by each leader before it writes.
+        """
         if self._store is None:
             uri = settings.get(URI)
             if not uri:
@@ -59,6 +68,11 @@ class ObjectStorage:
                     "the tier needs a place: a directory, or file:///path", key=f"rsm.config.{URI}"
                 )
             self._store = open_store(uri, is_new=IN_USE not in settings)
+        cluster_id = settings.get(CLUSTER_ID)
+        if cluster_id:
+            self.binding = Binding(cluster_id, IN_USE in settings, settings.get(URI, ""))
+            with suppress(RemoteStorageError):
+                bind(self._store, self.binding)
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
         """See `RemoteStorage`. No custom metadata: the names say it all."""

@@ -1,0 +1,100 @@
+"""Which cluster a tier belongs to: one object in it says so, from the first use on. PURE; its store blocks.
+
+A tier that says nothing and is empty, where the node has kept records of a tier, is not the tier it had: an
+unmounted disk, a new bucket, a wrong path. It is refused before a leader takes its emptiness for the truth.
+Source: docs/formats/tier.md.
+"""
+
+import json
+from typing import NamedTuple
+
+from firnline.base.errors import StorageError
+from firnline.tiered.objects.layout import CATALOG_FOLDER, CLUSTER_KEY, DATA_FOLDER, NAMES_FOLDER
+from firnline.tiered.spi import ObjectMissing, ObjectStore, RemoteStorageError
+
+VERSION = 1
+
+
+class WrongTier(StorageError):
+    """The store is not this cluster's tier: nothing of it is read, written or deleted."""
+
+
+class Binding(NamedTuple):
+    """Who a store has to belong to.
+
+    is_in_use  this node has records of what lies in a tier: an empty one is not it
+    uri        where the operator finds it
+    """
+
+    cluster_id: str
+    is_in_use: bool
+    uri: str
+
+
+def binding_text(cluster_id: str) -> str:
+    """Return what the object says."""
+    body = {"firnline": "tier", "version": VERSION, "clusterId": cluster_id}
+    return json.dumps(body, separators=(",", ":"))
+
+
+def bind(store: ObjectStore, binding: Binding) -> None:
+    """Check that the store is this cluster's, and make it so where it is nobody's yet.
+
+    Raises WrongTier; RemoteStorageError from a store that does not answer.
+    """
+    if _is_ours(store, binding.cluster_id, binding.uri):
+        return
+    if binding.is_in_use and is_empty(store):
+        raise WrongTier(
+            "the tier is empty, and this node has records of what lies in its tier",
+            tier=binding.uri,
+            remedy="mount it, or name the one that this cluster has used; or, to go on without that history,"
+            f" put {CLUSTER_KEY} there with this line: {binding_text(binding.cluster_id)}",
+        )
+    data = binding_text(binding.cluster_id).encode() + b"\n"
+    store.put(CLUSTER_KEY, (data,), size_bytes=len(data))
+
+
+def check_bound(store: ObjectStore, cluster_id: str) -> None:
+    """Check that the store is this cluster's still. Raises WrongTier; RemoteStorageError."""
+    if not _is_ours(store, cluster_id):
+        raise WrongTier(
+            f"the tier has lost {CLUSTER_KEY}, which says whose it is: was it emptied, or changed?",
+            remedy="bring its objects back; the next start says what to do if there are none",
+        )
+
+
+def _is_ours(store: ObjectStore, cluster_id: str, uri: str = "") -> bool:
+    """Whether the store says that it is this cluster's; False: it says nothing."""
+    try:
+        data = store.get(CLUSTER_KEY)
+    except ObjectMissing:
+        return False
+    try:
+        found = json.loads(data)
+        owner, version = str(found["clusterId"]), int(found["version"])
+    except (ValueError, KeyError, TypeError):
+        raise WrongTier(
+            "what says whose tier this is is damaged",
+            tier=uri,
+            key=CLUSTER_KEY,
+            remedy=f"if it is this cluster's, let it say: {binding_text(cluster_id)}",
+        ) from None
+    if owner != cluster_id:
+        raise WrongTier(
+            "the tier belongs to another cluster",
+            tier=uri,
+            found=owner,
+            expected=cluster_id,
+            remedy="give each cluster a tier of its own",
+        )
+    if version > VERSION:
+        raise RemoteStorageError("the tier was used by a newer Firnline", version=version)
+    return True
+
+
+def is_empty(store: ObjectStore) -> bool:
+    """Whether no topic has anything in the store."""
+    return not any(
+        store.list_prefix(folder) for folder in (NAMES_FOLDER, CATALOG_FOLDER, DATA_FOLDER)
+    )

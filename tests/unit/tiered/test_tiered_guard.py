@@ -1,0 +1,213 @@
+"""A catalog never gives way to one that explains less: what metadata lost, nobody acts on."""
+
+from typing import Any
+
+from firnline.base.errors import Code, KafkaError
+from firnline.records.batch import headers
+from firnline.records.record import records
+from firnline.tiered.catalog import CatalogHead, PartitionCatalog, encode_head, read_catalog
+from firnline.tiered.metadata_log import from_record
+from firnline.tiered.metadata_records import decode
+from firnline.tiered.objects.layout import HeadName, head_key, heads_folder
+from firnline.tiered.spi import RemoteStorageError
+from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
+
+RETENTION_MS = 100_000
+
+
+def tiered(cluster: Cluster, *texts: str, **config: Any) -> Node:
+    """One segment per text, all but the active one in the tier alone."""
+    node = Node(cluster, config=topic_config(retention_ms=RETENTION_MS, **config)).start().lead(0)
+    for text in texts:
+        node.produce(0, text)
+    node.advance(1000)
+    node.expire_local()
+    return node
+
+
+def newest(cluster: Cluster) -> PartitionCatalog:
+    found = read_catalog(cluster.store, TOPIC_ID, 0)
+    assert found is not None
+    return found
+
+
+def speaks_of(batch: bytes, segment_id: bytes) -> bool:
+    (header,) = headers(batch)
+    said = [from_record(decode(r.value)) for r in records(batch, header) if r.value is not None]
+    return any(getattr(row, "segment_id", None) == segment_id for row in said)
+
+
+def lose(cluster: Cluster, keep: Any = lambda batch: False) -> dict[int, list[bytes]]:
+    """Take batches out of the metadata topic; return what was there."""
+    before = {partition: list(batches) for partition, batches in cluster.metadata.items()}
+    cluster.metadata.clear()
+    cluster.ends.clear()
+    for partition, batches in before.items():
+        for batch in batches:
+            if keep(batch):
+                cluster.append(partition, bytearray(batch))
+    return before
+
+
+def again(cluster: Cluster, node: Node, epoch: int = 1) -> Node:
+    fresh = Node(cluster, fs=node.crash(), config=node.config).start().lead(epoch)
+    fresh.advance(5000)
+    return fresh
+
+
+def segment_keys(cluster: Cluster) -> list[str]:
+    return sorted(key for key in cluster.store.objects if key.endswith(".log"))
+
+
+def test_metadata_that_was_lost_costs_neither_the_catalog_nor_the_history() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, "a", "b", "c")
+    kept, said = segment_keys(cluster), newest(cluster)
+    lose(cluster)
+    fresh = again(cluster, node)
+    assert newest(cluster) == said
+    fresh.produce(1, "new")
+    fresh.advance(RETENTION_MS + 20_000)  # all is beyond the retention, as far as one could know
+    assert segment_keys(cluster) == kept
+    assert newest(cluster) == said
+    assert fresh.log.log_start_offset == 0
+
+
+def test_the_operator_is_told_what_is_lost_and_what_to_do() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, "a", "b", "c")
+    lose(cluster)
+    fresh = again(cluster, node)
+    fresh.advance(60_000)
+    [line] = fresh.warnings
+    assert line.startswith("t-0: the tier holds segments that its metadata does not know")
+    assert "segments=3 first_offset=0 last_offset=2" in line
+    assert "bring the lost records of __remote_log_metadata back" in line
+    (row,) = fresh.tier.status()
+    assert row.unexplained_segments == 3
+    assert row.problem is not None
+    assert "metadata does not know" in row.problem
+
+
+def test_what_can_be_served_is_served_and_the_rest_is_asked_again() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, "a", "b", "c")
+    first = node.segments()[0]
+    lose(cluster, keep=lambda batch: not speaks_of(batch, first.segment_id))
+    fresh = again(cluster, node)
+    assert fresh.log.log_start_offset == 0
+    missing = fresh.read(0)
+    assert isinstance(missing, KafkaError)
+    assert missing.code == Code.KAFKA_STORAGE_ERROR, "a consumer that is told 1 skips what is there"
+    assert missing.is_retriable
+    assert not isinstance(fresh.read(1), KafkaError)
+
+
+def test_one_lost_segment_among_many_is_noticed() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, *"abcdef")
+    kept, said = segment_keys(cluster), newest(cluster)
+    lost = node.segments()[3]
+    lose(cluster, keep=lambda batch: not speaks_of(batch, lost.segment_id))
+    fresh = again(cluster, node)
+    fresh.advance(RETENTION_MS + 20_000)
+    assert segment_keys(cluster) == kept
+    assert newest(cluster) == said
+    assert fresh.tier.status()[0].unexplained_segments == 1
+
+
+def test_a_start_of_the_history_that_is_lost_does_not_move_the_log_start() -> None:
+    """X42 takes the log start from the tier; what is first there for want of metadata is not the start."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    first = node.segments()[0]
+    lose(cluster, keep=lambda batch: not speaks_of(batch, first.segment_id))
+    fresh = again(cluster, node)
+    assert fresh.log.log_start_offset == 0
+
+
+def test_all_goes_on_when_the_metadata_is_back() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    before = lose(cluster)
+    fresh = again(cluster, node)
+    fresh.produce(1, "d")
+    for partition, batches in before.items():
+        for batch in batches:
+            cluster.append(partition, bytearray(batch))
+    fresh.advance(60_000)
+    assert [s.base_offset for s in newest(cluster).segments] == [0, 1, 2, 3]
+    assert fresh.tier.status()[0].unexplained_segments == 0
+    assert fresh.tier.status()[0].problem is None
+
+
+def test_a_deletion_that_was_recorded_is_no_loss() -> None:
+    """A deposed leader removed it after its successor had written a catalog with it."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    said = newest(cluster)
+    gone = node.segments()[0]
+    node.log.advance_log_start(1)
+    node.advance(5000)
+    assert gone.segment_id not in {s.segment_id for s in node.segments()}
+    for key in [k for k in cluster.store.objects if k.startswith(heads_folder(TOPIC_ID, 0))]:
+        del cluster.store.objects[key]
+    cluster.store.show()
+    old = CatalogHead(*said[:12], parts=(), removed=(), tail=said.segments)
+    data = encode_head(old)
+    key = head_key(TOPIC_ID, 0, HeadName(old.leader_epoch, old.sequence))
+    cluster.store.put(key, (data,), size_bytes=len(data))
+    fresh = again(cluster, node)
+    fresh.log.log_start_offset = 0  # it did not hear of that
+    assert fresh.warnings == []
+    assert [s.base_offset for s in newest(cluster).segments] == [1, 2]
+
+
+def test_a_damaged_head_is_passed_over_for_the_one_before_it() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, "a")
+    node.produce(0, "b")
+    node.advance(2000)
+    node.expire_local()
+    heads = [k for k in cluster.store.objects if k.startswith(heads_folder(TOPIC_ID, 0))]
+    assert len(heads) > 1
+    cluster.store.objects[max(heads)] = b"what is this"
+    lose(cluster)
+    fresh = again(cluster, node)
+    assert fresh.tier.status()[0].unexplained_segments >= 1
+
+
+def test_a_store_that_does_not_answer_is_no_loss_and_is_asked_again() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, *"ab")
+    lose(cluster)
+    whole = cluster.store.get
+
+    def down(*_: Any, **__: Any) -> bytes:
+        raise RemoteStorageError("no answer")
+
+    cluster.store.get = down  # type: ignore[method-assign]
+    fresh = again(cluster, node)
+    assert fresh.warnings == []
+    assert fresh.log.log_start_offset == 0
+    cluster.store.get = whole  # type: ignore[method-assign]
+    fresh.advance(60_000)
+    assert fresh.tier.status()[0].unexplained_segments == 2
+
+
+def test_metadata_that_shrinks_under_a_leader_stops_it() -> None:
+    """One leadership compares with what it said itself, before it decides on anything."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    kept, said = segment_keys(cluster), newest(cluster)
+    metadata: Any = node.tier.services.metadata
+    victim = node.segments()[0]
+    cache = metadata._cache(victim.topic_id_partition)
+    for view in cache._by_epoch.values():
+        view.forget(victim.segment_id)
+    del cache._by_id[victim.segment_id]
+    node.advance(RETENTION_MS + 20_000)
+    assert segment_keys(cluster) == kept
+    assert newest(cluster) == said
+    assert node.log.log_start_offset == 0
+    assert node.tier.status()[0].unexplained_segments == 1
