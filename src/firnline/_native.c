@@ -31,8 +31,8 @@ static PyObject *crc32c;  /* of the package of that name: long runs are faster t
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HAS_OWN_CRC __builtin_cpu_supports("sse4.2")
 __attribute__((target("sse4.2")))
-static uint32_t own_crc(const uint8_t *at, size_t size) {
-    uint64_t crc = 0xFFFFFFFFu;
+static uint32_t crc_on(uint32_t before, const uint8_t *at, size_t size) {
+    uint64_t crc = before ^ 0xFFFFFFFFu;
     for (; size >= 8; size -= 8, at += 8) {
         uint64_t word;
         memcpy(&word, at, 8);
@@ -43,12 +43,29 @@ static uint32_t own_crc(const uint8_t *at, size_t size) {
 }
 #else
 #define HAS_OWN_CRC 0
-static uint32_t own_crc(const uint8_t *at, size_t size) { (void)at; (void)size; return 0; }
+static uint32_t crc_on(uint32_t before, const uint8_t *at, size_t size) { (void)at; (void)size; return before; }
 #endif
+
+/* The same on any machine, a byte at a time: for a walk, which calls nothing of Python's. */
+static uint32_t crc_table[256];
+
+static void fill_crc_table(void) {
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (0x82F63B78u & (0 - (crc & 1)));
+        crc_table[i] = crc;
+    }
+}
+static uint32_t any_crc_on(uint32_t before, const uint8_t *at, size_t size) {
+    if (HAS_OWN_CRC) return crc_on(before, at, size);
+    uint32_t crc = before ^ 0xFFFFFFFFu;
+    for (; size; size--) crc = crc >> 8 ^ crc_table[(crc ^ *at++) & 255];
+    return crc ^ 0xFFFFFFFFu;
+}
 
 /* Whether owner[start:end], which are the bytes at `at`, have the CRC; -1 with an exception. */
 static int has_crc(PyObject *owner, Py_ssize_t start, Py_ssize_t end, const uint8_t *at, uint32_t wanted) {
-    if (HAS_OWN_CRC && end - start <= OWN_CRC_BYTES_MAX) return own_crc(at, (size_t)(end - start)) == wanted;
+    if (HAS_OWN_CRC && end - start <= OWN_CRC_BYTES_MAX) return crc_on(0, at, (size_t)(end - start)) == wanted;
     PyObject *whole = PyMemoryView_FromObject(owner);
     PyObject *part = whole ? PySequence_GetSlice(whole, start, end) : NULL;
     PyObject *found = part ? PyObject_CallOneArg(crc32c, part) : NULL;
@@ -494,6 +511,90 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
+/* ---- a segment --------------------------------------------------------------------------------- */
+
+/* The slots of records.walk.Slot, and what records.walk.Problem says. */
+enum { POSITION, NEXT_OFFSET, BASE_OFFSET, END_OFFSET, HEADS_CRC, FIRST_CRC, MAX_TIMESTAMP, GAPS, CONTROLS,
+       OFFSET_ENTRY, TIME_ENTRY, WRONG_INDEX, PROBLEM, SLOTS };
+enum { NOT_A_BATCH = 1, WRONG_CRC, OVERLAP, BEYOND_END, OTHER_EPOCH, WRONG_COUNT };
+#define CONTROL_MASK 0x20
+#define LOG_OVERHEAD_BYTES 12
+
+struct walk { Py_buffer data, epochs, offsets, times, state; };
+
+/* Compare the index entries that name the batch at POSITION with it. */
+static void note_batch(struct walk *w, int64_t *s, int64_t base, int64_t last, int64_t max_timestamp) {
+    const uint8_t *offsets = w->offsets.buf, *times = w->times.buf;
+    if (max_timestamp > s[MAX_TIMESTAMP]) s[MAX_TIMESTAMP] = max_timestamp;
+    for (; s[OFFSET_ENTRY] < w->offsets.len / 8; s[OFFSET_ENTRY]++) {
+        const uint8_t *entry = offsets + s[OFFSET_ENTRY] * 8;
+        int32_t relative = (int32_t)be32(entry), place = (int32_t)be32(entry + 4);
+        if (place > s[POSITION]) break;
+        if (place != s[POSITION] || relative != last - s[BASE_OFFSET]) s[WRONG_INDEX] |= 1;
+    }
+    for (; s[TIME_ENTRY] < w->times.len / 12; s[TIME_ENTRY]++) {
+        const uint8_t *entry = times + s[TIME_ENTRY] * 12;
+        int64_t time = be64(entry), relative = (int32_t)be32(entry + 8);
+        if (relative > last - s[BASE_OFFSET]) break;
+        if (relative < base - s[BASE_OFFSET] || time != max_timestamp || time != s[MAX_TIMESTAMP])
+            s[WRONG_INDEX] |= 2;
+    }
+}
+
+/* Pass one whole batch of `size` bytes; the problem, or 0. */
+static int pass_batch(struct walk *w, int64_t *s, const uint8_t *at, Py_ssize_t size, Py_ssize_t *run) {
+    const int64_t *epochs = w->epochs.buf;
+    int64_t base = be64(at);
+    int32_t delta = (int32_t)be32(at + 23), count = (int32_t)be32(at + 57);
+    if (any_crc_on(0, at + CRC_START, (size_t)(size - CRC_START)) != be32(at + 17)) return WRONG_CRC;
+    if (base < s[NEXT_OFFSET]) return OVERLAP;
+    if (delta < 0 || base > s[END_OFFSET] || delta > s[END_OFFSET] - base) return BEYOND_END;
+    while (*run + 1 < w->epochs.len / 16 && epochs[2 * (*run + 1) + 1] <= base) ++*run;
+    if (*run >= 0 && (int32_t)be32(at + 12) != epochs[2 * *run]) return OTHER_EPOCH;
+    if (count < 0 || count - 1 > delta) return WRONG_COUNT;
+    note_batch(w, s, base, base + delta, be64(at + 35));
+    s[GAPS] += base != s[NEXT_OFFSET] || count <= delta;
+    s[CONTROLS] += (be16(at + 21) & CONTROL_MASK) != 0;
+    if (!s[POSITION]) s[FIRST_CRC] = be32(at + 17);
+    s[HEADS_CRC] = any_crc_on((uint32_t)s[HEADS_CRC], at, CRC_START);
+    s[NEXT_OFFSET] = base + delta + 1;
+    s[POSITION] += size;
+    return 0;
+}
+
+static void walk_all(struct walk *w, int64_t *s) {
+    const uint8_t *at = w->data.buf, *end = at + w->data.len;
+    Py_ssize_t run = -1;
+    while (end - at >= HEADER_BYTES && !s[PROBLEM]) {
+        int32_t length = (int32_t)be32(at + 8);
+        if (at[16] != 2 || length < HEADER_BYTES - LOG_OVERHEAD_BYTES) { s[PROBLEM] = NOT_A_BATCH; return; }
+        if (length > end - at - LOG_OVERHEAD_BYTES) return;
+        s[PROBLEM] = pass_batch(w, s, at, (Py_ssize_t)length + LOG_OVERHEAD_BYTES, &run);
+        at += (Py_ssize_t)length + LOG_OVERHEAD_BYTES;
+    }
+}
+
+/* walk_batches(data, epochs, offsets, times, state) */
+static PyObject *walk_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 5) return PyErr_Format(PyExc_TypeError, "walk_batches(data, epochs, offsets, times, state)");
+    struct walk w;
+    Py_buffer *views[] = {&w.data, &w.epochs, &w.offsets, &w.times, &w.state};
+    int held = 0;
+    for (; held < 5; held++)
+        if (PyObject_GetBuffer(args[held], views[held], held == 4 ? PyBUF_WRITABLE : PyBUF_SIMPLE)) break;
+    int is_right = held == 5 && w.state.len == SLOTS * 8 && w.epochs.len % 16 == 0;
+    if (held == 5 && !is_right) PyErr_SetString(PyExc_ValueError, "epochs and state are 64-bit slots");
+    if (is_right) {
+        Py_BEGIN_ALLOW_THREADS
+        walk_all(&w, w.state.buf);
+        Py_END_ALLOW_THREADS
+    }
+    while (held--) PyBuffer_Release(views[held]);
+    if (!is_right) return NULL;
+    Py_RETURN_NONE;
+}
+
 /* ---- the module ------------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
@@ -501,6 +602,7 @@ static PyMethodDef methods[] = {
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
     {"usual_batch", usual_batch, METH_O, "See records/usual.py."},
     {"usual_request", (PyCFunction)(void (*)(void))usual_request, METH_FASTCALL, "See api/usual.py."},
+    {"walk_batches", (PyCFunction)(void (*)(void))walk_batches, METH_FASTCALL, "See records/walk.py."},
     {NULL, NULL, 0, NULL},
 };
 static struct PyModuleDef definition = {
@@ -508,6 +610,7 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__native(void) {
+    fill_crc_table();
     PyObject *package = PyImport_ImportModule("crc32c");
     crc32c = package ? PyObject_GetAttrString(package, "crc32c") : NULL;
     Py_XDECREF(package);

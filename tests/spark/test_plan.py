@@ -188,7 +188,8 @@ def test_the_zeros_of_a_preallocated_index_are_not_entries() -> None:
 
 def test_small_neighbours_are_packed_and_big_ones_are_not() -> None:
     sizes = [10, 10, 10, 90, 120, 5, 5]
-    pieces = [Piece("k", b"", 0, size, 0, 1) for size in sizes]
+    one = segment(1, 0, 0, ((0, 0),))
+    pieces = [Piece(one, 0, size, 0, 1) for size in sizes]
     packed = [[p.size_bytes for p in group] for group in pack(pieces, split_bytes=100)]
     assert packed == [[10, 10, 10, 90], [120, 5, 5]]
 

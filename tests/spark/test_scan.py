@@ -6,13 +6,21 @@ from itertools import chain
 import pytest
 
 from firnline.base.errors import ConfigError, StorageError
+from firnline.records.batch import CRC_START, HEADER_BYTES, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import LZ4, ZSTD
 from firnline.spark.options import parse_options
 from firnline.spark.read import DataLoss, How, read_task
 from firnline.spark.scan import plan_scan
 from firnline.spark.schema import CorruptSegment
-from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, TIME_INDEX
+from firnline.tiered.catalog import CatalogCorrupt
+from firnline.tiered.objects.layout import (
+    LOG,
+    OFFSET_INDEX,
+    PRODUCER_SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+)
 from firnline.tiered.objects.memory import MemoryStore
 from tests.spark.written_tier import T0, WrittenPartition, batch, batches
 
@@ -303,20 +311,129 @@ def test_a_segment_that_is_still_in_the_catalog_is_tried_again_without_repeating
         offsets(store, {"windowBytes": "2k"})
 
 
-def test_a_cut_off_segment_and_a_wrong_index_are_errors_not_fewer_rows(tier: MemoryStore) -> None:
+def test_a_cut_off_segment_is_an_error_not_fewer_rows(tier: MemoryStore) -> None:
     key = next(k for k in tier.objects if k.endswith(LOG))
-    whole = tier.objects[key]
-    tier.objects[key] = whole[:-10]
-    with pytest.raises(CorruptSegment, match="shorter than its catalog says"):
+    tier.objects[key] = tier.objects[key][:-10]
+    with pytest.raises(CorruptSegment, match=r"shorter than its catalog says.*topic=t partition=0"):
         read(tier)
-    tier.objects[key] = whole
-    index = next(k for k in tier.objects if k.endswith(OFFSET_INDEX))
-    good = tier.objects[index]
-    moved = bytearray(good)
-    moved[15] ^= 1  # the second entry points one byte beside a batch
-    tier.objects[index] = bytes(moved)
-    with pytest.raises(CorruptSegment):
-        read(tier, splitBytes="100")
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_damaged_index_costs_time_and_no_rows(is_old: bool) -> None:
+    """Bits all over both indexes of a segment, one after the other."""
+    store = MemoryStore()
+    partition = WrittenPartition(store, "t")
+    partition.segment(batches(0, 100), is_old=is_old)
+    partition.publish()
+    options = [
+        {"startingOffsets": '{"t": {"0": 55}}', "endingOffsets": '{"t": {"0": 75}}'},
+        {"splitBytes": "900"},
+        {"startingTimestamp": str(T0 + 55_000)},
+    ]
+    sound = [offsets(store, one) for one in options]
+    assert [len(rows) for rows in sound] == [20, 100, 45]
+    for suffix, step in ((OFFSET_INDEX, 5), (TIME_INDEX, 7)):
+        key = next(k for k in store.objects if k.endswith(suffix))
+        whole = store.objects[key]
+        for bit in range(0, len(whole) * 8, step):
+            store.objects[key] = flipped(whole, bit)
+            assert [offsets(store, one) for one in options] == sound, (suffix, bit)
+        store.objects[key] = whole
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    out = bytearray(data)
+    out[bit // 8] ^= 1 << bit % 8
+    return bytes(out)
+
+
+@pytest.mark.parametrize("decoder", ["auto", "python"])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_flipped_header_is_an_error_that_names_the_place(is_old: bool, decoder: str) -> None:
+    """Of the first batch, one inside, one at a split, and the last."""
+    store = MemoryStore()
+    partition = WrittenPartition(store, "t")
+    partition.segment([batch(o, 3) for o in range(0, 30, 3)], is_old=is_old)
+    partition.publish()
+    key = next(k for k in store.objects if k.endswith(LOG))
+    whole = store.objects[key]
+    heads = [head.position for head in headers(whole)]
+    for at in (heads[0], heads[4], heads[5], heads[-1]):
+        # What no CRC covers, and some of what one does.
+        covered = range((at + CRC_START) * 8, (at + HEADER_BYTES) * 8, 29)
+        for bit in (*range(at * 8, (at + CRC_START) * 8), *covered):
+            store.objects[key] = flipped(whole, bit)
+            for more in ({}, {"splitBytes": "600", "windowBytes": "200"}):
+                with pytest.raises(CorruptSegment, match=r"segment=data/.*") as caught:
+                    offsets(store, {"decoder": decoder, **more})
+                facts = caught.value.facts
+                assert (facts["topic"], facts["partition"]) == ("t", 0)
+                assert "offset" in facts, caught.value
+
+
+def test_a_segment_of_another_partition_of_the_same_shape_is_refused() -> None:
+    """Same size, same offsets, same epochs, right CRCs: only its first batch gives it away."""
+    store = MemoryStore()
+    for number, tag in enumerate("ab"):
+        partition = WrittenPartition(store, "t", number)
+        partition.segment(batches(0, 100, tag=tag))
+        partition.publish()
+    one, other = (k for k in store.objects if k.endswith(LOG))
+    assert len(store.objects[one]) == len(store.objects[other])
+    store.objects[one] = store.objects[other]
+    for more in ({}, {"splitBytes": "900"}, {"startingTimestamp": str(T0 + 55_000)}):
+        with pytest.raises(CorruptSegment, match="another segment's"):
+            offsets(store, more)
+
+
+def test_gaps_that_compaction_left_are_read_and_damage_beside_them_is_not() -> None:
+    store = MemoryStore()
+    partition = WrittenPartition(store, "t")
+    rows = [batch(o, 1) for o in (3, 9, 10, 30, 60, 90)]
+    row = partition.segment(rows)
+    partition.publish(log_start=3)
+    assert row.fingerprint is not None
+    assert row.fingerprint.may_have_gaps
+    assert offsets(store, {"splitBytes": "100"}) == [3, 9, 10, 30, 60, 90]
+    assert offsets(store, {"startingTimestamp": str(T0 + 40_000)}) == [60, 90]
+    key = next(k for k in store.objects if k.endswith(LOG))
+    whole = bytearray(store.objects[key])
+    head = list(headers(whole))[3]
+    set_offset_and_epoch(whole, head.position, 31, 0)  # between its neighbours, as it should be
+    store.objects[key] = bytes(whole)
+    for more in ({}, {"splitBytes": "100"}, {"startingTimestamp": str(T0 + 40_000)}):
+        with pytest.raises(CorruptSegment, match="not those that were copied"):
+            offsets(store, more)
+
+
+def test_a_catalog_under_another_name_is_refused() -> None:
+    store = MemoryStore()
+    for number in range(2):
+        partition = WrittenPartition(store, "t", number)
+        partition.segment(batches(0, 100))
+        partition.publish()
+    one, other = (k for k in store.objects if "/heads/" in k)
+    store.objects[one] = store.objects[other]
+    with pytest.raises(CatalogCorrupt, match="another one than its name"):
+        offsets(store)
+
+
+@pytest.mark.parametrize("suffix", [TXN_INDEX, PRODUCER_SNAPSHOT])
+def test_what_says_which_transactions_were_aborted_is_sound_or_an_error(suffix: str) -> None:
+    store = MemoryStore()
+    partition = WrittenPartition(store, "t")
+    kinds = {"producer_id": 7, "is_transactional": True}
+    parts = [batch(0, 5, **kinds), batch(5, 1, is_control=True, **kinds), batch(6, 4)]
+    partition.segment(parts, aborted=[(7, 0, 5)], open_at=[9])
+    partition.publish()
+    committed = {"kafka.isolation.level": "read_committed"}
+    assert offsets(store, committed) == [6, 7, 8]
+    key = next(k for k in store.objects if k.endswith(suffix))
+    whole = store.objects[key]
+    for bit in range(0, len(whole) * 8, 3):
+        store.objects[key] = flipped(whole, bit)
+        with pytest.raises(CorruptSegment, match=f"object=data/.*{suffix}"):
+            offsets(store, committed)
 
 
 def test_a_missing_index_costs_only_the_split(tier: MemoryStore) -> None:

@@ -1,13 +1,18 @@
 """A tier written by hand for tests: segments from `records.build`, indexes and catalog beside them."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from crc32c import crc32c
+
+from firnline.log.producer_state import SnapshotEntry, encode_snapshot
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.walk import BatchWalk, Slot
 from firnline.tiered.catalog import CatalogHead, CatalogSegment, encode_head
 from firnline.tiered.catalog_writer import begin_catalog
 from firnline.tiered.lineage import segment_epochs
+from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
 from firnline.tiered.objects.layout import (
     LOG,
     OFFSET_INDEX,
@@ -37,6 +42,21 @@ def batches(base: int, end: int, *, per: int = 10, epoch: int = 0, tag: str = ""
     return [batch(o, min(per, end - o), epoch=epoch, tag=tag) for o in range(base, end, per)]
 
 
+def fingerprint_of(segment: CatalogSegment, bodies: Mapping[str, bytes]) -> Fingerprint:
+    """What the copier would have noted of these objects."""
+    walk = BatchWalk(
+        segment.base_offset, segment.end_offset, segment.epochs,
+        offsets=bodies.get(OFFSET_INDEX, b""), times=bodies.get(TIME_INDEX, b""),
+    )  # fmt: skip
+    assert walk.feed(bodies[LOG]) == len(bodies[LOG]), walk.problem
+    return Fingerprint(
+        may_have_gaps=walk.has_gaps,
+        first_crc=walk.state[Slot.FIRST_CRC],
+        heads_crc=walk.state[Slot.HEADS_CRC],
+        sums=tuple((s, ObjectSum(len(b), crc32c(b))) for s, b in bodies.items()),
+    )
+
+
 class WrittenPartition:
     """One partition in a store; `segment` puts data, `publish` makes it visible."""
 
@@ -56,8 +76,12 @@ class WrittenPartition:
         aborted: Sequence[tuple[int, int, int]] = (),
         open_at: Sequence[int] = (),
         suffixes: Sequence[str] = (LOG, OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT),
+        is_old: bool = False,
     ) -> CatalogSegment:
-        """Put one segment of `parts`; `epochs` is the history of the leader that copies it."""
+        """Put one segment of `parts`; `epochs` is the history of the leader that copies it.
+
+        `is_old`: as it was written before catalogs said anything about bytes.
+        """
         data = b"".join(parts)
         heads = list(headers(data))
         base, end = heads[0].base_offset, heads[-1].last_offset
@@ -84,18 +108,21 @@ class WrittenPartition:
                 times += struct.pack(">qi", newest, head.last_offset - base)
                 since = 0
             since += head.size_bytes
-        snapshot = struct.pack(">hIi", 1, 0, len(open_at)) + b"".join(
-            struct.pack(">qhiqiqiq", n, 0, 0, end, 0, T0, 0, at) for n, at in enumerate(open_at)
+        snapshot = encode_snapshot(
+            SnapshotEntry(n, 0, 0, end, 0, T0, 0, at) for n, at in enumerate(open_at)
         )
         txns = b"".join(
             struct.pack(">hqqqq", 0, p, first, last, last) for p, first, last in aborted
         )
-        for suffix, body in (
-            (LOG, data), (OFFSET_INDEX, bytes(index)), (TIME_INDEX, bytes(times)),
-            (PRODUCER_SNAPSHOT, snapshot), (TXN_INDEX, txns),
-        ):  # fmt: skip
-            if suffix in kept:
-                self.store.put(segment.key(suffix), (body,), size_bytes=len(body))
+        bodies = {
+            LOG: data, OFFSET_INDEX: bytes(index), TIME_INDEX: bytes(times),
+            PRODUCER_SNAPSHOT: snapshot, TXN_INDEX: txns,
+        }  # fmt: skip
+        bodies = {suffix: body for suffix, body in bodies.items() if suffix in kept}
+        for suffix, body in bodies.items():
+            self.store.put(segment.key(suffix), (body,), size_bytes=len(body))
+        if not is_old:
+            segment = segment._replace(fingerprint=fingerprint_of(segment, bodies))
         self.segments.append(segment)
         return segment
 

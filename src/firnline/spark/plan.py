@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from firnline.base.ids import Uuid
+from firnline.base.ids import NO_OFFSET, Uuid
 from firnline.spark.frames import Ints
 from firnline.spark.schema import AbortedTransaction
 from firnline.tiered.catalog import CatalogSegment, PartitionCatalog
@@ -37,14 +37,23 @@ class Gap(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One byte range of one segment, from batch to batch, and the offsets to deliver from it."""
+    """One byte range of one segment, from batch to batch, and the offsets to deliver from it.
 
-    key: str
-    segment_id: Uuid
+    first_ends  the last offset of the batch at `begin_position`, as the index says; -1 at the beginning.
+    reaches     the offset that the batches of the range have to reach, exclusive.
+    """
+
+    segment: CatalogSegment
     begin_position: int
     end_position: int
     start_offset: int
     end_offset: int
+    first_ends: int = NO_OFFSET
+    reaches: int = 0
+
+    @property
+    def key(self) -> str:
+        return self.segment.key(LOG)
 
     @property
     def size_bytes(self) -> int:
@@ -123,37 +132,60 @@ def clip(ranges: Iterable[Range | Gap], *, start_offset: int, end_offset: int) -
 # ------------------------------------------------------------------------------------ bytes
 
 
+def _believe(_segment: CatalogSegment, _index: OffsetIndex, _entries: Sequence[int]) -> bool:
+    return True
+
+
 def pieces_of(
-    one: Range, *, split_bytes: int, load_index: Callable[[CatalogSegment], OffsetIndex | None]
+    one: Range,
+    *,
+    split_bytes: int,
+    load_index: Callable[[CatalogSegment], OffsetIndex | None],
+    confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool] = _believe,
 ) -> list[Piece]:
     """Cut a range into pieces of about `split_bytes`, at the index entries nearest to that.
 
-    The index is loaded only where it saves or splits something. Without one the piece is the segment.
+    The index is loaded only where it saves or splits something. Without one the piece is the segment;
+    so it is where gaps are allowed, which only the sum over the whole segment tells from damage.
+    `confirms` says whether the batches that these entries name say the same.
     """
     segment = one.segment
+    known = segment.fingerprint
     is_whole = one.start_offset <= segment.base_offset and one.end_offset > segment.end_offset
-    low, high = 0, segment.size_bytes
-    cuts: list[int] = []
-    if not is_whole or high > split_bytes + split_bytes // 2:
-        index = load_index(segment)
-        if index is not None:
-            low, high = _byte_range(index, one, size_bytes=segment.size_bytes)
-            cuts = _cuts(index.positions, low, high, split_bytes)
-    edges = [low, *cuts, high]
-    return [
-        Piece(segment.key(LOG), segment.segment_id, begin, end, one.start_offset, one.end_offset)
-        for begin, end in pairwise(edges)
-    ]
+    size = segment.size_bytes
+    if (is_whole and size <= split_bytes + split_bytes // 2) or (known and known.may_have_gaps):
+        return [Piece(segment, 0, size, one.start_offset, one.end_offset)]
+    index = load_index(segment)
+    if index is not None:
+        found, used = _cut_pieces(one, index, split_bytes)
+        if confirms(segment, index, used):
+            return found
+    return [Piece(segment, 0, size, one.start_offset, one.end_offset)]
 
 
-def _byte_range(index: OffsetIndex, one: Range, *, size_bytes: int) -> tuple[int, int]:
-    """Return the bytes that can hold offsets of [start, end): a batch at an entry *ends* at its offset."""
-    before = int(np.searchsorted(index.last_offsets, one.start_offset, side="right")) - 1
+def _cut_pieces(one: Range, index: OffsetIndex, split_bytes: int) -> tuple[list[Piece], list[int]]:
+    """Return the pieces of a range, and the numbers of the index entries that they rest on."""
+    before, last = _entry_range(index, one)
+    count, size = len(index.positions), one.segment.size_bytes
     low = int(index.positions[before]) if before >= 0 else 0
-    # All that follows the first batch that ends at end - 1 or later is above the range.
-    last = int(np.searchsorted(index.last_offsets, one.end_offset - 1, side="left"))
-    high = int(index.positions[last + 1]) if last + 1 < len(index.positions) else size_bytes
-    return low, high
+    high = int(index.positions[last + 1]) if last + 1 < count else size
+    cuts = _cuts(index.positions, low, high, split_bytes)
+    ends = {int(p): int(o) for p, o in zip(index.positions, index.last_offsets, strict=True)}
+    found = [
+        Piece(one.segment, begin, end, one.start_offset, one.end_offset, ends.get(begin, NO_OFFSET))
+        for begin, end in pairwise([low, *cuts, high])
+    ]
+    if high < size:
+        found[-1] = found[-1]._replace(reaches=one.end_offset)
+    used = [*np.searchsorted(index.positions, [low, *cuts]).tolist(), last, last + 1]
+    return found, sorted({n for n in used if 0 <= n < count})
+
+
+def _entry_range(index: OffsetIndex, one: Range) -> tuple[int, int]:
+    """Return the last entry at or below the range and the first that ends it: a batch at an entry
+    *ends* at its offset, so all after the one that ends at `end - 1` or later is above the range."""
+    before = int(np.searchsorted(index.last_offsets, one.start_offset, side="right")) - 1
+    return before, int(np.searchsorted(index.last_offsets, one.end_offset - 1, side="left"))
 
 
 def _cuts(positions: Ints, low: int, high: int, split_bytes: int) -> list[int]:

@@ -14,9 +14,10 @@ import pyarrow as pa
 from firnline.base.errors import StorageError
 from firnline.base.ids import Uuid
 from firnline.base.units import MIB
-from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
 from firnline.spark import decode, decode_python
-from firnline.spark.frames import Frames, find_frames
+from firnline.spark.frames import Frames, check_crcs, find_frames
+from firnline.spark.integrity import Continuity
 from firnline.spark.plan import Piece, Task
 from firnline.spark.schema import CHUNK_BYTES, CorruptSegment, Wanted
 from firnline.tiered.catalog import read_catalog
@@ -108,6 +109,15 @@ def read_task(store: ObjectStore, task: Task, how: How) -> Iterator[pa.RecordBat
 
 
 def _read_piece(store: ObjectStore, task: Task, piece: Piece, how: How) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from _read_checked(store, task, piece, how)
+    except CorruptSegment as problem:
+        raise located(problem, task.topic, task.partition) from None
+
+
+def _read_checked(
+    store: ObjectStore, task: Task, piece: Piece, how: How
+) -> Iterator[pa.RecordBatch]:
     wanted = Wanted(
         task.topic,
         task.partition,
@@ -115,10 +125,12 @@ def _read_piece(store: ObjectStore, task: Task, piece: Piece, how: How) -> Itera
         start_offset=piece.start_offset,
         end_offset=piece.end_offset,
         aborted=task.aborted,
-        verify_crc=how.verify_crc,
+        verify_crc=False,  # of every batch, below
         chunk_bytes=how.chunk_bytes,
         source=piece.key,
     )
+    check_identity(store, piece)
+    continuity = Continuity(piece)
     for window in windows(
         store,
         piece.key,
@@ -126,12 +138,39 @@ def _read_piece(store: ObjectStore, task: Task, piece: Piece, how: How) -> Itera
         end=piece.end_position,
         window_bytes=how.window_bytes,
     ):
+        continuity.note(window.frames)
+        if how.verify_crc:
+            # Also of what is not delivered: a flipped attribute makes a control batch of any other.
+            check_crcs(window.data, window.frames, wanted)
         if how.decoder == "python":
-            yield from decode_python.decode(window.data, wanted)
+            whole = window.data[: int(window.frames.ends[-1])]
+            yield from decode_python.decode(whole, wanted)
         else:
             yield from decode.decode_frames(window.data, window.frames, wanted)
-        if window.frames.heads["base_offset"][-1] >= piece.end_offset:
+        is_past = window.frames.heads["base_offset"][-1] >= piece.end_offset
+        if is_past and not continuity.needs_all:
             return
+    continuity.finish()
+
+
+def located(problem: CorruptSegment, topic: str, partition: int) -> CorruptSegment:
+    """Return the error with the partition that it is about."""
+    facts = {"topic": topic, "partition": partition, **problem.facts}
+    return CorruptSegment(problem.why, **facts)
+
+
+def check_identity(store: ObjectStore, piece: Piece) -> None:
+    """A piece that begins inside an object: look at its first batch whether it is the right object."""
+    known = piece.segment.fingerprint
+    if known is None or piece.begin_position == 0:
+        return
+    head = store.get(piece.key, 0, HEADER_BYTES)
+    if len(head) < HEADER_BYTES or parse_header(head).crc != known.first_crc:
+        raise CorruptSegment(
+            "the object is another segment's",
+            segment=piece.key,
+            offset=piece.segment.base_offset,
+        )
 
 
 def _look_again(
@@ -142,7 +181,7 @@ def _look_again(
     delivered: int,
     problem: ObjectMissing,
 ) -> Iterator[pa.RecordBatch]:
-    if _is_in_catalog(store, task, piece.segment_id):
+    if _is_in_catalog(store, task, piece.segment.segment_id):
         try:
             for number, batch in enumerate(_read_piece(store, task, piece, how)):
                 if number >= delivered:

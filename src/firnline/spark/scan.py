@@ -5,11 +5,14 @@ Everything here runs once per query, in one process, without a broker. Source: s
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import KIB, ceil_div
+from firnline.records.batch import HEADER_BYTES, parse_header
+from firnline.spark.integrity import load_sound
 from firnline.spark.options import EARLIEST, LATEST, ByTimestamp, Options, Place, Places
 from firnline.spark.plan import (
     Gap,
@@ -23,8 +26,8 @@ from firnline.spark.plan import (
     parse_offset_index,
     pieces_of,
 )
-from firnline.spark.read import DataLoss
-from firnline.spark.schema import AbortedTransaction
+from firnline.spark.read import DataLoss, located
+from firnline.spark.schema import AbortedTransaction, CorruptSegment
 from firnline.spark.timestamps import first_offset_at
 from firnline.spark.transactions import aborted_in, stable_end
 from firnline.tiered.catalog import (
@@ -36,7 +39,7 @@ from firnline.tiered.catalog import (
     resolve_topic,
 )
 from firnline.tiered.objects.layout import OFFSET_INDEX
-from firnline.tiered.spi import ObjectMissing, ObjectStore
+from firnline.tiered.spi import ObjectStore
 
 _SPLIT_BYTES_MIN = 64 * KIB
 _log = logging.getLogger(__name__)
@@ -146,7 +149,12 @@ class _Scan:
                 [
                     piece
                     for one in share.ranges
-                    for piece in pieces_of(one, split_bytes=split_bytes, load_index=self.load_index)
+                    for piece in pieces_of(
+                        one,
+                        split_bytes=split_bytes,
+                        load_index=self.load_index,
+                        confirms=self.confirms,
+                    )
                 ],
             )
             for share in shares
@@ -156,13 +164,32 @@ class _Scan:
         """Return the segment's offset index; None when there is none, or none to trust (T58)."""
         if segment.segment_id not in self._indexes:
             index = None
-            if OFFSET_INDEX in segment.suffixes:
-                try:
-                    index = parse_offset_index(self.store.get(segment.key(OFFSET_INDEX)), segment)
-                except ObjectMissing:
-                    _log.warning("no offset index for %s: it is read whole", segment.stem)
+            data = load_sound(self.store, segment, OFFSET_INDEX)
+            if data is not None:
+                index = parse_offset_index(data, segment)
+            if index is None:
+                _log.warning("no sound offset index for %s: it is read whole", segment.stem)
             self._indexes[segment.segment_id] = index
         return self._indexes[segment.segment_id]
+
+    def confirms(self, segment: CatalogSegment, index: OffsetIndex, entries: Sequence[int]) -> bool:
+        """Whether the batches that these entries name end where they say.
+
+        An index that the catalog has a sum of is known to be right. Of others the batches are looked at.
+        """
+        known = segment.fingerprint
+        if known is not None and known.sum_of(OFFSET_INDEX) is not None:
+            return True
+        for number in entries:
+            position = int(index.positions[number])
+            head = self.store.get(segment.key(), position, HEADER_BYTES)
+            if len(head) < HEADER_BYTES:
+                return False
+            header = parse_header(head)
+            if header.magic != 2 or header.last_offset != int(index.last_offsets[number]):
+                _log.warning("an offset index differs from its segment %s", segment.stem)
+                return False
+        return True
 
     def _share(self, cut: PartitionCatalog) -> Share | None:
         lineage = lineage_ranges(cut)
@@ -170,7 +197,8 @@ class _Scan:
         end = there[-1].end_offset if there else cut.log_start_offset
         aborted: tuple[AbortedTransaction, ...] = ()
         if self.options.read_committed and there:
-            end = min(end, stable_end(self.store, there))
+            with _located(cut):
+                end = min(end, stable_end(self.store, there))
         start_offset = self._resolve(self.options.starting, cut, there, end, is_start=True)
         end_offset = self._resolve(self.options.ending, cut, there, end, is_start=False)
         if end_offset < start_offset:
@@ -191,7 +219,8 @@ class _Scan:
             return None
         if self.options.read_committed:
             after = [r for r in there if r.end_offset > ranges[0].start_offset]
-            aborted = aborted_in(self.store, after)
+            with _located(cut):
+                aborted = aborted_in(self.store, after)
         return Share(cut, tuple(ranges), aborted)
 
     def _resolve(
@@ -229,7 +258,14 @@ class _Scan:
         *,
         is_start: bool,
     ) -> int:
-        found = first_offset_at(self.store, ranges, timestamp_ms, load_index=self.load_index)
+        with _located(cut):
+            found = first_offset_at(
+                self.store,
+                ranges,
+                timestamp_ms,
+                load_index=self.load_index,
+                confirms=self.confirms,
+            )
         if found is not None:
             return min(found, end)
         if is_start and not self.options.latest_if_no_such_time:
@@ -251,6 +287,15 @@ class _Scan:
         if self.options.fail_on_data_loss:
             raise problem
         _log.warning("%s", problem)
+
+
+@contextmanager
+def _located(cut: PartitionCatalog) -> Iterator[None]:
+    """Damage that is found while planning names the partition, too."""
+    try:
+        yield
+    except CorruptSegment as problem:
+        raise located(problem, cut.topic, cut.partition) from None
 
 
 def _check_complete(places: Places, name: str, chosen: Sequence[tuple[CatalogTopic, int]]) -> None:

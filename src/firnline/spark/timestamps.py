@@ -3,21 +3,27 @@
 As ListOffsets by timestamp: the first record, in offset order, whose timestamp is not below the time.
 """
 
+import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from firnline.base.ids import NO_OFFSET
 from firnline.base.units import MIB
 from firnline.spark.decode import decode_frames
-from firnline.spark.plan import OffsetIndex, Range
-from firnline.spark.read import windows
+from firnline.spark.frames import Frames, check_crcs
+from firnline.spark.integrity import Continuity, load_sound
+from firnline.spark.plan import OffsetIndex, Piece, Range
+from firnline.spark.read import Window, check_identity, windows
 from firnline.spark.schema import TIMESTAMP_MS_MAX, Wanted
 from firnline.tiered.catalog import CatalogSegment
 from firnline.tiered.objects.layout import LOG, TIME_INDEX
-from firnline.tiered.spi import ObjectMissing, ObjectStore
+from firnline.tiered.spi import ObjectStore
 
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 _WINDOW_BYTES = MIB
+_log = logging.getLogger(__name__)
 
 
 def first_offset_at(
@@ -26,58 +32,136 @@ def first_offset_at(
     timestamp_ms: int,
     *,
     load_index: Callable[[CatalogSegment], OffsetIndex | None],
+    confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool],
 ) -> int | None:
     """Return the offset of the first record of `ranges` at or after `timestamp_ms`; None if none is.
 
-    Errors of the store pass through; CorruptSegment for what cannot be read.
+    Errors of the store pass through; CorruptSegment for what cannot be read. An index that differs from
+    its segment costs a scan from the segment's beginning.
     """
     for one in ranges:
         if one.segment.max_timestamp_ms >= timestamp_ms:
-            found = _first_in_range(store, one, timestamp_ms, load_index(one.segment))
+            found = _first_in_range(store, one, timestamp_ms, load_index, confirms)
             if found is not None:
                 return found
     return None
 
 
+class _Start(NamedTuple):
+    """Where a search begins: at the index entry `first_ends`, -1 for the segment's beginning.
+
+    The batch that holds `offset` has the greatest timestamp so far, which is `timestamp_ms`.
+    """
+
+    position: int = 0
+    first_ends: int = NO_OFFSET
+    offset: int = NO_OFFSET
+    timestamp_ms: int = -1
+
+
+class _Misled(Exception):
+    """The time index says of a batch what the batch does not."""
+
+
 def _first_in_range(
-    store: ObjectStore, one: Range, timestamp_ms: int, index: OffsetIndex | None
+    store: ObjectStore,
+    one: Range,
+    timestamp_ms: int,
+    load_index: Callable[[CatalogSegment], OffsetIndex | None],
+    confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool],
 ) -> int | None:
+    start = _Start()
+    known = one.segment.fingerprint
+    if known is None or not known.may_have_gaps:
+        index = load_index(one.segment)
+        if index is not None:
+            start = _start_before(store, one.segment, timestamp_ms, index, confirms)
+    try:
+        return _search(store, one, timestamp_ms, start)
+    except _Misled:
+        _log.warning("a time index differs from its segment %s", one.segment.stem)
+        return _search(store, one, timestamp_ms, _Start())
+
+
+def _search(store: ObjectStore, one: Range, timestamp_ms: int, start: _Start) -> int | None:
     segment = one.segment
-    key = segment.key(LOG)
-    wanted = Wanted("", 0, ("offset", "timestamp"), one.start_offset, one.end_offset, source=key)
-    begin = _position_before(store, segment, timestamp_ms, index)
-    for window in windows(
-        store, key, begin=begin, end=segment.size_bytes, window_bytes=_WINDOW_BYTES
-    ):
-        reaching = np.flatnonzero(window.frames.heads["max_timestamp"] >= timestamp_ms).tolist()
-        for number in reaching:
-            only = window.frames.part(number, number + 1)
-            for batch in decode_frames(window.data, only, wanted):
-                micros = batch.column("timestamp").view("int64").to_numpy()
-                late = np.flatnonzero(micros >= min(timestamp_ms, TIMESTAMP_MS_MAX) * 1000)
-                if late.size:
-                    offset: int = batch.column("offset")[int(late[0])].as_py()
-                    return offset
+    key, size = segment.key(LOG), segment.size_bytes
+    wanted = Wanted(
+        "",
+        0,
+        ("offset", "timestamp"),
+        one.start_offset,
+        one.end_offset,
+        verify_crc=False,
+        source=key,
+    )
+    piece = Piece(segment, start.position, size, one.start_offset, one.end_offset, start.first_ends)
+    check_identity(store, piece)
+    continuity = Continuity(piece)
+    found: int | None = None
+    for window in windows(store, key, begin=start.position, end=size, window_bytes=_WINDOW_BYTES):
+        continuity.note(window.frames)
+        check_crcs(window.data, window.frames, wanted)
+        _check_time(window.frames, start)
+        if found is None:
+            found = _first_in_window(window, wanted, timestamp_ms)
+            if found is not None and found <= start.offset:
+                raise _Misled
+        if found is not None and not continuity.needs_all:
+            return found
+    continuity.finish()
+    return found
+
+
+def _check_time(frames: Frames, start: _Start) -> None:
+    """Refuse a time index whose entry names a batch that is of another time."""
+    first, last = int(frames.heads["base_offset"][0]), frames.column("base_offset")
+    last = last + frames.column("last_offset_delta")
+    if not first <= start.offset <= int(last[-1]):
+        return
+    holder = int(np.searchsorted(last, start.offset, side="left"))
+    if int(frames.heads["max_timestamp"][holder]) != start.timestamp_ms:
+        raise _Misled
+
+
+def _first_in_window(window: Window, wanted: Wanted, timestamp_ms: int) -> int | None:
+    reaching = np.flatnonzero(window.frames.heads["max_timestamp"] >= timestamp_ms).tolist()
+    for number in reaching:
+        only = window.frames.part(number, number + 1)
+        for batch in decode_frames(window.data, only, wanted):
+            micros = batch.column("timestamp").view("int64").to_numpy()
+            late = np.flatnonzero(micros >= min(timestamp_ms, TIMESTAMP_MS_MAX) * 1000)
+            if late.size:
+                offset: int = batch.column("offset")[int(late[0])].as_py()
+                return offset
     return None
 
 
-def _position_before(
-    store: ObjectStore, segment: CatalogSegment, timestamp_ms: int, index: OffsetIndex | None
-) -> int:
-    """Return a byte before which every record is older than the time, by the segment's indexes."""
-    if index is None or TIME_INDEX not in segment.suffixes:
-        return 0
-    try:
-        data = store.get(segment.key(TIME_INDEX))
-    except ObjectMissing:
-        return 0
+def _start_before(
+    store: ObjectStore,
+    segment: CatalogSegment,
+    timestamp_ms: int,
+    index: OffsetIndex,
+    confirms: Callable[[CatalogSegment, OffsetIndex, Sequence[int]], bool],
+) -> _Start:
+    """Return a place before which every record is older than the time, by the segment's indexes."""
+    data = load_sound(store, segment, TIME_INDEX)
+    if data is None:
+        return _Start()
     table = np.frombuffer(data[: len(data) // 12 * 12], dtype=TIME_ENTRY)
     times = table["timestamp"].astype(np.int64)
-    if len(data) % 12 or (np.diff(times) < 0).any():
-        return 0
+    relative = table["relative_offset"].astype(np.int64)
+    if len(data) % 12 or (np.diff(times) < 0).any() or (np.diff(relative) < 0).any():
+        return _Start()
     before = int(np.searchsorted(times, timestamp_ms, side="left")) - 1
     if before < 0:
-        return 0
-    offset = segment.base_offset + int(table["relative_offset"][before])
+        return _Start()
+    offset = segment.base_offset + int(relative[before])
+    # The batch that holds the offset is read, too, for its word on it.
     entry = int(np.searchsorted(index.last_offsets, offset, side="right")) - 1
-    return int(index.positions[entry]) if entry >= 0 else 0
+    if not segment.base_offset <= offset <= segment.end_offset or entry < 0:
+        return _Start()
+    if not confirms(segment, index, [entry]):
+        return _Start()
+    place, ends = int(index.positions[entry]), int(index.last_offsets[entry])
+    return _Start(place, ends, offset, int(times[before]))

@@ -10,38 +10,37 @@ import struct
 from collections.abc import Sequence
 
 from firnline.base.errors import StorageError
+from firnline.log.producer_state import decode_snapshot
+from firnline.spark.integrity import load_needed
 from firnline.spark.plan import Range
-from firnline.spark.schema import AbortedTransaction
+from firnline.spark.schema import AbortedTransaction, CorruptSegment
+from firnline.tiered.catalog import CatalogSegment
 from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT, TXN_INDEX
 from firnline.tiered.spi import ObjectStore
 
 _ABORTED = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable
-_SNAPSHOT_HEAD = struct.Struct(">hIi")  # version, CRC, number of producers
-_PRODUCER = struct.Struct(">qhiqiqiq")  # ..., offset where its open transaction begins, or -1
-_VERSIONS = (0, 1)
 
 
-def parse_transaction_index(data: bytes, key: str) -> list[AbortedTransaction]:
-    """Return the aborted transactions of one index; StorageError for bytes that are not one."""
+def parse_transaction_index(data: bytes, segment: CatalogSegment) -> list[AbortedTransaction]:
+    """Return the aborted transactions of one index; CorruptSegment for bytes that are not one.
+
+    The markers of all of them are in the segment, in the order of the entries.
+    """
+    key, base_offset = segment.key(TXN_INDEX), segment.base_offset
     if len(data) % _ABORTED.size:
-        raise StorageError("a transaction index is cut short", key=key, size_bytes=len(data))
+        raise CorruptSegment(
+            "a transaction index is cut short", object=key, offset=base_offset, size_bytes=len(data)
+        )
     found = []
+    before = base_offset - 1
     for version, producer_id, first, last, _ in _ABORTED.iter_unpack(data):
-        if version not in _VERSIONS or not 0 <= first <= last:
-            raise StorageError("not a transaction index", key=key)
+        if version != 0 or not 0 <= first <= last or not before < last <= segment.end_offset:
+            raise CorruptSegment(
+                "not the segment's transaction index", object=key, offset=base_offset
+            )
         found.append(AbortedTransaction(producer_id, first, last))
+        before = last
     return found
-
-
-def parse_open_transactions(data: bytes, key: str) -> list[int]:
-    """Return the first offsets of the transactions that are open in a producer snapshot."""
-    if len(data) < _SNAPSHOT_HEAD.size:
-        raise StorageError("a producer snapshot is cut short", key=key, size_bytes=len(data))
-    version, _, count = _SNAPSHOT_HEAD.unpack_from(data)
-    body = data[_SNAPSHOT_HEAD.size :]
-    if version not in _VERSIONS or count * _PRODUCER.size != len(body):
-        raise StorageError("not a producer snapshot", key=key, version=version)
-    return [entry[7] for entry in _PRODUCER.iter_unpack(body) if entry[7] >= 0]
 
 
 def aborted_in(store: ObjectStore, ranges: Sequence[Range]) -> tuple[AbortedTransaction, ...]:
@@ -50,10 +49,10 @@ def aborted_in(store: ObjectStore, ranges: Sequence[Range]) -> tuple[AbortedTran
     for one in ranges:
         if TXN_INDEX not in one.segment.suffixes:
             continue
-        key = one.segment.key(TXN_INDEX)
+        data = load_needed(store, one.segment, TXN_INDEX)
         found.extend(
             aborted
-            for aborted in parse_transaction_index(store.get(key), key)
+            for aborted in parse_transaction_index(data, one.segment)
             if one.start_offset <= aborted.last_offset < one.end_offset
         )
     return tuple(found)
@@ -66,6 +65,21 @@ def stable_end(store: ObjectStore, ranges: Sequence[Range]) -> int:
     """
     for one in reversed(ranges):
         if one.end_offset == one.segment.end_offset + 1:
-            key = one.segment.key(PRODUCER_SNAPSHOT)
-            return min([one.end_offset, *parse_open_transactions(store.get(key), key)])
+            return min([one.end_offset, *_open_transactions(store, one.segment)])
     return ranges[0].start_offset
+
+
+def _open_transactions(store: ObjectStore, segment: CatalogSegment) -> list[int]:
+    """Return the first offsets of the transactions that are open at the end of a segment."""
+    key = segment.key(PRODUCER_SNAPSHOT)
+    data = load_needed(store, segment, PRODUCER_SNAPSHOT)
+    try:
+        producers = decode_snapshot(data, path=key)
+    except StorageError as problem:
+        raise CorruptSegment(problem.why, object=key, offset=segment.base_offset) from None
+    begun = [p.txn_first_offset for p in producers if p.txn_first_offset >= 0]
+    if any(first > segment.end_offset for first in begun):
+        raise CorruptSegment(
+            "not the segment's producer snapshot", object=key, offset=segment.base_offset
+        )
+    return begun

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
+from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
 from firnline.tiered.objects.layout import (
     CATALOG_FOLDER,
     LOG,
@@ -50,6 +51,7 @@ class CatalogSegment(NamedTuple):
     stem: str
     suffixes: tuple[str, ...]
     custom_metadata: bytes | None = None
+    fingerprint: Fingerprint | None = None  # None: written before there were any
 
     def key(self, suffix: str = LOG) -> str:
         """Return the name of one of its objects; `suffix` is one of `objects.layout`'s."""
@@ -85,6 +87,10 @@ class CatalogHead(NamedTuple):
     parts: tuple[PartRef, ...]
     removed: tuple[Uuid, ...]
     tail: tuple[CatalogSegment, ...]
+
+    @property
+    def order(self) -> HeadName:
+        return HeadName(self.leader_epoch, self.sequence)
 
 
 class PartitionCatalog(NamedTuple):
@@ -162,6 +168,8 @@ def read_cut(
     """Return the cut of the head `name`. Raises ObjectMissing, CatalogCorrupt."""
     key = head_key(topic_id, partition, name)
     head = decode_head(store.get(key), key)
+    if (head.topic_id, head.partition, *head.order) != (topic_id, partition, *name):
+        raise CatalogCorrupt("a catalog head is another one than its name says", key=key)
     rows = list(head.tail)
     for ref in head.parts:
         rows.extend(_read_part(store, ref, head.log_start_offset))
@@ -201,6 +209,8 @@ def list_topics(store: ObjectStore) -> list[CatalogTopic]:
         if known is None:  # the name's listing is late: the head says it too
             key = found[min(found)]
             head = decode_head(store.get(key), key)
+            if head.topic_id != topic_id:
+                raise CatalogCorrupt("a catalog head is another topic's", key=key)
             known = CatalogTopic(topic_id, head.topic, (), head.written_ms, False)
         topics[topic_id] = known._replace(partitions=tuple(sorted(found)))
     return sorted(topics.values(), key=lambda t: (t.topic, t.registered_ms, t.topic_id))
@@ -362,6 +372,11 @@ def _row_json(row: CatalogSegment) -> dict[str, object]:
     }
     if row.custom_metadata is not None:
         out["custom"] = row.custom_metadata.hex()
+    known = row.fingerprint
+    if known is not None:
+        out["mayHaveGaps"] = known.may_have_gaps
+        out["firstCrc32c"], out["headsCrc32c"] = known.first_crc, known.heads_crc
+        out["sums"] = {suffix: list(entry) for suffix, entry in known.sums}
     return out
 
 
@@ -378,9 +393,22 @@ def _row(line: dict[str, Any], key: str) -> CatalogSegment:
             stem=str(line["stem"]),
             suffixes=tuple(str(suffix) for suffix in line["objects"]),
             custom_metadata=None if custom is None else bytes.fromhex(custom),
+            fingerprint=_fingerprint(line),
         )
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a catalog row lacks a field", key=key, problem=problem) from None
+
+
+def _fingerprint(line: dict[str, Any]) -> Fingerprint | None:
+    """Return what a row says of its segment's bytes; rows of old catalogs say nothing."""
+    if "mayHaveGaps" not in line:
+        return None
+    return Fingerprint(
+        may_have_gaps=bool(line["mayHaveGaps"]),
+        first_crc=int(line["firstCrc32c"]),
+        heads_crc=int(line["headsCrc32c"]),
+        sums=tuple((str(s), ObjectSum(int(n), int(crc))) for s, (n, crc) in line["sums"].items()),
+    )
 
 
 def _ref_json(ref: PartRef) -> dict[str, object]:

@@ -35,6 +35,7 @@ from firnline.tiered.catalog_guard import (
 )
 from firnline.tiered.hosted import Done, Hosted, Services
 from firnline.tiered.objects.binding import WrongTier, check_bound
+from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
     LOG,
@@ -279,6 +280,7 @@ def _row_of(segment: RemoteSegment) -> CatalogSegment:
     suffixes = [LOG, OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT, LEADER_EPOCHS]
     if not segment.txn_index_empty:
         suffixes.append(TXN_INDEX)
+    known = decode_fingerprint(segment.custom_metadata)
     return CatalogSegment(
         segment_id=segment.segment_id,
         base_offset=segment.base_offset,
@@ -293,7 +295,8 @@ def _row_of(segment: RemoteSegment) -> CatalogSegment:
             segment_id=segment.segment_id,
         ),
         suffixes=tuple(suffixes),
-        custom_metadata=segment.custom_metadata,
+        custom_metadata=segment.custom_metadata if known is None else None,
+        fingerprint=known,
     )
 
 

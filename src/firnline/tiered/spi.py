@@ -23,6 +23,10 @@ class RemoteStorageError(StorageError):
     """The store refused, failed or could not be reached; a later try may succeed."""
 
 
+class DamagedObject(StorageError):
+    """An object of the tier is not the bytes that were put there: fail closed (rel-T20)."""
+
+
 class CustomMetadataTooLarge(StorageError):
     """A plug-in returned more custom metadata than the limit: its copy task stops (spec T10, 3.4-7)."""
 

@@ -1,0 +1,213 @@
+"""Pass over the batches of a segment and compare each with its neighbours, its CRC and the indexes. PURE.
+
+What no CRC covers is covered by what must follow: offsets ascend, leader epochs are those of the segment's
+history, an index entry names the batch that it says. `walk_batches` in _native.c does it without the
+interpreter's lock, at the speed of the CRC; its twin here says the same of the same bytes.
+"""
+
+from array import array
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+
+from crc32c import crc32c
+
+from firnline.base.native import native
+from firnline.base.ports import Buffer
+from firnline.records.batch import (
+    CONTROL_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    parse_header,
+)
+
+# Of a batch: base offset, length, leader epoch, magic, CRC. With each batch's CRC they say every byte.
+HEADS_BYTES = 21
+_INDEX = Struct(">ii")
+_TIME = Struct(">qi")
+
+
+class Problem(IntEnum):
+    """Why a walk stopped before the end of its bytes."""
+
+    NONE = 0
+    NOT_A_BATCH = 1
+    WRONG_CRC = 2
+    OVERLAP = 3
+    BEYOND_END = 4
+    OTHER_EPOCH = 5
+    WRONG_COUNT = 6
+
+
+WHY = {
+    Problem.NOT_A_BATCH: "there is no record batch where one has to begin",
+    Problem.WRONG_CRC: "a batch has a wrong CRC",
+    Problem.OVERLAP: "a batch begins before the one before it ends",
+    Problem.BEYOND_END: "a batch is beyond its segment's end",
+    Problem.OTHER_EPOCH: "a batch is of another leader epoch than its offset",
+    Problem.WRONG_COUNT: "a batch has more records than offsets, or fewer than none",
+}
+
+
+class Slot:
+    """What a walk knows, each in one of 64-bit slots that compiled code shares."""
+
+    POSITION = 0  # in the segment, of the next batch
+    NEXT_OFFSET = 1  # the least that the next batch may begin at
+    BASE_OFFSET = 2  # of the segment
+    END_OFFSET = 3  # of the segment, inclusive
+    HEADS_CRC = 4  # CRC-32C of the first HEADS_BYTES of all batches so far
+    FIRST_CRC = 5  # as the first batch states it
+    MAX_TIMESTAMP = 6
+    GAPS = 7  # batches before or in which offsets are missing
+    CONTROLS = 8  # control batches
+    OFFSET_ENTRY = 9  # the next entry of the offset index to compare, of the time index
+    TIME_ENTRY = 10
+    WRONG_INDEX = 11  # 1: the offset index differs from the batches, 2: the time index does
+    PROBLEM = 12
+    COUNT = 13
+
+
+class BatchWalk:
+    """A walk over one segment, fed with its bytes piece by piece; see `feed` and `finish`.
+
+    epochs   (leader epoch, first offset), ascending; offsets below the first are of any epoch.
+    offsets  the file of the offset index, `times` that of the time index; b"" for none.
+    """
+
+    def __init__(
+        self,
+        base_offset: int,
+        end_offset: int,
+        epochs: Sequence[tuple[int, int]],
+        *,
+        offsets: bytes = b"",
+        times: bytes = b"",
+    ) -> None:
+        self.state = array("q", bytes(8 * Slot.COUNT))
+        self.state[Slot.NEXT_OFFSET] = self.state[Slot.BASE_OFFSET] = base_offset
+        self.state[Slot.END_OFFSET] = end_offset
+        self.state[Slot.MAX_TIMESTAMP] = -1
+        self._epochs = array("q", [number for entry in epochs for number in entry])
+        self._offsets = offsets[: len(offsets) // _INDEX.size * _INDEX.size]
+        self._times = times[: len(times) // _TIME.size * _TIME.size]
+        if len(self._offsets) != len(offsets):
+            self.state[Slot.WRONG_INDEX] |= 1
+        if len(self._times) != len(times):
+            self.state[Slot.WRONG_INDEX] |= 2
+
+    @property
+    def position(self) -> int:
+        """Where in the segment the next batch begins: what is fed next begins there."""
+        return self.state[Slot.POSITION]
+
+    @property
+    def problem(self) -> Problem:
+        return Problem(self.state[Slot.PROBLEM])
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets are missing among those passed, or after them."""
+        state = self.state
+        return bool(state[Slot.GAPS]) or state[Slot.NEXT_OFFSET] <= state[Slot.END_OFFSET]
+
+    @property
+    def offset_index_fits(self) -> bool:
+        """Whether every entry names a batch that was passed, and says the same of it."""
+        is_all = self.state[Slot.OFFSET_ENTRY] * _INDEX.size == len(self._offsets)
+        return is_all and not self.state[Slot.WRONG_INDEX] & 1
+
+    @property
+    def time_index_fits(self) -> bool:
+        is_all = self.state[Slot.TIME_ENTRY] * _TIME.size == len(self._times)
+        return is_all and not self.state[Slot.WRONG_INDEX] & 2
+
+    def feed(self, data: Buffer) -> int:
+        """Pass the whole batches at the beginning of `data`; return how many bytes they are.
+
+        Fewer than all where a batch is not whole yet, or where there is a `problem`.
+        """
+        before = self.position
+        _walk(data, self._epochs, self._offsets, self._times, self.state)
+        return self.position - before
+
+
+def walk_batches_python(
+    data: Buffer, epochs: "array[int]", offsets: bytes, times: bytes, state: "array[int]"
+) -> None:
+    """Advance `state` over the whole batches of `data`."""
+    at, size = 0, len(data)
+    starts = epochs[1::2]
+    slot = -1
+    with memoryview(data) as view:
+        while size - at >= HEADER_BYTES and not state[Slot.PROBLEM]:
+            head = parse_header(view, at)
+            if head.magic != 2 or head.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+                state[Slot.PROBLEM] = Problem.NOT_A_BATCH
+                return
+            end = at + head.size_bytes
+            if end > size:
+                return
+            with view[at + CRC_START : end] as body:
+                crc = crc32c(body)
+            while slot + 1 < len(starts) and starts[slot + 1] <= head.base_offset:
+                slot += 1
+            last = head.last_offset
+            problem = Problem.NONE
+            if crc != head.crc:
+                problem = Problem.WRONG_CRC
+            elif head.base_offset < state[Slot.NEXT_OFFSET]:
+                problem = Problem.OVERLAP
+            elif head.last_offset_delta < 0 or last > state[Slot.END_OFFSET]:
+                problem = Problem.BEYOND_END
+            elif slot >= 0 and head.leader_epoch != epochs[2 * slot]:
+                problem = Problem.OTHER_EPOCH
+            elif not 0 <= head.record_count <= head.last_offset_delta + 1:
+                problem = Problem.WRONG_COUNT
+            if problem:
+                state[Slot.PROBLEM] = problem
+                return
+            _note(state, head.base_offset, last, head.max_timestamp, offsets, times)
+            if (
+                head.base_offset != state[Slot.NEXT_OFFSET]
+                or head.record_count <= last - head.base_offset
+            ):
+                state[Slot.GAPS] += 1
+            state[Slot.CONTROLS] += bool(head.attributes & CONTROL_MASK)
+            if not state[Slot.POSITION]:
+                state[Slot.FIRST_CRC] = crc
+            with view[at : at + HEADS_BYTES] as prefix:
+                state[Slot.HEADS_CRC] = crc32c(prefix, state[Slot.HEADS_CRC])
+            state[Slot.NEXT_OFFSET] = last + 1
+            state[Slot.POSITION] += end - at
+            at = end
+
+
+def _note(
+    state: "array[int]", base: int, last: int, max_timestamp: int, offsets: bytes, times: bytes
+) -> None:
+    """Compare the index entries that name this batch with it."""
+    state[Slot.MAX_TIMESTAMP] = max(state[Slot.MAX_TIMESTAMP], max_timestamp)
+    segment, position = state[Slot.BASE_OFFSET], state[Slot.POSITION]
+    at = state[Slot.OFFSET_ENTRY] * _INDEX.size
+    while at < len(offsets):
+        relative, place = _INDEX.unpack_from(offsets, at)
+        if place > position:
+            break
+        if place != position or segment + relative != last:
+            state[Slot.WRONG_INDEX] |= 1
+        state[Slot.OFFSET_ENTRY] += 1
+        at += _INDEX.size
+    at = state[Slot.TIME_ENTRY] * _TIME.size
+    while at < len(times):
+        timestamp, relative = _TIME.unpack_from(times, at)
+        if segment + relative > last:
+            break
+        if segment + relative < base or not timestamp == max_timestamp == state[Slot.MAX_TIMESTAMP]:
+            state[Slot.WRONG_INDEX] |= 2
+        state[Slot.TIME_ENTRY] += 1
+        at += _TIME.size
+
+
+_walk = getattr(native, "walk_batches", walk_batches_python)

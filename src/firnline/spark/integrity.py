@@ -1,0 +1,157 @@
+"""Whether the batches of a segment, and its other objects, are the ones that were copied. SPARK.
+
+A batch's base offset and leader epoch are outside its CRC, and a CRC says nothing about which batches
+there should be. So the headers of all batches that a task passes, wanted or not, are compared with their
+neighbours and with what the catalog says of the segment: whole columns at a time. Source: decision 0023.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+from crc32c import crc32c
+
+from firnline.records.walk import HEADS_BYTES
+from firnline.spark.frames import Frames, Ints, Mask
+from firnline.spark.plan import Piece
+from firnline.spark.schema import CorruptSegment
+from firnline.tiered.catalog import CatalogSegment
+from firnline.tiered.spi import ObjectMissing, ObjectStore
+
+_log = logging.getLogger(__name__)
+
+
+class Continuity:
+    """Checks the batches of one piece, window by window; then `finish`.
+
+    Where the catalog says that the segment has no gaps, each batch begins where the one before it ended,
+    from the first offset of the segment to its last. Where it may have some, offsets ascend within the
+    segment's, and what no neighbour can contradict is covered by the sum over all headers. A catalog that
+    says neither, an old one, gets the rules that hold for both. Raises CorruptSegment.
+    """
+
+    def __init__(self, piece: Piece) -> None:
+        self._piece = piece
+        segment = self._segment = piece.segment
+        known = segment.fingerprint
+        self._may_have_gaps = known is None or known.may_have_gaps
+        self._is_whole = piece.begin_position == 0 and piece.end_position == segment.size_bytes
+        self._sums_heads = known is not None and known.may_have_gaps and self._is_whole
+        self._heads_crc = 0
+        self._next: int | None = segment.base_offset if piece.begin_position == 0 else None
+        self._at = piece.begin_position
+        starts = [start for _, start in segment.epochs]
+        self._epoch_starts = np.array(starts, dtype=np.int64)
+        self._epochs = np.array([epoch for epoch, _ in segment.epochs], dtype=np.int64)
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether the verdict needs every batch of the piece, also those after the last wanted one."""
+        return self._sums_heads
+
+    def note(self, frames: Frames) -> None:
+        """Compare the next batches with what they have to be."""
+        base = frames.column("base_offset")
+        count = frames.column("record_count")
+        delta = frames.column("last_offset_delta")
+        last = base + delta
+        expected = np.empty_like(base)
+        expected[0] = self._begin(frames, int(base[0]), int(last[0]))
+        expected[1:] = last[:-1] + 1
+        self._refuse(
+            base, base < expected, "a batch begins before the one before it ends", expected
+        )
+        if not self._may_have_gaps:
+            self._refuse(base, base > expected, "records are missing before a batch", expected)
+            self._refuse(base, count != delta + 1, "a batch has fewer records than offsets")
+        else:
+            self._refuse(base, (count < 0) | (count > delta + 1), "a batch has too many records")
+            self._refuse(base, delta < 0, "a batch ends before it begins")
+        self._refuse(base, last > self._segment.end_offset, "a batch is beyond its segment's end")
+        self._check_epochs(base, frames.column("leader_epoch"))
+        if self._sums_heads:
+            prefixes = frames.heads.view(np.uint8).reshape(len(base), -1)[:, :HEADS_BYTES]
+            self._heads_crc = crc32c(prefixes.tobytes(), self._heads_crc)
+        self._next = int(last[-1]) + 1
+        self._at += int(frames.ends[-1] - frames.begins[0])
+
+    def finish(self) -> None:
+        """The piece was read to its end: nothing that it should hold is missing."""
+        piece, segment = self._piece, self._segment
+        end = segment.base_offset if self._next is None else self._next
+        if self._at != piece.end_position:
+            raise self._damage("a byte range ends inside a batch", end, position=self._at)
+        if end < piece.reaches:
+            raise self._damage("records are missing at the end of a byte range", end)
+        if piece.end_position < segment.size_bytes:
+            return
+        if not self._may_have_gaps and end != segment.end_offset + 1:
+            raise self._damage("records are missing at the end of a segment", end)
+        known = segment.fingerprint
+        if self._sums_heads and known is not None and self._heads_crc != known.heads_crc:
+            raise self._damage("the batches are not those that were copied", segment.base_offset)
+
+    def _begin(self, frames: Frames, base: int, last: int) -> int:
+        """Return where the first of these batches has to begin; check what names the piece's first."""
+        if self._next is not None:
+            if self._at == 0:
+                known = self._segment.fingerprint
+                if known is not None and int(frames.heads["crc"][0]) != known.first_crc:
+                    raise self._damage("the object is another segment's", base)
+            return self._next
+        if last != self._piece.first_ends:
+            raise self._damage(
+                "the batch at an indexed position is another one",
+                base, last_offset=last, indexed=self._piece.first_ends, position=self._at,
+            )  # fmt: skip
+        if base < self._segment.base_offset:
+            raise self._damage("a batch is before its segment's first offset", base)
+        return base
+
+    def _check_epochs(self, base: Ints, epochs: Ints) -> None:
+        if not len(self._epochs):
+            return
+        slot = np.searchsorted(self._epoch_starts, base, side="right") - 1
+        # The history may begin above the segment's first offset, where the log start has cut it.
+        wrong = (slot >= 0) & (self._epochs[slot] != epochs)
+        self._refuse(base, wrong, "a batch is of another leader epoch than its offset")
+
+    def _refuse(self, base: Ints, bad: Mask, why: str, expected: Ints | None = None) -> None:
+        if not bad.any():
+            return
+        first = int(np.flatnonzero(bad)[0])
+        facts: Mapping[str, object] = {} if expected is None else {"expected": int(expected[first])}
+        raise self._damage(why, int(base[first]), **facts)
+
+    def _damage(self, why: str, offset: int, /, **facts: object) -> CorruptSegment:
+        return CorruptSegment(why, segment=self._piece.key, offset=offset, **facts)
+
+
+def load_sound(store: ObjectStore, segment: CatalogSegment, suffix: str) -> bytes | None:
+    """Return an index that can be done without; None when it is missing or is not what was copied."""
+    if suffix not in segment.suffixes:
+        return None
+    key = segment.key(suffix)
+    try:
+        data = store.get(key)
+    except ObjectMissing:
+        _log.warning("an object is missing in the tier: %s", key)
+        return None
+    if segment.fingerprint is not None and not segment.fingerprint.fits(suffix, data):
+        _log.warning("an object of the tier is not what was copied, and is done without: %s", key)
+        return None
+    return data
+
+
+def load_needed(store: ObjectStore, segment: CatalogSegment, suffix: str) -> bytes:
+    """Return an object that nothing can replace. Raises CorruptSegment when it is not what was copied."""
+    key = segment.key(suffix)
+    data = store.get(key)
+    if segment.fingerprint is not None and not segment.fingerprint.fits(suffix, data):
+        raise CorruptSegment(
+            "an object of the tier is not what was copied",
+            object=key,
+            offset=segment.base_offset,
+            size_bytes=len(data),
+        )
+    return data

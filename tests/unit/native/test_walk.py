@@ -1,0 +1,158 @@
+"""A walk over a segment: the compiled one and its twin say the same, and see what is wrong."""
+
+import struct
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firnline.records import walk
+from firnline.records.batch import headers, set_offset_and_epoch
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.walk import BatchWalk, Problem, Slot, walk_batches_python
+from tests.unit.native.compiled import native, needs_native
+
+Walk = Callable[[Any, "array[int]", bytes, bytes, "array[int]"], None]
+
+
+def batch(base: int, count: int, *, epoch: int = 0, time_ms: int = 0, **more: Any) -> bytes:
+    rows = [NewRecord(b"%d" % o, b"v" * (o % 7), time_ms + o) for o in range(base, base + count)]
+    return bytes(build_batch(rows, base_offset=base, leader_epoch=epoch, **more))
+
+
+def indexes(data: bytes, base: int) -> tuple[bytes, bytes]:
+    """Both indexes with an entry for each batch but the first."""
+    offsets, times, newest = b"", b"", -1
+    for head in headers(data):
+        if head.position:
+            offsets += struct.pack(">ii", head.last_offset - base, head.position)
+        if head.max_timestamp > newest:
+            newest = head.max_timestamp
+            times += struct.pack(">qi", newest, head.last_offset - base)
+    return offsets, times
+
+
+DATA = b"".join(
+    [batch(100, 3, epoch=2), batch(103, 1, epoch=2, is_control=True), batch(104, 5, epoch=4)]
+)
+EPOCHS = ((2, 100), (4, 104))
+PLACES = [head.position for head in headers(DATA)]
+
+
+@pytest.fixture(params=["python", pytest.param("compiled", marks=needs_native)])
+def walked(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., BatchWalk]:
+    chosen = walk_batches_python if request.param == "python" else native.walk_batches
+    monkeypatch.setattr(walk, "_walk", chosen)
+
+    def run(data: bytes = DATA, end: int = 108, **more: bytes) -> BatchWalk:
+        found = BatchWalk(100, end, EPOCHS, **more)
+        found.feed(data)
+        return found
+
+    return run
+
+
+def test_a_sound_segment_has_no_problem_and_no_gaps(walked: Callable[..., BatchWalk]) -> None:
+    offsets, times = indexes(DATA, 100)
+    found = walked(offsets=offsets, times=times)
+    assert (found.problem, found.has_gaps, found.position) == (Problem.NONE, False, len(DATA))
+    assert (found.offset_index_fits, found.time_index_fits) == (True, True)
+    assert found.state[Slot.CONTROLS] == 1
+    assert walked(end=109).has_gaps, "the last offset is missing"
+
+
+def changed(at: int, data: bytes) -> bytes:
+    return DATA[:at] + data + DATA[at + len(data) :]
+
+
+def moved(number: int, offset: int, epoch: int) -> bytes:
+    out = bytearray(DATA)
+    set_offset_and_epoch(out, PLACES[number], offset, epoch)
+    return bytes(out)
+
+
+@pytest.mark.parametrize(("data", "problem"), [
+    (changed(PLACES[1] + 16, b"\1"), Problem.NOT_A_BATCH),
+    (changed(PLACES[1] + 8, bytes(4)), Problem.NOT_A_BATCH),
+    (changed(PLACES[1] + 30, b"\x55"), Problem.WRONG_CRC),
+    (moved(1, 102, 2), Problem.OVERLAP),
+    (moved(2, 105, 4), Problem.BEYOND_END),
+    (moved(2, 104, 3), Problem.OTHER_EPOCH),
+    (moved(1, 2**62, 2), Problem.BEYOND_END),
+    (moved(1, -(2**63), 2), Problem.OVERLAP),
+])  # fmt: skip
+def test_damage_stops_the_walk_and_is_named(
+    walked: Callable[..., BatchWalk], data: bytes, problem: Problem
+) -> None:
+    assert walked(data).problem == problem
+
+
+def test_a_gap_is_seen_and_is_no_problem(walked: Callable[..., BatchWalk]) -> None:
+    found = walked(DATA[: PLACES[1]] + DATA[PLACES[2] :])
+    assert (found.problem, found.has_gaps) == (Problem.NONE, True)
+
+
+def test_an_index_that_names_another_batch_does_not_fit(walked: Callable[..., BatchWalk]) -> None:
+    offsets, times = indexes(DATA, 100)
+    for number in range(len(offsets) * 8):
+        wrong = bytearray(offsets)
+        wrong[number // 8] ^= 1 << number % 8
+        assert not walked(offsets=bytes(wrong)).offset_index_fits
+    for number in range(len(times) * 8):
+        if number // 8 % 12 == 11:
+            continue  # another offset of the same batch is no lie
+        wrong = bytearray(times)
+        wrong[number // 8] ^= 1 << number % 8
+        assert not walked(times=bytes(wrong)).time_index_fits
+    assert not walked(offsets=offsets[:-1]).offset_index_fits
+
+
+@needs_native
+@settings(max_examples=300, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(0, 1), st.booleans()),
+        max_size=5,
+    ),
+    flips=st.lists(st.integers(0, 4000), max_size=2),
+    cut=st.integers(0, 300),
+    index=st.binary(max_size=24),
+)
+def test_both_walks_say_the_same(
+    steps: list[tuple[int, int, int, bool]], flips: list[int], cut: int, index: bytes
+) -> None:
+    data, offset = bytearray(), 100
+    for gap, count, epoch, is_control in steps:
+        data += batch(offset + gap, count, epoch=epoch, is_control=is_control, time_ms=-offset)
+        offset += gap + count
+    offsets, times = indexes(bytes(data), 100)
+    offsets, times = offsets + index[: len(index) // 8 * 8], times + index[: len(index) // 12 * 12]
+    for flip in flips:
+        if flip < len(data) * 8:
+            data[flip // 8] ^= 1 << flip % 8
+    epochs = array("q", [0, 100, 1, 104])
+    states = []
+    for run in (walk_batches_python, native.walk_batches):
+        one = BatchWalk(100, offset, ())
+        run(
+            bytes(data[:cut] if cut < 200 else data),
+            epochs,
+            offsets,
+            times,
+            one.state,
+        )
+        states.append(list(one.state))
+    assert states[0] == states[1]
+
+
+@needs_native
+def test_what_is_not_a_walk_is_refused() -> None:
+    with pytest.raises(ValueError, match="64-bit"):
+        native.walk_batches(b"", b"", b"", b"", bytearray(7))
+    with pytest.raises(TypeError):
+        native.walk_batches(b"")
