@@ -59,6 +59,7 @@ class MemoryLog:
     """The log and the vote of one node. `crash` forgets what was not synced."""
 
     path = "/data/__cluster_metadata-0"
+    forgotten: OffsetAndEpoch | None = None
 
     def __init__(self, bootstrap: Sequence[Message] = BOOTSTRAP) -> None:
         self.batches: list[bytes] = []

@@ -86,6 +86,7 @@ class Disk:
         self.saved: list[ElectionState] = []
         self.snapshots: dict[OffsetAndEpoch, tuple[bytes, int]] = {}
         self.parts: list[Part] = []
+        self.forgot: OffsetAndEpoch | None = None
 
     # ---- what the quorum sees
 
@@ -152,6 +153,15 @@ class Disk:
     def advance_high_watermark(self, offset: int) -> None:
         assert self.high_watermark <= offset <= self.end_offset
         self.high_watermark = offset
+
+    @property
+    def forgotten(self) -> OffsetAndEpoch | None:
+        """Until the log, synced, is as long again as it was."""
+        place = self.forgot
+        is_synced = self.synced_offset >= self.end_offset
+        if place and is_synced and (self.last_epoch, self.end_offset) >= (place[1], place[0]):
+            self.forgot = place = None
+        return place
 
     @property
     def newest_snapshot_id(self) -> OffsetAndEpoch | None:

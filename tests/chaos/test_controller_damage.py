@@ -67,11 +67,6 @@ def _replace(path: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda n: _flip(_newest(n), 200), ("a snapshot of the metadata is damaged", "remedy=")),
-        (
-            lambda n: os.truncate(_newest(n), 200),
-            ("a snapshot of the metadata is damaged", "remedy="),
-        ),
         # What was synced once is not cut off: this voter has promised it. The CRC does not cover the offset.
         (
             lambda n: _flip(_logs(n)[-2], 150),
@@ -95,8 +90,6 @@ def _replace(path: Path, old: str, new: str) -> None:
         ),
     ],
     ids=[
-        "flipped snapshot",
-        "cut snapshot",
         "flipped offset in the log",
         "flipped byte in the log",
         "quorum-state",
@@ -136,6 +129,46 @@ def test_what_a_crash_may_leave_is_repaired_and_the_rest_comes_from_the_others(
     node.start()
     view = await_caught_up(victim.cluster)
     assert view.ends[node.node_id] >= view.high_watermark
+
+
+def _damage_snapshots_and_lose_the_first_segment(node: Node) -> None:
+    for path in node.metadata.glob("*-*.checkpoint"):
+        _flip(path, 200)
+    first = _logs(node)[0]
+    for path in node.metadata.glob(f"{first.stem}*"):
+        if not path.name.endswith(".checkpoint"):
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda n: _flip(_newest(n), 200), "another CRC than it says"),
+        (lambda n: os.truncate(_newest(n), 200), "no footer"),
+        (lambda n: _newest(n).write_bytes(bytes(500)), "is damaged"),
+        (_damage_snapshots_and_lose_the_first_segment, "neither votes nor stands for election"),
+    ],
+    ids=["flipped", "cut", "zeros", "and the log does not begin at 0"],
+)
+def test_a_damaged_snapshot_is_set_aside_and_the_rest_comes_from_log_or_leader(
+    victim: Victim, harm: Callable[[Node], object], said: str
+) -> None:
+    node = victim.damage(lambda n: (os.chmod(_newest(n), 0o644), harm(n)))
+    before = len(node.log_text())
+    node.start()
+    view = await_caught_up(victim.cluster)
+    assert view.ends[node.node_id] >= view.high_watermark
+    told = node.log_text()[before:]
+    assert said in told, told
+    assert str(node.metadata) in told
+    assert list(node.metadata.glob("*.checkpoint.damaged"))
+    eventually(
+        "a voter that takes part in elections",
+        lambda: (
+            "neither votes" not in node.log_text()[before:]
+            or "takes part in elections again" in node.log_text()[before:]
+        ),
+    )
 
 
 def test_the_directory_of_another_cluster_is_refused_by_its_voters(victim: Victim) -> None:

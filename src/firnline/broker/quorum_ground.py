@@ -21,6 +21,7 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import ControllerImage, Endpoint
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
+from firnline.metadata.snapshot_damage import told_of_damage
 from firnline.metadata.snapshotter import snapshot_settings
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import Voter, VoterSet, parse_voters
@@ -71,8 +72,9 @@ def open_quorum(
     assert directory is not None
     try:
         voters = voters_of(config)
-        log = open_meta_log(fs, config, now_ms=now_ms, directory=directory)
-        effects += told_of_recovery(log.log)
+        has_peers = not voters.is_sole(config.node_id)
+        log = open_meta_log(fs, config, now_ms=now_ms, directory=directory, has_peers=has_peers)
+        effects += told_of_recovery(log.log) + told_of_damage(log.path, log.damaged)
     except BaseException:
         if own is not None:
             own.abandon()

@@ -5,7 +5,8 @@ that is ahead of the log wins: the node stopped between its rename and the trunc
 KIP-630; spec Q5, Q6, Q10, Q12, Q37, Q40-Q44.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
@@ -27,8 +28,18 @@ from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.metadata.loader import refuse_dynamic_voters
-from firnline.metadata.snapshot_file import BOOTSTRAP, read_snapshot, snapshot_name
-from firnline.metadata.snapshot_store import OpenSnapshot, PartFile, SnapshotStore, stored_names
+from firnline.metadata.snapshot_damage import (
+    Examined,
+    examine,
+    mark_forgotten,
+    once_reached,
+    remove_marks,
+    remove_set_aside,
+    set_aside,
+    set_aside_ids,
+)
+from firnline.metadata.snapshot_file import BOOTSTRAP, read_snapshot, snapshot_name, stored_names
+from firnline.metadata.snapshot_store import OpenSnapshot, PartFile, SnapshotStore
 from firnline.protocol.schema import Message
 from firnline.raft.election_state import (
     ElectionState,
@@ -53,19 +64,23 @@ def open_meta_log(
     *,
     now_ms: int,
     directory: LogDirectory | None = None,
+    has_peers: bool = False,
 ) -> "MetaLog":
     """Open `__cluster_metadata-0` in the metadata log directory, made if it is missing.
 
     `directory` is that directory in use: its marker and its checkpoint say what needs no recovery, and the
     log's recovery point is written down there from now on. Without one the whole log is looked over.
-    StorageError when the log is damaged below its recovery point, or its beginning is lost (Q43);
-    ConfigError for dynamic voters.
+    `has_peers`: other nodes may have what is damaged here, and send it.
+    StorageError when the log is damaged below its recovery point, or its beginning is lost (Q43), or the
+    snapshot that it goes on from is damaged and nothing stands in for it; ConfigError for dynamic voters.
     """
     log_dir = config.metadata_directory
     recovery_point = 0 if directory is None else directory.recovery_point(_PARTITION)
     path = f"{log_dir}/{_PARTITION}"
+    examined = Examined({}, {})
     if fs.exists(path):
-        _refuse_lost_prefix(fs, path)
+        examined = examine(fs, path)
+        _refuse_lost_beginning(fs, path, examined, has_peers=has_peers)
         _refuse_bootstrap_voters(fs, path)
     # Opening forgets epochs without a batch: where the lineage began is asked before.
     began_at = _began_at(fs, path)
@@ -74,15 +89,7 @@ def open_meta_log(
         path,
         _PARTITION,
         topic_id=METADATA_TOPIC_ID,
-        config=TopicConfig(
-            cleanup_policy=(),
-            max_message_bytes=config.internal_metadata_max_batch_size_in_bytes,
-            file_delete_delay_ms=config.internal_metadata_delete_delay_millis,
-            retention_ms=-1,
-            segment_bytes=config.internal_metadata_log_segment_bytes
-            or config.metadata_log_segment_bytes,
-            segment_ms=config.metadata_log_segment_ms,
-        ),
+        config=_log_config(config),
         now_ms=now_ms,
         # A marker without our entry is Kafka's, which closes this log after it wrote the marker.
         was_clean=directory is not None and directory.was_clean and recovery_point > 0,
@@ -102,8 +109,22 @@ def open_meta_log(
         log,
         log_dir,
         began_at=began_at,
+        examined=examined,
+        has_peers=has_peers,
         delete_delay_ms=delete_delay_ms,
         keep_recovery_point=keep,
+    )
+
+
+def _log_config(config: BrokerConfig) -> TopicConfig:
+    return TopicConfig(
+        cleanup_policy=(),
+        max_message_bytes=config.internal_metadata_max_batch_size_in_bytes,
+        file_delete_delay_ms=config.internal_metadata_delete_delay_millis,
+        retention_ms=-1,
+        segment_bytes=config.internal_metadata_log_segment_bytes
+        or config.metadata_log_segment_bytes,
+        segment_ms=config.metadata_log_segment_ms,
     )
 
 
@@ -147,6 +168,8 @@ class MetaLog:
     Invariants:
       I1  the log start is 0, or the end of a complete snapshot that is here (Q42, rel-Q8).
       I2  no snapshot ends before the log start, and none is ahead of the log end (Q43, Q44).
+      I3  `forgotten` is told of from the start that finds the damage until the log is there again, whatever
+          stops this node in between.
     """
 
     def __init__(
@@ -156,6 +179,8 @@ class MetaLog:
         log_dir: str,
         *,
         began_at: int,
+        examined: Examined,
+        has_peers: bool,
         delete_delay_ms: int,
         keep_recovery_point: Callable[[], None],
     ) -> None:
@@ -164,10 +189,62 @@ class MetaLog:
         self._fs = fs
         self._log = log
         self._log_dir = log_dir
-        self._snapshots = SnapshotStore(fs, log.path, delete_delay_ms=delete_delay_ms)
-        self._catch_up_with_snapshot()
-        self._find_start(began_at)
+        self.damaged = dict(examined.damaged)
+        # What begins in the middle, without a snapshot to begin from, is kept and not used: others may have
+        # to be repaired by it, until a leader shows that they have no need of it.
+        self._is_headless = log.log_start_offset > max(
+            (one.offset for one in examined.sound), default=0
+        )
+        self._forgotten = self._set_aside(examined.sound, has_peers=has_peers)
+        self._snapshots = SnapshotStore(
+            fs, log.path, examined.sound.values(), delete_delay_ms=delete_delay_ms
+        )
+        if not self._is_headless:
+            self._catch_up_with_snapshot()
+            self._find_start(began_at)
         self._snapshots.repair(log.log_start_offset)
+        self._recall()
+        if self._forgotten is None:
+            remove_set_aside(fs, log.path, before_offset=self.start_offset)
+
+    def _set_aside(
+        self, sound: Iterable[OffsetAndEpoch], *, has_peers: bool
+    ) -> OffsetAndEpoch | None:
+        """Put damaged snapshots out of the way; return what the log once had, as the names of files say."""
+        log, path = self._log, self._log.path
+        named = once_reached(self._fs, path)
+        lost = [*self.damaged, *(() if named is None else (named,))]
+        end = OffsetAndEpoch(log.log_end_offset, max(log.epochs.latest_epoch, 0))
+        if self._is_headless:
+            mark_forgotten(self._fs, path, end)
+            lost.append(end)
+        furthest: OffsetAndEpoch | None = max(lost, default=None, key=_by_epoch)
+        if furthest is None:
+            return None
+        has = max((end, *sound), key=_by_epoch)
+        if not has_peers and _by_epoch(furthest) > _by_epoch(has):
+            _refuse_damage(path, self.damaged or {furthest: None})
+        if self.damaged:
+            set_aside(self._fs, path, self.damaged)
+        return furthest
+
+    def _recall(self) -> None:
+        """Has the log reached again what was lost of it?"""
+        if self._forgotten is None or self._is_headless:
+            return
+        if (self.last_epoch, self.end_offset) >= _by_epoch(self._forgotten):
+            self._forgotten = None
+            remove_marks(self._fs, self.path)
+
+    @property
+    def forgotten(self) -> OffsetAndEpoch | None:
+        """A place this log once reached, durably, and is short of now; None: it has all it ever had."""
+        return self._forgotten
+
+    def _begin_anew(self) -> None:
+        """A leader answered, and has what this log lacks: nothing needs the part without a beginning."""
+        self._is_headless = False
+        self._log.truncate_fully(0)
 
     def _catch_up_with_snapshot(self) -> None:
         """Q44: a snapshot that is ahead of the log replaces it; a stop came before that was done."""
@@ -201,33 +278,36 @@ class MetaLog:
     @property
     def start_offset(self) -> int:
         """First offset the log has, inclusive."""
-        return self._log.log_start_offset
+        return 0 if self._is_headless else self._log.log_start_offset
 
     @property
     def end_offset(self) -> int:
         """Offset the next record gets."""
-        return self._log.log_end_offset
+        return 0 if self._is_headless else self._log.log_end_offset
 
     @property
     def synced_offset(self) -> int:
         """Everything below survives a power cut."""
-        return self._log.recovery_point
+        return 0 if self._is_headless else self._log.recovery_point
 
     @property
     def high_watermark(self) -> int:
         """Everything below is committed, as far as the log was told."""
-        return self._log.high_watermark
+        return 0 if self._is_headless else self._log.high_watermark
 
     @property
     def last_epoch(self) -> int:
         """Epoch of the last record, or of the snapshot the log starts at; 0 for neither (Q4)."""
-        return last_epoch(self._log.epochs.entries(), self.end_offset, self.newest_snapshot_id)
+        return last_epoch(self._epochs(), self.end_offset, self.newest_snapshot_id)
+
+    def _epochs(self) -> Sequence[tuple[int, int]]:
+        return () if self._is_headless else self._log.epochs.entries()
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         """The largest epoch here that is at most `epoch`, and where it ends, exclusive (spec 1.7, 4)."""
         return end_offset_for(
             epoch,
-            epochs=self._log.epochs.entries(),
+            epochs=self._epochs(),
             end_offset=self.end_offset,
             newest_snapshot_id=self.newest_snapshot_id,
             earliest_snapshot_id=self.earliest_snapshot_id,
@@ -235,6 +315,7 @@ class MetaLog:
 
     def append(self, batch: bytearray, *, epoch: int, now_ms: int) -> int:
         """Append one batch of the quorum's own; return its base offset."""
+        assert self._forgotten is None, "who forgot what it promised does not lead"
         outcome = self._log.append_as_leader(
             batch, leader_epoch=epoch, now_ms=now_ms, origin="coordinator"
         )
@@ -252,6 +333,8 @@ class MetaLog:
         problem = self._judge_fetched(data)
         if problem is not None:
             return problem
+        if self._is_headless:
+            self._begin_anew()
         # `raft/follower` has seen that no batch is of a later epoch than the leader's.
         outcome = self._log.append_as_follower(data, leader_epoch=INT32_MAX, now_ms=now_ms)
         return _corrupt(outcome) if isinstance(outcome, KafkaError) else None
@@ -282,7 +365,9 @@ class MetaLog:
 
     def read(self, start_offset: int, *, max_bytes: int) -> bytes:
         """Whole batches from that of `start_offset` on; one at least; empty at the end."""
-        return self._log.read_batches(start_offset, max_bytes=max_bytes)
+        return (
+            b"" if self._is_headless else self._log.read_batches(start_offset, max_bytes=max_bytes)
+        )
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on, durably."""
@@ -296,6 +381,8 @@ class MetaLog:
     def synced(self, end_offset: int) -> None:
         """Everything below `end_offset` survives a power cut."""
         self._log.flushed(end_offset)
+        if self._forgotten is not None and self.synced_offset >= self.end_offset:
+            self._recall()
 
     def advance_high_watermark(self, offset: int) -> None:
         """Everything below `offset` is committed."""
@@ -343,7 +430,8 @@ class MetaLog:
         if part.snapshot_id.offset < self.start_offset:
             self.withdraw(part)
         else:
-            self._snapshots.register(part.snapshot_id)
+            assert isinstance(part, PartFile)
+            self._snapshots.register(part)
             # A voter answered for what is synced: after a crash, damage in it is no torn tail (rel-P5).
             self._keep_recovery_point()
 
@@ -360,8 +448,10 @@ class MetaLog:
         """
         assert isinstance(part, PartFile)
         self._snapshots.give_name(part).sync()
+        self._is_headless = False
         self._log.truncate_fully(part.snapshot_id.offset, now_ms=now_ms)
-        self._snapshots.register(part.snapshot_id)
+        self._snapshots.register(part)
+        self._recall()
         return self._snapshots.retire_before(self.start_offset, now_ms=now_ms)
 
     def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:
@@ -402,13 +492,19 @@ class MetaLog:
         return self._log
 
 
-def _refuse_lost_prefix(fs: Fs, path: str) -> None:
-    """Q43: refuse, before anything is touched, a log whose beginning no snapshot holds (X13)."""
+def _refuse_lost_beginning(fs: Fs, path: str, examined: Examined, *, has_peers: bool) -> None:
+    """Q43: refuse, before anything is touched, a log whose beginning no snapshot holds (X13).
+
+    Where damage is the reason, and there are others, they are asked for it.
+    """
     found = [names.parse_segment_file(name) for name in fs.list_dir(path)]
     bases = [pair[0] for pair in found if pair is not None and pair[1] == names.LOG]
     start_offset = min(bases, default=0)
-    newest = max((one.offset for one in stored_names(fs, path)), default=0)
-    if newest < start_offset:
+    newest = max((one.offset for one in examined.sound), default=0)
+    if newest >= start_offset:
+        return
+    damaged = [*examined.damaged, *set_aside_ids(fs, path)]
+    if max((one.offset for one in damaged), default=0) < start_offset:
         raise StorageError(
             "the metadata log starts after 0 and no snapshot holds what was before",
             path=path,
@@ -416,6 +512,24 @@ def _refuse_lost_prefix(fs: Fs, path: str) -> None:
             newest_snapshot_offset=newest,
             remedy=_REMEDY,
         )
+    if not has_peers:
+        _refuse_damage(path, examined.damaged or dict.fromkeys(damaged))
+
+
+def _refuse_damage(path: str, damaged: Mapping[OffsetAndEpoch, KafkaError | None]) -> NoReturn:
+    """Nothing here has what a damaged snapshot held, and there is no other node to ask for it."""
+    newest = max(damaged, key=_by_epoch)
+    raise StorageError(
+        "a snapshot of the metadata is damaged, and neither an older one nor the log stands in for it",
+        path=f"{path}/{snapshot_name(newest)}",
+        problem=damaged[newest],
+        remedy=_REMEDY,
+    )
+
+
+def _by_epoch(place: OffsetAndEpoch) -> tuple[int, int]:
+    """Epoch first, then offset (Q3)."""
+    return place.epoch, place.offset
 
 
 def _refuse_bootstrap_voters(fs: Fs, path: str) -> None:

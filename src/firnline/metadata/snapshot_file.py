@@ -65,6 +65,16 @@ def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
     return found and OffsetAndEpoch(int(found[1]), int(found[2]))
 
 
+def stored_names(fs: Fs, directory: str) -> dict[OffsetAndEpoch, str]:
+    """Return the file name of each complete snapshot in a directory, 0-0 too; one name an id."""
+    found: dict[OffsetAndEpoch, str] = {}
+    for name in fs.list_dir(directory):
+        snapshot_id = parse_snapshot_name(name)
+        if snapshot_id is not None:
+            found.setdefault(snapshot_id, name)
+    return found
+
+
 def snapshot_batches(
     content: Iterable[Message],
     *,

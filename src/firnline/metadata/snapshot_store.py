@@ -6,10 +6,10 @@ removed after the delete delay, so that who has it open reads on. Names are Kafk
 Source: KIP-630; spec Q6, Q9, Q12, Q41, Q43; rel-Q10, rel-Q15.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from firnline.base.effects import Effects, SetTimer, Submit
-from firnline.base.errors import KafkaError, StorageError
+from firnline.base.errors import KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File, Fs
 from firnline.log.names import DELETED
@@ -18,12 +18,10 @@ from firnline.metadata.snapshot_file import (
     PART,
     SUFFIX,
     SnapshotCheck,
-    parse_snapshot_name,
     snapshot_name,
+    stored_names,
 )
 from firnline.raft.snapshot_rules import StoredSnapshot
-
-_FIRST_READ_BYTES = 4096
 
 
 class PartFile:
@@ -92,17 +90,17 @@ class SnapshotStore:
     renamed `.deleted`.
     """
 
-    def __init__(self, fs: Fs, directory: str, *, delete_delay_ms: int) -> None:
+    def __init__(
+        self, fs: Fs, directory: str, sound: Iterable[StoredSnapshot], *, delete_delay_ms: int
+    ) -> None:
+        """`sound`: what of the snapshots there was found whole; nobody looks at the others."""
         self._fs = fs
         self._directory = directory
         self._delete_delay_ms = delete_delay_ms
-        self._names = {
-            snapshot_id: name
-            for snapshot_id, name in stored_names(fs, directory).items()
-            if snapshot_id.offset > 0
-        }
+        self._facts = {one.snapshot_id: one for one in sound}
+        names = stored_names(fs, directory)
+        self._names = {snapshot_id: names[snapshot_id] for snapshot_id in self._facts}
         self._ids: list[OffsetAndEpoch] | None = None  # sorted; None: to be sorted again
-        self._facts: dict[OffsetAndEpoch, StoredSnapshot] = {}
         self._parts = 0
 
     def ids(self) -> Sequence[OffsetAndEpoch]:
@@ -127,28 +125,8 @@ class SnapshotStore:
         return None if name is None else OpenSnapshot(self._fs.open_to_read(self._path(name)))
 
     def facts(self) -> list[StoredSnapshot]:
-        """Size and last contained log time of each snapshot, oldest first. Reads each header once."""
-        for snapshot_id in self.ids():
-            if snapshot_id not in self._facts:
-                self._facts[snapshot_id] = self._look_at(snapshot_id)
+        """Size and last contained log time of each snapshot, oldest first."""
         return [self._facts[snapshot_id] for snapshot_id in self.ids()]
-
-    def _look_at(self, snapshot_id: OffsetAndEpoch) -> StoredSnapshot:
-        name = self._names[snapshot_id]
-        file = self._fs.open_to_read(self._path(name))
-        try:
-            check, size_bytes, position = SnapshotCheck(), file.size(), 0
-            while not check.has_header and position < size_bytes:
-                data = file.read(position, _FIRST_READ_BYTES)
-                position += len(data)
-                problem = check.feed(data)
-                if problem is not None:
-                    raise StorageError(
-                        "a snapshot is damaged", path=self._path(name), problem=problem
-                    )
-        finally:
-            file.close()
-        return StoredSnapshot(snapshot_id, size_bytes, check.last_contained_ms)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -167,11 +145,14 @@ class SnapshotStore:
         self._fs.rename(part.path, self._path(snapshot_name(part.snapshot_id)))
         return DirSync(self._fs, self._directory)
 
-    def register(self, snapshot_id: OffsetAndEpoch) -> None:
+    def register(self, part: PartFile) -> None:
         """The snapshot is there, file and name: it counts from now on."""
+        snapshot_id = part.snapshot_id
         self._names[snapshot_id] = snapshot_name(snapshot_id)
         self._ids = None
-        self._facts.pop(snapshot_id, None)
+        self._facts[snapshot_id] = StoredSnapshot(
+            snapshot_id, part.size_bytes, part.last_contained_ms
+        )
 
     def forget(self, snapshot_id: OffsetAndEpoch) -> None:
         """Remove a snapshot that has its name and never counted."""
@@ -228,13 +209,3 @@ class SnapshotStore:
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
-
-
-def stored_names(fs: Fs, directory: str) -> dict[OffsetAndEpoch, str]:
-    """Return the file name of each complete snapshot in a directory, 0-0 too; one name an id."""
-    found: dict[OffsetAndEpoch, str] = {}
-    for name in fs.list_dir(directory):
-        snapshot_id = parse_snapshot_name(name)
-        if snapshot_id is not None:
-            found.setdefault(snapshot_id, name)
-    return found

@@ -6,7 +6,7 @@ Source: KIP-595, KIP-853 (keys), KIP-996 (pre-votes); spec 1.3, 1.5 Vote/Begin/E
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from firnline.base.effects import Effect, Effects, Peer
+from firnline.base.effects import Effect, Effects, Peer, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.raft import wire
@@ -17,6 +17,11 @@ from firnline.raft.standing import Standing, refusal
 from firnline.raft.wire import Known, Said
 
 Answer = Callable[[Any], Effect]
+_BARRED = (
+    "metadata quorum: node {node_id} lost metadata that it had up to offset {offset} of epoch {epoch}: it"
+    " neither votes nor stands for election until it has fetched that again"
+)
+_BACK = "metadata quorum: node {node_id} has fetched what it had lost, and takes part in elections again"
 _PRE_VOTE_SINCE = 2  # version of Vote; to an older peer a pre-vote would be a vote
 
 
@@ -64,6 +69,7 @@ class Election:
         self._acknowledged: dict[int, bool] = {}
         self._successors: tuple[tuple[int, Uuid], ...] = ()
         self._override_fetch_timeout: Callable[[int, int], Effects] = _no_override
+        self._is_barred = False
         self.is_leaving = False
 
     def when_leader_leaves(self, override: Callable[[int, int], Effects]) -> None:
@@ -75,7 +81,7 @@ class Election:
     def begin_unattached(self, before: Role, now_ms: int) -> Effects:
         """Wait for a leader or the election timeout. What was left of it stays (Q19, X6)."""
         standing = self._standing
-        if not standing.is_voter:
+        if not standing.may_elect:
             return standing.timers.cancel("election")
         was_waiting = before in (Role.UNATTACHED, Role.CANDIDATE, Role.RESIGNED) or (
             before is Role.PROSPECTIVE and not self._was_lost
@@ -103,6 +109,19 @@ class Election:
             return standing.timers.cancel("election")
         return self._wait(standing.election_timeout_ms(), now_ms)
 
+    def look_back(self, now_ms: int) -> Effects:
+        """Is this voter short of what it promised to have, or no more? Said once, both ways."""
+        standing = self._standing
+        if not standing.is_voter or self._is_barred == (standing.log.forgotten is not None):
+            return []
+        self._is_barred = not self._is_barred
+        if standing.log.forgotten is not None:
+            return [Warn(line=_BARRED.format(node_id=standing.node_id, **_place(standing)))]
+        effects: Effects = [Warn(line=_BACK.format(node_id=standing.node_id))]
+        if standing.role is Role.UNATTACHED and standing.timers.at_ms("election") is None:
+            effects += self._wait(standing.election_timeout_ms(), now_ms)
+        return effects
+
     def settle(self) -> None:
         """An election is over: the next one begins without a history of failures."""
         self._candidacies = 0
@@ -124,7 +143,7 @@ class Election:
             return []
         if standing.role is Role.RESIGNED:
             effects = standing.meet_epoch(standing.epoch + 1, now_ms)
-            return effects + standing.prospect(now_ms)
+            return effects + standing.prospect(now_ms) if standing.may_elect else effects
         if standing.role is Role.PROSPECTIVE:
             has_leader = standing.leader is not None
             effects = standing.lose(now_ms)
@@ -257,6 +276,8 @@ class Election:
     def _may_grant(self, partition: Any) -> bool:
         """The grant rule of spec 1.3. The candidate need not be a voter this node knows of (X5)."""
         standing = self._standing
+        if standing.log.forgotten is not None:
+            return False
         last = OffsetAndEpoch(partition.last_offset, partition.last_offset_epoch)
         is_up_to_date = not standing.has_more_than(last)
         if partition.pre_vote:
@@ -350,6 +371,12 @@ class Election:
         if voter_id < 0:
             return True
         return voter_id == standing.node_id and directory_id in (ZERO_UUID, standing.directory_id)
+
+
+def _place(standing: Standing) -> dict[str, int]:
+    place = standing.log.forgotten
+    assert place is not None
+    return place._asdict()
 
 
 def _no_override(timeout_ms: int, now_ms: int) -> Effects:

@@ -53,7 +53,7 @@ class Follower:
         return self._standing.set_timer("fetch", now_ms + timeout_ms, self._on_timeout)
 
     def _on_timeout(self, now_ms: int) -> Effects:
-        if self._standing.is_voter:
+        if self._standing.may_elect:
             return self._standing.prospect(now_ms)
         # An observer elects nobody: it asks whoever may know the leader (Q2).
         self._is_leader_silent = True

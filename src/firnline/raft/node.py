@@ -199,7 +199,7 @@ class RaftNode:
         effects = self._clean_later(now_ms)
         if standing.voters.is_sole(standing.node_id):
             return effects + standing.prospect(now_ms)
-        effects += standing.announce(now_ms)
+        effects += self._election.look_back(now_ms) + standing.announce(now_ms)
         return effects + self._entered(Role.FOLLOWER, now_ms) + self._poke(now_ms)
 
     def on_request(self, request: Message, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
@@ -311,7 +311,7 @@ class RaftNode:
         return effects
 
     def _on_synced(self, now_ms: int) -> Effects:
-        effects = self._follower.on_synced(now_ms)
+        effects = self._follower.on_synced(now_ms) + self._election.look_back(now_ms)
         if self._standing.role is Role.LEADER:
             effects += self._leader.update_high_watermark(now_ms)
         return effects

@@ -83,6 +83,12 @@ class ReplicatedLog(Protocol):
         """Epoch of the last record, or of the snapshot the log starts at; 0 for neither (Q4)."""
         ...
 
+    @property
+    def forgotten(self) -> OffsetAndEpoch | None:
+        """A place this log once reached, durably, and is short of now: its disk lost what it promised to
+        have. None: it has all it ever had."""
+        ...
+
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         """The largest epoch here that is at most `epoch`, and where it ends, exclusive (spec 1.7, 4).
 

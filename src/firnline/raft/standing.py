@@ -124,6 +124,12 @@ class Standing:
         return self.node_id in self.voters
 
     @property
+    def may_elect(self) -> bool:
+        """May this node vote, and stand? Not while it lacks what it promised to have: with its vote a leader
+        might win that lacks it, too."""
+        return self.is_voter and self.log.forgotten is None
+
+    @property
     def is_cut_off(self) -> bool:
         """Are too few voters within reach for an election, as far as this node asked? Then nobody leads,
         or not for long."""
@@ -172,7 +178,7 @@ class Standing:
         if self.leader_id == self.node_id:
             self.role = Role.RESIGNED
             self.leader = self.voters.peer(self.node_id)
-        elif self.voted_id == self.node_id and self.is_voter:
+        elif self.voted_id == self.node_id and self.may_elect:
             self.role = Role.CANDIDATE
             self.leader_id = NOBODY
         elif self.leader_id != NOBODY:

@@ -1,0 +1,324 @@
+"""A snapshot that the disk altered: what stands in for it, and what a voter must not do then."""
+
+import random
+
+import pytest
+
+from firnline.base.errors import StorageError
+from firnline.base.ids import OffsetAndEpoch
+from firnline.metadata.meta_log import MetaLog, open_meta_log
+from firnline.metadata.snapshot_damage import DAMAGED, FORGOTTEN, told_of_damage
+from firnline.metadata.snapshot_file import parse_snapshot_name, snapshot_name
+from firnline.records.batch import headers
+from firnline.sim.disk import CrashableFs
+from tests.meta_log_world import (
+    CONFIG,
+    DIR,
+    NOW,
+    CuttingFs,
+    Dice,
+    PowerCut,
+    a_disk,
+    batch_at,
+    check,
+    commit,
+    extend,
+    found,
+    freeze,
+    ids,
+    in_use,
+    install,
+    part_of,
+    snapshot_bytes,
+    sync,
+)
+
+AT_4, AT_8 = OffsetAndEpoch(4, 1), OffsetAndEpoch(8, 2)
+END = OffsetAndEpoch(10, 2)
+
+
+def opened(fs: CrashableFs, *, has_peers: bool = True, in_directory: bool = False) -> MetaLog:
+    directory = in_use(fs) if in_directory else None
+    return open_meta_log(fs, CONFIG, now_ms=NOW, has_peers=has_peers, directory=directory)
+
+
+def a_log(fs: CrashableFs, *snapshots: OffsetAndEpoch) -> MetaLog:
+    """Offsets 0-3 of epoch 1, 4-9 of epoch 2, committed; three segments; and these snapshots."""
+    log = opened(fs)
+    extend(log, *[1] * 4, *[2] * 6)
+    commit(log)
+    for snapshot_id in snapshots:
+        freeze(log, snapshot_id)
+    return log
+
+
+def flip(fs: CrashableFs, snapshot_id: OffsetAndEpoch, at: int = 200) -> None:
+    """Alter one bit on the platter, behind everybody's back."""
+    inode = fs.files(DIR)[snapshot_name(snapshot_id)]
+    for data in (inode.data, inode.durable):
+        data[at] ^= 0x40
+
+
+def without_beginning(fs: CrashableFs) -> MetaLog:
+    """A log that begins at offset 8, as its only snapshot says, which is damaged now."""
+    log = a_log(fs, AT_8)
+    log.retire_snapshots(8, now_ms=NOW)
+    for name in fs.list_dir(DIR):
+        if name.endswith(".deleted"):
+            fs.remove(f"{DIR}/{name}")
+    log.close()
+    flip(fs, AT_8)
+    return log
+
+
+# ------------------------------------------------------------------------------- what stands in for it
+
+
+def test_an_older_snapshot_and_the_log_stand_in_for_a_damaged_one() -> None:
+    """Also for the only voter there is, and what is left is what was before."""
+    fs = a_disk()
+    log = a_log(fs, AT_4, AT_8)
+    before = found(log)
+    log.close()
+    flip(fs, AT_8)
+    again = opened(fs, has_peers=False)
+    assert ids(again) == [AT_4]
+    assert found(again) == before
+    assert again.forgotten is None, "the log has all that the snapshot held"
+    assert snapshot_name(AT_8) + DAMAGED in fs.list_dir(DIR)
+    check(again, fs)
+    (told,) = told_of_damage(again.path, again.damaged)
+    assert f"{DIR}/{snapshot_name(AT_8)}" in told.line
+    assert "CRC" in told.line
+
+
+def test_a_log_from_its_first_record_on_stands_in_for_its_only_snapshot() -> None:
+    fs = a_disk()
+    a_log(fs, AT_8).close()
+    flip(fs, AT_8)
+    again = opened(fs, has_peers=False)
+    assert (again.start_offset, again.end_offset, again.newest_snapshot_id) == (0, 10, None)
+    assert again.forgotten is None
+    assert opened(fs, has_peers=False).damaged == {}, "it is said once"
+
+
+def test_a_snapshot_without_a_log_behind_it_outweighs_an_older_one_that_is_damaged() -> None:
+    fs = a_disk()
+    log = a_log(fs, AT_8)
+    log.give_name(part_of(log, OffsetAndEpoch(20, 3))).sync()
+    log.close()
+    flip(fs, AT_8)
+    again = opened(fs, has_peers=False)
+    assert (again.start_offset, again.end_offset, again.forgotten) == (20, 20, None)
+
+
+def test_a_damaged_older_snapshot_is_no_hindrance() -> None:
+    """Not at the start, and not later, when its age is asked for."""
+    fs = a_disk()
+    a_log(fs, AT_4, AT_8).close()
+    flip(fs, AT_4, at=70)
+    again = opened(fs, has_peers=False)
+    assert again.snapshot_sizes() == [(AT_8, len(snapshot_bytes(AT_8)), 8)]
+
+
+def test_what_was_set_aside_goes_when_the_log_has_outrun_it() -> None:
+    fs = a_disk()
+    a_log(fs, AT_4, AT_8).close()
+    flip(fs, AT_4)
+    again = opened(fs, has_peers=False)
+    again.retire_snapshots(8, now_ms=NOW)
+    again.close()
+    opened(fs, has_peers=False)
+    assert not [name for name in fs.list_dir(DIR) if name.endswith(DAMAGED)]
+
+
+# ------------------------------------------------------------------------------- nothing stands in for it
+
+
+def test_the_only_voter_refuses_to_forget_and_touches_nothing() -> None:
+    fs = a_disk()
+    without_beginning(fs)
+    before = {name: bytes(inode.data) for name, inode in fs.files(DIR).items()}
+    with pytest.raises(StorageError, match="neither an older one nor the log") as refused:
+        opened(fs, has_peers=False)
+    assert snapshot_name(AT_8) in str(refused.value)
+    assert "remedy" in str(refused.value)
+    assert {name: bytes(inode.data) for name, inode in fs.files(DIR).items()} == before
+
+
+def test_the_only_voter_refuses_a_damaged_snapshot_that_is_ahead_of_its_log() -> None:
+    fs = a_disk()
+    log = a_log(fs, AT_4)
+    log.give_name(part_of(log, OffsetAndEpoch(20, 3))).sync()
+    log.close()
+    flip(fs, OffsetAndEpoch(20, 3))
+    with pytest.raises(StorageError, match="neither an older one nor the log"):
+        opened(fs, has_peers=False)
+
+
+def test_a_voter_that_lost_the_beginning_of_its_log_knows_what_it_promised() -> None:
+    """Over any number of restarts; its records stay until a leader has shown that nobody needs them."""
+    fs = a_disk()
+    without_beginning(fs)
+    log = opened(fs)
+    for _ in range(3):
+        assert (log.start_offset, log.end_offset, log.last_epoch) == (0, 0, 0)
+        assert (log.synced_offset, log.high_watermark, log.newest_snapshot_id) == (0, 0, None)
+        assert log.end_offset_for(2) == OffsetAndEpoch(0, 0)
+        assert log.read(0, max_bytes=1000) == b""
+        assert log.forgotten == END, "the end of its log, which lies beyond the snapshot"
+        assert log.log.log_end_offset == 10
+        log.close()
+        log = opened(fs)
+
+
+@pytest.mark.parametrize("in_directory", [False, True])
+def test_the_leaders_log_from_its_beginning_takes_the_place_of_the_lost_one(
+    *, in_directory: bool
+) -> None:
+    fs = a_disk()
+    without_beginning(fs)
+    log = opened(fs, in_directory=in_directory)
+    extend(log, *[1] * 4, *[2] * 5)
+    sync(log)
+    assert log.end_offset == 9
+    assert log.forgotten == END, "one record short"
+    fs = fs.crash(Dice(1), keep="none")
+    log = opened(fs, in_directory=in_directory)
+    assert log.end_offset == 9
+    assert log.forgotten == END
+    extend(log, 2)
+    log.synced(9)
+    assert log.forgotten == END, "it has it, and not on its disk"
+    sync(log)
+    assert log.forgotten is None
+    assert found(opened(fs))[-1][:2] == (9, 2)
+
+
+def test_the_leaders_snapshot_takes_the_place_of_the_lost_log() -> None:
+    fs = a_disk()
+    without_beginning(fs)
+    log = opened(fs)
+    install(log, OffsetAndEpoch(9, 2))
+    assert (log.start_offset, log.end_offset, log.forgotten) == (9, 9, END)
+    log = opened(fs)
+    assert log.forgotten == END
+    install(log, OffsetAndEpoch(12, 3))
+    assert log.forgotten is None
+    assert not [name for name in fs.list_dir(DIR) if name.endswith(FORGOTTEN)]
+    assert opened(fs).forgotten is None
+
+
+def test_a_later_epoch_is_more_than_what_was_promised() -> None:
+    """What was not committed of it was cut by a leader of that epoch."""
+    fs = a_disk()
+    without_beginning(fs)
+    log = opened(fs)
+    extend(log, *[1] * 4, 2, 3)
+    sync(log)
+    assert (log.end_offset, log.forgotten) == (6, None)
+
+
+def test_a_damaged_snapshot_ahead_of_the_log_is_what_the_log_has_to_reach() -> None:
+    """A stop came between its name and the new beginning of the log."""
+    fs = a_disk()
+    log = a_log(fs, AT_4)
+    ahead = OffsetAndEpoch(20, 3)
+    log.give_name(part_of(log, ahead)).sync()
+    log.close()
+    flip(fs, ahead)
+    for _ in range(2):
+        again = opened(fs)
+        assert (again.end_offset, again.forgotten) == (10, ahead)
+        check(again, fs)
+    assert again.append_fetched(batch_at(10, 3, 10), now_ms=NOW) is None
+    sync(again)
+    assert again.forgotten is None
+
+
+@pytest.mark.parametrize("how", ["records", "snapshot"])
+def test_no_stop_at_any_moment_makes_a_voter_forget_that_it_forgot(how: str) -> None:
+    """The power goes before each operation that changes the disk, and leaves of it what it likes."""
+    for cut_at in range(1000):
+        fs = a_disk(CuttingFs)
+        without_beginning(fs)
+        fs.done.clear()
+        fs.cut_at = cut_at
+        is_over = False
+        try:
+            log = opened(fs)
+            if how == "records":
+                extend(log, *[1] * 4, *[2] * 2)
+                sync(log)
+            else:
+                install(log, OffsetAndEpoch(9, 2))
+            is_over = True
+        except PowerCut:
+            pass
+        for keep in ("none", "some", "all"):
+            left = fs.crash(Dice(cut_at), keep=keep)
+            again = opened(left)
+            # Where the cut left the old log and its snapshot is in between, it has all it ever had.
+            has_all = (again.end_offset, again.last_epoch) == END
+            assert again.forgotten == END or has_all, (cut_at, keep)
+        if is_over:
+            assert cut_at > 5
+            return
+    raise AssertionError("it never ends")
+
+
+# ------------------------------------------------------------------------------- by chance
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_flipped_bits_cost_no_record_and_no_promise(seed: int) -> None:
+    """Whatever is altered of its snapshots: a log has what it had, or says up to where it is short of it."""
+    chance = random.Random(seed)
+    fs = a_disk()
+    log = opened(fs)
+    epoch = 1
+    for _ in range(chance.randrange(1, 5)):
+        for _ in range(chance.randrange(1, 12)):
+            epoch += chance.random() < 0.2
+            extend(log, epoch)
+        commit(log)
+        if chance.random() < 0.8:
+            freeze(log, OffsetAndEpoch(log.end_offset, log.last_epoch))
+            if chance.random() < 0.5:
+                extend(log, epoch)
+                commit(log)
+        stored = ids(log)
+        if stored and chance.random() < 0.5:
+            log.retire_snapshots(chance.choice(stored).offset, now_ms=NOW)
+    end = OffsetAndEpoch(log.end_offset, log.last_epoch)
+    had = found(log)
+    sound = set(ids(log))
+    log.close()
+    for snapshot_id in ids(log):
+        if chance.random() < 0.6:
+            whole = snapshot_bytes(snapshot_id)
+            unread = {
+                header.position + n
+                for header in headers(whole)
+                for n in (*range(8), *range(12, 16))
+            }
+            at = chance.choice([n for n in range(len(whole)) if n not in unread])
+            flip(fs, snapshot_id, at)
+            sound.discard(snapshot_id)
+    for _ in range(2):
+        again = opened(fs)
+        assert set(ids(again)) <= sound
+        if again.forgotten is None:
+            assert (again.end_offset, again.last_epoch) == end
+            # Records below the log start may be here too: an older begin than was asked for.
+            now = {row[0]: row for row in found(again)}
+            stands_in = max((one.offset for one in ids(again)), default=0)
+            assert all(now[row[0]] == row for row in had if row[0] >= stands_in)
+            assert again.start_offset == 0 or again.start_offset in {i.offset for i in ids(again)}
+        else:
+            assert again.forgotten == end
+            assert again.end_offset == 0
+            assert not sound
+        again.close()
+    names = fs.list_dir(DIR)
+    assert not [n for n in names if (i := parse_snapshot_name(n)) and i.offset and i not in sound]
