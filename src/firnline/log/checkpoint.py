@@ -115,6 +115,15 @@ def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
     return {tp: offset for tp, offset in rows if offset >= 0 and tp.partition >= 0}
 
 
+def has_offsets(fs: Fs, path: str) -> bool:
+    """True when there is a per-partition offset checkpoint that is not damaged."""
+    data = read_whole(fs, path)
+    try:
+        return data is not None and parse_entries(data, 3) is not None
+    except ValueError:
+        return False
+
+
 def write_partition_metadata(fs: Fs, directory: str, topic_id: Uuid) -> None:
     """Write which topic id the partition in `directory` belongs to."""
     write_durably(fs, f"{directory}/{PARTITION_METADATA}", _partition_metadata(topic_id))

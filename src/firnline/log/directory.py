@@ -14,7 +14,14 @@ from itertools import islice
 
 from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
-from firnline.base.ids import METADATA_TOPIC, TopicPartition, Uuid, uuid_from_text, uuid_text
+from firnline.base.ids import (
+    METADATA_TOPIC,
+    NO_OFFSET,
+    TopicPartition,
+    Uuid,
+    uuid_from_text,
+    uuid_text,
+)
 from firnline.base.ports import File, Fs
 from firnline.base.units import DAY_MS
 from firnline.config.properties import parse_properties
@@ -104,6 +111,8 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._first_dirty: dict[TopicPartition, int] = {}  # of logs that may have gaps
+        self._has_recovery_points = True
 
     def start(self) -> Effects:
         """Take the directory into use; return what removes partitions deleted in an earlier run.
@@ -121,6 +130,10 @@ class LogDirectory:
         self._recovery_points = self._read(checkpoint.RECOVERY_POINTS, with_metadata=True)
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
+        self._first_dirty = self._read(checkpoint.CLEANER_OFFSETS)
+        self._has_recovery_points = checkpoint.has_offsets(
+            self._fs, f"{self.path}/{checkpoint.RECOVERY_POINTS}"
+        )
         return [
             self._removal(f"{self.path}/{name}")
             for name in self._fs.list_dir(self.path)
@@ -248,6 +261,8 @@ class LogDirectory:
             high_watermark=self._high_watermarks.get(topic_partition, 0),
             before_truncation=partial(self._lower_recovery_point, topic_partition),
             producer_expiration_ms=self._producer_expiration_ms,
+            first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
+            is_recovery_point_known=self._has_recovery_points,
         )
         self.logs[topic_partition] = log
         if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
@@ -330,24 +345,21 @@ class LogDirectory:
 
         They are written again before it does, at the latest.
         """
-        known = [
-            offsets.pop(topic_partition, None)
-            for offsets in (self._recovery_points, self._log_starts, self._high_watermarks)
-        ]
+        known = [offsets.pop(topic_partition, None) for offsets in self._offsets().values()]
         if any(offset is not None for offset in known):
             self._forgotten[topic_partition] = None
 
     # -- checkpoints -------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write all three checkpoints, here and now."""
+        """Write all checkpoints, here and now."""
         self._note(self.logs.values())
         for name in self._offsets():
             self._write(name)
         self._forgotten.clear()
 
     def checkpoint_later(self, now_ms: int) -> Effects:
-        """Write all three off the loop, some logs noted at a time; they take their names on the loop.
+        """Write all of them off the loop, some logs noted at a time; they take their names on the loop.
 
         What was written here in the meantime is newer, and stays. What says the same as before is not
         written again.
@@ -460,6 +472,7 @@ class LogDirectory:
             self._recovery_points[log.topic_partition] = log.recovery_start
             self._high_watermarks[log.topic_partition] = log.high_watermark
             self._note_start(log)
+            self._note_first_dirty(log)
         if self._guest is not None:
             self._recovery_points[_METADATA] = self._guest.recovery_start
 
@@ -471,8 +484,16 @@ class LogDirectory:
         else:
             self._log_starts.pop(log.topic_partition, None)
 
+    def _note_first_dirty(self, log: Log) -> None:
+        if log.compaction.may_have_gaps:
+            self._first_dirty[log.topic_partition] = log.compaction.first_dirty_offset
+        else:
+            self._first_dirty.pop(log.topic_partition, None)
+
     def _offsets(self) -> dict[str, dict[TopicPartition, int]]:
         return {
+            # Before the recovery points: a gap below one of those is no damage only with an entry here.
+            checkpoint.CLEANER_OFFSETS: self._first_dirty,
             checkpoint.RECOVERY_POINTS: self._recovery_points,
             checkpoint.LOG_STARTS: self._log_starts,
             checkpoint.HIGH_WATERMARKS: self._high_watermarks,

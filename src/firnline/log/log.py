@@ -19,6 +19,7 @@ from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import INT32_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
+from firnline.log.compaction.state import Compaction
 from firnline.log.epochs import Entries, LeaderEpochs
 from firnline.log.producer_state import (
     BatchMark,
@@ -105,6 +106,7 @@ class Log:
         self._closed_at: tuple[int, int] | None = None  # end and names that a clean stop has kept
         self._snapshot_offset = NO_OFFSET
         self.recovery: object = None  # recovery.RecoveryReport
+        self.compaction = Compaction(self, fs, segments, self._ledger)
         self._latest_epoch = epochs.latest_epoch
         self.config = config
 
@@ -154,6 +156,9 @@ class Log:
         )
         self._segment_bytes = config.segment_bytes
         self._segment_ms = config.segment_ms - self._jitter_ms(config)
+        if "compact" in config.cleanup_policy:
+            self.compaction.expect_gaps()
+            self._segment_ms = min(self._segment_ms, config.max_compaction_lag_ms)
         self._rules = index_rules(config)
         self._segments.active.rules = self._rules
 
@@ -307,6 +312,11 @@ class Log:
         problem = judge_fetched(found, self.log_end_offset, self._latest_epoch, leader_epoch)
         if problem is not None:
             return problem
+        expected = self.log_end_offset
+        for header in found:
+            if header.base_offset > expected:
+                self.compaction.expect_gaps()
+            expected = header.next_offset
         self._write(data, found, now_ms)
         first, last = found[0].base_offset, found[-1].last_offset
         return appended((first, last, -1, self.log_start_offset))
@@ -497,7 +507,8 @@ class Log:
         """
         gone: list[str] = []
         while True:
-            decision = retention.decide(self._view(), self._config, now_ms)
+            ages = self._segments.ages(self.log_end_offset)
+            decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
             if decision.segments:
                 gone += self._condemn(self._segments.drop_first(decision.segments))
             if decision.roll_active:
@@ -506,17 +517,6 @@ class Log:
                 break
         return retention.removal(
             self._fs, gone, self.path, delay_ms=self._config.file_delete_delay_ms, now_ms=now_ms
-        )
-
-    def _view(self) -> retention.LogView:
-        return retention.LogView(
-            self._segments.ages(self.log_end_offset),
-            self.log_start_offset,
-            self.local_log_start_offset,
-            self.high_watermark,
-            # What the file of the lineage does not cover yet stays: only its batches say their epoch.
-            min(self.highest_remote_offset, self.epochs.unkept_from - 1),
-            self.is_tiered,
         )
 
     def _condemn(self, segments: list[Segment]) -> list[str]:
@@ -611,6 +611,7 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, end)
         self.local_log_start_offset = min(self.local_log_start_offset, end)
         self.highest_remote_offset = min(self.highest_remote_offset, end - 1)
+        self.compaction.truncated_to(end)
 
     def _drop(self, segments: list[Segment]) -> None:
         """Remove files, newest first and durably: none may come back once the log goes on without them."""

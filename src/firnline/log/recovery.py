@@ -18,6 +18,7 @@ from firnline.base.units import DAY_MS, INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
+from firnline.log.compaction.swap import finish_renames
 from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.producer_state import (
@@ -27,7 +28,7 @@ from firnline.log.producer_state import (
     snapshot_path,
     write_snapshot,
 )
-from firnline.log.segment import IndexRules, Segment, good_batches, index_rules
+from firnline.log.segment import IndexRules, Segment, index_rules
 from firnline.log.segments import Segments, note_producer
 
 
@@ -56,15 +57,25 @@ def open_log(
     high_watermark: int = 0,
     before_truncation: Callable[[], None] | None = None,
     producer_expiration_ms: int = DAY_MS,
+    first_dirty_offset: int = NO_OFFSET,
+    is_recovery_point_known: bool = True,
 ) -> Log:
     """Open the log in directory `path`, which is made if it is missing; its report is `log.recovery`.
 
     The three offsets are what the checkpoints of the log directory say, 0 for nothing. StorageError when
     the log is damaged below its recovery point or cannot be read.
+
+    first_dirty_offset       what the cleaner's checkpoint says; -1: neither it nor its leader was compacted
+    is_recovery_point_known  False when the checkpoint of the recovery points is lost, of all logs
     """
     fs.make_dir(path)
-    has_gaps = "compact" in config.cleanup_policy
+    has_gaps = first_dirty_offset >= 0 or "compact" in config.cleanup_policy
     opening = _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point, has_gaps)
+    if first_dirty_offset >= 0:
+        # Compaction ends below the recovery point, which a Kafka that was killed may have written down late.
+        opening.gaps_upto = max(recovery_point, first_dirty_offset)
+        if not is_recovery_point_known:
+            opening.gaps_upto = INT64_MAX
     log = opening.log(
         topic_partition,
         topic_id,
@@ -73,6 +84,7 @@ def open_log(
         high_watermark,
         before_truncation,
     )
+    log.compaction.found(first_dirty_offset)
     log.producers.expire(now_ms, producer_expiration_ms)
     log.producers.on_high_watermark(log.high_watermark)
     return log
@@ -98,11 +110,14 @@ class _Opening:
         self.was_clean = was_clean
         self.recovery_point = recovery_point
         self.has_gaps = has_gaps
+        self.gaps_upto = (
+            recovery_point  # a segment that begins by it may begin beyond the end before
+        )
         self.report = RecoveryReport(was_clean)
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
         self.producers = ProducerStates()
         self.unsynced: list[Segment] = []
-        self.is_changed = _finish_renames(fs, path)
+        self.is_changed = finish_renames(fs, path)
         self.found = fs.list_dir(path)  # as it is before anything is opened
         self.snapshot_offset = NO_OFFSET
 
@@ -250,10 +265,10 @@ class _Opening:
         for segment in segments.from_offset(first.base_offset):
             if segment is not first:
                 # A gap is where the end of the segment before was lost: ours begin where the log ended, and
-                # compaction leaves gaps below the recovery point only. An empty one that begins below the end
+                # compaction leaves gaps below the recovery point. An empty one that begins below the end
                 # had been withdrawn, and the power cut gave it back.
                 is_stray = segment.base_offset < end and not segment.size_bytes
-                is_gap = segment.base_offset != end and segment.base_offset > self.recovery_point
+                is_gap = segment.base_offset != end and segment.base_offset > self.gaps_upto
                 if is_stray or is_gap:
                     self.drop_from(segments, segment.base_offset)
                     break
@@ -329,38 +344,6 @@ class _Opening:
         self.snapshot_offset = NO_OFFSET
         self.producers.clear(offset)
         self.unsynced.clear()
-
-
-def _finish_renames(fs: Fs, path: str) -> bool:
-    """Remove what was condemned or not finished; complete a compaction that had been decided.
-
-    True when there was anything to do.
-    """
-    found = fs.list_dir(path)
-    gone = [name for name in found if name.endswith((names.DELETED, names.CLEANED, ".tmp"))]
-    for name in gone:
-        fs.remove(f"{path}/{name}")
-    swaps = [name for name in found if name.endswith(names.SWAP)]
-    for name in swaps:
-        pair = names.parse_segment_file(name.removesuffix(names.SWAP))
-        if pair is not None and pair[1] == names.LOG:
-            _remove_replaced(fs, path, pair[0], found)
-    for name in swaps:
-        fs.rename(f"{path}/{name}", f"{path}/{name.removesuffix(names.SWAP)}")
-    return bool(gone or swaps)
-
-
-def _remove_replaced(fs: Fs, path: str, base_offset: int, found: list[str]) -> None:
-    """Remove the segments that the compacted one at `base_offset` stands for."""
-    file = fs.open(f"{path}/{names.stem(base_offset)}{names.LOG}{names.SWAP}")
-    end = base_offset
-    for batch in good_batches(file, base_offset):
-        end = batch.header.next_offset
-    file.close()
-    for name in found:
-        pair = names.parse_segment_file(name)
-        if pair is not None and pair[1] != names.SNAPSHOT and base_offset <= pair[0] < end:
-            fs.remove(f"{path}/{name}")
 
 
 def told_of_recovery(log: Log) -> Effects:

@@ -9,7 +9,7 @@ tick later than remote: strictly greater (T12).
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.ids import (
@@ -19,6 +19,9 @@ from firnline.base.ids import (
 )
 from firnline.base.ports import Fs
 from firnline.config.topic import TopicConfig
+
+if TYPE_CHECKING:
+    from firnline.log.log import Log
 
 _FROM_TOTAL = -2
 
@@ -44,6 +47,19 @@ class LogView(NamedTuple):
     high_watermark: int
     highest_remote_offset: int
     is_tiered: bool  # the topic's settings send it to the tier (T4)
+
+
+def view_of(log: "Log", ages: Sequence[SegmentAge]) -> LogView:
+    """Return how retention sees a log whose segments are `ages`."""
+    return LogView(
+        ages,
+        log.log_start_offset,
+        log.local_log_start_offset,
+        log.high_watermark,
+        # What the file of the lineage does not cover yet stays: only its batches say their epoch.
+        min(log.highest_remote_offset, log.epochs.unkept_from - 1),
+        log.is_tiered,
+    )
 
 
 class Decision(NamedTuple):
@@ -152,5 +168,6 @@ def removal(fs: Fs, paths: list[str], directory: str, *, delay_ms: int, now_ms: 
         # What could not be removed now is found and removed at the next start (rel-P11).
         then=lambda result, now: [],
     )
-    key = ("remove-segments", directory, paths[0])
+    # A compacted segment may leave twice under one name.
+    key = ("remove-segments", directory, paths[0], now_ms)
     return [SetTimer(key=key, at_ms=now_ms + delay_ms, then=lambda now: [submit])]

@@ -436,6 +436,16 @@ class Segment:
         """Last offset of the first batch that has the greatest timestamp."""
         return self._max_time_offset if self.max_time_ms >= 0 else self.base_offset
 
+    def first_batch_time_ms(self) -> int:
+        """Greatest timestamp of the first batch, -1 when there is none or it has none."""
+        if self.first_time_ms < 0 and self.size_bytes:
+            was_open = self.file is not None
+            first = next(self.headers(), None)
+            self.first_time_ms = first.max_timestamp if first else -1
+            if self.is_closed and not was_open:
+                self.file = None
+        return self.first_time_ms
+
     def largest_time_ms(self) -> int:
         """Age of the segment for retention: its greatest timestamp, else when its file was written."""
         found = self.max_time_ms
@@ -528,7 +538,7 @@ def good_batches(
     Raises StorageError for a message of the formats before v2, which is not garbage and must not be cut off.
     """
     expected, epoch = base_offset, NO_EPOCH
-    for found in _whole_batches(file):
+    for found in whole_batches(file):
         header = found.header
         if header.base_offset < expected or header.leader_epoch < epoch:
             return
@@ -538,7 +548,7 @@ def good_batches(
         expected, epoch = header.next_offset, header.leader_epoch
 
 
-def _whole_batches(file: File) -> Iterator[FoundBatch]:
+def whole_batches(file: File) -> Iterator[FoundBatch]:
     """Iterate over the batches of a file whose length fits and whose CRC is right."""
     size, position = file.size(), 0
     chunk, chunk_start = b"", 0

@@ -5,6 +5,7 @@ without looking into the file: a segment remembers the ends that reads stopped a
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from firnline.base.ports import Buffer
@@ -34,7 +35,7 @@ class ClosedSegment(NamedTuple):
 class Segments:
     """At least one segment; the last one is active. Invariant: base offsets ascend."""
 
-    __slots__ = ("_bases", "_recent", "_segments", "active")
+    __slots__ = ("_bases", "_recent", "_segments", "active", "cuts")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments, "a log has at least its active segment"
@@ -42,6 +43,7 @@ class Segments:
         self._bases = [segment.base_offset for segment in segments]
         self._recent: list[Segment] = []
         self.active = segments[-1]
+        self.cuts = 0  # how often the log lost its end: what was read of it before may be of no use
         assert self._bases == sorted(self._bases)
 
     def __len__(self) -> int:
@@ -114,6 +116,7 @@ class Segments:
         del self._segments[keep:], self._bases[keep:]
         self._recent.clear()
         self.active = self._segments[-1]
+        self.cuts += 1
         return gone
 
     def replace_all(self, segment: Segment) -> list[Segment]:
@@ -121,7 +124,24 @@ class Segments:
         gone = self._segments
         self._segments, self._bases, self._recent = [segment], [segment.base_offset], []
         self.active = segment
+        self.cuts += 1
         return gone
+
+    def has_run(self, bases: Sequence[int]) -> bool:
+        """True when these are closed segments of the log, neighbours, and all in their order."""
+        slot = bisect_right(self._bases, bases[0]) - 1
+        run = self._bases[max(slot, 0) : slot + len(bases)]
+        return run == list(bases) and slot + len(bases) < len(self._bases)
+
+    def replace_run(self, bases: Sequence[int], new: Segment) -> None:
+        """Put `new`, which begins where the first of them does, in the place of the segments at `bases`."""
+        assert self.has_run(bases)
+        assert new.base_offset == bases[0]
+        slot = bisect_right(self._bases, bases[0]) - 1
+        gone = self._segments[slot : slot + len(bases)]
+        self._segments[slot : slot + len(bases)] = [new]
+        self._bases[slot : slot + len(bases)] = [new.base_offset]
+        self._recent = [segment for segment in self._recent if segment not in gone]
 
     def _touch(self, segment: Segment) -> None:
         """Keep a closed segment open, and release the one that was read longest ago."""

@@ -71,31 +71,33 @@ def right_body_python(data: Buffer, count: int) -> bool:
     position, end = 0, len(data)
     try:
         for _ in range(count):
-            length, position = _varint(data, position, end, 5)
+            length, position = kafka_varint(data, position, end, 5)
             if length < 0 or length > end - position:
                 return False
             if not _is_record(data, position, position + length):
                 return False
             position += length
-    except _Short:
+    except ShortBody:
         return False
     return position == end and count >= 0
 
 
-class _Short(Exception):
+class ShortBody(Exception):
     """Bytes that end early, or a varint that does not end."""
 
 
 def _is_record(data: Buffer, position: int, end: int) -> bool:
-    _, position = _varint(data, position + 1, end, 10)  # attributes, and the time
-    _, position = _varint(data, position, end, 5)  # the offset: Kafka does not compare it either
+    _, position = kafka_varint(data, position + 1, end, 10)  # attributes, and the time
+    _, position = kafka_varint(
+        data, position, end, 5
+    )  # the offset: Kafka does not compare it either
     position = _skip(data, position, end)
     position = _skip(data, position, end)
-    count, position = _varint(data, position, end, 5)
+    count, position = kafka_varint(data, position, end, 5)
     if count < 0:
         return False
     for _ in range(count):
-        size, position = _varint(data, position, end, 5)
+        size, position = kafka_varint(data, position, end, 5)
         if size < 0:
             return False
         position = _skip(data, position + size, end)
@@ -104,23 +106,23 @@ def _is_record(data: Buffer, position: int, end: int) -> bool:
 
 def _skip(data: Buffer, position: int, end: int) -> int:
     """Pass bytes behind their length; a negative one is null."""
-    size, position = _varint(data, position, end, 5)
+    size, position = kafka_varint(data, position, end, 5)
     return position + max(size, 0)
 
 
-def _varint(data: Buffer, position: int, end: int, bytes_max: int) -> tuple[int, int]:
+def kafka_varint(data: Buffer, position: int, end: int, bytes_max: int) -> tuple[int, int]:
     """Read a zigzag varint; bits above its width are dropped, as Kafka does."""
     value = 0
     for shift in range(0, 7 * bytes_max, 7):
         if position >= end:
-            raise _Short
+            raise ShortBody
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             value &= 0xFFFF_FFFF if bytes_max == 5 else 0xFFFF_FFFF_FFFF_FFFF
             return value >> 1 ^ -(value & 1), position
-    raise _Short
+    raise ShortBody
 
 
 usual_batch: Callable[[Buffer], tuple[int, ...] | None] = (

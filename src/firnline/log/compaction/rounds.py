@@ -1,0 +1,386 @@
+"""Carry out one round of compaction: read a log's closed segments, write what survives beside them. STORE.
+
+A round knows the last offset of each key from the first dirty offset on, as far as its table holds them,
+and goes over the whole log below that place, a group of segments at a time. Each group becomes one segment
+under the name of its first one, `.cleaned`, with its indexes, all synced. Whoever runs the round swaps it in
+before the next group is begun: what lies lower is always as new as what lies above it, so that a crash
+between two groups brings no deleted key back. Nothing here changes a file that is part of the log.
+Source: KIP-58, KIP-534.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from firnline.base.errors import StorageError
+from firnline.base.ids import NO_EPOCH
+from firnline.base.ports import Buffer, File, Fs
+from firnline.base.units import INT32_MAX
+from firnline.log import names
+from firnline.log.checkpoint import DAMAGE_REMEDY
+from firnline.log.compaction.cleaner import (
+    BatchCleaner,
+    LastBatch,
+    body_of,
+    control_kind,
+    damaged,
+    map_body,
+)
+from firnline.log.compaction.offset_map import SLOT_BYTES, OffsetMap
+from firnline.log.compaction.transactions import CleanedTransactions
+from firnline.log.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from firnline.log.offset_index import OffsetIndex
+from firnline.log.segment import FoundBatch, whole_batches
+from firnline.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from firnline.log.time_index import TimeIndex
+from firnline.log.txn_index import AbortedTxn, TxnIndex
+from firnline.records.batch import BatchHeader
+
+# What is read and written before the throttle is asked, and what is written with one call.
+_WRITE_BYTES = 1 << 20
+
+
+class SegmentToClean(NamedTuple):
+    """A closed segment; `end_offset` is exclusive: where the next one begins."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+class CompactionJob(NamedTuple):
+    """One round for one log: plain values, so that another process can do it.
+
+    segments             every segment below `upto_offset`, oldest first
+    later_bases          those from there on: their indexes say of transactions that began before
+    first_dirty_offset   below it no key has two records
+    upto_offset          the round goes no further: a segment begins here
+    last_batches         (producer id, last offset or -1, producer epoch) of every producer that is known
+    map_bytes            the table of keys takes no more
+    load_factor          the part of it that may be used
+    bytes_per_second     what the round may read and write
+    """
+
+    path: str
+    segments: tuple[SegmentToClean, ...]
+    later_bases: tuple[int, ...]
+    first_dirty_offset: int
+    upto_offset: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    delete_retention_ms: int
+    now_ms: int
+    last_batches: tuple[tuple[int, int, int], ...]
+    map_bytes: int
+    load_factor: float
+    bytes_per_second: float
+    secret: bytes
+
+
+class CleanedGroup(NamedTuple):
+    """Segments that one new one stands for. Its files are synced, and named `.cleaned`."""
+
+    bases: tuple[int, ...]  # of the old ones, oldest first
+    size_bytes: int  # of the new one
+
+
+class RoundDone(NamedTuple):
+    """What a round did. Records and bytes; `map_use` is the used part of the table, 0 to 1."""
+
+    first_dirty_offset: int  # of the next round
+    bytes_read: int
+    bytes_written: int
+    records_read: int
+    records_kept: int
+    map_use: float
+
+
+Pace = Callable[[int], None]
+Round = Generator[CleanedGroup, None, RoundDone]
+
+
+def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) -> Round:
+    """Do one round: yield each group when its files are synced, return what was done.
+
+    pace  is told of bytes that were read or written, and may wait
+
+    StorageError when a segment is damaged or the disk fails; the groups that were yielded stand. The next
+    group is not begun before the last one was swapped in; whoever gives up closes the generator.
+    """
+    if not job.segments:
+        return RoundDone(job.first_dirty_offset, 0, 0, 0, 0, 0.0)
+    aborted = _aborted(fs, job)
+    offsets = _mapped(fs, job, aborted, pace)
+    end_offset = max(offsets.latest_offset + 1, job.first_dirty_offset)
+    if end_offset == job.first_dirty_offset < job.upto_offset:
+        raise StorageError(
+            "the keys of one batch do not fit into the compaction's table",
+            path=job.path,
+            offset=end_offset,
+            remedy="raise log.cleaner.dedupe.buffer.size or lower log.cleaner.threads",
+        )
+    cleaner = BatchCleaner(
+        offsets,
+        CleanedTransactions(aborted),
+        last_batches={pid: LastBatch(offset, epoch) for pid, offset, epoch in job.last_batches},
+        upto_offset=job.upto_offset,
+        now_ms=job.now_ms,
+        delete_retention_ms=job.delete_retention_ms,
+    )
+    bytes_read = bytes_written = 0
+    wanted = [segment for segment in job.segments if segment.base_offset < end_offset]
+    for group in grouped(fs, job, wanted):
+        size_bytes = _clean(fs, job, group, cleaner, pace)
+        bytes_read += sum(segment.size_bytes for segment in group)
+        bytes_written += size_bytes
+        yield CleanedGroup(tuple(segment.base_offset for segment in group), size_bytes)
+    return RoundDone(
+        end_offset,
+        bytes_read,
+        bytes_written,
+        cleaner.records_read,
+        cleaner.records_kept,
+        offsets.count / offsets.slots,
+    )
+
+
+def grouped(
+    fs: Fs, job: CompactionJob, segments: Sequence[SegmentToClean]
+) -> list[list[SegmentToClean]]:
+    """Put neighbours together as long as they fit one segment, its indexes, and 31 bits of offsets."""
+    groups: list[list[SegmentToClean]] = []
+    room = room_index = room_times = -1
+    for segment in segments:
+        index, times = _index_sizes(fs, job.path, segment.base_offset)
+        room, room_index = room - segment.size_bytes, room_index - index
+        room_times -= times
+        fits = groups and min(room, room_index, room_times) >= 0
+        if fits and segment.end_offset - 1 - groups[-1][0].base_offset <= INT32_MAX:
+            groups[-1].append(segment)
+            continue
+        groups.append([segment])
+        room = job.segment_bytes - segment.size_bytes
+        room_index = job.segment_index_bytes - index
+        room_times = job.segment_index_bytes - times
+    return groups
+
+
+def _index_sizes(fs: Fs, path: str, base_offset: int) -> tuple[int, int]:
+    """Bytes of whole entries in the offset and the time index of a segment."""
+    sizes = []
+    for suffix, entry in (
+        (names.INDEX, INDEX_ENTRY_BYTES),
+        (names.TIME_INDEX, TIME_ENTRY_BYTES),
+    ):
+        place = f"{path}/{names.stem(base_offset)}{suffix}"
+        size = 0
+        if fs.exists(place):
+            file = fs.open(place)
+            size = file.size() // entry * entry
+            file.close()
+        sizes.append(size)
+    return sizes[0], sizes[1]
+
+
+def _aborted(fs: Fs, job: CompactionJob) -> list[AbortedTxn]:
+    """Every aborted transaction with a record below the end of the round."""
+    found: list[AbortedTxn] = []
+    for base in (*(segment.base_offset for segment in job.segments), *job.later_bases):
+        index = TxnIndex(fs, f"{job.path}/{names.stem(base)}{names.TXN_INDEX}")
+        if index.collect(0, job.upto_offset, found):
+            break
+    return found
+
+
+def slots_for(job: CompactionJob) -> int:
+    """As many slots as the round can need, and no more than it may have."""
+    wanted = int((job.upto_offset - job.first_dirty_offset) / job.load_factor) + 2
+    return max(2, min(wanted, job.map_bytes // SLOT_BYTES))
+
+
+def _mapped(fs: Fs, job: CompactionJob, aborted: list[AbortedTxn], pace: Pace) -> OffsetMap:
+    """Build the table of the last offsets from the first dirty offset on."""
+    offsets = OffsetMap(slots_for(job), job.secret)
+    keys_max = min(int(offsets.slots * job.load_factor), offsets.slots - 1)
+    transactions = CleanedTransactions(
+        txn for txn in aborted if txn.last_offset >= job.first_dirty_offset
+    )
+    start = job.first_dirty_offset
+    for segment in job.segments:
+        if segment.end_offset <= start:
+            continue
+        path = _log_path(job.path, segment.base_offset)
+        for header, data in _batches(fs, path, segment, pace):
+            if header.last_offset < start:
+                continue
+            if header.is_control:
+                transactions.is_spent(header, control_kind(path, header, data))
+            elif not transactions.is_aborted(header):
+                done = map_body(
+                    body_of(path, header, data),
+                    header.record_count,
+                    header.base_offset,
+                    header.last_offset_delta,
+                    offsets,
+                    start,
+                    keys_max,
+                )
+                if done < 0:
+                    damaged(path, header, "its records are not what its header says")
+                if not done:
+                    return offsets
+            offsets.latest_offset = header.last_offset
+        offsets.latest_offset = segment.end_offset - 1
+    return offsets
+
+
+def _log_path(directory: str, base_offset: int) -> str:
+    return f"{directory}/{names.stem(base_offset)}{names.LOG}"
+
+
+def _batches(
+    fs: Fs, path: str, segment: SegmentToClean, pace: Pace
+) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """Every batch of a closed segment, verified; StorageError where one is not good.
+
+    What no CRC covers is checked, too: that offsets ascend within the segment, and epochs do not fall.
+    """
+    file = fs.open_to_read(path)
+    try:
+        if file.size() != segment.size_bytes:
+            raise StorageError("a segment changed while it was compacted", path=path)
+        position, expected, epoch = 0, segment.base_offset, NO_EPOCH
+        for found in whole_batches(file):
+            header = found.header
+            in_order = expected <= header.base_offset <= header.last_offset < segment.end_offset
+            if not in_order or header.leader_epoch < epoch:
+                break
+            yield header._replace(position=found.position), _bytes_of(found)
+            expected, epoch = header.next_offset, header.leader_epoch
+            position = found.position + header.size_bytes
+            pace(header.size_bytes)
+        if position != segment.size_bytes:
+            raise StorageError(
+                "a damaged batch stops the compaction of a log",
+                path=path,
+                position=position,
+                offset=expected,
+                remedy=DAMAGE_REMEDY,
+            )
+    finally:
+        file.close()
+
+
+def _bytes_of(found: FoundBatch) -> memoryview:
+    start = found.header.position
+    return memoryview(found.data)[start : start + found.header.size_bytes]
+
+
+def _clean(
+    fs: Fs,
+    job: CompactionJob,
+    group: Sequence[SegmentToClean],
+    cleaner: BatchCleaner,
+    pace: Pace,
+) -> int:
+    """Write what survives of a group, and sync it; return the bytes of the new segment."""
+    new = _CleanedSegment(fs, job, group[0].base_offset)
+    try:
+        for segment in group:
+            path = _log_path(job.path, segment.base_offset)
+            for header, data in _batches(fs, path, segment, pace):
+                kept = cleaner.clean(path, header, data)
+                if kept is not None:
+                    new.append(kept, header, cleaner.max_time_ms)
+                    pace(len(kept))
+        new.finish(cleaner.transactions.kept)
+        cleaner.transactions.kept = []
+    except BaseException:
+        new.remove()
+        raise
+    return new.size_bytes
+
+
+class _CleanedSegment:
+    """A segment that is being written under its names to come, with `.cleaned` behind them."""
+
+    def __init__(self, fs: Fs, job: CompactionJob, base_offset: int) -> None:
+        self._fs = fs
+        self._directory = job.path
+        self._stem = f"{job.path}/{names.stem(base_offset)}"
+        self._interval_bytes = job.index_interval_bytes
+        self._has_old_txns = fs.exists(self._stem + names.TXN_INDEX)
+        self.remove()
+        self._file: File = fs.open(self._path(names.LOG), create=True)
+        self._index = OffsetIndex(fs, self._path(names.INDEX), base_offset)
+        self._times = TimeIndex(fs, self._path(names.TIME_INDEX), base_offset)
+        self._waiting: list[Buffer] = []
+        self._waiting_bytes = 0
+        self._unindexed_bytes = 0
+        self._max_time_ms = -1
+        self._max_time_offset = base_offset
+        self.size_bytes = 0
+
+    def _path(self, suffix: str) -> str:
+        return self._stem + suffix + names.CLEANED
+
+    def append(self, data: Buffer, header: BatchHeader, max_time_ms: int) -> None:
+        """Write one batch; index it when it is time, as `Segment.note` does."""
+        if max_time_ms > self._max_time_ms:
+            self._max_time_ms, self._max_time_offset = max_time_ms, header.last_offset
+        if self._unindexed_bytes > self._interval_bytes:
+            self._index.add(header.last_offset, self.size_bytes)
+            self._times.maybe_add(self._max_time_ms, self._max_time_offset)
+            self._unindexed_bytes = 0
+        self._waiting.append(data)
+        size_bytes = len(data)
+        self._waiting_bytes += size_bytes
+        self._unindexed_bytes += size_bytes
+        self.size_bytes += size_bytes
+        if self._waiting_bytes >= _WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._waiting:
+            self._file.append_all(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+
+    def finish(self, aborted: Sequence[AbortedTxn]) -> None:
+        """Write and sync everything: the names too, which are then only to be changed."""
+        self._write()
+        self._times.maybe_add(self._max_time_ms, self._max_time_offset)
+        files = [self._file, self._index.open_written(), self._times.open_written()]
+        if aborted or self._has_old_txns:
+            # An empty one stands in for that of the old segment, wherever a crash stops the swap.
+            self._fs.open(self._path(names.TXN_INDEX), create=True).close()
+            index = TxnIndex(self._fs, self._path(names.TXN_INDEX))
+            for txn in aborted:
+                index.add(txn)
+            files.append(self._fs.open(self._path(names.TXN_INDEX)))
+        for file in files:
+            file.sync()
+            file.close()
+        self._fs.sync_dir(self._directory)
+
+    def remove(self) -> None:
+        """Take it back: nothing knows of it yet."""
+        for suffix in names.SEGMENT_SUFFIXES:
+            self._fs.remove(self._path(suffix))
+
+
+def job_from(fields: dict[str, Any]) -> CompactionJob:
+    """Return a job from what `fields_of` made of it."""
+    return CompactionJob(
+        **{
+            **fields,
+            "segments": tuple(SegmentToClean(*segment) for segment in fields["segments"]),
+            "later_bases": tuple(fields["later_bases"]),
+            "last_batches": tuple(tuple(row) for row in fields["last_batches"]),
+            "secret": bytes.fromhex(fields["secret"]),
+        }
+    )
+
+
+def fields_of(job: CompactionJob) -> dict[str, Any]:
+    """Return the job as JSON can say it."""
+    return {**job._asdict(), "secret": job.secret.hex()}

@@ -1,0 +1,194 @@
+"""What of one log is compacted: where it goes on, whether it is due, and what a round brought. STORE.
+
+A round may go up to the last stable offset, to the active segment, to a segment younger than
+min.compaction.lag.ms, and to the recovery point as a checkpoint may say it: below that, recovery takes no gap
+between two segments for lost bytes. It is due when the new part of the log is above
+min.cleanable.dirty.ratio, or has waited for max.compaction.lag.ms. Source: KIP-58, KIP-354.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from firnline.base.effects import Effects
+from firnline.base.ids import NO_OFFSET
+from firnline.base.ports import Fs
+from firnline.base.units import INT64_MAX
+from firnline.log import retention
+from firnline.log.compaction.rounds import CleanedGroup, CompactionJob, RoundDone, SegmentToClean
+from firnline.log.compaction.swap import swap_in
+from firnline.log.producer_state import snapshot_path
+from firnline.log.segment import Segment
+from firnline.log.segments import Segments
+from firnline.log.sync_ledger import SyncLedger
+
+if TYPE_CHECKING:
+    from firnline.log.log import Log
+
+
+class RoundRules(NamedTuple):
+    """What a node allows one round. Bytes of the table, the part of it that is used, bytes per second."""
+
+    map_bytes: int
+    load_factor: float
+    bytes_per_second: float
+    secret: bytes
+
+
+class Dirt(NamedTuple):
+    """What there is to compact in a log. Offsets: the round would go over [first dirty, upto).
+
+    delay_ms  how much longer than max.compaction.lag.ms something has waited, 0 for not longer
+    """
+
+    first_dirty_offset: int
+    upto_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    delay_ms: int
+
+    @property
+    def ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+
+class Compaction:
+    """The compaction of one log.
+
+    first_dirty_offset  below it no key has two records; the entry in `cleaner-offset-checkpoint`. -1 where
+                        neither this log nor a leader's that it followed was ever compacted
+    """
+
+    __slots__ = ("_fs", "_ledger", "_log", "_segments", "first_dirty_offset")
+
+    def __init__(self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger) -> None:
+        self._log = log
+        self._fs = fs
+        self._segments = segments
+        self._ledger = ledger
+        self.first_dirty_offset = NO_OFFSET
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """False when the offsets of this log's batches follow one another without a gap.
+
+        True for a log that was compacted once, or whose leader's was, whatever its topic's policy says today:
+        it has an entry in `cleaner-offset-checkpoint`, which survives a restart.
+        """
+        return self.first_dirty_offset >= 0
+
+    @property
+    def cuts(self) -> int:
+        """A number that changes when the log loses its end: a round that began before is void."""
+        return self._segments.cuts
+
+    def expect_gaps(self) -> None:
+        """This log will be compacted, or takes batches of one that was."""
+        self.first_dirty_offset = max(self.first_dirty_offset, 0)
+
+    def found(self, first_dirty_offset: int) -> None:
+        """Take over what the checkpoint says; an offset beyond the end says that everything is dirty."""
+        if first_dirty_offset <= self._log.log_end_offset:
+            self.first_dirty_offset = max(self.first_dirty_offset, first_dirty_offset)
+        elif first_dirty_offset >= 0:
+            self.expect_gaps()
+
+    def truncated_to(self, end_offset: int) -> None:
+        """What is appended from there on is dirty."""
+        self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
+
+    # -- what is due -------------------------------------------------------------------------------
+
+    def dirt(self, now_ms: int) -> Dirt:
+        """Say what a round would go over now."""
+        log, segments = self._log, self._segments
+        start = max(self.first_dirty_offset, log.log_start_offset)
+        limit = min(log.last_stable_offset, segments.active.base_offset, log.recovery_start)
+        dirty = [segment for segment in segments.from_offset(start) if segment.is_closed]
+        lag_ms = log.config.min_compaction_lag_ms
+        if lag_ms > 0:
+            young = (s for s in dirty if s.largest_time_ms() > now_ms - lag_ms)
+            limit = min(limit, next((s.base_offset for s in young), limit))
+        upto = segments.from_offset(max(start, limit))[0].base_offset
+        clean = cleanable = 0
+        first_dirty_base = segments.from_offset(start)[0].base_offset
+        for segment in segments.all():
+            if segment.base_offset < start:
+                clean += segment.size_bytes
+            if first_dirty_base <= segment.base_offset < upto:
+                cleanable += segment.size_bytes
+        return Dirt(start, max(start, upto), clean, cleanable, self._delay_ms(dirty, now_ms))
+
+    def _delay_ms(self, dirty: list[Segment], now_ms: int) -> int:
+        lag_ms = self._log.config.max_compaction_lag_ms
+        if lag_ms == INT64_MAX:
+            return 0
+        times = [segment.first_batch_time_ms() for segment in dirty]
+        oldest = min((time for time in times if time > 0), default=INT64_MAX)
+        return max(0, now_ms - lag_ms - oldest)
+
+    def is_due(self, dirt: Dirt) -> bool:
+        """True when a round is worth its cost, or may wait no longer."""
+        if not dirt.cleanable_bytes or dirt.upto_offset <= dirt.first_dirty_offset:
+            return False
+        return dirt.delay_ms > 0 or dirt.ratio > self._log.config.min_cleanable_dirty_ratio
+
+    def job(self, dirt: Dirt, rules: RoundRules, now_ms: int) -> CompactionJob:
+        """Return the round over `dirt`, which was taken just now."""
+        log, config = self._log, self._log.config
+        bases = [segment.base_offset for segment in self._segments.all()]
+        return CompactionJob(
+            path=log.path,
+            segments=tuple(
+                SegmentToClean(segment.base_offset, end, segment.size_bytes)
+                for segment, end in self._segments.closed()
+                if segment.base_offset < dirt.upto_offset
+            ),
+            later_bases=tuple(base for base in bases if base >= dirt.upto_offset),
+            first_dirty_offset=dirt.first_dirty_offset,
+            upto_offset=dirt.upto_offset,
+            segment_bytes=config.segment_bytes,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            delete_retention_ms=config.delete_retention_ms,
+            now_ms=now_ms,
+            last_batches=tuple(
+                (entry.producer_id, entry.last_offset, entry.producer_epoch)
+                for entry in log.producers.entries()
+            ),
+            map_bytes=rules.map_bytes,
+            load_factor=rules.load_factor,
+            bytes_per_second=rules.bytes_per_second,
+            secret=rules.secret,
+        )
+
+    # -- what a round brought ----------------------------------------------------------------------
+
+    def put(self, group: CleanedGroup, cuts: int, now_ms: int) -> Effects | None:
+        """Let a compacted segment take the place of those it stands for; None when they changed meanwhile.
+
+        cuts  what `cuts` was when the round began
+
+        Returns the effects that remove the old files after file.delete.delay.ms. StorageError when a name
+        could not be changed: the next start finishes what was begun.
+        """
+        log, bases = self._log, group.bases
+        if cuts != self.cuts or not self._segments.has_run(bases):
+            return None
+        snapshots = [snapshot_path(log.path, base) for base in bases[1:]]
+        gone = swap_in(self._fs, log.path, bases, snapshots)
+        rules = self._segments.active.rules
+        new = Segment.load(self._fs, log.path, bases[0], rules=rules, now_ms=now_ms)
+        old = [segment for segment in self._segments.all() if segment.base_offset in bases]
+        self._segments.replace_run(bases, new)
+        self._ledger.removed(old)
+        self._ledger.dir_changes += 1
+        return retention.removal(
+            self._fs, gone, log.path, delay_ms=log.config.file_delete_delay_ms, now_ms=now_ms
+        )
+
+    def done(self, done: RoundDone, cuts: int) -> bool:
+        """The round is over, and all its groups were put; False when the log lost its end meanwhile."""
+        if cuts != self.cuts:
+            return False
+        self.first_dirty_offset = max(self.first_dirty_offset, done.first_dirty_offset)
+        return True

@@ -1,0 +1,87 @@
+"""Put a compacted segment in the place of those it stands for, so that a crash leaves old or new. STORE.
+
+Kafka's names: `.cleaned` is not decided yet, `.swap` is, `.deleted` is to go. The file of batches is the last
+of the new ones to be renamed `.swap`, and the first to take its own name; the old ones leave oldest first.
+Nothing here waits for a disk: the new files are synced before, and names change in the order they were
+changed.
+
+A start finishes or undoes what a crash left, as Kafka's does: a `.swap` counts unless a `.cleaned` at or
+below its offset is there too; it replaces every segment from its base to its last offset. Those of the group
+that lie beyond it stay until the next round: what is in them is no newer than what lies above.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from firnline.base.ports import Fs
+from firnline.log import names
+from firnline.log.segment import good_batches
+
+_LOG_FIRST = names.SEGMENT_SUFFIXES
+_LOG_LAST = (*names.SEGMENT_SUFFIXES[1:], names.LOG)
+
+
+def swap_in(fs: Fs, path: str, bases: Sequence[int], snapshots: Iterable[str]) -> list[str]:
+    """Let the `.cleaned` segment at bases[0] take the place of those at `bases`; return what is to go.
+
+    snapshots  paths of producer snapshots that no segment begins at any more
+    """
+    new = f"{path}/{names.stem(bases[0])}"
+    there = [suffix for suffix in _LOG_LAST if fs.exists(new + suffix + names.CLEANED)]
+    for suffix in there:
+        fs.rename(new + suffix + names.CLEANED, new + suffix + names.SWAP)
+    gone = [
+        f"{path}/{names.stem(base)}{suffix}" for base in bases for suffix in names.SEGMENT_SUFFIXES
+    ]
+    gone = [place for place in (*gone, *snapshots) if fs.exists(place)]
+    for place in gone:
+        fs.rename(place, place + names.DELETED)
+    for suffix in _LOG_FIRST:
+        if suffix in there:
+            fs.rename(new + suffix + names.SWAP, new + suffix)
+    return [place + names.DELETED for place in gone]
+
+
+def finish_renames(fs: Fs, path: str) -> bool:
+    """Remove what was condemned or not finished; complete a compaction that had been decided.
+
+    True when there was anything to do.
+    """
+    found = fs.list_dir(path)
+    cleaned = [name for name in found if name.endswith(names.CLEANED)]
+    undecided = min((_base_of(name, names.CLEANED) for name in cleaned), default=None)
+    swaps = [name for name in found if name.endswith(names.SWAP)]
+    undone = [
+        name for name in swaps if undecided is not None and _base_of(name, names.SWAP) >= undecided
+    ]
+    condemned = [name for name in found if name.endswith((names.DELETED, ".tmp"))]
+    # What is not decided goes before what says so.
+    for name in (*condemned, *undone, *cleaned):
+        fs.remove(f"{path}/{name}")
+    decided = [name for name in swaps if name not in undone]
+    for name in decided:
+        pair = names.parse_segment_file(name.removesuffix(names.SWAP))
+        if pair is not None and pair[1] == names.LOG:
+            _remove_replaced(fs, path, pair[0], found)
+    for suffix in _LOG_FIRST:
+        for name in decided:
+            if name.endswith(suffix + names.SWAP):
+                fs.rename(f"{path}/{name}", f"{path}/{name.removesuffix(names.SWAP)}")
+    return bool(condemned or cleaned or swaps)
+
+
+def _base_of(name: str, suffix: str) -> int:
+    pair = names.parse_segment_file(name.removesuffix(suffix))
+    return -1 if pair is None else pair[0]
+
+
+def _remove_replaced(fs: Fs, path: str, base_offset: int, found: list[str]) -> None:
+    """Remove the segments that the compacted one at `base_offset` stands for, oldest first."""
+    file = fs.open(f"{path}/{names.stem(base_offset)}{names.LOG}{names.SWAP}")
+    end = base_offset + 1
+    for batch in good_batches(file, base_offset):
+        end = batch.header.next_offset
+    file.close()
+    for name in sorted(found):
+        pair = names.parse_segment_file(name)
+        if pair is not None and pair[1] != names.SNAPSHOT and base_offset <= pair[0] < end:
+            fs.remove(f"{path}/{name}")

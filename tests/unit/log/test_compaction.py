@@ -1,0 +1,350 @@
+"""Compaction of one log: what survives, what a reader and a restart then find."""
+
+import pytest
+
+from firnline.base.effects import SetTimer
+from firnline.base.errors import StorageError
+from firnline.config.topic import TopicConfig
+from firnline.log import names
+from firnline.log.compaction.rounds import compact
+from firnline.log.log import Log
+from firnline.records.batch import DELETE_HORIZON_MASK
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from firnline.sim.disk import CrashableFs
+from tests.compaction_world import RULES, compacted, put, round_of, rows, settled
+from tests.log_world import (
+    ABORT,
+    COMMIT,
+    NOW,
+    PATH,
+    append,
+    batch,
+    end_txn,
+    found_headers,
+    found_records,
+    opened,
+)
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+@pytest.fixture
+def fs() -> CrashableFs:
+    return CrashableFs(clock_ms=lambda: NOW)
+
+
+def new_log(fs: CrashableFs, **changes: object) -> Log:
+    return opened(fs, compacted(**changes))
+
+
+def test_the_last_value_of_each_key_survives_under_its_offset(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for number in range(20):
+        put(log, f"k{number % 3}", f"v{number}")
+    settled(log)
+    done, _ = round_of(fs, log)
+    assert done is not None
+    assert done.first_dirty_offset == 20
+    assert rows(log) == [(17, b"k2", b"v17"), (18, b"k0", b"v18"), (19, b"k1", b"v19")]
+    assert log.log_end_offset == 20
+    assert log.log_start_offset == 0
+    assert log.compaction.first_dirty_offset == 20
+
+
+def test_what_is_not_in_a_closed_segment_is_neither_touched_nor_counted(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for number in range(12):
+        put(log, "k", f"v{number}")
+    settled(log)
+    last = put(log, "k", "new")
+    log.advance_high_watermark(log.log_end_offset)
+    round_of(fs, log)
+    assert rows(log) == [(11, b"k", b"v11"), (last, b"k", b"new")]
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_batch_that_loses_some_records_keeps_its_place_and_its_codec(
+    fs: CrashableFs, codec: int
+) -> None:
+    log = new_log(fs)
+    many = [NewRecord(f"k{n}".encode(), b"x" * 30, NOW + n, (("h", b"1"),)) for n in range(5)]
+    append(log, build_batch(many, codec=codec))
+    put(log, "k1", "later")
+    put(log, "k4", "later")
+    settled(log)
+    round_of(fs, log)
+    first = found_headers(log)[0]
+    assert (first.base_offset, first.last_offset, first.record_count) == (0, 4, 3)
+    assert first.codec == codec
+    assert first.max_timestamp == NOW + 3
+    found = found_records(log)[:3]
+    assert [(r.offset, r.key, r.timestamp_ms) for r in found] == [
+        (0, b"k0", NOW),
+        (2, b"k2", NOW + 2),
+        (3, b"k3", NOW + 3),
+    ]
+    assert all(r.headers == (("h", b"1"),) and r.value == b"x" * 30 for r in found)
+
+
+def test_a_tombstone_stays_for_delete_retention_ms_and_then_goes(fs: CrashableFs) -> None:
+    log = new_log(fs, delete_retention_ms=HOUR)
+    put(log, "k", "v")
+    gone = put(log, "k", None)
+    settled(log)
+    round_of(fs, log)
+    assert rows(log) == [(gone, b"k", None)]
+    header = found_headers(log)[0]
+    assert header.attributes & DELETE_HORIZON_MASK
+    assert header.base_timestamp == NOW + HOUR
+    assert found_records(log)[0].timestamp_ms == NOW, "the horizon changes no record's time"
+    put(log, "other", "v")
+    settled(log)
+    round_of(fs, log, now_ms=NOW + HOUR - 1)
+    assert rows(log)[0] == (gone, b"k", None)
+    put(log, "another", "v")
+    settled(log)
+    round_of(fs, log, now_ms=NOW + HOUR)
+    assert [row[1] for row in rows(log)] == [b"other", b"another"]
+
+
+def test_an_aborted_record_is_dropped_and_its_marker_follows(fs: CrashableFs) -> None:
+    log = new_log(fs, delete_retention_ms=HOUR)
+    put(log, "k", "sound")
+    append(log, batch("bad", key=b"k", pid=7, seq=0, is_transactional=True))
+    marker = end_txn(log, 7, ABORT).base_offset
+    for number in range(8):  # the producer goes on, so that its last batch is another
+        append(log, batch("ok", key=b"j", pid=7, seq=number + 1, is_transactional=True))
+        end_txn(log, 7, COMMIT)
+    settled(log)
+    round_of(fs, log)
+    assert (0, b"k", b"sound") in rows(log), "an aborted record is no later value"
+    assert b"bad" not in [row[2] for row in rows(log)]
+    assert log.aborted_transactions(0, log.log_end_offset) != []
+    again = opened(fs, compacted(), recovery_point=log.log_end_offset)
+    assert rows(again) == rows(log)
+    for hours in (1, 3):
+        put(log, f"n{hours}", "v")
+        settled(log)
+        round_of(fs, log, now_ms=NOW + hours * HOUR)
+    assert marker not in [header.base_offset for header in found_headers(log)]
+    assert log.aborted_transactions(0, log.log_end_offset) == []
+
+
+def test_the_sequence_of_a_producer_survives_the_loss_of_its_records(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    append(log, batch("a", key=b"k", pid=7, seq=0))
+    append(log, batch("b", key=b"k", pid=7, seq=1))
+    for number in range(10):
+        put(log, "k", f"{number}")
+    settled(log)
+    round_of(fs, log)
+    assert rows(log) == [(11, b"k", b"9")]
+    empty = found_headers(log)[0]
+    assert (empty.base_offset, empty.record_count, empty.producer_id) == (1, 0, 7)
+    for name in fs.list_dir(PATH):
+        if name.endswith(names.SNAPSHOT):
+            fs.remove(f"{PATH}/{name}")
+    again = opened(fs, compacted(), recovery_point=log.log_end_offset)
+    producer = again.producers.get(7)
+    assert producer is not None
+    assert producer.last_sequence == 1
+    append(again, batch("c", key=b"k", pid=7, seq=2))
+
+
+def test_the_end_of_the_round_is_marked_where_its_last_records_go(fs: CrashableFs) -> None:
+    """A follower below it would otherwise wait for ever for the offsets in between."""
+    log = new_log(fs)
+    first = put(log, "k", "v")
+    settled(log)
+    put(log, "k", "w")
+    settled(log)
+    log.config = compacted(min_compaction_lag_ms=0)
+    round_of(fs, log)
+    assert first == 0
+    assert log.log_end_offset == 2
+    assert found_headers(log)[-1].next_offset == 2
+
+
+def test_min_compaction_lag_leaves_young_segments_alone(fs: CrashableFs) -> None:
+    log = new_log(fs, min_compaction_lag_ms=HOUR)
+    put(log, "k", "old", time_ms=NOW - 2 * HOUR)
+    put(log, "k", "older", time_ms=NOW - 2 * HOUR)
+    settled(log)
+    put(log, "k", "young")
+    settled(log)
+    round_of(fs, log)
+    assert [row[2] for row in rows(log)] == [b"older", b"young"]
+    done, _ = round_of(fs, log)
+    assert done is None
+    round_of(fs, log, now_ms=NOW + 2 * HOUR)
+    assert [row[2] for row in rows(log)] == [b"young"]
+
+
+def test_a_log_is_left_alone_until_enough_of_it_is_dirty_or_too_old(fs: CrashableFs) -> None:
+    log = new_log(fs, min_cleanable_dirty_ratio=0.9)
+    for number in range(20):
+        put(log, f"k{number}", "v")
+    settled(log)
+    assert log.compaction.dirt(NOW).ratio == 1.0
+    round_of(fs, log)
+    put(log, "k1", "w")
+    settled(log)
+    assert round_of(fs, log)[0] is None
+    log.config = compacted(min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=HOUR)
+    assert round_of(fs, log, now_ms=NOW + HOUR)[0] is None
+    assert round_of(fs, log, now_ms=NOW + HOUR + 1)[0] is not None
+
+
+def test_nothing_above_an_open_transaction_or_the_high_watermark_is_compacted(
+    fs: CrashableFs,
+) -> None:
+    log = new_log(fs)
+    put(log, "k", "1")
+    put(log, "k", "2")
+    log.roll(NOW)
+    append(log, batch("open", key=b"k", pid=7, seq=0, is_transactional=True))
+    log.roll(NOW)
+    put(log, "k", "3")
+    settled(log)
+    round_of(fs, log)
+    assert [row[2] for row in rows(log)] == [b"2", b"open", b"3"]
+
+
+def test_a_log_that_was_not_synced_is_not_compacted_yet(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for _ in range(12):
+        put(log, "k", "v")
+    log.roll(NOW)
+    log.advance_high_watermark(log.log_end_offset)
+    assert round_of(fs, log)[0] is None
+
+
+def test_segments_that_became_small_become_one_that_fits_segment_bytes(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for number in range(40):
+        put(log, f"k{number % 4}", f"v{number}")
+    settled(log)
+    round_of(fs, log)
+    small = log.closed_segments()
+    assert len(small) == 8
+    assert sum(segment.size_bytes for segment in small) < 400
+    put(log, "k0", "z")
+    settled(log)
+    round_of(fs, log)
+    (one,) = log.closed_segments()
+    assert one.size_bytes <= 400
+    assert one.end_offset == 40
+
+
+def test_a_table_that_is_too_small_for_all_keys_takes_several_rounds(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for number in range(60):
+        put(log, f"k{number % 30}", f"v{number}")
+    settled(log)
+    little = RULES._replace(map_bytes=24 * 12)
+    seen = []
+    while log.compaction.is_due(log.compaction.dirt(NOW)):
+        done, _ = round_of(fs, log, rules=little)
+        assert done is not None
+        seen.append(done.first_dirty_offset)
+    assert seen == sorted(set(seen))
+    assert len(seen) > 3
+    assert [row[0] for row in rows(log)] == list(range(30, 60))
+
+
+def test_a_batch_with_more_keys_than_the_table_holds_is_an_error_with_a_remedy(
+    fs: CrashableFs,
+) -> None:
+    log = new_log(fs)
+    append(log, batch(*(str(n) for n in range(3)), key=b"k"))
+    log.config = compacted(segment_bytes=100_000)
+    append(log, build_batch([NewRecord(f"{n}".encode(), b"v", NOW) for n in range(50)]))
+    settled(log)
+    log.compaction.first_dirty_offset = 3
+    with pytest.raises(StorageError, match="do not fit"):
+        round_of(fs, log, rules=RULES._replace(map_bytes=24 * 10))
+
+
+def test_a_damaged_batch_stops_the_round_and_nothing_is_changed(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for number in range(12):
+        put(log, "k", f"v{number}")
+    settled(log)
+    segment = log.closed_segments()[1]
+    inode = fs._inode(segment.stem_path + ".log", "damage")
+    inode.data[70] ^= 1
+    before = fs.list_dir(PATH)
+    with pytest.raises(StorageError, match="damaged") as problem:
+        round_of(fs, log)
+    assert problem.value.facts["path"] == segment.stem_path + ".log"
+    # What lies below the damage was compacted before it was met in the second pass, or nothing was.
+    assert fs.list_dir(PATH) == before
+
+
+def test_old_files_stay_until_their_delay_is_over_and_readers_go_on(fs: CrashableFs) -> None:
+    log = new_log(fs, file_delete_delay_ms=HOUR)
+    for number in range(12):
+        put(log, "k", f"v{number}")
+    settled(log)
+    answer = log.read(0, max_bytes=1 << 20, upto_offset=12)
+    before = answer.read()
+    _, effects = round_of(fs, log)
+    assert answer.read() == before
+    assert any(name.endswith(names.DELETED) for name in fs.list_dir(PATH))
+    for timer in effects:
+        assert isinstance(timer, SetTimer)
+        assert timer.at_ms == NOW + HOUR
+        for submit in timer.then(timer.at_ms):
+            submit.work()
+    assert not any(name.endswith(names.DELETED) for name in fs.list_dir(PATH))
+
+
+def test_a_round_that_began_before_a_truncation_is_void(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for number in range(12):
+        put(log, "k", f"v{number}")
+    settled(log)
+    job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+    cuts = log.compaction.cuts
+    group = next(compact(fs, job))
+    log.truncate_to(11)
+    assert log.compaction.put(group, cuts, NOW) is None
+    assert [row[0] for row in rows(log)] == list(range(11))
+
+
+def test_a_truncation_makes_what_follows_dirty_again(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for number in range(12):
+        put(log, f"k{number}", "v")
+    settled(log)
+    round_of(fs, log)
+    log.truncate_to(5)
+    assert log.compaction.first_dirty_offset == 5
+
+
+def test_gaps_are_announced_for_good(fs: CrashableFs) -> None:
+    plain = opened(fs, TopicConfig(), partition=1)
+    assert not plain.compaction.may_have_gaps
+    gap = batch("x", base_offset=10, leader_epoch=0)
+    plain.append_as_follower(gap, now_ms=NOW)
+    assert plain.compaction.may_have_gaps
+
+
+def test_a_log_without_one_record_left_ends_where_it_ended(fs: CrashableFs) -> None:
+    log = new_log(fs, delete_retention_ms=0)
+    put(log, "k", "v")
+    put(log, "k", None)
+    settled(log)
+    round_of(fs, log)
+    put(log, "j", "v")
+    put(log, "j", None)
+    settled(log)
+    round_of(fs, log, now_ms=NOW + DAY)
+    put(log, "i", None)
+    settled(log)
+    round_of(fs, log, now_ms=NOW + 2 * DAY)
+    assert [row[1] for row in rows(log)] == [b"i"]
+    again = opened(fs, compacted(), recovery_point=log.log_end_offset)
+    assert again.log_end_offset == log.log_end_offset == 5
