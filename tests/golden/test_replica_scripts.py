@@ -63,6 +63,9 @@ class Story:
         if p.proposed is not None:
             members = " ".join(f"{b}:{epoch}" for b, epoch in p.proposed.new_isr)
             parts.append(f"proposed {members} at {p.proposed.partition_epoch}")
+        if p.late_copies:
+            members = ["+".join(str(b) for b, _ in copy.new_isr) for copy in p.late_copies]
+            parts.append(f"may still come {' '.join(members)}")
         log = log_of(p)
         parts.append(f"watermark {log.high_watermark} of {log.log_end_offset}")
         return ", ".join(parts)
@@ -128,14 +131,25 @@ class Story:
         """The periodic look."""
         self.p.shrink(self.now_ms)
 
+    def do_silence(self, plain: list[str], named: dict[str, str]) -> None:
+        """What is proposed was sent, and nobody answered: it will be sent again."""
+        assert self.p.proposed is not None, "nothing is proposed"
+        self.p.unanswered(self.p.proposed)
+
+    def do_look(self, plain: list[str], named: dict[str, str]) -> None:
+        """The periodic look, with all it does."""
+        self.p.look(self.now_ms)
+
     def do_answer(self, plain: list[str], named: dict[str, str]) -> str:
-        """ok, or the name of an error: what the controller says to the proposal."""
+        """ok, or the name of an error: what the controller says to the proposal; same: it is so already."""
         change = self.p.proposed
         assert change is not None, "nothing is proposed"
         outcome: IsrAnswer | KafkaError
         if plain[0] == "ok":
             isr = tuple(broker for broker, _ in change.new_isr)
             outcome = IsrAnswer(1, change.leader_epoch, isr, change.partition_epoch + 1)
+        elif plain[0] == "same":
+            outcome = IsrAnswer(1, change.leader_epoch, self.p.isr, change.partition_epoch)
         else:
             outcome = KafkaError(CODES[plain[0]])
         again = self.p.altered(change, outcome, self.now_ms) is None

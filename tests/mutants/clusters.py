@@ -43,7 +43,7 @@ CLUSTERS = (
     Mutant(
         "rel-R6, in a cluster: who is to join counts at once",
         "replica.partition:Partition._expand",
-        "self.maximal_isr = (*self.isr, broker_id)",
+        "self.maximal_isr = tuple(dict.fromkeys((*self.maximal_isr, broker_id)))",
         "pass",
         seeds=SEEDS,
         seconds=25,

@@ -4,6 +4,7 @@ from tests.mutants.patch import Mutant
 
 _RACE = "tests/props/test_stale_epoch_races.py::"
 _ISR_CHANGES = "tests/unit/controller/test_isr_changes.py::"
+_REGISTRATIONS = "tests/unit/controller/test_registrations.py::"
 _CLUSTER = "tests/unit/broker/test_cluster.py::"
 _STORY = "tests/golden/test_controller_scripts.py::test_the_controller_decides_as_recorded"
 _HANDLERS = "tests/unit/api/test_remote_controller.py::"
@@ -68,6 +69,54 @@ RACES = (
         "self._set_isr(self.isr)",
         tests=(
             _RACE + "test_row_11_a_leads_no_more_and_keeps_its_proposal_until_metadata_says_so",
+        ),
+    ),
+    Mutant(
+        "rel-R7: a refusal after a request that was not answered is not the end of both",
+        "replica.alter:AlterPartitions._answered",
+        "partition.unanswered(change)",
+        "pass",
+        tests=(
+            _RACE + "test_a_copy_that_arrives_after_the_refusal_of_the_next_one_loses_nothing",
+            _RACE + "test_nothing_is_acknowledged_alone_while_a_copy_may_still_be_taken",
+        ),
+    ),
+    Mutant(
+        "rel-R7: a leader that asks for what is ends its earlier requests",
+        "controller.isr_changes:_alter",
+        "changes.restate(proposal.topic_id, proposal.partition)",
+        "before",
+        tests=(
+            _RACE + "test_a_copy_that_arrives_after_the_refusal_of_the_next_one_loses_nothing",
+            _ISR_CHANGES + "test_a_change_that_changes_nothing_ends_what_was_asked_before",
+        ),
+    ),
+    Mutant(
+        "I7: a new controller gives a fenced broker a session, too",
+        "controller.brokers:Brokers.activate",
+        "_has_left(image.brokers[each])",
+        "image.brokers[each].fenced",
+        tests=(
+            _REGISTRATIONS
+            + "test_the_living_keeps_its_place_over_a_change_of_the_controller_fenced_as_it_is",
+        ),
+    ),
+    Mutant(
+        "I7: a broker that left in order is not waited for",
+        "controller.brokers:_has_left",
+        "broker.fenced and broker.in_controlled_shutdown",
+        "False",
+        tests=(
+            _REGISTRATIONS + "test_nor_for_one_that_left_when_another_controller_decided",
+        ),
+    ),
+    Mutant(
+        "a broker whose place was taken does not beat on in vain",
+        "broker.lifecycle:Lifecycle._not_heard",
+        "self._is_superseded",
+        "False",
+        tests=(
+            _CLUSTER + "test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_ends",
         ),
     ),
     # ---------------------------------------------------------------------- the nine checks

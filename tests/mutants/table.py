@@ -454,8 +454,8 @@ MUTANTS = (
     Mutant(
         "I7: a new controller counts every broker as heard from at its beginning",
         "controller.brokers:Brokers.activate",
-        "dict.fromkeys(active, now_ms)",
-        "dict.fromkeys(active, 0)",
+        "dict.fromkeys(there, now_ms)",
+        "dict.fromkeys(there, 0)",
         tests=(
             "tests/golden/test_controller_scripts.py::"
             "test_the_controller_decides_as_recorded[failover]",

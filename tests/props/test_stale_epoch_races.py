@@ -489,3 +489,56 @@ def test_row_13_b_is_dead_and_nobody_knows_yet(race: Race) -> None:
         if is_alter(parcel.request):
             parcel.release()
     race.joins_as(race.broker(B).epoch)
+
+
+def lost(race: Race) -> None:
+    """A's request is on its way for 30 s; B is fenced under its epoch, and A's second copy is refused."""
+    race.keep_back("fetches of B", is_replica_fetch_of(B))
+    race.keep_back("beats", is_beat_of(B))
+    race.is_fenced(B)
+    race.rig.until(lambda: len([p for p in race.rig.held if is_alter(p.request)]) == 2)
+    again = [p for p in race.rig.held if is_alter(p.request)][-1]
+    assert race.proposed(again) == race.proposed(race.request)
+    assert race.code(again) is Code.INELIGIBLE_REPLICA
+
+
+def test_a_copy_that_arrives_after_the_refusal_of_the_next_one_loses_nothing(race: Race) -> None:
+    """rel-R7: what A acknowledges by itself is not to depend on B, which the first copy would let lead."""
+    lost(race)
+    race.rules.pop("alter")
+    for parcel in [p for p in race.rig.held if is_alter(p.request)][2:]:
+        parcel.release()
+    race.produce("alone")
+    acknowledged = race.contents()[A]
+    race.let_go("beats")
+    race.rig.until(lambda: not race.broker(B).fenced)
+    assert race.broker(B).epoch == race.epochs[B]
+    assert race.code() is Code.INVALID_UPDATE_VERSION
+    race.dies(A)
+    race.is_fenced(A)
+    assert race.partition.leader == -1, "B has not got what was acknowledged"
+    assert race.contents().get(A, acknowledged) == acknowledged
+
+
+def test_nothing_is_acknowledged_alone_while_a_copy_may_still_be_taken(race: Race) -> None:
+    """The controllers hear nothing more of A: B counts until it is known to stay outside."""
+    lost(race)
+    high_watermark = race.led.log.high_watermark
+    part = PartitionProduceData(index=0, records=batch("not yet"))
+    data = TopicProduceData(name="t", partition_data=[part])
+    request = ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[data])
+    [row] = race.rig.ask(A, request, 9).responses[0].partition_responses
+    assert row.error_code == Code.REQUEST_TIMED_OUT
+    assert (race.led.isr, race.led.maximal_isr) == ((A,), (A, B))
+    assert race.led.log.high_watermark == high_watermark
+    race.let_go("beats")
+    race.rig.until(lambda: not race.broker(B).fenced)
+    answer = race.arrives(race.request).answer.topics[0].partitions[0]
+    assert (answer.error_code, list(answer.isr)) == (0, [A, B]), "the first copy is taken"
+    race.rig.until(lambda: race.led.isr == (A, B))
+    assert race.led.log.high_watermark == high_watermark
+    race.rules.clear()
+    for parcel in race.rig.held:
+        parcel.release()
+    race.rig.until(lambda: race.led.log.high_watermark == race.led.log.log_end_offset)
+    assert race.contents()[B] == race.contents()[A]

@@ -57,13 +57,32 @@ class RackAware:
 
     def __call__(self, partition: Partition, rack: str, listener: str, offset: int) -> int | None:
         """`broker.fetch.Prefer`."""
-        return partition.closest(offset, partial(self._is_near, rack, listener)) if rack else None
+        near = partial(self._is_near, rack, listener)
+        return closest(partition, offset, near) if rack else None
 
     def _is_near(self, rack: str, listener: str, broker_id: int) -> bool:
         broker = self._image().brokers.get(broker_id)
         if broker is None or broker.fenced or broker.rack != rack:
             return False
         return broker.endpoint(listener) is not None
+
+
+def closest(partition: Partition, fetch_offset: int, near: Callable[[int], bool]) -> int | None:
+    """Return the in-sync follower that a consumer should read from instead of the leader; None: none.
+
+    `near(broker_id)`: whether a broker is alive, and in the rack of the consumer. Of several, the one that
+    has most, or was last seen to have all (KIP-392).
+    """
+    if near(partition.node_id):
+        return None
+    fit = [
+        (follower.end_offset, follower.caught_up_ms, broker_id)
+        for broker_id, follower in partition.followers.items()
+        if broker_id in partition.isr
+        and follower.log_start_offset <= fetch_offset <= follower.end_offset
+        and near(broker_id)
+    ]
+    return max(fit)[2] if fit else None
 
 
 class Leaders:

@@ -39,6 +39,11 @@ _WORTH_A_RETRY = (
     Code.UNSUPPORTED_VERSION,
 )
 
+_SUPERSEDED = (
+    "broker {0} is registered anew by another process, or unregistered, so this one is refused for good: start"
+    " it again; if two nodes have node.id={0}, give one of them an id and log directories of its own"
+)
+
 
 class Stage(Enum):
     """How far the node is."""
@@ -227,6 +232,10 @@ class Lifecycle:
 
     def _not_heard(self, problem: KafkaError, now_ms: int) -> Effects:
         """The controller is away, or does not know us: it will be, or will, or the operator must act."""
+        if problem.code is Code.STALE_BROKER_EPOCH and self._is_superseded:
+            if self.stage is Stage.LEAVING:
+                return self._leave(now_ms)  # what we led is with others
+            raise ConfigError(_SUPERSEDED.format(self._registration.broker_id))
         if self.stage is Stage.LEAVING:
             silent_ms = now_ms - self._heard_ms
             if silent_ms >= self._config.broker_session_timeout_ms:
@@ -236,6 +245,14 @@ class Lifecycle:
             return [self._timer(now_ms + _SOON_MS)]
         pause_ms = self._pause_ms(problem, self._config.broker_heartbeat_interval_ms)
         return [*self._say(problem), self._timer(now_ms + pause_ms)]
+
+    @property
+    def _is_superseded(self) -> bool:
+        """Whether committed metadata has another in our place, or nobody: a controller's word may be old."""
+        if not self.is_registered:
+            return False
+        broker = self._image().brokers.get(self._registration.broker_id)
+        return broker is None or broker.epoch != self.broker_epoch
 
     def _timer(self, at_ms: int) -> SetTimer:
         return SetTimer(key=_BEAT, at_ms=at_ms, then=self._beat)

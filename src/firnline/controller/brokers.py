@@ -91,9 +91,9 @@ class Brokers:
         self._shutdown_offsets: dict[int, int] = {}
 
     def activate(self, image: ClusterImage, now_ms: int) -> None:
-        """This node leads from now on: the session of every broker that is counted in begins now (I7)."""
-        active = [node_id for node_id in sorted(image.brokers) if not image.brokers[node_id].fenced]
-        self._contact_ms = dict.fromkeys(active, now_ms)
+        """This node leads from now on: the session of every broker begins now, unless it left in order (I7)."""
+        there = [each for each in sorted(image.brokers) if not _has_left(image.brokers[each])]
+        self._contact_ms = dict.fromkeys(there, now_ms)
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
         self._sweeps.begin_anew()
@@ -305,11 +305,16 @@ class Brokers:
     # ---------------------------------------------------------------------------- consequences
 
     def _transition(self, broker: BrokerImage, state: State, wanted: State) -> list[Message]:
-        if wanted is state or (state is State.FENCED and wanted is State.SHUTDOWN_NOW):
+        if wanted is state:
             return []
         change = r.BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id, broker_epoch=broker.epoch
         )
+        if wanted is State.SHUTDOWN_NOW and not broker.in_controlled_shutdown:
+            # It goes without ado; the next controller is to know that it went, and need not be waited for.
+            change.in_controlled_shutdown = 1
+        if state is State.FENCED and wanted is State.SHUTDOWN_NOW:
+            return [change] if change.in_controlled_shutdown else []
         if wanted is State.UNFENCED:
             change.fenced = -1
             self._sweeps.gain(broker.broker_id)
@@ -376,6 +381,11 @@ def _state_of(broker: BrokerImage) -> State:
     if broker.fenced:
         return State.FENCED
     return State.CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else State.UNFENCED
+
+
+def _has_left(broker: BrokerImage) -> bool:
+    """Did it go in order? Then its next incarnation waits for nobody's session."""
+    return broker.fenced and broker.in_controlled_shutdown
 
 
 def _directory_problem(

@@ -89,7 +89,9 @@ def _alter(
         changes.election_of(topic.name),
     )
     if after is None:
-        return before  # nothing to do: the leader takes the present epoch as its commit (I9)
+        # It asks for what is because an earlier request of its own may still come, which a new partition
+        # epoch is the end of (I9, rel-R7).
+        return changes.restate(proposal.topic_id, proposal.partition)
     if after.leader != sender:
         why = f"the reassignment is complete, and broker {after.leader} leads now"
         return KafkaError(Code.NEW_LEADER_ELECTED, why)

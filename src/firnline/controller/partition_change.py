@@ -111,6 +111,18 @@ class PartitionChanges:
         record = self._record(topic_id, number, before, target, election)
         if record is None:
             return None
+        return self._written(topic_id, number, before, record)
+
+    def restate(self, topic_id: Uuid, number: int) -> PartitionImage:
+        """Write a known partition down as it is; return it, in a new partition epoch and else the same."""
+        before = self.partition(topic_id, number)
+        assert before is not None
+        record = PartitionChangeRecord(partition_id=number, topic_id=topic_id, isr=before.isr)
+        return self._written(topic_id, number, before, record)
+
+    def _written(
+        self, topic_id: Uuid, number: int, before: PartitionImage, record: PartitionChangeRecord
+    ) -> PartitionImage:
         self.records.append(record)
         after = changed_partition(before, record)
         assert after.isr or not before.isr, "rel-R17"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Effects, SetTimer
-from firnline.base.errors import KafkaError
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.replica.isr import IsrAnswer, IsrChange
 from firnline.replica.partition import Partition
@@ -52,7 +52,7 @@ class AlterPartitions:
     def propose(self, partition: Partition, now_ms: int) -> Effects:
         """See to it that the controller hears of what the partition proposes."""
         assert partition.proposed is not None
-        self._waiting[partition.topic_id, partition.topic_partition.partition] = partition
+        self._waiting[_key(partition)] = partition
         return self._go(now_ms)
 
     def stop(self) -> None:
@@ -64,7 +64,7 @@ class AlterPartitions:
         if self._is_asking or self._is_stopped:
             return []
         sent = [
-            (partition, partition.proposed, len(partition.proposed.new_isr) > len(partition.isr))
+            (partition, partition.proposed, len(partition.proposed.new_isr) - len(partition.isr))
             for partition in self._waiting.values()
             if partition.proposed is not None
         ]
@@ -79,39 +79,47 @@ class AlterPartitions:
         return self._ask([change for _, change, _ in sent], answered, now_ms)
 
     def _answered(
-        self, sent: Sequence[tuple[Partition, IsrChange, bool]], outcome: Answers, now_ms: int
+        self, sent: Sequence[tuple[Partition, IsrChange, int]], outcome: Answers, now_ms: int
     ) -> Effects:
         if self._is_stopped:
             return []
         outcomes = [outcome] * len(sent) if isinstance(outcome, KafkaError) else outcome
-        is_unsettled = isinstance(outcome, KafkaError)
+        is_unsettled = False
         effects: Effects = []
-        for (partition, change, is_more), each in zip(sent, outcomes, strict=True):
-            if not isinstance(outcome, KafkaError):
-                self._count(each, is_more)
+        for (partition, change, more), each in zip(sent, outcomes, strict=True):
             # An error of the whole request says nothing of any change in it.
-            found = None if is_unsettled else partition.altered(change, each, now_ms)
+            found: Effects | None = None
+            if not isinstance(outcome, KafkaError):
+                self._count(each, more)
+                found = partition.altered(change, each, now_ms)
+            elif outcome.code is Code.NETWORK_EXCEPTION:
+                partition.unanswered(change)
             if found is not None:
                 effects += found
                 effects += self._on_settled(partition, now_ms)
+                if partition.proposed not in (None, change):
+                    self._waiting[_key(partition)] = partition
             elif partition.proposed is change:
-                key = (partition.topic_id, partition.topic_partition.partition)
-                self._waiting.setdefault(key, partition)
+                self._waiting.setdefault(_key(partition), partition)
                 is_unsettled = True
-        if not is_unsettled:
+        if not is_unsettled and not isinstance(outcome, KafkaError):
             self._is_asking = False
             return effects + self._go(now_ms)
         return [*effects, SetTimer(key=_TIMER, at_ms=now_ms + _RETRY_MS, then=self._again)]
 
-    def _count(self, outcome: IsrAnswer | KafkaError, is_more: bool) -> None:
+    def _count(self, outcome: IsrAnswer | KafkaError, more: int) -> None:
         was = self.counters
         if isinstance(outcome, KafkaError):
             self.counters = was._replace(failed=was.failed + 1)
-        elif is_more:
+        elif more > 0:
             self.counters = was._replace(expands=was.expands + 1)
-        else:
+        elif more < 0:
             self.counters = was._replace(shrinks=was.shrinks + 1)
 
     def _again(self, now_ms: int) -> Effects:
         self._is_asking = False
         return self._go(now_ms)
+
+
+def _key(partition: Partition) -> tuple[Uuid, int]:
+    return partition.topic_id, partition.topic_partition.partition

@@ -12,7 +12,7 @@ with followers, replication covers it; alone, it waits for an fdatasync (`firnli
 Source: rel-R6 to R8, rel-R13, rel-R15, rel-P9; spec C13, C14, I12-I24, T45.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from firnline.base.effects import Appended, Effects
@@ -34,6 +34,7 @@ from firnline.replica.isr import (
     metadata_decides,
     proposal,
 )
+from firnline.replica.late_copies import in_another_order, still_possible, widened
 from firnline.replica.read import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -42,6 +43,17 @@ from firnline.replica.read import (
     Diverging,
     Local,
     ReadOutcome,
+)
+from firnline.replica.refusals import (
+    FENCED,
+    NOT_LEADER,
+    OUT_OF_RANGE,
+    RETIRED,
+    STALE_BROKER,
+    STORAGE_FAILED,
+    TOO_FEW_AFTER,
+    TOO_FEW_BEFORE,
+    UNKNOWN_EPOCH,
 )
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
 
@@ -64,6 +76,7 @@ class Partition:
     isr           as the controller has it, as far as we know
     maximal_isr   who has to have a record before it is committed
     proposed      the change of the ISR that is under way; None for none
+    late_copies   changes that brought no answer, and may still be taken
     is_alone      no other replica counts: what is appended is committed
     """
 
@@ -77,6 +90,7 @@ class Partition:
         "is_alone",
         "is_offline",
         "isr",
+        "late_copies",
         "leader_epoch",
         "leader_id",
         "log",
@@ -106,12 +120,13 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.maximal_isr: tuple[int, ...] = ()
         self.proposed: IsrChange | None = None
+        self.late_copies: tuple[IsrChange, ...] = ()
         self.followers: dict[int, Follower] = {}
         self.epoch_start_offset = NO_OFFSET
         self.brokers = brokers
         self.is_alone = False
         self.is_offline = False
-        self.refusal: KafkaError | None = _NOT_LEADER
+        self.refusal: KafkaError | None = NOT_LEADER
         self.fetch_waiters = FetchWaiters()
         self.produce_waiters = ProduceWaiters()
         self.deletion_waiters = ProduceWaiters()
@@ -160,11 +175,24 @@ class Partition:
         return is_new_epoch
 
     def _set_isr(self, isr: tuple[int, ...]) -> None:
-        """This is what the controller has; nothing of ours is under way."""
+        """This is what the controller has; of ours nothing is under way but what came too late to be known."""
         self._wake()
         self.isr = self.maximal_isr = isr
         self.proposed = None
+        if self.late_copies:
+            self._look_at_late_copies()
         self.is_alone = len(self.replicas) <= 1 and isr == (self.node_id,)
+
+    def _look_at_late_copies(self) -> None:
+        """Forget those that cannot be taken any more; whom the others name counts (rel-R7)."""
+        self.late_copies = still_possible(
+            self.late_copies,
+            node_id=self.node_id,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            brokers=self.brokers,
+        )
+        self.maximal_isr = widened(self.isr, self.late_copies)
 
     def _set_followers(self) -> None:
         others = dict.fromkeys([*self.replicas, *self.isr])
@@ -194,7 +222,7 @@ class Partition:
         """The replica leaves this node: whoever still holds it is told to look elsewhere."""
         self.leader_id = -1
         self._wake()
-        self.refusal = _RETIRED
+        self.refusal = RETIRED
 
     def _wake(self) -> None:
         """Something is decided here: no follower rests any more."""
@@ -203,9 +231,9 @@ class Partition:
 
     def _set_refusal(self) -> None:
         if self.is_offline:
-            self.refusal = _STORAGE_FAILED
+            self.refusal = STORAGE_FAILED
         elif self.leader_id != self.node_id:
-            self.refusal = _NOT_LEADER
+            self.refusal = NOT_LEADER
         else:
             self.refusal = None
 
@@ -215,8 +243,8 @@ class Partition:
         is_any_replica  whoever asks takes a follower's answer, too (KIP-392)
         """
         if leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch:
-            return _FENCED if leader_epoch < self.leader_epoch else _UNKNOWN_EPOCH
-        return None if is_any_replica and self.refusal is _NOT_LEADER else self.refusal
+            return FENCED if leader_epoch < self.leader_epoch else UNKNOWN_EPOCH
+        return None if is_any_replica and self.refusal is NOT_LEADER else self.refusal
 
     @property
     def min_isr(self) -> int:
@@ -244,7 +272,7 @@ class Partition:
             return refusal
         log = self.log
         if acks == ACKS_ALL and len(self.isr) < self.min_isr:
-            return _TOO_FEW_BEFORE
+            return TOO_FEW_BEFORE
         try:
             outcome = log.append_as_leader(
                 data,
@@ -282,7 +310,7 @@ class Partition:
     def _cannot_write(self, problem: StorageError) -> KafkaError:
         if problem.facts.get("error") != "ENOSPC":
             self.go_offline()
-        return _STORAGE_FAILED
+        return STORAGE_FAILED
 
     def grown(
         self,
@@ -380,7 +408,7 @@ class Partition:
         if self.refusal is not None:
             return self.refusal
         if len(self.isr) < self.min_isr:
-            return _TOO_FEW_AFTER
+            return TOO_FEW_AFTER
         return None
 
     # ----------------------------------------------------------------------------- followers
@@ -397,8 +425,8 @@ class Partition:
             return refusal
         if replica_id not in self.followers:
             # With an epoch that is ours it may know of a reassignment before we do: it is to ask again.
-            return _NOT_LEADER if leader_epoch == NO_EPOCH else _UNKNOWN_EPOCH
-        return _STALE_BROKER if is_stale(self.brokers, replica_id, broker_epoch) else None
+            return NOT_LEADER if leader_epoch == NO_EPOCH else UNKNOWN_EPOCH
+        return STALE_BROKER if is_stale(self.brokers, replica_id, broker_epoch) else None
 
     def follower_fetched(
         self,
@@ -480,14 +508,18 @@ class Partition:
             return
         if broker_id in self.replicas and follower.is_eligible(self.brokers.fact(broker_id)):
             self._propose((*self.isr, broker_id))
-            self.maximal_isr = (*self.isr, broker_id)
+            self.maximal_isr = tuple(dict.fromkeys((*self.maximal_isr, broker_id)))
 
     def look(self, now_ms: int) -> Effects:
         """Look at the followers without being asked: who fell behind holds up nobody for long.
 
         `proposed` may be a new one afterwards.
         """
+        if self.late_copies and self.proposed is None:
+            self._look_at_late_copies()
         self.shrink(now_ms)
+        if self.late_copies and self.proposed is None and self.refusal is None:
+            self._propose_anew()
         return [] if self.refusal is not None else self._released(now_ms)
 
     def shrink(self, now_ms: int) -> None:
@@ -516,6 +548,18 @@ class Partition:
             ),
         )
 
+    def _propose_anew(self) -> None:
+        """Propose what is: written down again, it has a new epoch, and no late copy can be taken."""
+        self._propose(self.isr)
+        assert self.proposed is not None
+        self.proposed = in_another_order(self.proposed, self.isr)
+
+    def unanswered(self, change: IsrChange) -> None:
+        """Note that `change` was sent and brought no answer: another copy of it will be sent (rel-R7)."""
+        if self.proposed is change and change not in self.late_copies:
+            if len(change.new_isr) > len(self.isr):
+                self.late_copies = (*self.late_copies, change)
+
     def altered(
         self, change: IsrChange, outcome: IsrAnswer | KafkaError, now_ms: int
     ) -> Effects | None:
@@ -525,6 +569,8 @@ class Partition:
         if isinstance(outcome, KafkaError):
             if is_refused(outcome.code):
                 self._set_isr(self.isr)
+                if self.late_copies and len(change.new_isr) > len(self.isr):
+                    self._propose_anew()  # what is refused is this copy of it
                 return self._released(now_ms)
             return [] if metadata_decides(outcome.code) else None
         if (
@@ -591,7 +637,7 @@ class Partition:
             if diverging is not None:
                 return diverging
         if fetch_offset < start or fetch_offset > log.log_end_offset:
-            return _OUT_OF_RANGE
+            return OUT_OF_RANGE
         if fetch_offset < log.local_log_start_offset:
             epoch = log.epochs.epoch_at(fetch_offset)
             return BelowLocalStart(
@@ -610,7 +656,7 @@ class Partition:
             if isolation == READ_COMMITTED and records:
                 aborted = log.aborted_transactions(fetch_offset, upto)
         except StorageError:
-            return _STORAGE_FAILED
+            return STORAGE_FAILED
         return _new_tuple(Local, (records, high_watermark, stable, start, aborted))
 
     def read_at_once(
@@ -637,29 +683,12 @@ class Partition:
         log = self.log
         our_epoch, end_offset = self.end_offset_for_epoch(epoch)
         if our_epoch == NO_EPOCH or end_offset == NO_OFFSET or fetch_offset < log.log_start_offset:
-            return _OUT_OF_RANGE
+            return OUT_OF_RANGE
         if our_epoch >= epoch and end_offset >= fetch_offset:
             return None
         return Diverging(
             our_epoch, end_offset, log.high_watermark, log.last_stable_offset, log.log_start_offset
         )
-
-    def closest(self, fetch_offset: int, near: Callable[[int], bool]) -> int | None:
-        """Return the in-sync follower that a consumer should read from instead of us, the leader; None: none.
-
-        `near(broker_id)`: whether a broker is alive, and in the rack of the consumer. Of several, the one
-        that has most, or was last seen to have all (KIP-392).
-        """
-        if near(self.node_id):
-            return None
-        fit = [
-            (follower.end_offset, follower.caught_up_ms, broker_id)
-            for broker_id, follower in self.followers.items()
-            if broker_id in self.isr
-            and follower.log_start_offset <= fetch_offset <= follower.end_offset
-            and near(broker_id)
-        ]
-        return max(fit)[2] if fit else None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (largest epoch not above `epoch`, where it ends), or (-1, -1) (T45)."""
@@ -669,22 +698,3 @@ class Partition:
         if epoch > self.leader_epoch or epoch < 0:
             return NO_EPOCH, NO_OFFSET
         return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
-
-
-_NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-_RETIRED = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the replica has left this node")
-_STALE_BROKER = KafkaError(
-    Code.NOT_LEADER_OR_FOLLOWER, "a newer incarnation of this broker is registered"
-)
-_STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
-_FENCED = KafkaError(Code.FENCED_LEADER_EPOCH, "the client's leader epoch is older than ours")
-_UNKNOWN_EPOCH = KafkaError(
-    Code.UNKNOWN_LEADER_EPOCH, "the client's leader epoch is newer than ours"
-)
-_OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "no such offset in the log")
-_TOO_FEW_BEFORE = KafkaError(
-    Code.NOT_ENOUGH_REPLICAS, "fewer in-sync replicas than min.insync.replicas"
-)
-_TOO_FEW_AFTER = KafkaError(
-    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "in-sync replicas fell below min.insync.replicas"
-)

@@ -8,8 +8,8 @@ KIP-497, KIP-595, KIP-903; spec I18-I24.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer
-from firnline.base.ids import Uuid
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.ids import TopicPartition, Uuid
 from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.follower import Fetcher, LeaderPort
@@ -66,6 +66,9 @@ class Replication:
         self._assignments = assignments
         self._fetchers: dict[int, Fetcher] = {}
         self._following: dict[tuple[Uuid, int], int] = {}
+        # Whose late copies the last look did not see the end of; and those the operator was told of.
+        self._feared: set[TopicPartition] = set()
+        self._told: set[TopicPartition] = set()
         self._is_stopped = False
 
     @property
@@ -109,13 +112,34 @@ class Replication:
         if self._is_stopped:
             return []
         effects: Effects = [self._look_later(now_ms)]
+        feared: dict[TopicPartition, Partition] = {}
         for partition in self._hosted():
             if partition.is_leader and not partition.is_alone:
                 had = partition.proposed
                 effects += partition.look(now_ms)
                 if partition.proposed is not had:
                     effects += self._alter.propose(partition, now_ms)
-        return effects
+                if partition.late_copies:
+                    feared[partition.topic_partition] = partition
+        return effects + self._say_what_holds_up(feared)
+
+    def _say_what_holds_up(self, feared: dict[TopicPartition, Partition]) -> Effects:
+        """Tell the operator, once, of partitions that have waited since the last look (rel-R7)."""
+        lasting = {place: p for place, p in feared.items() if place in self._feared}
+        self._feared = set(feared)
+        new = [place for place in lasting if place not in self._told]
+        self._told = set(lasting)
+        if not new:
+            return []
+        partition = lasting[new[0]]
+        joining = sorted(set(partition.maximal_isr) - set(partition.isr))
+        more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+        return [
+            Warn(
+                line=f"{new[0]}{more}: a request to take brokers {joining} into the ISR was not answered and"
+                " may still be taken, so acks=all waits for them; start them again, or unregister them"
+            )
+        ]
 
     # --------------------------------------------------------------------------------- following
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, ConfigError
+from firnline.broker.leaders import closest
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -108,9 +109,9 @@ def test_a_follower_that_is_not_in_sync_or_has_not_the_offset_is_not_named() -> 
 def test_only_a_replica_in_sync_is_named() -> None:
     rig = started()
     partition, near = replica(rig, led(rig)), follower(rig)
-    assert partition.closest(0, lambda broker_id: broker_id == near) == near
+    assert closest(partition, 0, lambda broker_id: broker_id == near) == near
     partition.isr = tuple(n for n in partition.isr if n != near)
-    assert partition.closest(0, lambda broker_id: broker_id == near) is None
+    assert closest(partition, 0, lambda broker_id: broker_id == near) is None
 
 
 def test_a_follower_shows_what_it_knows_to_be_committed_and_nothing_more() -> None:

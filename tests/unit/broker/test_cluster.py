@@ -1,6 +1,7 @@
 """Nodes of one role or two together: joining, deciding elsewhere, and controllers that come and go."""
 
 from dataclasses import replace
+from copy import copy
 from typing import Any
 
 import pytest
@@ -95,6 +96,38 @@ def test_a_broker_killed_and_started_at_once_waits_for_its_own_session_to_end() 
     assert SESSION_MS - 2_000 < took_ms < SESSION_MS + 9_000
     assert rig[4].broker.broker_epoch > first
     assert any("DUPLICATE_BROKER_REGISTRATION" in line for line in rig[4].warnings)
+
+
+def silent_and_replaced() -> Rig:
+    """Broker 4 was cut off for longer than its session; an old request to register its id arrived then."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    late = next(m for _, _, m in rig.sent if isinstance(m, BrokerRegistrationRequest))
+    epoch = rig[4].broker.broker_epoch
+    rig.cut = {(4, n) for n in THREE}
+    rig.until(lambda: fenced(rig) == [4], 3 * SESSION_MS)
+    late = copy(late)
+    late.incarnation_id = b"\x99" * 16
+    answer = rig.ask(active(rig), late, 4, controller=True)
+    assert (answer.error_code, answer.broker_epoch > epoch) == (0, True)
+    return rig
+
+
+def test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_ends() -> None:
+    """It would be refused for ever, and nobody would know; started again it waits for a session and is back."""
+    rig = silent_and_replaced()
+    rig.cut.clear()
+    with pytest.raises(ConfigError, match=r"broker 4 is registered anew .* start it again"):
+        rig.pass_time(3 * SESSION_MS)
+    rig[4].kill()
+    rig[4].start()
+    assert rig.until(lambda: rig[4].is_running) < 3 * SESSION_MS
+
+
+def test_a_broker_whose_place_was_taken_leaves_when_it_is_told_to() -> None:
+    rig = silent_and_replaced()
+    rig[4].run(rig[4].broker.shutdown(rig.now_ms))
+    rig.cut.clear()
+    rig.until(lambda: rig[4].is_stopped, 2_000)
 
 
 def test_nothing_is_hosted_before_the_image_has_the_registration() -> None:

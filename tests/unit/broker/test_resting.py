@@ -12,6 +12,7 @@ from firnline.base.ids import TopicPartition
 from firnline.base.units import MIB
 from firnline.broker.fetch import FetchAnswer, FetchAsk, Fetching
 from firnline.broker.fetch_session import FetchContext, FetchSessions, Wanted
+from firnline.broker.leaders import closest
 from firnline.replica.isr import BrokerFact, FetchClock, Follower, IsrAnswer
 from firnline.replica.partition import Partition
 from firnline.replica.read import Local
@@ -231,7 +232,7 @@ class Leader:
         return [
             (
                 *(p.isr, p.maximal_isr, p.log.high_watermark, p.log.log_end_offset, p.proposed),
-                *(len(p.fetch_waiters), p.closest(p.log.log_end_offset, lambda n: n != NODE_ID)),
+                *(len(p.fetch_waiters), closest(p, p.log.log_end_offset, lambda n: n != NODE_ID)),
                 [
                     (f.broker_id, f.end_offset, f.caught_up_ms, f.log_start_offset, f.broker_epoch)
                     for f in p.followers.values()

@@ -277,11 +277,22 @@ def test_a_shrink_has_a_new_leader_epoch_where_brokers_may_be_older_than_3_6(wor
     assert grown.leader_epoch == after.leader_epoch
 
 
-def test_a_change_that_changes_nothing_is_no_record_and_no_new_epoch(world: World) -> None:
-    """I9: the leader takes the equal partition epoch as its commit."""
-    before, offset = world.partition, world.cluster.quorum.next_offset
-    assert world.ask(1, 2) == before
-    assert world.cluster.quorum.next_offset == offset
+def test_a_change_that_changes_nothing_ends_what_was_asked_before(world: World) -> None:
+    """I9, rel-R7: the partition is written down as it is, and copies of earlier requests are refused."""
+    earlier, before, offset = world.proposal(1, 2, 3), world.partition, world.cluster.quorum.next_offset
+    after = world.ask(1, 2)
+    assert after == world.partition == before._replace(partition_epoch=before.partition_epoch + 1)
+    assert world.cluster.quorum.next_offset == offset + 1
+    (answer,) = world.ask_all(earlier)
+    assert isinstance(answer, KafkaError)
+    assert answer.code is Code.INVALID_UPDATE_VERSION
+
+
+def test_an_isr_in_another_order_is_written_down(world: World) -> None:
+    """As Kafka's controllers do: a leader whose ISR has two members ends its late requests so."""
+    before = world.partition
+    after = world.ask(2, 1)
+    assert after == before._replace(isr=(2, 1), partition_epoch=before.partition_epoch + 1)
 
 
 def test_each_partition_of_a_request_is_decided_on_its_own(world: World) -> None:

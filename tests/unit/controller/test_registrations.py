@@ -58,8 +58,44 @@ def test_the_next_incarnation_need_not_wait_for_one_that_left(cluster: Cluster) 
     assert isinstance(cluster.register(1, NEW), int)
 
 
-def test_nor_for_one_that_left_when_another_controller_decided(cluster: Cluster) -> None:
+@pytest.mark.parametrize("is_counted_in", [True, False])
+def test_nor_for_one_that_left_when_another_controller_decided(
+    cluster: Cluster, is_counted_in: bool
+) -> None:
+    """That it left is written down, also where there was nothing to hand over, and nothing to take back."""
+    cluster.register(1, OLD)
+    if is_counted_in:
+        cluster.beat(1)
+    assert cluster.beat(1, want_shut_down=True).should_shut_down
+    broker = cluster.quorum.image.brokers[1]
+    assert (broker.fenced, broker.in_controlled_shutdown) == (True, True)
+    offset = cluster.quorum.next_offset
+    assert cluster.beat(1, want_shut_down=True).should_shut_down, "it did not hear the answer"
+    assert cluster.quorum.next_offset == offset, "that it leaves is written down once"
     cluster.controller.activate(cluster.loop.now_ms)
+    assert isinstance(cluster.register(1, NEW), int)
+    assert not cluster.quorum.image.brokers[1].in_controlled_shutdown
+    assert not cluster.beat(1).is_fenced
+
+
+def test_the_living_keeps_its_place_over_a_change_of_the_controller_fenced_as_it_is(
+    cluster: Cluster,
+) -> None:
+    """I7: every broker has a whole session under a new controller, which does not know who was heard from."""
+    epoch = cluster.register(1, NEW)
+    cluster.controller.activate(cluster.loop.now_ms)
+    cluster.loop.now_ms += SESSION_MS - 1
+    assert is_duplicate(cluster.register(1, OLD)), "its request was held up on its way"
+    assert cluster.quorum.image.brokers[1].epoch == epoch
+    assert not cluster.beat(1).is_fenced
+
+
+def test_one_that_died_fenced_is_waited_for_one_session_of_a_new_controller(
+    cluster: Cluster,
+) -> None:
+    cluster.controller.activate(cluster.loop.now_ms)
+    assert is_duplicate(cluster.register(1, NEW))
+    cluster.loop.now_ms += SESSION_MS
     assert isinstance(cluster.register(1, NEW), int)
 
 

@@ -1,0 +1,21 @@
+"""Why a partition does not do what it is asked for. PURE."""
+
+from firnline.base.errors import Code, KafkaError
+
+NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+RETIRED = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the replica has left this node")
+STALE_BROKER = KafkaError(
+    Code.NOT_LEADER_OR_FOLLOWER, "a newer incarnation of this broker is registered"
+)
+STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
+FENCED = KafkaError(Code.FENCED_LEADER_EPOCH, "the client's leader epoch is older than ours")
+UNKNOWN_EPOCH = KafkaError(
+    Code.UNKNOWN_LEADER_EPOCH, "the client's leader epoch is newer than ours"
+)
+OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "no such offset in the log")
+TOO_FEW_BEFORE = KafkaError(
+    Code.NOT_ENOUGH_REPLICAS, "fewer in-sync replicas than min.insync.replicas"
+)
+TOO_FEW_AFTER = KafkaError(
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "in-sync replicas fell below min.insync.replicas"
+)
