@@ -11,7 +11,7 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.reader import AuxState, RemoteData, RemoteOffset
 from firnline.tiered.spi import ObjectMissing, RemoteSegment
-from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node
+from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
 
 def tiered(cluster: Cluster, **settings: int) -> Node:
@@ -584,3 +584,27 @@ def test_a_follower_that_is_too_early_is_told_to_try_again() -> None:
     gone = aux(node, 0, 3)
     assert isinstance(gone, KafkaError)
     assert gone.code == Code.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("how", ["switched off", "moved away"])
+def test_a_follower_that_waits_for_news_is_told_when_the_tier_is_no_more(how: str) -> None:
+    """Nobody else ends its wait: it would follow the partition no further."""
+    cluster = Cluster()
+    follower = Node(cluster, 2).start()
+    follower.role(is_leader=False, epoch=0)
+    follower.feed.bounds = lambda partition: None  # type: ignore[method-assign]
+    answers: list[Any] = []
+    then = lambda found, now_ms: answers.append(found) or []  # noqa: E731
+    for _ in range(2):
+        follower.run(
+            follower.tier.aux_state(WHERE, epoch=0, offset=3, then=then, now_ms=cluster.now_ms)
+        )
+    assert answers == []
+    if how == "switched off":
+        follower.log.config = topic_config(remote_storage_enable=False)
+        follower.role(is_leader=False, epoch=0)
+    else:
+        follower.run(follower.tier.on_stop(WHERE, cluster.now_ms))
+    assert [found.code for found in answers] == [Code.NOT_LEADER_OR_FOLLOWER] * 2
+    follower.advance(60_000)
+    assert len(answers) == 2
