@@ -134,3 +134,31 @@ def test_who_gives_the_history_up_says_so_as_the_refusal_says(base: Path) -> Non
     broker = Broker(base / "data", tier=base / "new")
     broker.start()
     broker.stop()
+
+
+def test_metadata_that_was_lost_costs_no_history(base: Path) -> None:
+    """A leader that finds `__remote_log_metadata` empty must not take the tier for empty."""
+    segments = segments_of(base / "tier")
+    data = base / "data"
+    away = [path.rename(base / path.name) for path in data.glob("__remote_log_metadata-*")]
+    assert away
+    broker = Broker(data, tier=base / "tier")
+    broker.start()
+    try:
+        deadline = time.monotonic() + 20
+        while "its metadata does not know" not in broker.log_text():
+            assert time.monotonic() < deadline, broker.log_text()
+            time.sleep(0.1)
+        with Admin(broker.bootstrap) as admin:
+            [topic] = admin.tier_status([TOPIC])
+            print(topic)
+        time.sleep(2.5)
+    finally:
+        broker.stop()
+    assert segments_of(base / "tier") == segments
+    assert broker.log_text().count("its metadata does not know") == 1
+    for path in data.glob("__remote_log_metadata-*"):
+        shutil.rmtree(path)
+    for path in away:
+        path.rename(data / path.name)
+    assert_all_there(base, segments, wait_s=2.5)

@@ -5,7 +5,7 @@ without looking into the file: a segment remembers the ends that reads stopped a
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from firnline.base.ports import Buffer
@@ -27,7 +27,7 @@ class ClosedSegment(NamedTuple):
     end_offset: int
     stem_path: str
     size_bytes: int
-    max_timestamp_ms: int
+    largest_time_ms: Callable[[], int]  # of its records; where they have none, of its file
     has_txn_index: bool
     snapshot_path: str  # producer state at `end_offset + 1`
 
@@ -74,7 +74,7 @@ class Segments:
                 end - 1,
                 segment.stem_path,
                 segment.size_bytes,
-                segment.max_time_ms,
+                segment.largest_time_ms,
                 segment.txn_index.exists(),
                 snapshot_path(directory, end),
             )

@@ -150,7 +150,7 @@ class Copier:
             base_offset=local.base_offset,
             end_offset=local.end_offset,
             size_bytes=local.size_bytes,
-            max_timestamp_ms=local.max_timestamp_ms,
+            max_timestamp_ms=local.largest_time_ms(),
             epochs=self._epochs_of(local),
             broker_id=services.settings.node_id,
             event_timestamp_ms=now_ms,

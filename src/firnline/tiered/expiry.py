@@ -63,7 +63,7 @@ def decide(
             chosen[segment.segment_id] = segment
         elif walk.is_in_lineage(segment):
             if not walk.is_in_breach(
-                segment.max_timestamp_ms, segment.size_bytes, segment.end_offset
+                segment.largest_time_ms, segment.size_bytes, segment.end_offset
             ):
                 is_finished = False
                 break
@@ -125,10 +125,10 @@ class _Walk:
         """A segment goes for another reason; its bytes count no more."""
         self._breach_bytes = max(self._breach_bytes - size_bytes, 0)
 
-    def is_in_breach(self, max_timestamp_ms: int, size_bytes: int, end_offset: int) -> bool:
+    def is_in_breach(self, largest_time_ms: int, size_bytes: int, end_offset: int) -> bool:
         """Whether the oldest segment left must go, by time or size; if so the log starts after it."""
         by_time = (
-            self._retention_ms != NO_LIMIT and max_timestamp_ms <= self._now_ms - self._retention_ms
+            self._retention_ms != NO_LIMIT and largest_time_ms <= self._now_ms - self._retention_ms
         )
         by_size = 0 < size_bytes <= self._breach_bytes
         if not by_time and not by_size:
@@ -150,7 +150,7 @@ class _Walk:
                 continue
             if local.end_offset >= self._log.high_watermark:
                 return
-            if not self.is_in_breach(local.max_timestamp_ms, local.size_bytes, local.end_offset):
+            if not self.is_in_breach(local.largest_time_ms(), local.size_bytes, local.end_offset):
                 return
 
 

@@ -31,10 +31,11 @@ from firnline.records.batch import (
     parse_header,
 )
 from firnline.records.record import Record, records
+from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.copier import parse_epoch_checkpoint
 from firnline.tiered.hosted import AbortedView, Hosted, Services
-from firnline.tiered.index_cache import AbortedTxn, IndexCache, SegmentIndexes
+from firnline.tiered.index_cache import IndexCache, SegmentIndexes
 from firnline.tiered.lineage import plan_ranges, shared_end
 from firnline.tiered.spi import (
     Epochs,
@@ -89,6 +90,7 @@ class RemoteReader:
     def __init__(self, services: Services, indexes: IndexCache) -> None:
         self.services = services
         self.indexes = indexes
+        self.open_transactions = OpenTransactions(services)
         self._serial = 0
 
     def serial(self) -> int:
@@ -292,12 +294,15 @@ class _OneRead:
             return self._then(RemoteData(data, None), now_ms)
         if not data:
             return self._then(RemoteData(data, []), now_ms)
-        search = _AbortedSearch(
-            self._reader,
+        search = AbortedSearch(
+            self._services,
+            self._reader.indexes,
+            self._reader.open_transactions,
             self._hosted,
             self._wanted,
             end_offset,
             partial(self._aborted_came, data),
+            serial=self._reader.serial(),
         )
         return search.next(now_ms)
 
@@ -307,74 +312,6 @@ class _OneRead:
         if isinstance(result, FirnlineError):
             return self._fail(code_of(result), now_ms)
         return self._then(RemoteData(data, result), now_ms)
-
-
-class _AbortedSearch:
-    """Aborted transactions with records in [start, upto): this segment, later ones, then local (T40, X35)."""
-
-    def __init__(
-        self,
-        reader: RemoteReader,
-        hosted: Hosted,
-        start_offset: int,
-        upto_offset: int,
-        then: Callable[[Sequence[AbortedView] | FirnlineError, int], Effects],
-    ) -> None:
-        self._reader = reader
-        self._hosted = hosted
-        self._start, self._upto = start_offset, upto_offset
-        self._at = start_offset
-        self._then = then
-        self._found: dict[tuple[int, int], AbortedView] = {}
-
-    def next(self, now_ms: int) -> Effects:
-        """Look into the segment that serves `_at`; past the tier, into the local log."""
-        log = self._hosted.log
-        while self._at < log.local_log_start_offset:
-            epoch = log.epochs.epoch_at(self._at)
-            segment = (
-                None
-                if epoch is None
-                else self._reader.services.metadata.lookup(
-                    self._hosted.where, epoch=epoch, offset=self._at
-                )
-            )
-            if isinstance(segment, KafkaError):
-                return self._then(segment, now_ms)
-            if segment is None:
-                break
-            after = shared_end(segment, log.epochs.entries(), self._at)
-            if after <= self._at:
-                break
-            self._at = after
-            if not segment.txn_index_empty:
-                return self._reader.indexes.load(segment, self._came, now_ms)
-        start = max(self._start, log.local_log_start_offset) if not self._found else self._start
-        for txn in log.aborted_transactions(start, self._upto):
-            self._note(txn)
-        return self._finish(now_ms)
-
-    def _came(self, result: SegmentIndexes | FirnlineError, now_ms: int) -> Effects:
-        if isinstance(result, FirnlineError):
-            return self._then(result, now_ms)
-        if self._collect(result.aborted):
-            return self._finish(now_ms)
-        return self.next(now_ms)
-
-    def _collect(self, aborted: Sequence[AbortedTxn]) -> bool:
-        """Note what overlaps; True when no later entry can concern the range."""
-        for txn in aborted:
-            if txn.last_offset >= self._start and txn.first_offset < self._upto:
-                self._note(txn)
-            if txn.last_stable_offset >= self._upto:
-                return True
-        return False
-
-    def _note(self, txn: AbortedView) -> None:
-        self._found.setdefault((txn.producer_id, txn.first_offset), txn)
-
-    def _finish(self, now_ms: int) -> Effects:
-        return self._then(list(self._found.values()), now_ms)
 
 
 class _TimeSearch:

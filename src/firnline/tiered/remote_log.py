@@ -62,6 +62,13 @@ class StatusRow(NamedTuple):
     problem: str | None
 
 
+class _NewsWaiter(NamedTuple):
+    """A follower that looks again when more metadata is known here; `then` ends its wait otherwise."""
+
+    look: Callable[[int], Effects]
+    then: Built
+
+
 class _Tasks:
     """One hosted partition with its tasks, and who waits for them."""
 
@@ -122,7 +129,7 @@ class RemoteLog:
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._is_started = False
         # Followers that wait until all metadata of now is known here.
-        self._wait_for_news: dict[TopicIdPartition, Callable[[int], Effects]] = {}
+        self._wait_for_news: dict[TopicIdPartition, list[_NewsWaiter]] = {}
 
     @property
     def problem(self) -> str | None:
@@ -205,14 +212,18 @@ class RemoteLog:
     def on_stop(self, where: TopicIdPartition, now_ms: int) -> Effects:
         """This node no longer serves the partition. Remote data is never touched (T28)."""
         self.services.now_ms = now_ms
-        self._wait_for_news.pop(where, None)
+        effects: Effects = []
+        if where in self._wait_for_news:
+            effects.append(CancelTimer(key=task_key("news", where)))
+        for waiter in self._wait_for_news.pop(where, []):
+            effects += waiter.then(_NOT_HERE, now_ms)
         tasks = self._tasks.pop(where, None)
         if tasks is None:
-            return []
+            return effects
         tasks.hosted.is_over = True
         tasks.copier.give_up()
         self.services.metadata.unassign(where)
-        effects: Effects = [CancelTimer(key=task_key(what, where)) for what in ("copy", "expire")]
+        effects += [CancelTimer(key=task_key(what, where)) for what in ("copy", "expire")]
         for _, _, then in tasks.flushes:
             effects += then(_NOT_HERE, now_ms)
         return effects
@@ -249,10 +260,14 @@ class RemoteLog:
             tasks.hosted.metadata_version += 1
         if where not in self._wait_for_news or not self.services.metadata.is_ready(where):
             return []
-        return [
-            CancelTimer(key=task_key("news", where)),
-            *self._wait_for_news.pop(where)(now_ms),
-        ]
+        return [CancelTimer(key=task_key("news", where)), *self._look_again(where, now_ms)]
+
+    def _look_again(self, where: TopicIdPartition, now_ms: int) -> Effects:
+        """Let those look who waited for news: it came, or it is waited for no longer."""
+        effects: Effects = []
+        for waiter in self._wait_for_news.pop(where, []):
+            effects += waiter.look(now_ms)
+        return effects
 
     # -------------------------------------------------------------------------------------- tasks
 
@@ -430,17 +445,13 @@ class RemoteLog:
 
         if metadata.lookup(where, epoch=epoch, offset=offset) is not None:
             return look(now_ms)
-        self._wait_for_news[where] = look
+        self._wait_for_news.setdefault(where, []).append(_NewsWaiter(look, then))
         late = SetTimer(
             key=task_key("news", where),
             at_ms=now_ms + NEWS_WAIT_MS,
-            then=partial(self._no_news, where),
+            then=partial(self._look_again, where),
         )
         return [late, *metadata.assign(where, now_ms)]
-
-    def _no_news(self, where: TopicIdPartition, now_ms: int) -> Effects:
-        look = self._wait_for_news.pop(where, None)
-        return [] if look is None else look(now_ms)
 
     def highest_remote(self, where: TopicIdPartition) -> tuple[int, int]:
         """Return (highest tiered offset, its leader epoch) of this lineage; (-1, -1) if none. For -5."""

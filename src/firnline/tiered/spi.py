@@ -119,6 +119,11 @@ class RemoteSegment(NamedTuple):
     def topic_id_partition(self) -> TopicIdPartition:
         return TopicIdPartition(self.topic_id, self.partition)
 
+    @property
+    def largest_time_ms(self) -> int:
+        """Its age for retention: its greatest timestamp; where none is known, when it was copied."""
+        return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.event_timestamp_ms
+
 
 class SegmentUpdate(NamedTuple):
     """A change of a segment's state; never COPY_STARTED."""

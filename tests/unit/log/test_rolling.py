@@ -78,7 +78,7 @@ def test_what_a_copier_needs_is_there_after_a_roll() -> None:
     end_txn(log, 7, ABORT)
     assert log.roll(NOW)
     (closed,) = log.closed_segments()
-    assert (closed.base_offset, closed.end_offset, closed.max_timestamp_ms) == (0, 1, NOW)
+    assert (closed.base_offset, closed.end_offset, closed.largest_time_ms()) == (0, 1, NOW)
     assert closed.has_txn_index
     for path in (
         *(closed.stem_path + suffix for suffix in (".log", ".index", ".timeindex", ".txnindex")),

@@ -157,3 +157,11 @@ def test_overlapping_segments_of_two_leaders_all_reach_deletion() -> None:
     numbers, start = go(log, *segments, seg(4, 15, 20))
     assert sorted(numbers) == [1, 2, 3]
     assert start == 15
+
+
+def test_a_segment_whose_time_nobody_knows_is_as_old_as_its_copy() -> None:
+    """Earlier releases said -1 of records without timestamps."""
+    log = LogWith(config=topic_config(retention_ms=1000))
+    unknown = seg(1, 0, 9)._replace(max_timestamp_ms=-1)
+    assert go(log, unknown._replace(event_timestamp_ms=NOW - 999)) == ([], 0)
+    assert go(log, unknown._replace(event_timestamp_ms=NOW - 1000)) == ([1], 10)

@@ -2,8 +2,10 @@
 
 import pytest
 
+from firnline.base.effects import Appended
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
+from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.catalog import list_topics, read_catalog, resolve_topic
 from firnline.tiered.spi import DeleteState, SegmentState
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
@@ -57,6 +59,28 @@ def test_remote_age_breaches_one_tick_before_local_age_would(age: int, left: int
     node.timers = {k: v for k, v in node.timers.items() if k[1] != "expire"}
     node.run(tasks.expiry.run(cluster.now_ms, lambda error, now: []))
     assert len(node.segments()) == left
+
+
+def test_records_without_a_time_are_as_old_as_their_file() -> None:
+    """As local retention takes them, and Kafka: with -1 they would expire in the minute they came."""
+    cluster = Cluster()
+    node = Node(cluster, config=topic_config(retention_ms=60_000)).start().lead(0)
+    node.fs.clock_ms = lambda: cluster.now_ms
+    for _ in range(2):
+        data = build_batch([NewRecord(None, b"x", -1)])
+        made = node.log.append_as_leader(
+            data, leader_epoch=0, now_ms=cluster.now_ms, origin="client"
+        )
+        assert isinstance(made, Appended), made
+        node.log.advance_high_watermark(node.log.log_end_offset)
+        node.log.roll(cluster.now_ms)
+    written_ms = cluster.now_ms
+    node.advance(5_000)
+    assert [s.max_timestamp_ms for s in node.segments()] == [written_ms, written_ms]
+    node.advance(50_000)
+    assert (len(node.segments()), node.log.log_start_offset) == (2, 0)
+    node.advance(10_000)
+    assert (node.segments(), node.log.log_start_offset) == ([], 2)
 
 
 def test_size_retention_keeps_as_much_as_fits() -> None:

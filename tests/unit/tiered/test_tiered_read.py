@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer
+from firnline.base.effects import Appended, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.reader import AuxState, RemoteData, RemoteOffset
 from firnline.tiered.spi import ObjectMissing, RemoteSegment
-from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node
+from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
 
 def tiered(cluster: Cluster, **settings: int) -> Node:
@@ -369,6 +369,51 @@ def test_aborted_transactions_are_found_across_segments_and_tiers() -> None:
     assert aborted_of(node, 2, max_bytes=1) == [(1, 0), (2, 2)]
 
 
+def many_transactions(segments: int, *, is_aborted: bool = True) -> Node:
+    """A transaction of producer 7 from offset 0 to the last segment; between, one that aborts in each."""
+    node = Node(Cluster()).start().lead(0)
+
+    def row(producer: int, *, commits: bool | None = None, sequence: int = 0) -> None:
+        kind = b"\0\0\0\1" if commits else b"\0\0\0\0"
+        is_end = commits is not None
+        batch = build_batch(
+            [NewRecord(kind if is_end else None, bytes(6), node.cluster.now_ms)],
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=-1 if is_end else sequence,
+            is_transactional=True,
+            is_control=is_end,
+        )
+        origin = "coordinator" if is_end else "client"
+        made = node.log.append_as_leader(
+            batch, leader_epoch=0, now_ms=node.cluster.now_ms, origin=origin
+        )
+        assert isinstance(made, Appended), made
+
+    row(7)
+    for number in range(segments):
+        row(9, sequence=number)
+        row(9, commits=False)
+        node.log.roll(node.cluster.now_ms)
+    row(7, commits=not is_aborted)
+    node.log.roll(node.cluster.now_ms)
+    node.log.sync_now()
+    node.log.advance_high_watermark(node.log.log_end_offset)
+    node.advance(3000)
+    node.expire_local()
+    return node
+
+
+@pytest.mark.parametrize("is_aborted", [True, False])
+def test_a_transaction_over_many_segments_is_found_or_not_as_it_ended(is_aborted: bool) -> None:
+    node = many_transactions(40, is_aborted=is_aborted)
+    assert node.log.local_log_start_offset == 82
+    for _ in range(2):  # the second time, all that was looked at is in memory
+        assert aborted_of(node, 0, max_bytes=1) == ([(7, 0)] if is_aborted else [])
+    assert sorted(aborted_of(node, 1, max_bytes=1)) == ([(7, 0)] * is_aborted + [(9, 1)])
+    assert sorted(aborted_of(node, 79, max_bytes=1)) == ([(7, 0)] * is_aborted + [(9, 79)])
+
+
 def test_uncommitted_readers_get_no_list() -> None:
     assert tiered(Cluster()).read(0).aborted is None
     assert tiered(Cluster()).read(0, isolation=1).aborted == []
@@ -539,3 +584,26 @@ def test_a_follower_that_is_too_early_is_told_to_try_again() -> None:
     gone = aux(node, 0, 3)
     assert isinstance(gone, KafkaError)
     assert gone.code == Code.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("how", ["switched off", "moved away"])
+def test_a_follower_that_waits_for_news_is_told_when_the_tier_is_no_more(how: str) -> None:
+    """Nobody else ends its wait: it would follow the partition no further."""
+    cluster = Cluster()
+    follower = Node(cluster, 2).start()
+    follower.role(is_leader=False, epoch=0)
+    follower.feed.bounds = lambda partition: None  # type: ignore[method-assign]
+    answers: list[Any] = []
+    then = lambda found, now_ms: answers.append(found) or []  # noqa: E731
+    follower.run(
+        follower.tier.aux_state(WHERE, epoch=0, offset=3, then=then, now_ms=cluster.now_ms)
+    )
+    assert answers == []
+    if how == "switched off":
+        follower.log.config = topic_config(remote_storage_enable=False)
+        follower.role(is_leader=False, epoch=0)
+    else:
+        follower.run(follower.tier.on_stop(WHERE, cluster.now_ms))
+    assert [found.code for found in answers] == [Code.NOT_LEADER_OR_FOLLOWER]
+    follower.advance(60_000)
+    assert len(answers) == 1

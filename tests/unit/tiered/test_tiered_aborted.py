@@ -1,0 +1,178 @@
+"""Aborted transactions over a thousand remote segments: a few looks, and none of them recurses."""
+
+from typing import Any, cast
+
+import pytest
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.log.producer_state import SnapshotEntry, encode_snapshot
+from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
+from firnline.tiered.hosted import Hosted, Services
+from firnline.tiered.index_cache import AbortedTxn, IndexCache, SegmentIndexes
+from firnline.tiered.spi import IndexKind, RemoteSegment
+
+COUNT = 1000
+SIZE = 10  # offsets in a segment
+Txn = tuple[int, int, int]  # producer id, first offset, offset of its abort marker
+
+
+class Tier:
+    """Segments of ten offsets; `aborted` transactions stand where their markers are."""
+
+    def __init__(
+        self, *aborted: Txn, committed: tuple[Txn, ...] = (), local_start: int = -1
+    ) -> None:
+        self.aborted, self.ended = aborted, (*aborted, *committed)
+        self.local_log_start_offset = COUNT * SIZE if local_start < 0 else local_start
+        self.asked: list[str] = []
+        self.is_damaged = False
+        self.epochs = self
+        self.where = self.topic = None
+        self.log = self
+        self.metadata = self.storage = self
+        self.is_cached = True
+        self.open = OpenTransactions(cast("Services", self))
+        self.answers: list[Any] = []
+
+    # what the search asks of the metadata, the log, the store and the index cache
+
+    def epoch_at(self, offset: int) -> int:
+        return 0
+
+    def entries(self) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+    def lookup(self, where: Any, *, epoch: int, offset: int) -> RemoteSegment | None:
+        number = offset // SIZE
+        if number >= COUNT:
+            return None
+        base = number * SIZE
+        return RemoteSegment(
+            bytes(16), "t", 0, base.to_bytes(16, "big"), base, base + SIZE - 1, 100, 0,
+            ((0, base),), 1, 0,
+        )  # fmt: skip
+
+    def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
+        assert kind == IndexKind.PRODUCER_SNAPSHOT
+        self.asked.append(f"snapshot {segment.base_offset // SIZE}")
+        if self.is_damaged:
+            return b"what is this"
+        end = segment.end_offset
+        rows = [
+            SnapshotEntry(pid, 0, 0, end, 0, 0, 0, first)
+            for pid, first, marker in self.ended
+            if first <= end < marker
+        ]
+        return encode_snapshot(rows)
+
+    def load(self, segment: RemoteSegment, then: Any, now_ms: int) -> Effects:
+        self.asked.append(f"index {segment.base_offset // SIZE}")
+        found = SegmentIndexes(segment.base_offset, b"", b"", b"")
+        found.aborted = [
+            AbortedTxn(pid, first, marker, min(f for _, f, m in self.ended if m >= marker))
+            for pid, first, marker in self.aborted
+            if segment.base_offset <= marker <= segment.end_offset
+        ]
+        if self.is_cached:
+            return cast("Effects", then(found, now_ms))
+        return [Submit(name="load", pool="read", work=lambda: found, then=then)]
+
+    def aborted_transactions(self, start: int, upto: int) -> list[AbortedTxn]:
+        self.asked.append("local")
+        return [
+            AbortedTxn(pid, first, marker, 0)
+            for pid, first, marker in self.aborted
+            if marker >= self.local_log_start_offset and first < upto
+        ]
+
+    def search(self, start: int, upto: int) -> list[int]:
+        """Return the producers whose aborted transactions concern [start, upto)."""
+        answers: list[Any] = []
+
+        def then(found: Any, now_ms: int) -> Effects:
+            answers.append(found)
+            return []
+
+        search = AbortedSearch(
+            cast("Services", self), cast("IndexCache", self), self.open, cast("Hosted", self),
+            start, upto, then, serial=1,
+        )  # fmt: skip
+        waiting = list(search.next(0))
+        while waiting:
+            effect = waiting.pop(0)
+            if isinstance(effect, Submit):
+                try:
+                    result: Any = effect.work()
+                except Exception as problem:  # noqa: BLE001 - as the runtime does
+                    result = problem
+                waiting += effect.then(result, 0)
+            else:
+                assert isinstance(effect, SetTimer)
+                waiting += effect.then(0)
+        [found] = answers
+        return sorted(txn.producer_id for txn in found)
+
+
+def in_each(count: int = COUNT) -> tuple[Txn, ...]:
+    """One short transaction that aborts in each segment: every one of them has an index."""
+    return tuple((100 + n, n * SIZE + 2, n * SIZE + 4) for n in range(count))
+
+
+LONG = (7, 1, COUNT * SIZE - 1)
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_a_transaction_over_a_thousand_segments_costs_a_few_looks(is_cached: bool) -> None:
+    tier = Tier(LONG, *in_each())
+    tier.is_cached = is_cached
+    assert tier.search(0, 2) == [7]
+    assert len(tier.asked) <= 40, tier.asked
+    assert tier.search(5 * SIZE, 5 * SIZE + 3) == [7, 105]
+
+
+def test_one_that_committed_there_is_not_among_them() -> None:
+    tier = Tier(*in_each(), committed=(LONG,))
+    assert tier.search(0, 2) == []
+    assert tier.search(0, 3) == [100]
+
+
+def test_a_transaction_that_began_above_what_was_read_is_not_looked_for() -> None:
+    tier = Tier((7, 5, 9000), *in_each())
+    assert tier.search(0, 3) == [100]
+    assert tier.asked == ["index 0", "snapshot 0"]
+
+
+def test_what_is_known_to_be_stable_needs_no_snapshot() -> None:
+    """An entry's last stable offset says that nothing below it is open any more."""
+    tier = Tier((7, 1, 3), (8, 6, 8))
+    assert tier.search(0, 5) == [7]
+    assert tier.asked == ["index 0"]
+
+
+def test_many_open_transactions_are_each_followed_to_their_end() -> None:
+    ends = [(1000 + n, 1, 500 + 7 * n) for n in range(300)]
+    tier = Tier(*ends[::2], committed=tuple(ends[1::2]))
+    assert tier.search(0, 2) == [txn[0] for txn in ends[::2]]
+
+
+def test_one_that_ends_in_local_files_is_found_there() -> None:
+    tier = Tier((7, 1, COUNT * SIZE + 5), *in_each())
+    assert tier.search(0, 2) == [7]
+    assert tier.asked[-1] == "local"
+    tier = Tier((7, 1, 25), local_start=SIZE)
+    assert tier.search(0, 2) == [7]
+
+
+def test_thousands_that_are_open_where_the_tier_ends_are_asked_of_the_log_at_once() -> None:
+    tier = Tier(*((1000 + n, 1, 50) for n in range(3000)), local_start=SIZE)
+    assert len(tier.search(0, 2)) == 3000
+    assert tier.asked == ["index 0", "snapshot 0", "local"]
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_where_snapshots_are_damaged_every_index_is_looked_through(is_cached: bool) -> None:
+    """Seen with 340 segments: the search called itself for each, and the node stopped."""
+    tier = Tier(LONG, *in_each())
+    tier.is_cached, tier.is_damaged = is_cached, True
+    assert tier.search(0, 2) == [7]
+    assert len(tier.asked) > COUNT > STEP_SEGMENTS
