@@ -17,6 +17,7 @@ from firnline.base.effects import (
     EnsureTopic,
     SetTimer,
     Submit,
+    Warn,
 )
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
@@ -145,8 +146,8 @@ class FaultyStorage:
         pass
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
-        self._do("copy", lambda: self.inner.copy_segment(segment, data))
-        return self.custom_metadata
+        known: bytes | None = self._do("copy", lambda: self.inner.copy_segment(segment, data))
+        return known if self.custom_metadata is None else self.custom_metadata
 
     def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
         return self._do("fetch", lambda: self.inner.fetch_segment(segment, position, size_bytes))
@@ -227,6 +228,7 @@ class Node:
         self.steps = 0
         self.crash_at: tuple[int, str] | None = None
         self.trace: list[str] = []
+        self.warnings: list[str] = []
         self.held: Callable[[Effect], bool] = lambda effect: False
         self.on_hold: list[Effect] = []
 
@@ -240,6 +242,8 @@ class Node:
                 self.timers[effect.key] = (effect.at_ms, effect.then)
             elif isinstance(effect, CancelTimer):
                 self.timers.pop(effect.key, None)
+            elif isinstance(effect, Warn):
+                self.warnings.append(effect.line)
             elif isinstance(effect, EnsureTopic):
                 waiting += effect.then(None, self.cluster.now_ms)
             elif self.held(effect):
@@ -346,6 +350,15 @@ class Node:
 
     def expire_local(self) -> None:
         self.run(self.log.delete_due_segments(self.cluster.now_ms))
+
+    def damage(self, path: str, change: Callable[[bytes], bytes]) -> None:
+        """Change the bytes of a file behind the node's back."""
+        file = self.fs.open(path)
+        data = change(file.read(0, file.size()))
+        file.truncate(0)
+        if data:
+            file.append(data)
+        file.close()
 
     def crash(self) -> CrashableFs:
         return self.fs.crash(SmallRng(0), keep="all")
