@@ -146,8 +146,8 @@ class FaultyStorage:
         pass
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
-        self._do("copy", lambda: self.inner.copy_segment(segment, data))
-        return self.custom_metadata
+        known: bytes | None = self._do("copy", lambda: self.inner.copy_segment(segment, data))
+        return known if self.custom_metadata is None else self.custom_metadata
 
     def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
         return self._do("fetch", lambda: self.inner.fetch_segment(segment, position, size_bytes))
@@ -351,6 +351,15 @@ class Node:
 
     def expire_local(self) -> None:
         self.run(self.log.delete_due_segments(self.cluster.now_ms))
+
+    def damage(self, path: str, change: Callable[[bytes], bytes]) -> None:
+        """Change the bytes of a file behind the node's back."""
+        file = self.fs.open(path)
+        data = change(file.read(0, file.size()))
+        file.truncate(0)
+        if data:
+            file.append(data)
+        file.close()
 
     def crash(self) -> CrashableFs:
         return self.fs.crash(SmallRng(0), keep="all")

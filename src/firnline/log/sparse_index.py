@@ -103,6 +103,10 @@ class SparseIndex:
             file.truncate(min(file.size(), keep * self.entry_bytes))
             file.close()
 
+    def encoded(self) -> bytes:
+        """Return what the file would hold."""
+        return self.encode(self._keys, self._values)
+
     def clear_memory(self) -> None:
         """Forget the entries; the file stays."""
         del self._keys[:], self._values[:]

@@ -6,6 +6,7 @@ offset. The file exists only when something was aborted. A read up to offset X m
 entry whose last stable offset is X or above: later aborts began after it. Source: KIP-98.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
@@ -110,6 +111,11 @@ class TxnIndex:
             if txn.last_stable_offset >= upto_offset:
                 return True
         return False
+
+
+def encode_entries(entries: Iterable[AbortedTxn]) -> bytes:
+    """Return the file of `entries`."""
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 def parse(data: bytes) -> list[AbortedTxn]:

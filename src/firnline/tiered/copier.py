@@ -10,35 +10,27 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
-from firnline.base.ports import Fs
-from firnline.base.units import MIB
-from firnline.log.producer_state import (
-    ProducerStates,
-    encode_snapshot,
-    read_latest_snapshot,
-    read_marker,
-)
-from firnline.records.batch import BatchHeader, headers
+from firnline.base.units import MINUTE_MS
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
-from firnline.tiered.hosted import ClosedSegment, Done, Hosted, LogView, Services
+from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services
 from firnline.tiered.lineage import plan_ranges, segment_epochs
-from firnline.tiered.objects import layout
+from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
 from firnline.tiered.spi import (
     CustomMetadataTooLarge,
+    DamagedSegment,
     Epochs,
     RemoteSegment,
     SegmentData,
     SegmentState,
     SegmentUpdate,
-    Source,
-    bytes_source,
 )
 
-CHUNK_BYTES = MIB
 QUOTA_CHECK_MS = 1000
+# A damaged segment is read again so often: it may have been the memory.
+LOOK_AGAIN_MS = 10 * MINUTE_MS
 
 
 class Copier:
@@ -55,6 +47,8 @@ class Copier:
         self._unsure: RemoteSegment | None = None
         # Custom metadata over the limit stops the task until the next change of role (T10).
         self.is_stopped = False
+        # The segment that is damaged here, why, and when it is looked at again.
+        self._damaged: tuple[ClosedSegment, DamagedSegment, int] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -127,8 +121,12 @@ class Copier:
         if services.copy_rate.is_exceeded(now_ms):
             key = ("tier-copy-quota", *hosted.where)
             return [SetTimer(key=key, at_ms=now_ms + QUOTA_CHECK_MS, then=self._next)]
+        if self._damaged is not None:
+            local, problem, again_ms = self._damaged
+            if local == candidate and now_ms < again_ms:
+                return self._finish(problem, now_ms)
         services.copy_rate.note(candidate.size_bytes, now_ms)
-        return self._begin(candidate, now_ms)
+        return self._check(candidate, now_ms)
 
     def candidates(self, covered: int) -> Iterator[ClosedSegment]:
         """Iterate over local segments that are due, oldest first (3.4-2)."""
@@ -140,7 +138,72 @@ class Copier:
                     return
                 yield segment
 
-    def _begin(self, local: ClosedSegment, now_ms: int) -> Effects:
+    def _check(self, local: ClosedSegment, now_ms: int) -> Effects:
+        """Have every batch looked at before anything is said of a copy, or put."""
+        services, hosted, log = self._services, self._hosted, self._hosted.log
+        epochs, history = self._epochs_of(local), log.epochs.entries()
+        if not epochs:
+            return self._finish(
+                StorageError(
+                    "the leader epochs of a segment are not known: it cannot be copied",
+                    partition=f"{hosted.topic}-{hosted.where.partition}",
+                    base_offset=local.base_offset,
+                ),
+                now_ms,
+            )
+        due = ToCopy(
+            partition=log.topic_partition,
+            directory=log.path,
+            segment=local,
+            before=[s for s in log.closed_segments() if s.base_offset < local.base_offset],
+            epochs=epochs,
+            lineage=epoch_checkpoint([e for e in history if e[1] <= local.end_offset]),
+            index_interval_bytes=log.config.index_interval_bytes,
+        )
+        return [
+            Submit(
+                name=f"check {hosted.topic}-{hosted.where.partition} at {local.base_offset}",
+                pool="copy",
+                work=partial(read_sound, services.fs, due),
+                then=partial(self._checked, local, epochs),
+            )
+        ]
+
+    def _checked(self, local: ClosedSegment, epochs: Epochs, result: Any, now_ms: int) -> Effects:
+        hosted = self._hosted
+        is_as_it_was = local in hosted.log.closed_segments() and self._epochs_of(local) == epochs
+        if not hosted.leads or not is_as_it_was:
+            return self._finish(
+                None, now_ms
+            )  # truncated or deleted meanwhile: what is wrong is gone
+        if isinstance(result, DamagedSegment):
+            return self._refuse(local, result, now_ms)
+        if isinstance(result, Exception):
+            return self._finish(as_error(result), now_ms)
+        sound: SoundSegment = result
+        self._damaged = None
+        told: Effects = []
+        if sound.rebuilt:
+            files = ", ".join(sound.rebuilt)
+            told = [Warn(line=f"{local.stem_path}: {files} damaged here, built again for the tier")]
+        return [*told, *self._begin(local, sound.data, epochs, now_ms)]
+
+    def _refuse(self, local: ClosedSegment, problem: DamagedSegment, now_ms: int) -> Effects:
+        """Nothing of the segment is copied, and nothing after it: the replicas keep what they have."""
+        is_new = self._damaged is None or self._damaged[0] != local
+        self._damaged = (local, problem, now_ms + LOOK_AGAIN_MS)
+        self._services.counters.damaged_segments += is_new
+        told: Effects = []
+        if is_new:
+            told = [
+                Warn(line=f"not copied to the tier, nor anything after it: {problem}"),
+                *self._services.on_damaged(self._hosted.where, problem, now_ms),
+            ]
+        return [*told, *self._finish(problem, now_ms)]
+
+    def _begin(
+        self, local: ClosedSegment, data: SegmentData, epochs: Epochs, now_ms: int
+    ) -> Effects:
         services, hosted = self._services, self._hosted
         segment = RemoteSegment(
             topic_id=hosted.where.topic_id,
@@ -151,22 +214,14 @@ class Copier:
             end_offset=local.end_offset,
             size_bytes=local.size_bytes,
             max_timestamp_ms=local.largest_time_ms(),
-            epochs=self._epochs_of(local),
+            epochs=epochs,
             broker_id=services.settings.node_id,
             event_timestamp_ms=now_ms,
-            txn_index_empty=not local.has_txn_index,
+            txn_index_empty=data.txn_index is None,
         )
-        if not segment.epochs:
-            return self._finish(
-                StorageError(
-                    "the leader epochs of a segment are not known: it cannot be copied",
-                    partition=f"{hosted.topic}-{hosted.where.partition}",
-                    base_offset=local.base_offset,
-                ),
-                now_ms,
-            )
         services.copying[segment.segment_id] = None
-        return services.metadata.add(segment, partial(self._started, segment, local), now_ms)
+        then = partial(self._started, segment, local, data)
+        return services.metadata.add(segment, then, now_ms)
 
     def _epochs_of(self, local: ClosedSegment) -> Epochs:
         history = self._hosted.log.epochs.entries()
@@ -176,33 +231,21 @@ class Copier:
         self,
         segment: RemoteSegment,
         local: ClosedSegment,
+        data: SegmentData,
         error: KafkaError | None,
         now_ms: int,
     ) -> Effects:
-        services, hosted = self._services, self._hosted
+        services = self._services
         if error is not None:
             # The record may be in the log all the same: `expiry` deletes what it names (F1).
             del services.copying[segment.segment_id]
             return self._finish(error, now_ms)
-        history = hosted.log.epochs.entries()
-        lineage = epoch_checkpoint([e for e in history if e[1] <= segment.end_offset])
         services.counters.copy_requests += 1
-        try:
-            snapshot = producer_snapshot(services.fs, hosted.log, local)
-        except FirnlineError as problem:
-            return self._failed(segment, problem, now_ms)
         return [
             Submit(
                 name=f"copy {segment.topic}-{segment.partition} at {segment.base_offset}",
                 pool="copy",
-                work=partial(
-                    copy_segment,
-                    services,
-                    segment,
-                    local.stem_path,
-                    snapshot=snapshot,
-                    lineage=lineage,
-                ),
+                work=partial(copy_segment, services, segment, data),
                 then=partial(self._copied, segment, local),
             )
         ]
@@ -330,41 +373,6 @@ def _change(
     )
 
 
-def producer_snapshot(fs: Fs, log: LogView, local: ClosedSegment) -> bytes:
-    """Return the snapshot file that goes with a segment; one that is missing is built again (T60)."""
-    if fs.exists(local.snapshot_path):
-        file = fs.open(local.snapshot_path)
-        try:
-            return file.read(0, file.size())
-        finally:
-            file.close()
-    producers = ProducerStates()
-    latest = read_latest_snapshot(fs, log.path, upto_offset=local.base_offset)
-    at, entries = latest or (log.local_log_start_offset, [])
-    producers.load(entries, at)
-    while at <= local.end_offset:
-        data = log.read_batches(at, max_bytes=CHUNK_BYTES)
-        for header in headers(data):
-            at = header.next_offset
-            if header.base_offset > local.end_offset:
-                break
-            _note_producer(producers, data, header)
-        if not data:
-            break
-    return encode_snapshot(producers.entries())
-
-
-def _note_producer(producers: ProducerStates, data: bytes, header: BatchHeader) -> None:
-    if header.producer_id < 0:
-        return
-    if not header.is_control:
-        producers.note_batch(header, header.base_offset, header.max_timestamp)
-        return
-    marker = read_marker(data, header)
-    if marker is not None:
-        producers.note_marker(header, marker, header.base_offset)
-
-
 def epoch_checkpoint(entries: list[tuple[int, int]]) -> bytes:
     """Return a leader epoch checkpoint file: version 0, count, `epoch start-offset` lines."""
     lines = ["0", str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
@@ -386,19 +394,8 @@ def parse_epoch_checkpoint(data: bytes) -> Epochs:
 # ------------------------------------------------------------------- in worker threads (they block)
 
 
-def copy_segment(
-    services: Services, segment: RemoteSegment, path: str, *, snapshot: bytes, lineage: bytes
-) -> bytes | None:
-    """Read the segment's files and store them. Returns custom metadata; raises whatever fails."""
-    fs = services.fs
-    data = SegmentData(
-        log=_file_source(fs, path + layout.LOG, segment.size_bytes),
-        offset_index=_file_source(fs, path + layout.OFFSET_INDEX),
-        time_index=_file_source(fs, path + layout.TIME_INDEX),
-        producer_snapshot=bytes_source(snapshot),
-        leader_epochs=bytes_source(lineage),
-        txn_index=None if segment.txn_index_empty else _file_source(fs, path + layout.TXN_INDEX),
-    )
+def copy_segment(services: Services, segment: RemoteSegment, data: SegmentData) -> bytes | None:
+    """Store what is to be copied. Returns custom metadata; raises whatever fails."""
     custom = services.storage.copy_segment(segment, data)
     limit = services.settings.custom_metadata_max_bytes
     if custom is not None and len(custom) > limit:
@@ -406,31 +403,6 @@ def copy_segment(
             "the storage plug-in returned too much custom metadata", size=len(custom), limit=limit
         )
     return custom
-
-
-def _file_source(fs: Fs, path: str, size_bytes: int | None = None) -> Source:
-    """A file as it is now, or its first `size_bytes`: a closed segment does not grow."""
-    if size_bytes is None:
-        file = fs.open(path)
-        try:
-            size_bytes = file.size()
-        finally:
-            file.close()
-    return Source(size_bytes, partial(_chunks, fs, path, size_bytes))
-
-
-def _chunks(fs: Fs, path: str, size_bytes: int) -> Iterator[bytes]:
-    file = fs.open(path)
-    try:
-        position = 0
-        while position < size_bytes:
-            chunk = file.read(position, min(CHUNK_BYTES, size_bytes - position))
-            if not chunk:
-                return
-            position += len(chunk)
-            yield chunk
-    finally:
-        file.close()
 
 
 def task_key(what: str, where: TopicIdPartition) -> tuple[str, str, bytes, int]:

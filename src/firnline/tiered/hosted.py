@@ -116,6 +116,7 @@ class Counters:
     aux_state_requests: int = 0
     aux_state_errors: int = 0
     dropped_copies: int = 0
+    damaged_segments: int = 0  # local ones that were refused, and remote ones that were read
 
 
 class ByteRate:
@@ -144,6 +145,10 @@ class ByteRate:
         return self._total * 1000 > self._limit * self._span_ms
 
 
+def _nobody(_where: TopicIdPartition, _problem: FirnlineError, _now_ms: int) -> Effects:
+    return []
+
+
 @dataclass(slots=True)
 class Services:
     """What the tasks of one node share. `catalog` is None for a storage that is not an object store."""
@@ -160,6 +165,8 @@ class Services:
     counters: Counters = field(default_factory=Counters)
     # Segments that a task of this process is copying, of any role: nobody else cleans them.
     copying: dict[Uuid, None] = field(default_factory=dict)
+    # Told of a local segment that is damaged: whoever can let another replica lead.
+    on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] = _nobody
     copy_rate: ByteRate = field(init=False)
     fetch_rate: ByteRate = field(init=False)
 

@@ -27,6 +27,10 @@ class DamagedObject(StorageError):
     """An object of the tier is not the bytes that were put there: fail closed (rel-T20)."""
 
 
+class DamagedSegment(StorageError):
+    """A local segment is not what was written: it is not copied, and another replica should lead."""
+
+
 class CustomMetadataTooLarge(StorageError):
     """A plug-in returned more custom metadata than the limit: its copy task stops (spec T10, 3.4-7)."""
 
@@ -180,6 +184,8 @@ class SegmentData(NamedTuple):
     producer_snapshot: Source
     leader_epochs: Source
     txn_index: Source | None
+    # What was seen of them all, for a storage that can keep it as custom metadata (objects/fingerprint.py).
+    fingerprint: bytes | None = None
 
 
 class RemoteStorage(Protocol):

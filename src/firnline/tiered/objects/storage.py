@@ -7,8 +7,12 @@ operation lists. Source: spec 3.9; docs/formats/tier.md.
 from collections.abc import Mapping
 from contextlib import suppress
 
+from crc32c import crc32c
+
 from firnline.base.errors import ConfigError
+from firnline.base.units import MIB
 from firnline.tiered.objects.binding import Binding, bind
+from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
     LOG,
@@ -21,6 +25,7 @@ from firnline.tiered.objects.layout import (
 )
 from firnline.tiered.objects.local_dir import DirectoryStore, path_of
 from firnline.tiered.spi import (
+    DamagedObject,
     IndexKind,
     ObjectStore,
     RemoteSegment,
@@ -29,6 +34,7 @@ from firnline.tiered.spi import (
     Source,
 )
 
+READ_BACK_BYTES = 4 * MIB
 URI = "uri"
 # Set for a node that has used the tier before: then it is not made, it has to be there.
 IN_USE = "tier.in.use"
@@ -75,7 +81,10 @@ class ObjectStorage:
                 bind(self._store, self.binding)
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
-        """See `RemoteStorage`. No custom metadata: the names say it all."""
+        """See `RemoteStorage`. The custom metadata is the fingerprint of what was put.
+
+        What the store holds then is read back: length and checksum of each object.
+        """
         sources: dict[str, Source | None] = {
             OFFSET_INDEX: data.offset_index,
             TIME_INDEX: data.time_index,
@@ -89,7 +98,17 @@ class ObjectStorage:
         for suffix, source in sources.items():
             if source is not None:
                 self.store.put(stem + suffix, source.chunks(), size_bytes=source.size_bytes)
-        return None
+        known = decode_fingerprint(data.fingerprint)
+        for suffix, expected in known.sums if known is not None else ():
+            found = stored_sum(self.store, stem + suffix)
+            if found != expected:
+                raise DamagedObject(
+                    "the store holds other bytes than were put",
+                    key=stem + suffix,
+                    put=tuple(expected),
+                    holds=tuple(found),
+                )
+        return data.fingerprint
 
     def fetch_segment(self, segment: RemoteSegment, position: int, size_bytes: int) -> bytes:
         """See `RemoteStorage`. Ranges beyond the end are clamped here: stores refuse them (T58)."""
@@ -112,6 +131,16 @@ class ObjectStorage:
         """Close the store."""
         if self._store is not None:
             self._store.close()
+
+
+def stored_sum(store: ObjectStore, key: str) -> ObjectSum:
+    """Return length and checksum of the object as the store gives it back."""
+    size, crc = 0, 0
+    while True:
+        part = store.get(key, size, READ_BACK_BYTES)
+        size, crc = size + len(part), crc32c(part, crc)
+        if len(part) < READ_BACK_BYTES:
+            return ObjectSum(size, crc)
 
 
 def _stem(segment: RemoteSegment) -> str:

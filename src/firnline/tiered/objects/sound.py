@@ -1,0 +1,311 @@
+"""Whether a local segment may go to the tier, and what its objects will be. PURE, in a worker thread.
+
+What is copied is what the other replicas give up, so nothing goes that was not looked at: every batch, by
+its CRC and by its neighbours; both indexes and the aborted transactions, by the batches that they name.
+What can be made again of the batches is made again for the copy. Batches that are wrong cannot be: then
+the segment stays where it is. Source: decision 0023.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from firnline.base.errors import StorageError
+from firnline.base.ids import TopicPartition
+from firnline.base.ports import Buffer, Fs
+from firnline.base.units import MIB
+from firnline.log.checkpoint import CLEANER_OFFSETS, read_offsets, read_whole
+from firnline.log.offset_index import OffsetIndex
+from firnline.log.producer_state import (
+    ProducerStates,
+    decode_snapshot,
+    encode_snapshot,
+    read_marker,
+    snapshot_offsets,
+    snapshot_path,
+)
+from firnline.log.segment import FoundBatch, good_batches
+from firnline.log.time_index import TimeIndex
+from firnline.log.txn_index import AbortedTxn, encode_entries
+from firnline.records.batch import parse_header
+from firnline.records.walk import WHY, BatchWalk, Slot
+from firnline.tiered.objects import layout
+from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
+from firnline.tiered.spi import DamagedSegment, Epochs, SegmentData, Source, bytes_source
+
+CHUNK_BYTES = MIB
+
+
+class LocalSegment(Protocol):
+    """A closed segment of the log: `log.segments.ClosedSegment`."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def stem_path(self) -> str: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class ToCopy(NamedTuple):
+    """A segment that is due, and what the leader knows of it.
+
+    before           the closed segments before it that are still here, oldest first.
+    epochs           of the segment; `lineage` is the partition's history up to its end, as a checkpoint.
+    """
+
+    partition: TopicPartition
+    directory: str
+    segment: LocalSegment
+    before: Sequence[LocalSegment]
+    epochs: Epochs
+    lineage: bytes
+    index_interval_bytes: int
+
+
+class SoundSegment(NamedTuple):
+    """What may go: its bytes, and their fingerprint; `rebuilt` names the files that were wrong."""
+
+    data: SegmentData
+    rebuilt: tuple[str, ...]
+
+
+def read_sound(fs: Fs, due: ToCopy) -> SoundSegment:
+    """Read every byte of the segment; return what is to be copied.
+
+    Raises DamagedSegment, which names the partition, the file and the offset; errors of the disk pass.
+    """
+    segment = due.segment
+    found = {suffix: _read_file(fs, segment.stem_path + suffix) for suffix in _INDEXES}
+    rebuilt = []
+    walk, log_crc, markers = _walk(fs, due, found[layout.OFFSET_INDEX], found[layout.TIME_INDEX])
+    if not (walk.offset_index_fits and walk.time_index_fits):
+        rebuilt += [layout.OFFSET_INDEX, layout.TIME_INDEX]
+        built = _build_indexes(fs, due)
+        found[layout.OFFSET_INDEX], found[layout.TIME_INDEX] = built
+    if markers or found[layout.TXN_INDEX]:
+        txns = encode_entries(_aborted(fs, due))
+        if txns != found[layout.TXN_INDEX]:
+            rebuilt.append(layout.TXN_INDEX)
+        found[layout.TXN_INDEX] = txns
+    snapshot, is_as_on_disk = _producer_snapshot(fs, due)
+    if not is_as_on_disk:
+        rebuilt.append(layout.PRODUCER_SNAPSHOT)
+    small = {
+        layout.OFFSET_INDEX: found[layout.OFFSET_INDEX],
+        layout.TIME_INDEX: found[layout.TIME_INDEX],
+        layout.TXN_INDEX: found[layout.TXN_INDEX],
+        layout.PRODUCER_SNAPSHOT: snapshot,
+        layout.LEADER_EPOCHS: due.lineage,
+    }
+    kept = {s: body for s, body in small.items() if body or s != layout.TXN_INDEX}
+    sums = [(suffix, ObjectSum(len(body), crc32c(body))) for suffix, body in kept.items()]
+    known = Fingerprint(
+        may_have_gaps=walk.has_gaps,
+        first_crc=walk.state[Slot.FIRST_CRC],
+        heads_crc=walk.state[Slot.HEADS_CRC],
+        sums=(*sums, (layout.LOG, ObjectSum(segment.size_bytes, log_crc))),
+    )
+    txn_index = kept.get(layout.TXN_INDEX)
+    return SoundSegment(
+        SegmentData(
+            log=_log_source(fs, due, log_crc),
+            offset_index=bytes_source(kept[layout.OFFSET_INDEX]),
+            time_index=bytes_source(kept[layout.TIME_INDEX]),
+            producer_snapshot=bytes_source(snapshot),
+            leader_epochs=bytes_source(due.lineage),
+            txn_index=None if txn_index is None else bytes_source(txn_index),
+            fingerprint=encode_fingerprint(known),
+        ),
+        tuple(rebuilt),
+    )
+
+
+_INDEXES = (layout.OFFSET_INDEX, layout.TIME_INDEX, layout.TXN_INDEX)
+
+
+def _read_file(fs: Fs, path: str) -> bytes:
+    return read_whole(fs, path) or b""
+
+
+def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk, int, int]:
+    """Pass over every batch; return the walk, the CRC of the file, and the number of control batches."""
+    segment = due.segment
+    walk = BatchWalk(
+        segment.base_offset, segment.end_offset, due.epochs, offsets=offsets, times=times
+    )
+    crc = 0
+    file = fs.open(segment.stem_path + layout.LOG)
+    try:
+        while walk.position < segment.size_bytes:
+            left = segment.size_bytes - walk.position
+            data = file.read(walk.position, min(CHUNK_BYTES, left))
+            passed = walk.feed(data)
+            if not passed and not walk.problem:
+                data = file.read(walk.position, min(_size_of_first(data), left))
+                passed = walk.feed(data)
+            if walk.problem or not passed:
+                why = WHY.get(walk.problem, "a batch is cut off")
+                raise _damaged(due, why, walk.state[Slot.NEXT_OFFSET], position=walk.position)
+            crc = crc32c(memoryview(data)[:passed], crc)
+    finally:
+        file.close()
+    if walk.has_gaps and not was_compacted(fs, due):
+        raise _damaged(
+            due, "records are missing, and the log was never compacted here", segment.base_offset
+        )
+    return walk, crc, walk.state[Slot.CONTROLS]
+
+
+def _size_of_first(data: Buffer) -> int:
+    """Return the size of a batch that is larger than a chunk, of which `data` is the beginning."""
+    return parse_header(data).size_bytes if len(data) >= CHUNK_BYTES else len(data)
+
+
+def was_compacted(fs: Fs, due: ToCopy) -> bool:
+    """Whether the log's compaction is on record: then offsets may be missing, whatever its topic is now."""
+    log_dir = due.directory.rpartition("/")[0]
+    return due.partition in read_offsets(fs, f"{log_dir}/{CLEANER_OFFSETS}")
+
+
+def _damaged(due: ToCopy, why: str, offset: int, /, **facts: object) -> DamagedSegment:
+    return DamagedSegment(
+        why,
+        partition=f"{due.partition.topic}-{due.partition.partition}",
+        path=due.segment.stem_path + layout.LOG,
+        offset=offset,
+        **facts,
+    )
+
+
+# --------------------------------------------------------------------------- what is made of batches
+
+
+def _batches(fs: Fs, due: ToCopy, segment: LocalSegment) -> Iterator[FoundBatch]:
+    """Iterate over the batches of a segment, all of them."""
+    file = fs.open(segment.stem_path + layout.LOG)
+    end = 0
+    try:
+        for found in good_batches(file, segment.base_offset):
+            if found.position >= segment.size_bytes:
+                break
+            end = found.position + found.header.size_bytes
+            yield found
+    finally:
+        file.close()
+    if end < segment.size_bytes:
+        path = segment.stem_path + layout.LOG
+        raise _damaged(due, "a segment before it is damaged", segment.base_offset, damaged=path)
+
+
+def _build_indexes(fs: Fs, due: ToCopy) -> tuple[bytes, bytes]:
+    """Index the segment anew, as the log does."""
+    base_offset = due.segment.base_offset
+    offsets = OffsetIndex(fs, "", base_offset)
+    times = TimeIndex(fs, "", base_offset)
+    since, newest, newest_offset = 0, -1, base_offset
+    for found in _batches(fs, due, due.segment):
+        header = found.header
+        if header.max_timestamp > newest:
+            newest, newest_offset = header.max_timestamp, header.last_offset
+        if since > due.index_interval_bytes:
+            offsets.add(header.last_offset, found.position)
+            times.maybe_add(newest, newest_offset)
+            since = 0
+        since += header.size_bytes
+    times.maybe_add(newest, newest_offset)
+    return offsets.encoded(), times.encoded()
+
+
+def _aborted(fs: Fs, due: ToCopy) -> list[AbortedTxn]:
+    """Return the transactions whose abort markers are in the segment, by its batches."""
+    producers = _producers_before(fs, due)
+    found: list[AbortedTxn] = []
+    for one in _batches(fs, due, due.segment):
+        found += _note(producers, one)
+    return found
+
+
+def _producer_snapshot(fs: Fs, due: ToCopy) -> tuple[bytes, bool]:
+    """Return the producers at the end of the segment, and whether the file of them is there and whole.
+
+    Where it is not, it is built again (T60).
+    """
+    path = snapshot_path(due.directory, due.segment.end_offset + 1)
+    data = read_whole(fs, path)
+    if data is not None:
+        try:
+            decode_snapshot(data, path=path)
+            return data, True
+        except StorageError:
+            pass
+    producers = _producers_before(fs, due)
+    for one in _batches(fs, due, due.segment):
+        _note(producers, one)
+    return encode_snapshot(producers.entries()), data is None
+
+
+def _producers_before(fs: Fs, due: ToCopy) -> ProducerStates:
+    """Return what producers had done below the segment: the newest whole snapshot, and what follows."""
+    base_offset = due.segment.base_offset
+    producers = ProducerStates()
+    at = min(s.base_offset for s in (*due.before, due.segment))
+    for offset in reversed(snapshot_offsets(fs, due.directory)):
+        if not at <= offset <= base_offset:
+            continue
+        path = snapshot_path(due.directory, offset)
+        try:
+            entries = decode_snapshot(read_whole(fs, path) or b"", path=path)
+        except StorageError:
+            continue
+        producers.load(entries, offset)
+        at = offset
+        break
+    for segment in due.before:
+        if at <= segment.end_offset and segment.base_offset < base_offset:
+            for one in _batches(fs, due, segment):
+                if one.header.base_offset >= at:
+                    _note(producers, one)
+    return producers
+
+
+def _note(producers: ProducerStates, one: FoundBatch) -> list[AbortedTxn]:
+    header = one.header
+    if header.producer_id < 0:
+        return []
+    if not header.is_control:
+        producers.note_batch(header, header.base_offset, header.max_timestamp)
+        return []
+    marker = read_marker(one.data, header)
+    done = None if marker is None else producers.note_marker(header, marker, header.base_offset)
+    return [producers.aborted(done)] if done is not None and done.is_aborted else []
+
+
+# --------------------------------------------------------------------------------------- its bytes
+
+
+def _log_source(fs: Fs, due: ToCopy, crc: int) -> Source:
+    """The log's bytes, once more: what goes has to be what was looked at."""
+    return Source(due.segment.size_bytes, partial(_log_chunks, fs, due, crc))
+
+
+def _log_chunks(fs: Fs, due: ToCopy, crc: int) -> Iterator[bytes]:
+    size, seen = due.segment.size_bytes, 0
+    file = fs.open(due.segment.stem_path + layout.LOG)
+    try:
+        position = 0
+        while position < size:
+            chunk = file.read(position, min(CHUNK_BYTES, size - position))
+            if not chunk:
+                break
+            position += len(chunk)
+            seen = crc32c(chunk, seen)
+            if position == size and seen != crc:
+                raise _damaged(due, "the file changed while it was copied", due.segment.base_offset)
+            yield chunk
+    finally:
+        file.close()

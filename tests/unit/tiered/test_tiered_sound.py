@@ -1,0 +1,245 @@
+"""What is copied was looked at: a damaged segment stays, and what can be made of its batches is made."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Effects
+from firnline.base.ids import TopicPartition
+from firnline.log.checkpoint import CLEANER_OFFSETS, write_offsets
+from firnline.records.batch import HEADER_BYTES, headers, set_offset_and_epoch
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.control import ControlType, encode_key
+from firnline.tiered.catalog import CatalogSegment, read_catalog
+from firnline.tiered.objects.fingerprint import decode_fingerprint, encode_fingerprint
+from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, SUFFIXES, TIME_INDEX, TXN_INDEX
+from tests.tier_world import TOPIC_ID, TP, Cluster, Node
+
+LIMIT_BYTES = 128  # remote.log.metadata.custom.metadata.max.bytes, as Kafka has it
+
+
+def flip(bit: int) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        out = bytearray(data)
+        out[bit // 8] ^= 1 << bit % 8
+        return bytes(out)
+
+    return change
+
+
+def rows(cluster: Cluster) -> list[CatalogSegment]:
+    catalog = read_catalog(cluster.store, TOPIC_ID, 0)
+    assert catalog is not None
+    return list(catalog.segments)
+
+
+def data_keys(cluster: Cluster) -> list[str]:
+    return [key for key in cluster.store.objects if key.startswith("data/")]
+
+
+def three_segments(**settings: Any) -> Node:
+    node = Node(Cluster(), **settings).start().lead(3)
+    for _ in range(3):
+        node.produce(3, "a", "bb", "ccc")
+    return node
+
+
+def bits_of_a_segment() -> list[int]:
+    """Of each batch: what no CRC covers, and a few that it does."""
+    node = three_segments()
+    file = node.fs.open(node.log.closed_segments()[1].stem_path + LOG)
+    found = []
+    for head in headers(file.read(0, file.size())):
+        at = head.position * 8
+        found += [*range(at, at + 21 * 8, 5), at + 22 * 8, at + 60 * 8, at + (HEADER_BYTES + 3) * 8]
+    return found
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_damaged_segment_and_what_follows_it_stay_and_the_rest_is_served(start: int) -> None:
+    for bit in bits_of_a_segment()[start::8]:
+        node = three_segments()
+        told: list[str] = []
+
+        def on_damaged(_where: Any, problem: Any, _now: int, told: list[str] = told) -> Effects:
+            told.append(str(problem))
+            return []
+
+        node.tier.services.on_damaged = on_damaged
+        node.damage(node.log.closed_segments()[1].stem_path + LOG, flip(bit))
+        node.advance(5 * 60_000)
+        assert [(s.base_offset, s.end_offset) for s in node.segments()] == [(0, 2)], bit
+        assert [row.end_offset for row in rows(node.cluster)] == [2]
+        assert len(data_keys(node.cluster)) == 5
+        (row,) = node.tier.status()
+        assert row.problem is not None
+        assert "partition=t-0" in row.problem
+        assert "offset=" in row.problem
+        assert row.copy_lag_segments == 2
+        assert len(node.warnings) == len(told) == 1, "said once, not with every try"
+        assert node.tier.services.counters.damaged_segments == 1
+        node.expire_local()
+        assert node.log.local_log_start_offset == 3, "what is not in the tier stays"
+        assert node.read(0).records
+        assert node.log.read_batches(6, max_bytes=1)
+
+
+def test_a_segment_that_was_mended_is_copied() -> None:
+    node = three_segments()
+    path = node.log.closed_segments()[1].stem_path + LOG
+    node.damage(path, flip(100))
+    node.advance(60_000)
+    node.damage(path, flip(100))
+    node.advance(15 * 60_000)
+    assert [s.end_offset for s in node.segments()] == [2, 5, 8]
+    assert node.tier.status()[0].problem is None
+
+
+def test_a_damaged_index_is_built_again_for_the_copy() -> None:
+    sound = three_segments()
+    sound.advance(1000)
+    expected = sorted(sound.cluster.store.objects[k] for k in data_keys(sound.cluster))
+    for suffix in (OFFSET_INDEX, TIME_INDEX):
+        for bit in range(0, 96, 7):
+            node = three_segments()
+            node.damage(node.log.closed_segments()[1].stem_path + suffix, flip(bit))
+            node.advance(1000)
+            found = [node.cluster.store.objects[k] for k in data_keys(node.cluster)]
+            assert sorted(found) == expected, (suffix, bit)
+            assert suffix in node.warnings[0] or bit > 88, "the low byte may name the same batch"
+
+
+def transaction(node: Node, producer: int, sequence: int, *, is_aborted: bool) -> None:
+    kinds = {"producer_id": producer, "producer_epoch": 0, "is_transactional": True}
+    for number, text in enumerate("xy"):
+        node.produce(3, text, roll=False, base_sequence=sequence + number, **kinds)
+    kind = ControlType.ABORT if is_aborted else ControlType.COMMIT
+    marker = NewRecord(encode_key(kind), bytes(6), node.cluster.now_ms)
+    node.log.append_as_leader(
+        build_batch([marker], is_control=True, **kinds),
+        leader_epoch=3, now_ms=node.cluster.now_ms, origin="coordinator",
+    )  # fmt: skip
+
+
+def with_transactions() -> Node:
+    node = Node(Cluster()).start().lead(3)
+    for round_ in range(2):
+        transaction(node, 7, 4 * round_, is_aborted=True)
+        transaction(node, 8, 2 * round_, is_aborted=False)
+        transaction(node, 7, 4 * round_ + 2, is_aborted=True)
+        node.produce(3, f"tail {round_}")
+    return node
+
+
+def test_aborted_transactions_and_producers_are_those_of_the_batches() -> None:
+    sound = with_transactions()
+    assert all(s.has_txn_index for s in sound.log.closed_segments())
+    sound.advance(1000)
+    expected = sorted(sound.cluster.store.objects[k] for k in data_keys(sound.cluster))
+    changes: list[Callable[[bytes], bytes]] = [lambda data: data[:-34], lambda data: b""]
+    changes += [flip(bit) for bit in range(0, 2 * 34 * 8, 23)]
+    for change in changes:
+        for suffix in (TXN_INDEX, ".snapshot"):
+            node = with_transactions()
+            second = node.log.closed_segments()[1]
+            node.damage(
+                second.snapshot_path if suffix == ".snapshot" else second.stem_path + suffix, change
+            )
+            node.advance(1000)
+            found = [node.cluster.store.objects[k] for k in data_keys(node.cluster)]
+            assert sorted(found) == expected
+            assert len(node.warnings) == 1
+
+
+def with_a_gap() -> Node:
+    node = Node(Cluster()).start()
+    for offset in (0, 1, 5, 6):
+        batch = bytearray(build_batch([NewRecord(b"k", b"v", 1)]))
+        set_offset_and_epoch(batch, 0, offset, 3)
+        node.log.append_as_follower(batch, now_ms=node.cluster.now_ms)
+    node.log.advance_high_watermark(7)
+    node.log.roll(node.cluster.now_ms)
+    return node
+
+
+def test_gaps_are_copied_where_a_compaction_is_on_record_and_nowhere_else() -> None:
+    node = with_a_gap()
+    node.lead(4).advance(60_000)
+    assert node.segments() == []
+    assert "never compacted" in str(node.tier.status()[0].problem)
+    node = with_a_gap()
+    write_offsets(node.fs, f"/data/{CLEANER_OFFSETS}", {TopicPartition("other", 0): 7})
+    node.lead(4).advance(60_000)
+    assert node.segments() == []
+    node = with_a_gap()
+    write_offsets(node.fs, f"/data/{CLEANER_OFFSETS}", {TP: 7})
+    node.lead(4).advance(60_000)
+    assert len(node.segments()) == 1
+    (row,) = rows(node.cluster)
+    assert row.fingerprint is not None
+    assert row.fingerprint.may_have_gaps
+
+
+def test_what_the_store_holds_is_confirmed_before_the_copy_counts() -> None:
+    node = three_segments()
+    put = node.cluster.store.put
+
+    def rotting(key: str, chunks: Any, *, size_bytes: int) -> None:
+        put(key, chunks, size_bytes=size_bytes)
+        if key.endswith(LOG) and rotting_left:
+            rotting_left.pop()
+            node.cluster.store.objects[key] = flip(77)(node.cluster.store.objects[key])
+
+    rotting_left = [1]
+    node.cluster.store.put = rotting  # type: ignore[method-assign]
+    node.advance(0)
+    assert node.segments() == []
+    assert "holds other bytes than were put" in str(node.tier.status()[0].problem)
+    assert data_keys(node.cluster) == []
+    node.advance(60_000)
+    assert [s.end_offset for s in node.segments()] == [2, 5, 8]
+
+
+def test_a_file_that_changes_between_the_look_and_the_copy_is_not_stored() -> None:
+    node = three_segments()
+    path = node.log.closed_segments()[0].stem_path + LOG
+    copy = node.storage.copy_segment
+
+    def late(segment: Any, data: Any) -> Any:
+        node.damage(path, flip(500))
+        return copy(segment, data)
+
+    node.storage.copy_segment = late  # type: ignore[method-assign]
+    node.advance(0)
+    assert node.segments() == []
+    assert "changed while it was copied" in str(node.tier.status()[0].problem)
+    assert data_keys(node.cluster) == []
+
+
+def test_every_later_leader_knows_what_was_copied() -> None:
+    node = three_segments()
+    node.advance(1000)
+    before = rows(node.cluster)
+    assert all(row.fingerprint is not None for row in before)
+    assert all(row.custom_metadata is None for row in before)
+    other = Node(node.cluster, 2).start()
+    other.follow(node)
+    other.lead(9).advance(1000)
+    catalog = read_catalog(node.cluster.store, TOPIC_ID, 0)
+    assert catalog is not None
+    assert catalog.leader_epoch == 9
+    assert list(catalog.segments) == before
+
+
+def test_a_fingerprint_fits_into_custom_metadata() -> None:
+    node = with_transactions()
+    node.advance(1000)
+    known = rows(node.cluster)[0].fingerprint
+    assert known is not None
+    assert sorted(suffix for suffix, _ in known.sums) == sorted(SUFFIXES)
+    data = encode_fingerprint(known)
+    assert len(data) <= LIMIT_BYTES
+    assert decode_fingerprint(data) == known
+    for other in (None, b"", b"plug-in", data + b"x", data[:-1], b"FX" + data[2:]):
+        assert decode_fingerprint(other) is None
