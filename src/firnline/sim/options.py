@@ -71,6 +71,7 @@ class Options(NamedTuple):
     retention_bytes: int
     retention_ms: int
     start_offset_lag_ms: int
+    min_changed_percent: int  # metadata.snapshot.min.changed_records.ratio, of a hundred
     cleaning_interval_ms: int
     # The workload.
     operations_per_s: int
@@ -127,6 +128,7 @@ def draw_options(seed: int) -> Options:
         retention_bytes=chance.spread(8_000, 300_000),
         retention_ms=chance.pick((5_000, 604_800_000)),
         start_offset_lag_ms=chance.pick((0, 0, 5_000, 60_000)),
+        min_changed_percent=Chance(seed, "ratio").pick((0, 0, 10, 50, 100)),
         cleaning_interval_ms=chance.pick((500, 2_000, 10_000)),
         operations_per_s=chance.between(17, 28),
         topics_max=chance.between(10, 60),
