@@ -1,7 +1,7 @@
 """The leader's half of FetchSnapshot: a slice of a snapshot file, or why not. PURE.
 
-Each request opens the file anew: a snapshot that cleaning took away in the middle of a download is not found
-any more, and the follower starts over (X12). Source: KIP-630; spec 1.5, Q12, Q41.
+Each request opens the file anew: a snapshot that went in the middle of a download, since it took longer than
+it is kept (`raft/downloads.py`), is not found any more, and the follower starts over (X12). Source: KIP-630; spec 1.5, Q12, Q41.
 """
 
 from typing import NamedTuple, Protocol
