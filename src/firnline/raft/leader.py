@@ -12,11 +12,10 @@ from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, ZERO_UUID, OffsetAndEpo
 from firnline.base.limits import METADATA_BATCH_BYTES_MAX
 from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.raft import wire
-from firnline.raft.downloads import Downloads
 from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
-from firnline.raft.snapshot_serve import serve_chunk
+from firnline.raft.snapshot_serve import Downloads, serve_chunk
 from firnline.raft.standing import Standing, refusal
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import (

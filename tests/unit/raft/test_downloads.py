@@ -3,8 +3,8 @@
 from typing import Any
 
 from firnline.base.ids import OffsetAndEpoch
-from firnline.raft.downloads import HOLD_MAX_MS, Downloads
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS, QuorumSettings
+from firnline.raft.snapshot_serve import HOLD_MAX_MS, Downloads
 from tests.raft_rig import Member, Net, describe, fetch, fetch_snapshot, part
 
 AT_4, AT_8 = OffsetAndEpoch(4, 1), OffsetAndEpoch(8, 1)
