@@ -109,7 +109,7 @@ def test_another_leader_holds_nothing_yet() -> None:
 
 
 def test_who_never_comes_to_an_end_is_not_waited_for_for_ever() -> None:
-    """However often it begins anew: a follower whose disk refuses every snapshot must not fill the leader's."""
+    """However often it begins anew: a follower that refuses every snapshot must not fill the disk."""
     downloads = Downloads()
     for now_ms in range(0, HOLD_MAX_MS, 60_000):
         downloads.needs("slow", OffsetAndEpoch(now_ms + 1, 1), now_ms)
