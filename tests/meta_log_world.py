@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from firnline.base.effects import Note
 from firnline.base.ids import OffsetAndEpoch
 from firnline.log.directory import LogDirectory
 from firnline.metadata import records as r
@@ -195,7 +196,7 @@ def check(log: MetaLog, fs: CrashableFs) -> None:
 
 def perform(effects: Sequence[Any]) -> None:
     """Let the delete delay pass: run the timers of `effects` and what they submit."""
-    for timer in effects:
+    for timer in [effect for effect in effects if not isinstance(effect, Note)]:
         for submit in timer.then(timer.at_ms):
             work: Callable[[], None] = submit.work
             work()

@@ -10,6 +10,7 @@ from firnline.base.effects import (
     CancelTimer,
     Effects,
     Flush,
+    Note,
     Peer,
     Reply,
     Send,
@@ -302,6 +303,7 @@ class Member:
         self.timers: dict[Any, SetTimer] = {}
         self.flushes: list[Flush] = []
         self.warnings: list[str] = []
+        self.notes: list[str] = []
         self.holds_flushes = False
         self.is_up = False
         self.life = 0
@@ -352,8 +354,8 @@ class Member:
             elif isinstance(effect, CancelTimer):
                 self.timers.pop(effect.key, None)
             else:
-                assert isinstance(effect, Warn)
-                self.warnings.append(effect.line)
+                assert isinstance(effect, Warn | Note)
+                (self.notes if isinstance(effect, Note) else self.warnings).append(effect.line)
 
     def sync(self, problem: StorageError | None = None) -> None:
         """Report the flushes that wait."""

@@ -35,6 +35,7 @@ _SNAPSHOTS = {
     "cleaning_interval_ms": 500,
     "delete_delay_ms": 0,
     "start_offset_lag_ms": 0,
+    "min_changed_percent": 0,
     "fetch_snapshot_max_bytes": 333,
 }
 

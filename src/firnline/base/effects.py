@@ -119,6 +119,13 @@ class Warn:
 
 
 @event
+class Note:
+    """Tell the operator, in one line of the log, what was done: nothing is wrong."""
+
+    line: str
+
+
+@event
 class Appended:
     """Where a batch went: first and last offset, inclusive, and the time the log gave it, or -1."""
 

@@ -206,7 +206,7 @@ class QuorumKeys:
         0.0,
         "Share of the last snapshot's records that must have changed before new bytes make another due;"
         " 0: bytes alone do. Kafka has no such key.",
-        valid="[0,...]",
+        valid="[0,...,1]",
         importance="LOW",
         source="KIP-630 When to Snapshot",
         name="metadata.snapshot.min.changed_records.ratio",

@@ -194,6 +194,7 @@ class SnapshotLoader:
     def __init__(self, snapshot_id: OffsetAndEpoch, file: SnapshotFile) -> None:
         self.snapshot_id = snapshot_id
         self.last_contained_ms = 0
+        self.record_count = 0  # without what is about the file itself
         self._file = file
         self._replay = Replay(EMPTY_IMAGE)
         self._has_header = self._has_footer = False
@@ -245,6 +246,7 @@ class SnapshotLoader:
         for some in batch_records(data, header, at_most=RECORDS_PER_STEP):
             for _, record in some:
                 apply(record)
+            self.record_count += len(some)
             self._weight += len(some)
             if self._weight >= RECORDS_PER_STEP:
                 self._weight = 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from firnline.base.effects import CancelTimer, Effects, Peer, SetTimer
+from firnline.base.effects import CancelTimer, Effects, Note, Peer, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
@@ -28,6 +28,7 @@ from firnline.metadata.features import (
 from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference, difference_steps
 from firnline.metadata.result import ControllerResult
+from firnline.metadata.snapshot_file import snapshot_name
 from firnline.metadata.snapshotter import SnapshotLog, SnapshotSettings, Snapshotter
 from firnline.protocol.schema import Message
 from firnline.raft.election_state import NOBODY
@@ -45,6 +46,7 @@ _READ_BYTES = 256 * 1024
 _ROWS_AT_ONCE = 1_000
 _IDLE_TIMER = ("metadata", "idle")
 _LOAD_TIMER = ("metadata", "load")
+_LOADED_TIMER = ("metadata", "loaded")
 _NOT_ACTIVE = "this node is not the active controller"
 
 Publisher = Callable[[ClusterDelta, ClusterImage, int], Effects]
@@ -157,7 +159,8 @@ class MetadataQuorum:
         # For metrics alone.
         self.census = Census()
         self.load_latencies = Latencies()
-        self._load_began_ms = 0
+        self._load_began_ms = self._records_of_snapshot = 0
+        self._loaded_id: OffsetAndEpoch | None = None  # until it is told
         self._snapshots_loaded = 0
         self._new_active_controllers = 0
         self._last_timestamp_ms = 0
@@ -223,7 +226,7 @@ class MetadataQuorum:
             )
         if self._voters.is_sole(self.raft.node_id):
             self._load_at_once()
-            return self.raft.start(now_ms)
+            return self._clock_load(now_ms) + self.raft.start(now_ms)
         effects = self._follow(now_ms)
         return effects + self.raft.start(now_ms)
 
@@ -316,6 +319,8 @@ class MetadataQuorum:
         if self._has_index:
             self._index_of_snapshot = yield from PartitionIndex.of(image)
         self._replacement = yield from difference_steps(self.image, image)
+        self._loaded_id = snapshot.snapshot_id
+        self._records_of_snapshot = snapshot.record_count
         self._loader = Loader(image)
         self._loader.last_timestamp_ms = snapshot.last_contained_ms
 
@@ -353,6 +358,7 @@ class MetadataQuorum:
         effects: Effects = []
         if self._is_behind():
             self._step(self._committed_offset)
+            effects += self._clock_load(now_ms)
             if self._work is None:
                 effects += self._publish_applied(now_ms)
             if self._is_behind():
@@ -363,6 +369,22 @@ class MetadataQuorum:
         if self._claimed_epoch is not None and self._reign is None:
             effects += self._reign_now(now_ms)
         return effects
+
+    def _clock_load(self, now_ms: int) -> Effects:
+        """Where a snapshot was loaded just now, look at the clock after the work: `now_ms` is from before."""
+        loaded_id, self._loaded_id = self._loaded_id, None
+        if loaded_id is None:
+            return []
+        began_ms, count = self._load_began_ms, self._records_of_snapshot
+
+        def told(at_ms: int) -> Effects:
+            self.load_latencies.add(at_ms - began_ms)
+            line = (
+                f"loaded the snapshot {snapshot_name(loaded_id)} of the metadata: {count} records"
+            )
+            return [Note(line=f"{line}, {at_ms - began_ms} ms")]
+
+        return [SetTimer(key=_LOADED_TIMER, at_ms=now_ms, then=told)]
 
     def _is_behind(self) -> bool:
         return self._work is not None or self._loader.next_offset < self._committed_offset
@@ -387,11 +409,13 @@ class MetadataQuorum:
     def _publish_applied(self, now_ms: int) -> Effects:
         """Publish where the loader is, as one difference after a snapshot."""
         loader, effects = self._loader, list[Any]()
-        deltas = loader.take_deltas()
+        changes = loader.take_deltas()  # since the snapshot, where one was loaded
+        deltas = list(changes)
         if self._replacement is not None:
             deltas.insert(0, self._replacement)
-            effects += self.snapshotter.on_loaded(self._replacement.after, now_ms=now_ms)
-            self.load_latencies.add(now_ms - self._load_began_ms)
+            effects += self.snapshotter.on_loaded(
+                record_count=self._records_of_snapshot, now_ms=now_ms
+            )
             self._snapshots_loaded += 1
         if self.image is EMPTY_IMAGE and len(deltas) > 1:
             deltas = [difference(EMPTY_IMAGE, deltas[-1].after)]
@@ -409,8 +433,9 @@ class MetadataQuorum:
                 last_timestamp_ms=loader.last_timestamp_ms,
                 is_batch_end=loader.is_batch_end and delta is deltas[-1],
                 now_ms=now_ms,
+                changes=changes,
             )
-            loader.bytes_seen = 0
+            loader.bytes_seen, changes = 0, []
         self._replacement = None
         self._last_timestamp_ms = loader.last_timestamp_ms
         self.newest = self.image

@@ -8,7 +8,7 @@ Source: KIP-630; spec Q6, Q9, Q12, Q41, Q43; rel-Q10, rel-Q15.
 
 from collections.abc import Iterable, Sequence
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, Note, SetTimer, Submit
 from firnline.base.errors import KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File, Fs
@@ -22,6 +22,8 @@ from firnline.metadata.snapshot_file import (
     stored_names,
 )
 from firnline.raft.snapshot_rules import StoredSnapshot
+
+_RETIRED = "retired the snapshot {} of the metadata: the log begins at offset {} now"
 
 
 class PartFile:
@@ -163,9 +165,13 @@ class SnapshotStore:
 
     def retire_before(self, log_start_offset: int, *, now_ms: int) -> Effects:
         """Condemn every snapshot that ends before the log starts; the effects remove the files later."""
-        condemned = []
+        condemned: list[str] = []
+        told: Effects = []
         for snapshot_id in self.ids():
             if snapshot_id.offset < log_start_offset:
+                told.append(
+                    Note(line=_RETIRED.format(snapshot_name(snapshot_id), log_start_offset))
+                )
                 path = self._path(self._take(snapshot_id))
                 self._facts.pop(snapshot_id, None)
                 self._fs.rename(path, path + DELETED)
@@ -186,11 +192,12 @@ class SnapshotStore:
             then=lambda result, now: [],
         )
         return [
+            *told,
             SetTimer(
                 key=("remove-snapshots", self._directory, condemned[0]),
                 at_ms=now_ms + self._delete_delay_ms,
                 then=lambda now: [submit],
-            )
+            ),
         ]
 
     def repair(self, log_start_offset: int) -> None:

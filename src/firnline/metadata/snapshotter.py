@@ -1,7 +1,7 @@
 """When this node takes a snapshot of its image, and how: a few milliseconds at a time. PURE.
 
-The image is immutable, so the log goes on while its records are written; nothing is read back from the log,
-and a snapshot that fails is told, counted and forgotten: it never holds up what it was to make shorter.
+The image is immutable, so the log goes on while its records are written; nothing is read back from the log.
+A snapshot that fails is told, counted and tried again later: it never holds up what it was to make shorter.
 Syncs go to a thread of their own, beside those that commits wait for.
 Source: KIP-630, KIP-876; spec Q9, Q30-Q34, Q48, Q50, Q53.
 """
@@ -11,16 +11,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from firnline.base.effects import Effects, SetTimer, Submit, Warn
-from firnline.base.errors import Bug, FirnlineError, KafkaError
+from firnline.base.effects import Effects, Note, SetTimer, Submit, Warn
+from firnline.base.errors import Bug, Code, FirnlineError, KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File
-from firnline.base.units import HOUR_MS, MIB
+from firnline.base.units import HOUR_MS, MIB, MINUTE_MS
 from firnline.config.broker import BrokerConfig
 from firnline.metadata.census import Latencies
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import NO_PRODUCER_IDS, ClusterImage
-from firnline.metadata.snapshot_file import snapshot_steps
+from firnline.metadata.snapshot_file import snapshot_name, snapshot_steps
 from firnline.metadata.snapshot_records import image_steps
 from firnline.protocol.schema import Message
 from firnline.raft.fetch_rules import Lineage
@@ -28,6 +28,12 @@ from firnline.raft.ports import SnapshotPart
 from firnline.raft.snapshot_rules import judge_creation
 
 _TIMER = ("metadata", "snapshot")
+_RETRY_TIMER = ("metadata", "snapshot again")
+# After a failure, and twice as long after each further one.
+_RETRY_MIN_MS, _RETRY_MAX_MS = 1_000, 5 * MINUTE_MS
+
+# Hears the id of the snapshot, or why there is none.
+Then = Callable[[OffsetAndEpoch | KafkaError, int], Effects]
 
 
 class SnapshotSettings(NamedTuple):
@@ -81,6 +87,14 @@ class _Emission(NamedTuple):
     began_at_ms: int
 
 
+class _Counted(NamedTuple):
+    """What makes a snapshot due: bytes and time since the last one, and what of it is different."""
+
+    bytes: int
+    since_ms: int
+    changed: set[Hashable]
+
+
 class Snapshotter:
     """Takes one snapshot at a time. Invariants:
 
@@ -96,18 +110,29 @@ class Snapshotter:
         self._settings = settings
         self._emission: _Emission | None = None
         self._is_syncing = False
+        self._latest: tuple[ClusterImage, int] | None = (
+            None  # at a batch's end; its last record's time
+        )
+        self._askers: list[Then] = []
+        self._failures = 0  # since the last that went well
+        self._retry_at_ms = 0
         self._bytes = 0
         self._since_ms: int | None = None
-        # For the ratio of changed records alone: what the last snapshot had, and what of it is different.
-        self._record_count = 0
+        # For the ratio of changed records: what the last snapshot had, and what of it is different.
+        self.record_count = 0
         self._changed: set[Hashable] = set()
         # The same of the snapshot on its way: until it is there it does not count.
         self._emitted_count = 0
-        self._changed_before: set[Hashable] = set()
+        self._before: _Counted | None = None
 
     @property
     def is_emitting(self) -> bool:
         return self._emission is not None
+
+    @property
+    def bytes_until_due(self) -> int:
+        """Bytes of log that may still be applied before the next snapshot is due by size."""
+        return max(self._settings.max_new_record_bytes - self._bytes, 0)
 
     def on_applied(
         self,
@@ -117,34 +142,50 @@ class Snapshotter:
         last_timestamp_ms: int,
         is_batch_end: bool,
         now_ms: int,
+        changes: Iterable[ClusterDelta] | None = None,
     ) -> Effects:
         """Hear what became committed and was applied, and begin a snapshot when one is due.
 
         bytes_applied      of batches since the last call
         last_timestamp_ms  append time of the last record applied
         is_batch_end       `delta.after` is the state at the end of a batch
+        changes            the steps that led to it since the last call, where `delta` is not the one step
         """
         if self._since_ms is None:
             self._since_ms = now_ms
         self._bytes += bytes_applied
         if self._settings.min_changed_ratio > 0:
-            self._changed.update(changed_records(delta))
-        if self._emission is not None or not is_batch_end or not self._is_due(now_ms):
+            for change in (delta,) if changes is None else changes:
+                self._changed.update(changed_records(change))
+        if is_batch_end:
+            self._latest = (delta.after, last_timestamp_ms)
+        if not is_batch_end or now_ms < self._retry_at_ms:
             return []
-        return self._begin(delta.after, last_timestamp_ms, now_ms)
+        return self._begin_if_due(now_ms)
 
-    def on_loaded(self, image: ClusterImage, *, now_ms: int) -> Effects:
-        """A snapshot replaced the image: what was counted, and what was on its way, is out of date."""
+    def on_loaded(self, *, record_count: int, now_ms: int) -> Effects:
+        """A snapshot of so many records replaced the image: what was counted or on its way is out of date."""
+        askers, self._askers = self._askers, []
         self.stop()
         self._start_counting(now_ms)
-        self._changed_before.clear()
-        if self._settings.min_changed_ratio > 0:
-            self._record_count = sum(map(len, image_steps(image)))
-        return []
+        self._before = None
+        self.record_count = record_count
+        error = KafkaError(Code.REQUEST_TIMED_OUT, "a snapshot of the leader's came instead")
+        return _tell(askers, error, now_ms)
+
+    def take(self, then: Then, now_ms: int) -> Effects:
+        """Take a snapshot now, due or not; one that is on its way does. `then` hears what came of it."""
+        if self._latest is None:
+            error = KafkaError(Code.COORDINATOR_LOAD_IN_PROGRESS, "no metadata is applied yet")
+            return then(error, now_ms)
+        self._askers.append(then)
+        return [] if self._emission is not None else self._begin(now_ms)
 
     def stop(self) -> None:
         """Forget a snapshot that is on its way."""
         emission, self._emission = self._emission, None
+        self._latest = None
+        self._askers.clear()
         # One that is being synced is discarded after that.
         if emission is not None and not self._is_syncing:
             _try(emission.part.discard)
@@ -155,28 +196,38 @@ class Snapshotter:
         assert self._since_ms is not None
         if rules.max_interval_ms > 0 and now_ms - self._since_ms >= rules.max_interval_ms:
             return True
-        has_changed = len(self._changed) >= rules.min_changed_ratio * self._record_count
+        has_changed = len(self._changed) >= rules.min_changed_ratio * self.record_count
         return self._bytes >= rules.max_new_record_bytes and has_changed
 
     def _start_counting(self, now_ms: int) -> None:
-        self._bytes = 0
-        self._since_ms = now_ms
-        self._changed, self._changed_before = set(), self._changed
+        since_ms = now_ms if self._since_ms is None else self._since_ms
+        self._before = _Counted(self._bytes, since_ms, self._changed)
+        self._bytes, self._since_ms, self._changed = 0, now_ms, set()
+
+    def _begin_if_due(self, now_ms: int) -> Effects:
+        is_free = self._emission is None and self._latest is not None
+        return self._begin(now_ms) if is_free and self._is_due(now_ms) else []
 
     # -- one snapshot ------------------------------------------------------------------------------
 
-    def _begin(self, image: ClusterImage, last_contained_ms: int, now_ms: int) -> Effects:
+    def _begin(self, now_ms: int) -> Effects:
+        assert self._latest is not None
+        image, last_contained_ms = self._latest
         self._start_counting(now_ms)
         snapshot_id = OffsetAndEpoch(image.offset + 1, image.epoch)
         verdict = judge_creation(self._log, snapshot_id, high_watermark=self._log.high_watermark)
         if verdict is False:
-            return []
+            self._before = None
+            newest = self._log.newest_snapshot_id
+            return self._tell_askers(
+                newest or KafkaError(Code.SNAPSHOT_NOT_FOUND, "no place"), now_ms
+            )
         if isinstance(verdict, KafkaError):
-            return self._failed(verdict)
+            return self._failed(verdict, now_ms)
         try:
             part = self._log.start_part(snapshot_id)
         except FirnlineError as problem:
-            return self._failed(problem)
+            return self._failed(problem, now_ms)
         batches = snapshot_steps(
             self._counted(image_steps(image)),
             epoch=image.epoch,
@@ -205,12 +256,12 @@ class Snapshotter:
             for batch in emission.batches:
                 problem = emission.part.append(bytes(batch)) if batch else None
                 if problem is not None:
-                    return self._failed(problem)
+                    return self._failed(problem, now_ms)
                 return [self._next_slice(now_ms)]
         except Bug:
             raise
         except Exception as problem:  # noqa: BLE001 - whatever it is, the log goes on (Q34)
-            return self._failed(problem)
+            return self._failed(problem, now_ms)
         return self._sync(emission.part.files(), self._on_synced, emission.part.discard)
 
     def _sync(
@@ -230,7 +281,7 @@ class Snapshotter:
                 return []
             self._is_syncing = False
             if isinstance(result, Exception):
-                return self._failed(result, undo)
+                return self._failed(result, now_ms, undo)
             return then(now_ms)
 
         return [Submit(name="sync a snapshot", pool="disk", work=work, then=synced)]
@@ -240,11 +291,11 @@ class Snapshotter:
         part = self._emission.part
         problem = part.problem()
         if problem is not None:
-            return self._failed(problem)
+            return self._failed(problem, now_ms)
         try:
             name = self._log.give_name(part)
         except FirnlineError as failure:
-            return self._failed(failure)
+            return self._failed(failure, now_ms)
         return self._sync([name], self._on_named, partial(self._log.withdraw, part))
 
     def _on_named(self, now_ms: int) -> Effects:
@@ -252,28 +303,56 @@ class Snapshotter:
         part, _, began_at_ms = self._emission
         self._emission = None
         self._log.register(part)
-        self._record_count = self._emitted_count
-        self._changed_before.clear()
+        self.record_count = self._emitted_count
+        self._before = None
+        self._failures = self._retry_at_ms = 0
+        took_ms = now_ms - began_at_ms
         counters = self.counters
-        self.latencies.add(now_ms - began_at_ms)
+        self.latencies.add(took_ms)
         self.counters = counters._replace(
             generated=counters.generated + 1,
             latest_size_bytes=part.size_bytes,
             latest_generated_at_ms=now_ms,
-            latest_latency_ms=now_ms - began_at_ms,
-            total_latency_ms=counters.total_latency_ms + now_ms - began_at_ms,
+            latest_latency_ms=took_ms,
+            total_latency_ms=counters.total_latency_ms + took_ms,
         )
-        return []
+        line = f"took the snapshot {snapshot_name(part.snapshot_id)} of the metadata: {part.size_bytes}"
+        told = Note(line=f"{line} bytes, {self.record_count} records, {took_ms} ms")
+        return [told, *self._tell_askers(part.snapshot_id, now_ms)]
 
-    def _failed(self, problem: object, undo: Callable[[], None] | None = None) -> Effects:
-        """Q34: tell it, count it, and try again when the next one is due."""
+    def _failed(
+        self, problem: object, now_ms: int, undo: Callable[[], None] | None = None
+    ) -> Effects:
+        """Q34: tell it, count it, and try again after a while; what was counted since the last still is."""
         emission, self._emission = self._emission, None
         if emission is not None:
             _try(undo or emission.part.discard)
-        self._changed |= self._changed_before
+        if self._before is not None:
+            self._bytes += self._before.bytes
+            self._since_ms = self._before.since_ms
+            self._changed |= self._before.changed
+            self._before = None
         self.counters = self.counters._replace(failed=self.counters.failed + 1)
+        wait_ms = min(_RETRY_MIN_MS << min(self._failures, 20), _RETRY_MAX_MS)
+        self._failures += 1
+        self._retry_at_ms = now_ms + wait_ms
         line = f"no snapshot of the metadata was taken: {problem}; the log is kept, and grows, until one is"
-        return [Warn(line=line)]
+        warning = Warn(line=f"{line}. The next try is in {wait_ms // 1000} s")
+        timer = SetTimer(key=_RETRY_TIMER, at_ms=self._retry_at_ms, then=self._begin_if_due)
+        error = problem if isinstance(problem, KafkaError) else None
+        error = error or KafkaError(Code.KAFKA_STORAGE_ERROR, str(problem))
+        return [warning, timer, *self._tell_askers(error, now_ms)]
+
+    def _tell_askers(self, outcome: OffsetAndEpoch | KafkaError, now_ms: int) -> Effects:
+        askers, self._askers = self._askers, []
+        return _tell(askers, outcome, now_ms)
+
+
+def _tell(askers: Iterable[Then], outcome: OffsetAndEpoch | KafkaError, now_ms: int) -> Effects:
+    effects: Effects = []
+    for then in askers:
+        effects += then(outcome, now_ms)
+    return effects
 
 
 def _try(undo: Callable[[], None]) -> None:

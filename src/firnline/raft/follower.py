@@ -7,7 +7,7 @@ KIP-630; spec 1.7, 1.9, Q18, Q21, Q22, Q35-Q38.
 
 from typing import Any
 
-from firnline.base.effects import Effects, Flush, Peer
+from firnline.base.effects import Effects, Flush, Note, Peer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.slices import FileRecords
@@ -30,6 +30,7 @@ class Follower:
         self._transfer = SnapshotTransfer(standing.log)
         self._is_installing = False
         self._is_leader_silent = False
+        self._download_began_ms = 0
         self._promised_offset = 0  # high watermark the leader named
         self.leader_start_offset: int | None = None
         self.fetched_records = 0
@@ -144,7 +145,7 @@ class Follower:
         if part.diverging_epoch.epoch >= 0:
             outcome = self._cut(part.diverging_epoch)
         elif part.snapshot_id.epoch >= 0 or part.snapshot_id.end_offset >= 0:
-            outcome = self._start_download(part.snapshot_id)
+            outcome = self._start_download(part.snapshot_id, now_ms)
         else:
             outcome = self._append(part, now_ms)
         return outcome if not isinstance(outcome, list) else self._succeed(now_ms) + outcome
@@ -164,10 +165,12 @@ class Follower:
         standing.cut_log(offset)
         return []
 
-    def _start_download(self, snapshot_id: Any) -> Effects | None:
+    def _start_download(self, snapshot_id: Any, now_ms: int) -> Effects | None:
         standing = self._standing
         wanted = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
         if wanted.offset >= standing.committed:
+            if self._transfer.snapshot_id != wanted:
+                self._download_began_ms = now_ms
             return [] if self._transfer.begin(wanted) else None
         if wanted.offset < 0 or wanted.epoch < standing.log.last_epoch:
             return None
@@ -238,6 +241,11 @@ class Follower:
             if effects is None:
                 return []
             self._is_installing = False
+            (end_offset, epoch), took_ms = part.snapshot_id, now_ms - self._download_began_ms
+            line = (
+                f"fetched the snapshot of the metadata up to offset {end_offset} of epoch {epoch}"
+            )
+            effects.append(Note(line=f"{line} from node {standing.leader_id} in {took_ms} ms"))
             return effects + standing.install(part.snapshot_id, now_ms) + standing.poke(now_ms)
 
         return [Flush(files=part.files(), then=synced)]

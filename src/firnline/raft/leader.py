@@ -15,7 +15,7 @@ from firnline.raft import wire
 from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
-from firnline.raft.snapshot_serve import serve_chunk
+from firnline.raft.snapshot_serve import Downloads, serve_chunk
 from firnline.raft.standing import Standing, refusal
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import (
@@ -44,13 +44,22 @@ class Proposed(NamedTuple):
 class Replica:
     """How far another replica is, as its fetches of this epoch say. Times are ms; -1 for never."""
 
-    __slots__ = ("caught_up_ms", "directory_id", "end_offset", "fetched_ms", "node_id", "seen_end")
+    __slots__ = (
+        "asked_ms",
+        "caught_up_ms",
+        "directory_id",
+        "end_offset",
+        "fetched_ms",
+        "node_id",
+        "seen_end",
+    )
 
     def __init__(self, node_id: int, directory_id: Uuid) -> None:
         self.node_id = node_id
         self.directory_id = directory_id
         self.end_offset = NO_OFFSET
         self.fetched_ms = _NEVER_MS
+        self.asked_ms = _NEVER_MS  # when it last was about a snapshot
         self.caught_up_ms = _NEVER_MS
         self.seen_end = NO_OFFSET  # the leader's log end at its last fetch
 
@@ -63,6 +72,11 @@ class Replica:
         self.seen_end = leader_end_offset
         self.fetched_ms = max(self.fetched_ms, now_ms)
         self.end_offset = offset
+
+    @property
+    def heard_ms(self) -> int:
+        """When it was last heard of, whatever it lacks; ms, -1 for never."""
+        return max(self.fetched_ms, self.asked_ms)
 
 
 class Parked(NamedTuple):
@@ -131,6 +145,7 @@ class Leader:
         self._standing = standing
         self._voters: dict[int, Replica] = {}
         self._observers: dict[tuple[int, Uuid], Replica] = {}
+        self._downloads = Downloads()
         self._contacts: set[int] = set()
         self._parked = ParkedFetches()
         self._has_announced = False
@@ -150,6 +165,7 @@ class Leader:
             for peer in standing.voters.others(standing.node_id)
         }
         self._observers, self._contacts, self._parked = {}, set(), ParkedFetches()
+        self._downloads = Downloads()
         self._has_announced = False
         self._uncommitted = []
         self._began_ms = now_ms
@@ -261,8 +277,8 @@ class Leader:
         effects = standing.set_timer("begin", now_ms + every_ms, self._make_known)
         assert standing.leader is not None, "a leader votes, so its address is known"
         for peer in standing.voters.others(standing.node_id):
-            fetched_ms = self._voters[peer.node_id].fetched_ms
-            is_silent = fetched_ms == _NEVER_MS or now_ms - fetched_ms >= every_ms
+            heard_ms = self._voters[peer.node_id].heard_ms
+            is_silent = heard_ms == _NEVER_MS or now_ms - heard_ms >= every_ms
             if is_silent and standing.calls.is_ready(peer.node_id, now_ms):
                 request = wire.begin_request(
                     standing.cluster_id,
@@ -301,6 +317,10 @@ class Leader:
             refused = self._refuse_leader_only(partition.current_leader_epoch)
             if refused is not None:
                 return [*effects, answer(self._refusal(refused))]
+        elif isinstance(verdict, SnapshotNeeded):
+            self._note_snapshot(
+                wire.fetcher_id(request), partition, verdict.snapshot_id, now_ms
+            ).end_offset = partition.fetch_offset
         response = self._found(verdict, partition.fetch_offset, request.max_bytes)
         found = response.responses[0].partitions[0]
         has_news = (
@@ -330,10 +350,32 @@ class Leader:
             leader_end_offset=self._standing.log.end_offset,
             now_ms=now_ms,
         )
+        newest = self._standing.log.newest_snapshot_id
+        self._downloads.reaches(
+            _key(replica),
+            partition.fetch_offset,
+            newest_snapshot=0 if newest is None else newest.offset,
+            now_ms=now_ms,
+        )
         effects = self._contact(node_id, now_ms)
         if node_id in self._voters:
             effects += self.update_high_watermark(now_ms)
         return effects
+
+    def _note_snapshot(
+        self, node_id: int, partition: Any, snapshot_id: OffsetAndEpoch, now_ms: int
+    ) -> Replica:
+        """A replica is on its way over a snapshot: it lives, and the snapshot is kept for it."""
+        if node_id < 0 or node_id == self._standing.node_id:
+            return Replica(node_id, ZERO_UUID)
+        replica = self._replica(node_id, partition.replica_directory_id)
+        replica.asked_ms = max(replica.asked_ms, now_ms)
+        self._downloads.needs(_key(replica), snapshot_id, now_ms)
+        return replica
+
+    def held_offset(self, now_ms: int) -> int | None:
+        """The log must not begin after that offset: replicas are about to fetch from there (X12)."""
+        return self._downloads.lowest(now_ms)
 
     def _replica(self, node_id: int, directory_id: Uuid) -> Replica:
         """Static voters are known by their id alone (kraft.version 0); others by id and directory."""
@@ -413,6 +455,7 @@ class Leader:
         chunk = serve_chunk(standing.log, wanted, partition.position, request.max_bytes)
         if isinstance(chunk, KafkaError):
             return [answer(wire.fetch_snapshot_response(chunk.code, standing.known))]
+        self._note_snapshot(request.replica_id, partition, wanted, now_ms)
         effects = self._contact(request.replica_id, now_ms)
         response = wire.fetch_snapshot_response(Code.NONE, standing.known, chunk=chunk)
         return [*effects, answer(response)]
@@ -468,17 +511,21 @@ class Leader:
         self._observers = {
             key: replica
             for key, replica in self._observers.items()
-            if now_ms - replica.fetched_ms < OBSERVER_SILENCE_MAX_MS
+            if now_ms - replica.heard_ms < OBSERVER_SILENCE_MAX_MS
         }
         return list(self._observers.values())
 
     def live_offsets(self, now_ms: int) -> list[int]:
-        """How far every other live replica is (Q51). A voter not heard yet may be as far back as 0."""
-        offsets = [replica.end_offset for replica in self.live_observers(now_ms)]
+        """How far every other live replica is (Q51), with the snapshot that it fetches. A voter not heard
+        yet may be as far back as 0."""
+        live = self.live_observers(now_ms)
         for replica in self._voters.values():
-            if now_ms - max(replica.fetched_ms, self._began_ms) < OBSERVER_SILENCE_MAX_MS:
-                offsets.append(max(replica.end_offset, 0))
-        return offsets
+            if now_ms - max(replica.heard_ms, self._began_ms) < OBSERVER_SILENCE_MAX_MS:
+                live.append(replica)
+        return [
+            max(replica.end_offset, self._downloads.of(_key(replica), now_ms) or 0)
+            for replica in live
+        ]
 
     # ------------------------------------------------------------------------------------ refusals
 
@@ -513,6 +560,10 @@ class CommitTimes:
 def _acknowledged(said: wire.Said, now_ms: int) -> Effects | KafkaError | None:
     """A voter knows who leads; its fetches will show it."""
     return [] if said.error == Code.NONE else refusal(said)
+
+
+def _key(replica: Replica) -> tuple[int, Uuid]:
+    return replica.node_id, replica.directory_id
 
 
 def _or_minus_one(offset: int | None) -> int:

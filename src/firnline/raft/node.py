@@ -327,8 +327,11 @@ class RaftNode:
             lag = self._lag(now_ms)
             if lag is None:
                 return effects
+        held = self._leader.held_offset(now_ms) if standing.role is Role.LEADER else None
         while True:
-            start = next_start_offset(log, settings=settings, now_ms=now_ms, lag=lag)
+            start = next_start_offset(
+                log, settings=settings, now_ms=now_ms, lag=lag, held_offset=held
+            )
             if start is None:
                 return effects
             effects += log.retire_snapshots(start, now_ms=now_ms)

@@ -79,15 +79,26 @@ class Lag(NamedTuple):
 
 
 def next_start_offset(
-    log: CleanableLog, *, settings: QuorumSettings, now_ms: int, lag: Lag | None = None
+    log: CleanableLog,
+    *,
+    settings: QuorumSettings,
+    now_ms: int,
+    lag: Lag | None = None,
+    held_offset: int | None = None,
 ) -> int | None:
     """Return where the log is to begin now, None for where it does: retire to it, and ask again.
 
-    Without `lag` each replica cleans on its own (Q40); with it, Q51 rules alone.
+    Without `lag` each replica cleans on its own (Q40); with it, Q51 rules alone. In either case the log goes
+    on to have what lies after `held_offset`: a replica needs it.
     """
     stored = [StoredSnapshot(*row) for row in log.snapshot_sizes()]
     if lag is None:
-        return _by_retention(stored, log.size_bytes, settings, now_ms)
+        start_offset = _by_retention(stored, log.size_bytes, settings, now_ms)
+        if start_offset is None or held_offset is None or start_offset <= held_offset:
+            return start_offset
+        return None
+    if held_offset is not None:
+        stored = [one for one in stored if one.snapshot_id.offset <= held_offset]
     if lag.leader_start_offset is None:
         end_offset = _as_leader(stored, lag, settings.start_offset_lag_time_max_ms, now_ms)
     else:

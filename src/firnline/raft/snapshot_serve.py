@@ -1,15 +1,22 @@
-"""The leader's half of FetchSnapshot: a slice of a snapshot file, or why not. PURE.
+"""The leader's half of FetchSnapshot: a slice of a snapshot file, and what is kept meanwhile. PURE.
 
-Each request opens the file anew: a snapshot that cleaning took away in the middle of a download is not found
-any more, and the follower starts over (X12). Source: KIP-630; spec 1.5, Q12, Q41.
+Cleaning would take a snapshot away in the middle of its download, and the log behind it before the replica
+has read it: with snapshots in quick succession it would begin anew for ever. So both stay until it has caught
+up with the newest snapshot, for a bounded time. One that is gone after that is not found any more, and the
+follower starts over (X12). Source: KIP-630; spec 1.5, Q12, Q40, Q41, Q51.
 """
 
+from collections.abc import Hashable
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.limits import SNAPSHOT_SLICE_BYTES_MAX
+from firnline.base.units import HOUR_MS
 from firnline.raft.ports import SnapshotFile
+from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
+
+HOLD_MAX_MS = HOUR_MS
 
 
 class Chunk(NamedTuple):
@@ -53,3 +60,61 @@ def serve_chunk(
     finally:
         file.close()
     return Chunk(snapshot_id, size_bytes, position, data)
+
+
+class _Hold:
+    __slots__ = ("began_ms", "heard_ms", "offset")
+
+    def __init__(self, offset: int, now_ms: int) -> None:
+        self.offset = offset  # the log must not begin after it
+        self.began_ms = self.heard_ms = now_ms
+
+
+class Downloads:
+    """What is held, by replica. One that is silent, or takes too long, loses its claim.
+
+    Invariant: a replica holds for `HOLD_MAX_MS` in all, however often it begins anew, until it was caught up
+    or silent in between.
+    """
+
+    def __init__(self) -> None:
+        self._holds: dict[Hashable, _Hold] = {}
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def needs(self, replica: Hashable, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
+        """It was told to fetch that snapshot, or it fetches a piece of it."""
+        hold = self._holds.setdefault(replica, _Hold(snapshot_id.offset, now_ms))
+        hold.offset, hold.heard_ms = snapshot_id.offset, now_ms
+
+    def reaches(self, replica: Hashable, offset: int, *, newest_snapshot: int, now_ms: int) -> None:
+        """It fetches from the log again: it has caught up where no cleaning can outrun it."""
+        hold = self._holds.get(replica)
+        if hold is None:
+            return
+        if offset >= newest_snapshot:
+            del self._holds[replica]
+        else:
+            hold.offset, hold.heard_ms = offset, now_ms
+
+    def of(self, replica: Hashable, now_ms: int) -> int | None:
+        """Return what that replica holds, an offset; None for nothing."""
+        hold = self._holds.get(replica)
+        return None if hold is None or not _counts(hold, now_ms) else hold.offset
+
+    def lowest(self, now_ms: int) -> int | None:
+        """Return the offset after which the log must not begin; None where nobody holds it. Forgets who is
+        silent."""
+        self._holds = {
+            replica: hold
+            for replica, hold in self._holds.items()
+            if now_ms - hold.heard_ms < OBSERVER_SILENCE_MAX_MS
+        }
+        held = [hold.offset for hold in self._holds.values() if _counts(hold, now_ms)]
+        return min(held, default=None)
+
+
+def _counts(hold: _Hold, now_ms: int) -> bool:
+    is_live = now_ms - hold.heard_ms < OBSERVER_SILENCE_MAX_MS
+    return is_live and now_ms - hold.began_ms < HOLD_MAX_MS

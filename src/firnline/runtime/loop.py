@@ -18,6 +18,7 @@ from firnline.base.effects import (
     Effect,
     Effects,
     Flush,
+    Note,
     Reply,
     Send,
     SetTimer,
@@ -84,6 +85,7 @@ class Runtime:
             Submit: self._submit,
             CancelTimer: self._cancel_timer,
             CloseConnection: self._close_connection,
+            Note: self._note,
             Warn: self._warn,
         }
         self._housekeeping = loop.call_later(_HOUSEKEEPING_S, self._keep_house)
@@ -180,6 +182,9 @@ class Runtime:
 
     def _warn(self, effect: Warn) -> None:
         log.warning("%s", effect.line)
+
+    def _note(self, effect: Note) -> None:
+        log.info("%s", effect.line)
 
     def _submit(self, effect: Submit) -> None:
         refusal = self._pools[effect.pool].add(effect)

@@ -14,6 +14,7 @@ from firnline.base.effects import (
     Effect,
     Effects,
     Flush,
+    Note,
     Reply,
     Send,
     SetTimer,
@@ -181,6 +182,9 @@ class Process:
     def _warn(self, effect: Warn) -> None:
         self.host.world.note(self.host.node_id, f"warns: {effect.line}")
 
+    def _note(self, effect: Note) -> None:
+        self.host.world.note(self.host.node_id, f"says: {effect.line}")
+
     def _close_connection(self, effect: CloseConnection) -> None:
         self.host.surroundings.close_connection(self, effect)
 
@@ -276,6 +280,7 @@ _ACTIONS: dict[type, Callable[[Process, Any], None]] = {
     SetTimer: Process._set_timer,
     CancelTimer: Process._cancel_timer,
     Submit: Process._submit,
+    Note: Process._note,
     Warn: Process._warn,
     CloseConnection: Process._close_connection,
 }

@@ -32,9 +32,6 @@ KINDS = (
 )
 
 
-# Where a snapshot is taken so often, retention may leave the newest alone: in smaller pieces nobody would
-# have it before the next one takes its place (X12).
-_SOON_MS, _PIECE_BYTES_MIN = 2_000, 333
 # What needs a second node to show.
 _OF_TWO = ("cut", "isolate", "split", "clog", "reset", "slow-link", "wipe")
 
@@ -71,6 +68,7 @@ class Options(NamedTuple):
     retention_bytes: int
     retention_ms: int
     start_offset_lag_ms: int
+    min_changed_percent: int  # metadata.snapshot.min.changed_records.ratio, of a hundred
     cleaning_interval_ms: int
     # The workload.
     operations_per_s: int
@@ -97,7 +95,7 @@ def draw_options(seed: int) -> Options:
     voters = chance.pick((1, 3, 3, 3, 3, 5, 5))
     observers = chance.between(0, 3)
     election_timeout_ms = chance.pick((300, 500, 1000, 1000))
-    drawn = Options(
+    return Options(
         voters=voters,
         observers=observers,
         chaos_s=chance.between(55, 95),
@@ -123,18 +121,15 @@ def draw_options(seed: int) -> Options:
         fetch_max_bytes=chance.pick((1, 500, 4_096, 1_048_576)),
         fetch_snapshot_max_bytes=chance.pick((64, 333, 4_096, 1_048_576)),
         snapshot_bytes=chance.spread(4_000, 100_000),
-        snapshot_interval_ms=chance.pick((0, _SOON_MS, 3_600_000)),
+        snapshot_interval_ms=chance.pick((0, 2_000, 3_600_000)),
         retention_bytes=chance.spread(8_000, 300_000),
         retention_ms=chance.pick((5_000, 604_800_000)),
         start_offset_lag_ms=chance.pick((0, 0, 5_000, 60_000)),
+        min_changed_percent=Chance(seed, "ratio").pick((0, 0, 10, 50, 100)),
         cleaning_interval_ms=chance.pick((500, 2_000, 10_000)),
         operations_per_s=chance.between(17, 28),
         topics_max=chance.between(10, 60),
     )
-    if drawn.snapshot_interval_ms == _SOON_MS:
-        least = max(drawn.fetch_snapshot_max_bytes, _PIECE_BYTES_MIN)
-        return drawn._replace(fetch_snapshot_max_bytes=least)
-    return drawn
 
 
 def draw_kinds(chance: Chance, nodes: int) -> tuple[str, ...]:

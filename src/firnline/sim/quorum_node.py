@@ -35,7 +35,7 @@ def node_config(options: Options, node_id: int) -> BrokerConfig:
     return load({key: str(value) for key, value in node_settings(options, node_id).items()})
 
 
-def node_settings(options: Options, node_id: int) -> dict[str, str | int]:
+def node_settings(options: Options, node_id: int) -> dict[str, str | int | float]:
     """What `node_config` is made of."""
     voters = ",".join(f"{each}@{HOST_PREFIX}{each}:{PORT}" for each in options.voter_ids)
     host = f"{HOST_PREFIX}{node_id}"
@@ -58,6 +58,8 @@ def node_settings(options: Options, node_id: int) -> dict[str, str | int]:
         "metadata.max.idle.interval.ms": options.idle_interval_ms,
         "metadata.log.max.record.bytes.between.snapshots": options.snapshot_bytes,
         "metadata.log.max.snapshot.interval.ms": options.snapshot_interval_ms,
+        "metadata.snapshot.min.changed_records.ratio": options.min_changed_percent / 100,
+        "metadata.start.offset.lag.time.max.ms": options.start_offset_lag_ms,
         "metadata.max.retention.bytes": options.retention_bytes,
         "metadata.max.retention.ms": options.retention_ms,
     }
@@ -75,8 +77,7 @@ class QuorumNode:
                 fs, config, cluster_id=CLUSTER_ID, rng=rng, now_ms=now_ms, ignore_formatted=True
             )
         settings = quorum_settings(config)._replace(
-            cleaning_interval_ms=options.cleaning_interval_ms,
-            start_offset_lag_time_max_ms=options.start_offset_lag_ms,
+            cleaning_interval_ms=options.cleaning_interval_ms
         )
         self.on_stopped: Callable[[], None] = _nothing
         self._node: ControllerNode | None = None

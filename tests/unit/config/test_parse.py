@@ -51,6 +51,8 @@ def test_text_that_kafka_takes(name: str, text: str, value: object) -> None:
         ("compression.gzip.level", "10", "at most 9"),
         ("min.cleanable.dirty.ratio", "1.5", "at most 1"),
         ("min.cleanable.dirty.ratio", "half", "number"),
+        ("metadata.snapshot.min.changed_records.ratio", "1.5", "at most 1"),
+        ("metadata.snapshot.min.changed_records.ratio", "-0.1", "at least 0"),
         ("min.cleanable.dirty.ratio", "NaN", "number"),
         ("message.timestamp.type", "createtime", "CreateTime"),
         ("cleanup.policy", "compact,shred", "compact, delete"),

@@ -303,7 +303,9 @@ def test_the_log_start_goes_to_the_end_of_a_snapshot_and_takes_all_before_it_alo
     assert log.start_offset == 8
     assert ids(log) == [AT_8]
     assert log.size_bytes < size_bytes, "segments wholly below go too"
-    assert all(effect.at_ms == NOW + 60_000 for effect in effects)
+    told, *timers = effects
+    assert snapshot_name(AT_4) in told.line
+    assert all(timer.at_ms == NOW + 60_000 for timer in timers)
     assert len([n for n in fs.list_dir(DIR) if n.endswith(".checkpoint.deleted")]) == 1
     check(log, fs)
     assert log.retire_snapshots(8, now_ms=NOW) == []

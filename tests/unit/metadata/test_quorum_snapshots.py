@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from firnline.base.effects import Submit
+from firnline.base.effects import Note, Submit
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.format import format_storage
@@ -10,6 +10,7 @@ from firnline.metadata.loader import Loader
 from firnline.metadata.meta_log import QuorumStateFile, open_meta_log
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
+from firnline.metadata.snapshot_file import read_snapshot, snapshot_name
 from firnline.metadata.snapshotter import SnapshotSettings
 from firnline.sim.disk import CrashableFs
 from tests.quorum_rig import VOTERS, CountingRng, Loop, broker_config
@@ -17,6 +18,7 @@ from tests.quorum_rig import VOTERS, CountingRng, Loop, broker_config
 CONFIG = broker_config()
 DIR = "/data/__cluster_metadata-0"
 SNAPSHOT = ("metadata", "snapshot")
+NO_RULES = SnapshotSettings()
 
 
 class Running:
@@ -69,10 +71,14 @@ class Running:
             return True
         return False
 
-    def restarted(self, fs: CrashableFs) -> "Running":
+    def restarted(self, fs: CrashableFs, snapshotting: SnapshotSettings = NO_RULES) -> "Running":
         self.quorum.close()
         self.log.close()
-        return Running(fs, SnapshotSettings())
+        return Running(fs, snapshotting)
+
+    def finish(self) -> None:
+        while self.snapshot_turn():
+            pass
 
 
 def a_disk() -> CrashableFs:
@@ -147,3 +153,59 @@ def test_what_the_log_had_since_its_last_snapshot_counts_after_a_restart_too() -
     running.log.close()
     again = Running(fs, SnapshotSettings(max_new_record_bytes=3_000))
     assert again.quorum.snapshotter.is_emitting or again.log.newest_snapshot_id is not None
+
+
+def test_what_changed_before_a_restart_counts_for_the_ratio_after_it() -> None:
+    """Q50, of a voter alone, which publishes all of its log as one change."""
+    fs = a_disk()
+    rules = SnapshotSettings(max_new_record_bytes=2_000, min_changed_ratio=0.9)
+    running = Running(fs, rules)
+    for topic in range(12):
+        running.set(topic)
+        running.finish()
+    first = running.log.newest_snapshot_id
+    assert first is not None
+    there = sum(1 for resource in running.quorum.image.configs)
+    running = running.restarted(fs, rules)
+    for topic in range(there - 2):
+        running.set(topic, "2")
+        running = running.restarted(fs, rules)
+    assert running.log.newest_snapshot_id == first, "not nine tenths"
+    for topic in range(there - 2, there):
+        running.set(topic, "2")
+        running.finish()
+    running.finish()
+    assert running.log.newest_snapshot_id != first
+
+
+def test_records_of_a_loaded_snapshot_are_counted_while_they_are_read() -> None:
+    """Not in one step afterwards: an image of a million partitions would hold up everybody."""
+    fs = a_disk()
+    rules = SnapshotSettings(max_new_record_bytes=2_000, min_changed_ratio=0.5)
+    running = Running(fs, rules)
+    topic = 0
+    while running.log.newest_snapshot_id is None:
+        running.set(topic := topic + 1)
+        running.finish()
+    again = running.restarted(fs, rules)
+    taken = again.log.newest_snapshot_id
+    assert taken is not None
+    content = read_snapshot(fs, f"{DIR}/{snapshot_name(taken)}").records
+    assert again.quorum.snapshotter.record_count == len(content) > 5
+
+
+def test_the_time_of_a_load_is_the_time_of_its_work() -> None:
+    """Also of one that is over within its first step: the event that began it knows only when it began."""
+    fs = a_disk()
+    running = Running(fs, SnapshotSettings(max_new_record_bytes=1_000))
+    for topic in range(10):
+        running.set(topic)
+        running.finish()
+    again = running.restarted(fs)
+    assert again.quorum.load_latencies.count == 0
+    again.loop.now_ms += 140
+    again.loop.fire(("metadata", "loaded"))
+    assert again.quorum.load_latencies.sum_ms == 140
+    (line,) = [x.line for x in again.loop.others if isinstance(x, Note)]
+    assert "loaded the snapshot" in line
+    assert "140 ms" in line

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from firnline.base.effects import Effects, SetTimer, Submit, Warn
-from firnline.base.errors import StorageError
+from firnline.base.effects import Effects, Note, SetTimer, Submit, Warn
+from firnline.base.errors import Code, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta, Replay
@@ -67,6 +67,8 @@ class World:
         self.now_ms = 10_000
         self.waiting: list[Any] = []
         self.warnings: list[str] = []
+        self.notes: list[str] = []
+        self.later: list[SetTimer] = []
         self.slices = 0
         self.apply(LEVEL)
 
@@ -104,6 +106,10 @@ class World:
         for effect in effects:
             if isinstance(effect, Warn):
                 self.warnings.append(effect.line)
+            elif isinstance(effect, Note):
+                self.notes.append(effect.line)
+            elif isinstance(effect, SetTimer) and effect.at_ms > self.now_ms:
+                self.later.append(effect)
             else:
                 self.waiting.append(effect)
 
@@ -123,6 +129,12 @@ class World:
         except StorageError as problem:
             result = problem
         self.run(effect.then(result, self.now_ms))
+
+    def wait(self) -> None:
+        """Let the time pass until the next timer is due."""
+        timer = self.later.pop(0)
+        self.now_ms = max(self.now_ms, timer.at_ms)
+        self.run(timer.then(self.now_ms))
 
     def finish(self) -> None:
         while self.waiting:
@@ -201,7 +213,7 @@ def test_one_snapshot_at_a_time() -> None:
 def test_a_loaded_snapshot_resets_what_was_counted() -> None:
     world = World(SnapshotSettings(max_new_record_bytes=1000, max_interval_ms=500))  # Q30
     world.apply(topic(0), size_bytes=999, ms=499)
-    world.run(world.snapshotter.on_loaded(world.image, now_ms=world.now_ms))
+    world.run(world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms))
     world.apply(topic(1), size_bytes=999, ms=499)
     assert not world.snapshotter.is_emitting
 
@@ -269,8 +281,11 @@ def test_what_changed_before_a_snapshot_that_failed_still_counts() -> None:
     world.apply(*(change(0, n, 2) for n in range(3)), size_bytes=1000)
     world.finish()
     assert world.snapshotter.counters.failed == 1
-    world.apply(topic(1), size_bytes=1000)
+    world.wait()
     assert world.snapshotter.is_emitting
+    world.finish()
+    world.apply(change(0, 0, 1), change(0, 1, 1), size_bytes=1000)
+    assert not world.snapshotter.is_emitting, "counted anew"
 
 
 def test_every_kind_of_record_that_changes_is_seen() -> None:
@@ -466,7 +481,7 @@ def test_a_snapshot_that_fails_is_told_and_the_log_goes_on(
     world = World()  # Q34
     world.apply(topic(0), size_bytes=999)
     world.fs.fail(operation, path, "ENOSPC", skip=skip)
-    world.snapshotter.on_loaded(world.image, now_ms=world.now_ms)
+    world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms)
     delta = Replay(world.image).finish(offset=world.log.end_offset - 1, epoch=1)
     world.tell(delta, 1000)
     world.finish()
@@ -475,10 +490,109 @@ def test_a_snapshot_that_fails_is_told_and_the_log_goes_on(
     assert len(world.warnings) == 1
     assert "ENOSPC" in world.warnings[0]
     assert not [n for n in world.fs.list_dir(DIR) if ".checkpoint" in n], "nothing is left"
-    world.apply(topic(1), size_bytes=1000)
+    world.apply(topic(1), ms=500)
+    assert not world.snapshotter.is_emitting, "not at once"
+    world.wait()
     world.finish()
-    assert len(world.stored()) == 1, "the next one is there"
+    assert len(world.stored()) == 1, "without another byte"
     check(world.log, world.fs)
+
+
+def test_after_each_failure_the_next_try_is_later_and_success_ends_that() -> None:
+    """Q34: what was counted stays counted; a full disk is not asked every second for ever."""
+    world = World()
+    world.fs.fail("sync", ".part", "ENOSPC", times=11)
+    world.apply(topic(0), size_bytes=1000)
+    waits = []
+    for _ in range(11):
+        world.finish()
+        before_ms = world.now_ms
+        world.wait()
+        waits.append(world.now_ms - before_ms)
+    assert waits == [*(1000 * 2**n for n in range(9)), 300_000, 300_000]
+    assert "The next try is in 300 s" in world.warnings[-1]
+    world.finish()
+    assert (world.snapshotter.counters.failed, len(world.stored())) == (11, 1)
+    world.apply(topic(1), size_bytes=999)
+    assert not world.snapshotter.is_emitting, "the count began anew with the one that is there"
+    world.fs.fail("sync", ".part", "ENOSPC")
+    world.apply(topic(2), size_bytes=1)
+    world.finish()
+    before_ms = world.now_ms
+    world.wait()
+    assert world.now_ms - before_ms == 1000
+
+
+def test_time_that_passed_before_a_failure_counts_too() -> None:
+    world = World(SnapshotSettings(max_new_record_bytes=10**9, max_interval_ms=500_000))
+    world.fs.fail("sync", ".part", "EIO")
+    world.apply(topic(0), ms=500_000)
+    world.finish()
+    assert world.snapshotter.counters.failed == 1
+    world.wait()
+    world.finish()
+    assert len(world.stored()) == 1
+
+
+# ------------------------------------------------------------------------------------ by hand
+
+
+def asked(world: World) -> list[Any]:
+    answers: list[Any] = []
+
+    def then(outcome: Any, now_ms: int) -> Effects:
+        answers.append(outcome)
+        return []
+
+    world.run(world.snapshotter.take(then, world.now_ms))
+    return answers
+
+
+def test_a_snapshot_is_taken_when_somebody_asks_though_it_is_not_due() -> None:
+    world = World()
+    world.apply(topic(0), size_bytes=1)
+    answers = asked(world)
+    world.finish()
+    assert answers == world.stored() == [OffsetAndEpoch(2, 1)]
+    assert asked(world) == [OffsetAndEpoch(2, 1)], "what is here already is not made again"
+    assert world.snapshotter.counters.generated == 1
+    (line,) = world.notes
+    assert snapshot_name(OffsetAndEpoch(2, 1)) in line
+
+
+def test_who_asks_while_one_is_on_its_way_hears_of_that_one() -> None:
+    world = World()
+    world.apply(topic(0), size_bytes=1000)
+    world.apply(topic(1))
+    answers = asked(world)
+    world.finish()
+    assert answers == [OffsetAndEpoch(2, 1)]
+
+
+def test_who_asks_hears_why_there_is_none() -> None:
+    world = World()
+    world.fs.fail("append", ".part", "ENOSPC")
+    world.apply(topic(0))
+    answers = asked(world)
+    world.finish()
+    (problem,) = answers
+    assert "ENOSPC" in str(problem)
+
+
+def test_who_asks_before_anything_is_loaded_is_told_so() -> None:
+    world = World()
+    world.snapshotter.stop()
+    (problem,) = asked(world)
+    assert problem.code is Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_who_asks_while_the_leaders_snapshot_comes_is_told_so() -> None:
+    world = World()
+    world.apply(topic(0), size_bytes=1000)
+    answers = asked(world)
+    world.run(world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms))
+    (problem,) = answers
+    assert problem.code is Code.REQUEST_TIMED_OUT
 
 
 def test_a_record_that_cannot_be_written_down_does_not_stop_the_log() -> None:
@@ -504,7 +618,7 @@ def test_a_snapshot_of_a_leader_replaces_one_that_is_being_taken() -> None:
             world.step()  # it has its name, not durably yet
         ahead = OffsetAndEpoch(world.log.end_offset + 50, 2)
         install(world.log, ahead)
-        world.run(world.snapshotter.on_loaded(world.image, now_ms=world.now_ms))
+        world.run(world.snapshotter.on_loaded(record_count=1, now_ms=world.now_ms))
         assert not world.snapshotter.is_emitting
         world.finish()
         assert world.stored() == [ahead]

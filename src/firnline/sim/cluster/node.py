@@ -46,7 +46,6 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
     settings = node_settings(options, node_id) | {
         "process.roles": ",".join(roles),
         "listeners": ",".join(listeners),
-        "metadata.start.offset.lag.time.max.ms": options.start_offset_lag_ms,
         "broker.session.timeout.ms": shape.session_timeout_ms,
         "broker.heartbeat.interval.ms": shape.heartbeat_ms,
         "auto.leader.rebalance.enable": str(shape.is_balanced).lower(),
