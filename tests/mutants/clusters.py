@@ -121,4 +121,23 @@ CLUSTERS = (
         profile="unclean",
         invariants=("rel-R5",),
     ),
+    # Either of the two is enough.
+    Mutant(
+        "KAFKA-18723, in a cluster: no answer carries records that came into the place of its own",
+        "log.segment:Segment.cut_to",
+        "self.cut_off(position)",
+        "pass",
+        seeds=(7, *SEEDS),
+        seconds=25,
+        profile="late-answers",
+        invariants=("rel-R15", "rel-R9", "rel-R11"),
+        also=(
+            Mutant(
+                "a follower takes nothing that its leader cannot have",
+                "records.validate:judge_fetched",
+                "epoch > leader_epoch",
+                "False",
+            ),
+        ),
+    ),
 )

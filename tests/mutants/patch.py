@@ -20,6 +20,7 @@ class Mutant(NamedTuple):
     tests     test files or node ids, one of which must fail; or
     seeds     simulator seeds, one of which must end with one of `invariants`
     profile   of whole clusters, whose seeds they are; else they are those of the quorum
+    also      guards that are enough without this one: they are out, too
     """
 
     name: str
@@ -32,18 +33,20 @@ class Mutant(NamedTuple):
     invariants: tuple[str, ...] = ()
     options: dict[str, Any] = {}
     profile: str = ""
+    also: "tuple[Mutant, ...]" = ()
 
 
 @contextmanager
 def without(mutant: Mutant) -> Iterator[None]:
     """Live without the guard for a while."""
-    function = find(mutant)
-    before = function.__code__
+    functions = [find(each) for each in (mutant, *mutant.also)]
+    before = [function.__code__ for function in functions]
     apply(mutant)
     try:
         yield
     finally:
-        function.__code__ = before
+        for function, code in zip(functions, before, strict=True):
+            function.__code__ = code
 
 
 def find(mutant: Mutant) -> FunctionType:
@@ -61,6 +64,8 @@ def find(mutant: Mutant) -> FunctionType:
 
 def apply(mutant: Mutant) -> None:
     """Replace the function's code where it is loaded. AssertionError when its source has changed."""
+    for each in mutant.also:
+        apply(each)
     function = find(mutant)
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(mutant.find) == 1, f"{mutant.name}: {mutant.target} has changed"

@@ -434,4 +434,5 @@ _BEGIN: dict[str, str] = {
     "elect": "_elect",
     "leave-alone": "_leave_alone",
     "rejoin": "_rejoin",
+    "late-answer": "_late_answer",
 }

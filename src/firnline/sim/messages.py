@@ -5,7 +5,6 @@ from typing import Any
 
 from firnline.base.effects import Send
 from firnline.base.errors import Code
-from firnline.base.slices import FileRecords, FileSlice
 from firnline.protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from firnline.protocol.messages.k52_vote import VoteRequest, VoteResponse
 from firnline.protocol.messages.k53_begin_quorum_epoch import (
@@ -46,17 +45,6 @@ def through_codec(message: Message, version: int) -> Message:
     """Return the message as the other side reads it; what it reads it may write on."""
     decoded, _ = type(message).read(memoryview(bytearray(message.write(version))), version)
     return decoded
-
-
-def at_rest(message: Message) -> Message:
-    """Read the records that an answer only points to, as a socket does when it takes them."""
-    if type(message) is FetchResponse:
-        for topic in message.responses:
-            for row in topic.partitions:
-                found = row.records
-                if isinstance(found, FileSlice | FileRecords):
-                    row.records = found.read()
-    return message
 
 
 def describe(message: Message) -> str:

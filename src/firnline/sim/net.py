@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 from firnline.api.context import RequestContext
 from firnline.base.effects import CloseConnection, Effects, Peer, Reply, Send, Unanswered
+from firnline.base.errors import RecordsCut, StorageError
 from firnline.protocol.schema import Message
 from firnline.sim.host import Host, Process
-from firnline.sim.messages import at_rest, describe, through_codec, version_of
+from firnline.sim.messages import describe, through_codec, version_of
 from firnline.sim.options import Options
+from firnline.sim.runtime.answers import Answer
 from firnline.sim.world import MS, Event, World
 
 HOST_PREFIX = "node-"
@@ -216,14 +218,18 @@ class Network:
         call.is_answered = True
         connection, message = call.of, effect.message
         assert message is not None, "every request that is made here is answered"
-        message = at_rest(message)
+        try:
+            answer = Answer(message, self._options.socket_bytes)
+        except RecordsCut as problem:
+            self._transmit(connection.back, self._on_reset, connection, str(problem))
+            return
         self._watcher.answered(process, call, message)
-        connection.is_serving = False
-        self._world.after(1, self._serve, connection)
-        if connection.server is process:
-            if self._options.is_encoded:
-                message = through_codec(message, call.version)
-            self._transmit(connection.back, self._on_response, connection, call.asked, message)
+        if answer.is_whole:
+            self._sent(connection)
+            self._transmit(connection.back, self._on_response, connection, call, message)
+        else:
+            # Read by whoever serves the connection, when it gets there: later than the first bytes of it.
+            self._transmit(connection.back, self._on_room, connection, call, answer)
 
     def close_connection(self, process: Process, effect: CloseConnection) -> None:
         """Carry out a CloseConnection: the server drops who asked."""
@@ -414,8 +420,33 @@ class Network:
 
         server.step(f"{describe(request)} from {connection.client.node_id}", handle)
 
-    def _on_response(self, connection: _Connection, asked: _Asked, response: Message) -> None:
-        connection.client.when_awake(self._response, connection, asked, response)
+    def _sent(self, connection: _Connection) -> None:
+        """An answer is with the socket: the next request of its connection is taken up."""
+        connection.is_serving = False
+        self._world.after(1, self._serve, connection)
+
+    def _on_room(self, connection: _Connection, call: Call, answer: Answer) -> None:
+        """The socket takes what is left of an answer."""
+        server = connection.server
+        if server is not None:
+            server.when_awake(self._finish, server, connection, call, answer)
+
+    def _finish(self, server: Process, connection: _Connection, call: Call, answer: Answer) -> None:
+        try:
+            answer.finish()
+        except RecordsCut as problem:
+            self._transmit(connection.back, self._on_reset, connection, str(problem))
+            return
+        except StorageError as problem:
+            server.host.surroundings.failed(server, problem)
+            return
+        self._sent(connection)
+        self._on_response(connection, call, answer.message)
+
+    def _on_response(self, connection: _Connection, call: Call, response: Message) -> None:
+        if self._options.is_encoded:
+            response = through_codec(response, call.version)
+        connection.client.when_awake(self._response, connection, call.asked, response)
 
     def _response(self, connection: _Connection, asked: _Asked, response: Message) -> None:
         if connection.is_closed or asked.is_told:

@@ -51,6 +51,9 @@ class Options(NamedTuple):
     is_encoded: bool
     fetch_version_max: int  # where messages are encoded: as peers of an older release speak
     quorum_version_max: int
+    socket_bytes: (
+        int  # of an answer's records that a socket takes at once; the rest waits in its files
+    )
     # Machines.
     flush_us: tuple[int, int]
     drift_ppm_max: int
@@ -109,6 +112,7 @@ def draw_options(seed: int) -> Options:
         is_encoded=chance.below(8) == 0,
         fetch_version_max=versions.pick((13, 14, 16, 17, 18, 18)),
         quorum_version_max=versions.pick((0, 1, 2, 2)),
+        socket_bytes=Chance(seed, "socket").pick((0, 0, 4_096, 65_536)),
         flush_us=chance.pick(((100, 1_000), (500, 8_000), (2_000, 40_000))),
         drift_ppm_max=chance.pick((0, 200, 5_000)),
         wall_offset_s_max=chance.pick((0, 1, 100)),

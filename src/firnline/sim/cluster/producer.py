@@ -118,10 +118,13 @@ class Producer(Client):
         """A burst of batches, of as many records as one would have."""
         burst = 1 if lane.depth == 1 else self.chance.between(1, lane.depth)
         for _ in range(min(burst, lane.room)):
-            count = max(1, self.chance.between(1, 2 * self.shape.batch_records) // burst)
+            is_even = self.shape.is_even
+            drawn = self.chance.between(1, 2 * self.shape.batch_records) // burst
+            count = self.shape.batch_records if is_even else max(1, drawn)
             self._made += 1
+            value = b"%02d/%07d/%03d" if is_even else b"%d/%d/%d"
             rows = [
-                NewRecord(None, b"%d/%d/%d" % (self.number, self._made, row), self._time_ms(row))
+                NewRecord(None, value % (self.number, self._made, row), self._time_ms(row))
                 for row in range(count)
             ]
             data = build_batch(
@@ -134,7 +137,8 @@ class Producer(Client):
 
     def _time_ms(self, row: int) -> int:
         """Times that mostly grow, as records of several machines do."""
-        return EPOCH_S * 1000 + self._made * 100 + row + self.chance.below(50)
+        spread_ms = 0 if self.shape.is_even else self.chance.below(50)
+        return EPOCH_S * 1000 + self._made * 100 + row + spread_ms
 
     def _send(self, lane: Lane, now_ms: int) -> Effects:
         """Send what is not under way, oldest first."""

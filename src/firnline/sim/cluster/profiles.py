@@ -95,6 +95,15 @@ def _unclean(options: Options) -> Options:
     return bent._replace(fault_kinds=kinds, cluster=shape, fault_gap_us=(1_500 * MS, 5_000 * MS))
 
 
+def _late_answers(options: Options) -> Options:
+    """Answers that wait in sockets while the files they are read from change."""
+    kinds = (*("late-answer",) * 4, "elect", "slow-link", "clog")
+    bent = _replicated(
+        options, is_even=True, plain_percent=70, acks_one_percent=100, batch_gap_ms=60
+    )
+    return bent._replace(fault_kinds=kinds, fault_gap_us=(3_000 * MS, 8_000 * MS), socket_bytes=0)
+
+
 PROFILES: dict[str, Callable[[Options], Options]] = {
     "r1": _r1,
     "r3": _r3,
@@ -104,6 +113,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "r8": _r8,
     "r13": _r13,
     "r19": _r19,
+    "late-answers": _late_answers,
     "unclean": _unclean,
 }
 

@@ -13,13 +13,14 @@ from firnline.base.errors import StorageError
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.schema import Message
 from firnline.sim.cluster.admin import Admin
-from firnline.sim.cluster.budget import Atlas, ClusterFaults
+from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.client import CLIENT_IDS_FROM, Client
 from firnline.sim.cluster.consumer import Consumer, OnRead
 from firnline.sim.cluster.ledger import Key, Ledger, name
 from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
 from firnline.sim.cluster.producer import Producer
+from firnline.sim.cluster.race_faults import RaceFaults
 from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.cluster.shape import draw_cluster
 from firnline.sim.cluster.wire_checks import WireChecks
@@ -126,7 +127,7 @@ class Watch:
 class WholeCluster(Cluster):
     """Brokers, controllers and clients of one run."""
 
-    faults: ClusterFaults
+    faults: RaceFaults
     workload: Users
 
     def __init__(self, options: Options, world: World, mode: str) -> None:
@@ -151,9 +152,9 @@ class WholeCluster(Cluster):
         self.network = Network(world, options, everybody, Watch(self.checkers, self.wire))
         self.faults.use(self.network)
 
-    def _make_faults(self, mode: str) -> ClusterFaults:
+    def _make_faults(self, mode: str) -> RaceFaults:
         truth = self.checkers.truth
-        return ClusterFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+        return RaceFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
 
     def _make_workload(self) -> Users:
         return Users(self.world, self.options, self.checkers.complain)

@@ -43,6 +43,7 @@ class Shape(NamedTuple):
     batch_gap_ms: int  # of one producer, on average
     plain_percent: int  # of the lanes of producers that are not idempotent
     acks_one_percent: int  # of those
+    is_even: bool  # all batches are of one size, so that one fits where another one was
     in_flight: int  # batches of an idempotent lane that are under way at once, at most
     consumers: int
     admin_gap_ms: int
@@ -82,6 +83,7 @@ def draw_cluster(seed: int, profile: str | None = None) -> Options:
         batch_gap_ms=chance.between(180, 300),
         plain_percent=chance.pick((0, 30, 60)),
         acks_one_percent=chance.pick((0, 30)),
+        is_even=Chance(seed, "even").happens(50),
         in_flight=Chance(seed, "in flight").pick((1, 1, 2, 5)),
         consumers=1,
         admin_gap_ms=chance.pick((1_000, 3_000, 8_000)),
