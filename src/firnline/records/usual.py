@@ -1,4 +1,4 @@
-"""Whether bytes are one record batch in the shape that producers send, and the records of such batches. PURE.
+"""Record batches in the shape that producers send: header and records, or None. PURE.
 
 The twins of `usual_batch`, `right_body` and `usual_records` in _native.c. Nothing is judged here but shape and CRC: what a
 topic allows is asked in `records/validate.py`, which also says of anything else what is wrong with it.
