@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define API_VERSIONS 18
@@ -22,6 +23,7 @@
 #define JOIN_BYTES_MAX (64 * 1024)  /* base/limits.py: larger answers are not copied */
 #define TOPIC_CHARS_MAX 249
 #define OWN_CRC_BYTES_MAX 2048
+#define SLOW_S 0.005  /* runtime/steps.py */
 
 static PyObject *fileno_name;
 static PyObject *crc32c;  /* of the package of that name: long runs are faster there */
@@ -532,11 +534,26 @@ static int serve_ready(struct turn *t, int fd, uint32_t events) {
     return done;
 }
 
-/* turn(poller, seconds to wait, callbacks, streams, shared buffer) */
+static double monotonic(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Tell of a step that was slow, if it was; return when the next one begins, -1 with an exception. */
+static double note_step(PyObject *on_slow, int fd, double began) {
+    double now = monotonic();
+    if (now - began <= SLOW_S) return now;
+    PyObject *told = PyObject_CallFunction(on_slow, "id", fd, now - began);
+    Py_XDECREF(told);
+    return told ? monotonic() : -1;
+}
+
+/* turn(poller, seconds to wait, callbacks, streams, shared buffer, on_slow) */
 static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 5 || !PyDict_Check(args[2]) || !PyDict_Check(args[3]))
-        return PyErr_Format(PyExc_TypeError, "turn(poller, wait_s, callbacks, streams, shared)");
+    if (count != 6 || !PyDict_Check(args[2]) || !PyDict_Check(args[3]))
+        return PyErr_Format(PyExc_TypeError, "turn(poller, wait_s, callbacks, streams, shared, on_slow)");
     int epoll_fd = PyObject_AsFileDescriptor(args[0]);
     double wait_ms = PyFloat_AsDouble(args[1]) * 1000;
     struct turn t = {.callbacks = args[2], .streams = args[3]};
@@ -551,13 +568,15 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
         if (errno != EINTR) PyErr_SetFromErrno(PyExc_OSError);
         is_bad = errno != EINTR || PyErr_CheckSignals();
     }
-    for (int i = 0; i < found && !is_bad; i++)
+    double began = monotonic(), last = began;
+    for (int i = 0; i < found && !is_bad; i++) {
         is_bad = serve_ready(&t, ready[i].data.fd, ready[i].events) < 0;
+        if (!is_bad) is_bad = (last = note_step(args[5], ready[i].data.fd, last)) < 0;
+    }
     if (is_bad) drop_due(&t);
-    else is_bad = send_due(&t) < 0;
+    else if (t.due_count) is_bad = send_due(&t) < 0 || note_step(args[5], -1, last) < 0;
     PyBuffer_Release(&t.shared);
-    if (is_bad) return NULL;
-    Py_RETURN_NONE;
+    return is_bad ? NULL : PyFloat_FromDouble(began);
 }
 
 /* ---- the module ------------------------------------------------------------------------------- */

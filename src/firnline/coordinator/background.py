@@ -19,12 +19,17 @@ _TIMER = ("group", "background")
 class Background:
     """Works, one after the other in the order they came; urgent ones before all others."""
 
-    __slots__ = ("_is_due", "_urgent", "_usual")
+    __slots__ = ("_is_due", "_latest", "_urgent", "_usual")
 
     def __init__(self) -> None:
         self._urgent: deque[Work] = deque()
         self._usual: deque[Work] = deque()
         self._is_due = False
+        self._latest: Work | None = None
+
+    def step_name(self) -> str:
+        """What a slow step of it is called in the metrics: the work that was under way."""
+        return str(getattr(self._latest, "__qualname__", "no work"))
 
     def begin(self, work: Work, now_ms: int, *, is_urgent: bool = False) -> Effects:
         """Have `work` done from the next turn on."""
@@ -50,6 +55,7 @@ class Background:
         queue = self._urgent or self._usual
         if not queue:
             return []
+        self._latest = queue[0]
         try:
             effects = queue[0].send(now_ms)
         except StopIteration:

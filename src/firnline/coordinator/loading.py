@@ -33,8 +33,10 @@ _CHECKS_PER_SLICE = 500
 # Bytes of group records that are decoded in a slice: some ten members.
 _GROUP_BYTES_PER_SLICE = 8 * 1024
 _GROUP_OVERHEAD_BYTES = 256
-# Keys that are remembered, so that a consumer's next commit need not be taken apart.
-_PLACES_MAX = 16 * 1024
+# Keys that are remembered, so that a consumer's next commit need not be taken apart. The first ones stay:
+# where there are more, some are found at each round of the consumers, and nothing is thrown away in one go.
+_PLACES_MAX = 64 * 1024
+_FORGOTTEN_PER_SLICE = 4 * 1024
 _Place = tuple[str, TopicPartition]
 
 
@@ -51,6 +53,7 @@ class Replay:
         self._offsets = offsets
         self._group = group
         self._places: dict[bytes | None, _Place] = {}
+        self._partitions: dict[TopicPartition, TopicPartition] = {}  # one object for all groups
         self._generations: dict[str, bytes] = {}  # the last record of each group, not decoded
 
     def steps(self, batches: Iterable[Buffer]) -> Iterator[None]:
@@ -59,6 +62,10 @@ class Replay:
             yield from self._batches(data)
         yield from self._restore()
         yield from self._check()
+        while self._places:
+            for _ in range(min(len(self._places), _FORGOTTEN_PER_SLICE)):
+                self._places.popitem()
+            yield
 
     # ------------------------------------------------------------------------------- the records
 
@@ -119,9 +126,11 @@ class Replay:
         if key is None:
             raise ProtocolError("a group record without a key", offset=offset)
         place = read_place(key)
-        if place is not None:
-            if len(self._places) >= _PLACES_MAX:
-                self._places.clear()
+        if place is None:
+            return None
+        group_id, partition = place
+        place = group_id, self._partitions.setdefault(partition, partition)
+        if len(self._places) < _PLACES_MAX:
             self._places[key] = place
         return place
 

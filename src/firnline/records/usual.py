@@ -1,7 +1,8 @@
 """Record batches in the shape that producers send: header and records, or None. PURE.
 
-The twins of `usual_batch`, `right_body` and `usual_records` in _native.c. Nothing is judged here but shape and CRC: what a
-topic allows is asked in `records/validate.py`, which also says of anything else what is wrong with it.
+The twins of `usual_batch`, `right_body` and `usual_records` in _native.c. Nothing is judged here but shape
+and CRC: what a topic allows is asked in `records/validate.py`, which also says of anything else what is wrong
+with it.
 
 Compiled code walks the records of a batch that is not compressed, too, as Kafka does, for some ten
 nanoseconds each. In Python it would be a microsecond each, so there it is left out, and a body that is
