@@ -4,7 +4,7 @@
  * Nothing is decided here. A function that meets anything unusual says so (None, or the bytes back), and
  * Python goes the way for all cases. Each has a twin in Python which says the same of the same bytes, and
  * which is its oracle in tests/unit/native: `turn` in runtime/turn.py, `usual_request` in
- * api/usual.py, `usual_batch` in records/usual.py. No state is kept between calls.
+ * api/usual.py, `usual_batch` and `usual_records` in records/usual.py. No state is kept between calls.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define API_VERSIONS 18
@@ -22,6 +23,7 @@
 #define JOIN_BYTES_MAX (64 * 1024)  /* base/limits.py: larger answers are not copied */
 #define TOPIC_CHARS_MAX 249
 #define OWN_CRC_BYTES_MAX 2048
+#define SLOW_S 0.005  /* runtime/steps.py */
 
 static PyObject *fileno_name;
 static PyObject *crc32c;  /* of the package of that name: long runs are faster there */
@@ -243,6 +245,72 @@ static PyObject *usual_batch(PyObject *module, PyObject *data) {
     PyObject *found = batch_header(data, 0, view.len, view.buf);
     PyBuffer_Release(&view);
     return found;
+}
+
+/* ---- records, for who replays a log ------------------------------------------------------------ */
+
+#define WALK_RECORDS_MAX 4096  /* of one batch: records/usual.py */
+#define UNUSUAL_ATTRIBUTES 0x37  /* compressed, transactional, control */
+
+static PyObject *bytes_or_none(struct reader *r) {
+    int32_t size = varint32(r);
+    expect(r, size >= -1);
+    const uint8_t *at = size > 0 ? take(r, size) : NULL;
+    if (r->failed || size < 0) Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)at, size);
+}
+
+/* Append (offset, key, value) of each record to `rows`; 1, or 0 for anything unusual, -1 with an exception. */
+static int add_rows(PyObject *rows, const uint8_t *at, Py_ssize_t size, int64_t base_offset, int32_t count) {
+    struct reader all = {at, at + size, 0};
+    for (int32_t i = 0; i < count; i++) {
+        int32_t length = varint32(&all);
+        const uint8_t *start = take(&all, length);
+        if (all.failed) return 0;
+        struct reader r = {start, start + length, 0};
+        take(&r, 1);
+        varint(&r, 10);
+        int64_t offset = base_offset + varint32(&r);
+        PyObject *number = PyLong_FromLongLong(offset), *key = bytes_or_none(&r), *value = bytes_or_none(&r);
+        expect(&r, varint32(&r) == 0 && r.at == r.end);
+        PyObject *row = number && key && value && !r.failed ? PyTuple_Pack(3, number, key, value) : NULL;
+        Py_XDECREF(number);
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+        int is_bad = row ? PyList_Append(rows, row) : PyErr_Occurred() != NULL;
+        Py_XDECREF(row);
+        if (is_bad) return -1;
+        if (r.failed) return 0;
+    }
+    return all.at == all.end;
+}
+
+/* usual_records(data, position, at_most): ([(offset, key, value)], position after) */
+static PyObject *usual_records(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "usual_records(data, position, at_most)");
+    Py_ssize_t position = PyLong_AsSsize_t(args[1]), at_most = PyLong_AsSsize_t(args[2]);
+    Py_buffer view;
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    PyObject *rows = PyList_New(0);
+    int is_usual = rows ? position >= 0 : -1;
+    while (is_usual > 0 && PyList_GET_SIZE(rows) < at_most && view.len - position >= HEADER_BYTES) {
+        const uint8_t *at = (const uint8_t *)view.buf + position;
+        int64_t size = (int64_t)(int32_t)be32(at + 8) + 12;
+        int32_t records = (int32_t)be32(at + 57);
+        if (size < HEADER_BYTES || size > view.len - position || at[16] != 2 || be16(at + 21) & UNUSUAL_ATTRIBUTES
+            || records < 0 || records > WALK_RECORDS_MAX || be64(at) < 0 || be64(at) > INT64_MAX - UINT32_MAX)
+            break;
+        is_usual = has_crc(args[0], position + CRC_START, position + size, at + CRC_START, be32(at + 17));
+        Py_ssize_t before = PyList_GET_SIZE(rows);
+        if (is_usual > 0) is_usual = add_rows(rows, at + HEADER_BYTES, size - HEADER_BYTES, be64(at), records);
+        if (!is_usual && PyList_SetSlice(rows, before, PyList_GET_SIZE(rows), NULL)) is_usual = -1;
+        if (is_usual > 0) position += size;
+    }
+    PyBuffer_Release(&view);
+    if (is_usual >= 0) return Py_BuildValue("Nn", rows, position);
+    Py_XDECREF(rows);
+    return NULL;
 }
 
 /* ---- requests --------------------------------------------------------------------------------- */
@@ -483,11 +551,26 @@ static int serve_ready(struct turn *t, int fd, uint32_t events) {
     return done;
 }
 
-/* turn(poller, seconds to wait, callbacks, streams, shared buffer) */
+static double monotonic(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Tell of a step that was slow, if it was; return when the next one begins, -1 with an exception. */
+static double note_step(PyObject *on_slow, int fd, double began) {
+    double now = monotonic();
+    if (now - began <= SLOW_S) return now;
+    PyObject *told = PyObject_CallFunction(on_slow, "id", fd, now - began);
+    Py_XDECREF(told);
+    return told ? monotonic() : -1;
+}
+
+/* turn(poller, seconds to wait, callbacks, streams, shared buffer, on_slow) */
 static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 5 || !PyDict_Check(args[2]) || !PyDict_Check(args[3]))
-        return PyErr_Format(PyExc_TypeError, "turn(poller, wait_s, callbacks, streams, shared)");
+    if (count != 6 || !PyDict_Check(args[2]) || !PyDict_Check(args[3]))
+        return PyErr_Format(PyExc_TypeError, "turn(poller, wait_s, callbacks, streams, shared, on_slow)");
     int epoll_fd = PyObject_AsFileDescriptor(args[0]);
     double wait_ms = PyFloat_AsDouble(args[1]) * 1000;
     struct turn t = {.callbacks = args[2], .streams = args[3]};
@@ -502,13 +585,15 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
         if (errno != EINTR) PyErr_SetFromErrno(PyExc_OSError);
         is_bad = errno != EINTR || PyErr_CheckSignals();
     }
-    for (int i = 0; i < found && !is_bad; i++)
+    double began = monotonic(), last = began;
+    for (int i = 0; i < found && !is_bad; i++) {
         is_bad = serve_ready(&t, ready[i].data.fd, ready[i].events) < 0;
+        if (!is_bad) is_bad = (last = note_step(args[5], ready[i].data.fd, last)) < 0;
+    }
     if (is_bad) drop_due(&t);
-    else is_bad = send_due(&t) < 0;
+    else if (t.due_count) is_bad = send_due(&t) < 0 || note_step(args[5], -1, last) < 0;
     PyBuffer_Release(&t.shared);
-    if (is_bad) return NULL;
-    Py_RETURN_NONE;
+    return is_bad ? NULL : PyFloat_FromDouble(began);
 }
 
 /* ---- a segment --------------------------------------------------------------------------------- */
@@ -601,6 +686,7 @@ static PyMethodDef methods[] = {
     {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
     {"usual_batch", usual_batch, METH_O, "See records/usual.py."},
+    {"usual_records", (PyCFunction)(void (*)(void))usual_records, METH_FASTCALL, "See records/usual.py."},
     {"usual_request", (PyCFunction)(void (*)(void))usual_request, METH_FASTCALL, "See api/usual.py."},
     {"walk_batches", (PyCFunction)(void (*)(void))walk_batches, METH_FASTCALL, "See records/walk.py."},
     {NULL, NULL, 0, NULL},

@@ -25,7 +25,13 @@ from firnline.coordinator.groups import GroupCoordinator
 from firnline.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.peers import kafka
 from tests.peers.nodes import eventually
-from tests.unit.coordinator.group_world import CountingRng, GroupWorld, Settings, subscription
+from tests.unit.coordinator.group_world import (
+    CountingRng,
+    GroupWorld,
+    Settings,
+    load_into,
+    subscription,
+)
 
 pytestmark = pytest.mark.peer
 PARTITIONS = 4
@@ -239,7 +245,7 @@ def test_kafkas_offsets_topic_loads_into_our_coordinator(told: tuple[Told, Path]
     ours = GroupCoordinator(Settings(offsets_topic_num_partitions=PARTITIONS), CountingRng())
     for number in range(PARTITIONS):
         logs = sorted(kafkas.partition(number).glob("*.log"))
-        ours.load_partition(number, [log.read_bytes() for log in logs], 0)
+        load_into(ours, number, *(log.read_bytes() for log in logs))
     assert {"shared", "deserted", *SIMPLE_GROUPS} == set(kafkas.said.groups)
     assert len(kafkas.said.members["shared"]) == 2
     assert say(ours) == kafkas.said

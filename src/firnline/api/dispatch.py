@@ -54,6 +54,12 @@ class Dispatcher:
         self._node = node
         self._rows = {row.key: row for row in rows}
         self._apis: dict[int, Api] = {}
+        self._latest: Api | None = None
+
+    @property
+    def latest_name(self) -> str:
+        """Which API was asked last: list_offsets, or nothing."""
+        return "" if self._latest is None else self._rows[self._latest.key].name
 
     def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> Effects:
         """Handle one request; return the effects of its handler.
@@ -68,6 +74,7 @@ class Dispatcher:
             raise ProtocolError("header ends early", size=len(frame)) from None
         version = key_and_version & 0xFFFF
         api = self._apis.get(key_and_version) or self._find(key_and_version >> 16, version)
+        self._latest = api
         key = api.key
         data: Any = frame if key == _PRODUCE_KEY else bytes(frame)
         size = len(data)
@@ -100,6 +107,7 @@ class Dispatcher:
         api = self._apis.get(asked[0])
         if api is None or api.at_once is None:
             return None
+        self._latest = api
         answer = api.at_once(self._node, connection, asked, now_ms)
         if answer is not None:
             api.requests += 1

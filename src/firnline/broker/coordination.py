@@ -5,44 +5,57 @@ Source: KIP-98, spec C15 (14 while loading, 16 elsewhere).
 
 from collections.abc import Iterator
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import OFFSETS_TOPIC
-from firnline.base.units import MIB
+from firnline.base.units import KIB
 from firnline.coordinator.groups import GroupCoordinator
-from firnline.records.batch import headers
+from firnline.records.batch import LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.replica.partition import Partition
 
-LOAD_STEP_BYTES = MIB
+# Read at a time: some tens of microseconds from the page cache, two slices of records or so.
+LOAD_STEP_BYTES = 64 * KIB
 
 
 class Coordination:
     """Tells the coordinator which partitions of `__consumer_offsets` are ours."""
 
-    __slots__ = ("_groups", "failed")
+    __slots__ = ("_epochs", "_groups", "failed")
 
     def __init__(self, groups: GroupCoordinator) -> None:
         self._groups = groups
+        self._epochs: dict[int, int] = {}  # in which we lead what is loaded, or being loaded
         # Partitions whose records could not be read: their groups have no coordinator.
         self.failed: dict[int, StorageError] = {}
 
     def on_leading(self, partition: Partition, now_ms: int) -> Effects:
-        """Read a partition of groups that we lead now."""
+        """Read a partition of groups that we lead now; in slices, while other requests are answered.
+
+        Where we led in the epoch before, nobody else has written: what is in memory stands, as Kafka does.
+        """
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
             return []
-        self._groups.begin_loading(index)
-        try:
-            return self._groups.load_partition(index, batches_of(partition), now_ms)
-        except StorageError as problem:
-            self.failed[index] = problem
+        before = self._epochs.get(index)
+        self._epochs[index] = partition.leader_epoch
+        if before == partition.leader_epoch - 1 and index not in self.failed:
             return []
+        self.failed.pop(index, None)
+
+        def loaded(problem: StorageError | None, _: int) -> Effects:
+            if problem is None:
+                return []
+            self.failed[index] = problem
+            return [Warn(line=f"groups of {topic}-{index} have no coordinator: {problem}")]
+
+        return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)
 
     def on_not_leading(self, partition: Partition, now_ms: int) -> Effects:
         """Leave a partition of groups to whoever leads it."""
         topic, index = partition.topic_partition
         if topic != OFFSETS_TOPIC:
             return []
+        self._epochs.pop(index, None)
         self.failed.pop(index, None)
         return self._groups.unload_partition(index, now_ms)
 
@@ -56,5 +69,13 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
         if not data:
             return
         yield data
-        for header in headers(data):
-            offset = header.next_offset
+        offset = _end_offset(data)
+
+
+def _end_offset(data: bytes) -> int:
+    """Return the offset after the last of some whole batches, which were found right before."""
+    position = last = 0
+    while position < len(data):
+        last = position
+        position += OFFSET_AND_LENGTH.unpack_from(data, position)[1] + LOG_OVERHEAD_BYTES
+    return parse_header(data, last).next_offset

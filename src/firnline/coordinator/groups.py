@@ -5,7 +5,7 @@ leads but has not read yet answers COORDINATOR_LOAD_IN_PROGRESS, one it does not
 Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.event import event
 from firnline.base.ids import ZERO_UUID, TopicPartition, Uuid
 from firnline.base.ports import Buffer, Rng
+from firnline.coordinator.background import Background, Work
+from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.membership import (
     UNKNOWN_MEMBER,
@@ -29,7 +31,6 @@ from firnline.coordinator.membership import (
     SyncResult,
     Tally,
 )
-from firnline.coordinator.offsets import NO_EXPIRY, CommittedOffset
 from firnline.coordinator.policy import GroupPolicy, Settings
 from firnline.coordinator.shard import Shard
 
@@ -76,6 +77,20 @@ class FetchedOffsets(NamedTuple):
     topics: tuple[tuple[str, tuple[FetchedOffset, ...]], ...] = ()
 
 
+Loaded = Callable[[StorageError | None, int], Effects]
+
+
+class _Load:
+    """One partition that is being loaded; what was deleted meanwhile is forgotten afterwards."""
+
+    __slots__ = ("deleted_topics", "shard", "work")
+
+    def __init__(self, shard: Shard, work: Work) -> None:
+        self.shard = shard
+        self.work = work
+        self.deleted_topics: set[str] = set()
+
+
 def java_hash(text: str) -> int:
     """Return Java's String.hashCode: over UTF-16 units, as a signed 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
@@ -98,7 +113,9 @@ class GroupCoordinator:
         self._rng = rng
         self._tally = Tally()
         self._shards: dict[int, Shard] = {}
+        self._loads: dict[int, _Load] = {}
         self._not_ready: dict[int, Code] = {}  # loading, or failed to load
+        self._background = Background()
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that holds the group."""
@@ -118,41 +135,64 @@ class GroupCoordinator:
             )
         ]
 
-    def begin_loading(self, partition: int) -> None:
-        """Answer COORDINATOR_LOAD_IN_PROGRESS for this partition until it is loaded."""
-        if partition not in self._shards:
-            self._not_ready[partition] = Code.COORDINATOR_LOAD_IN_PROGRESS
+    def load_partition(
+        self, partition: int, batches: Iterable[Buffer], then: Loaded, now_ms: int
+    ) -> Effects:
+        """Replay a partition this node now leads, whole batches in log order, and serve it; in slices.
 
-    def load_partition(self, partition: int, batches: Iterable[Buffer], now_ms: int) -> Effects:
-        """Replay a partition this node now leads, whole batches in log order, and serve it.
-
-        Raises StorageError for bytes that are not group records: the partition then answers
-        NOT_COORDINATOR, as nothing of it can be believed.
+        Until then it answers COORDINATOR_LOAD_IN_PROGRESS. `then` gets None once it is served, or the
+        StorageError of bytes that cannot be read or are not group records: the partition then answers
+        NOT_COORDINATOR, as nothing of it can be believed. It is not called where another load, or
+        `unload_partition`, comes before.
         """
         effects = self.unload_partition(partition, now_ms)
+        self._not_ready[partition] = Code.COORDINATOR_LOAD_IN_PROGRESS
         shard = Shard(partition, policy=self.policy, tally=self._tally, rng=self._rng)
+        load = _Load(shard, self._load(partition, shard, batches, then))
+        self._loads[partition] = load
+        return effects + self._background.begin(load.work, now_ms)
+
+    def _load(self, partition: int, shard: Shard, batches: Iterable[Buffer], then: Loaded) -> Work:
+        now_ms = yield []
         try:
-            for data in batches:
-                shard.load(data)
-        except (KafkaError, ProtocolError) as problem:
+            for _ in shard.load(batches):
+                now_ms = yield []
+        except (KafkaError, ProtocolError, StorageError) as problem:
+            del self._loads[partition]
             self._not_ready[partition] = Code.NOT_COORDINATOR
-            raise StorageError(
+            said = StorageError(
                 "a partition of group records cannot be loaded",
                 partition=shard.topic_partition,
                 problem=problem,
-            ) from None
+            )
+            yield then(said, now_ms) + self._close(shard, now_ms)
+            return
+        now_ms = yield from shard.start(now_ms)
+        load = self._loads.pop(partition)
+        del self._not_ready[partition]
         self._shards[partition] = shard
-        return effects + shard.start(now_ms)
+        yield then(None, now_ms) + self._forget(shard, load.deleted_topics, now_ms)
 
     def unload_partition(self, partition: int, now_ms: int) -> Effects:
         """Forget a partition that another node leads now; whoever waits hears NOT_COORDINATOR."""
         self._not_ready.pop(partition, None)
+        load = self._loads.pop(partition, None)
+        if load is not None:
+            self._background.cancel(load.work)
+            return self._close(load.shard, now_ms)
         shard = self._shards.pop(partition, None)
-        return [] if shard is None else shard.close(Code.NOT_COORDINATOR, now_ms)
+        return [] if shard is None else self._close(shard, now_ms)
+
+    def _close(self, shard: Shard, now_ms: int) -> Effects:
+        shard.is_closed = True
+        # Before its next load: the timers of its groups have the same names.
+        return self._background.begin(shard.close(Code.NOT_COORDINATOR), now_ms, is_urgent=True)
 
     def _on_expiry_due(self, now_ms: int) -> Effects:
-        effects = [e for shard in list(self._shards.values()) for e in shard.expire(now_ms)]
-        return effects + self.start(now_ms)
+        effects = self.start(now_ms)
+        for shard in self._shards.values():
+            effects += self._background.begin(shard.expire(), now_ms)
+        return effects
 
     def _shard_of(self, group_id: str) -> Shard | Code:
         partition = self.partition_for(group_id)
@@ -315,10 +355,9 @@ class GroupCoordinator:
         shard = self._shard_of(group_id)
         if isinstance(shard, Code):
             return FetchedOffsets(shard)
-        known = shard.offsets.of(group_id)
         if wanted is None:
             by_topic: dict[str, list[int]] = {}
-            for tp in sorted(known):
+            for tp in sorted(shard.offsets.partitions(group_id)):
                 by_topic.setdefault(tp.topic, []).append(tp.partition)
             wanted = list(by_topic.items())
         topics = []
@@ -329,7 +368,8 @@ class GroupCoordinator:
                 if require_stable and shard.offsets.is_unstable(group_id, tp):
                     rows.append(FetchedOffset(partition, None, Code.UNSTABLE_OFFSET_COMMIT))
                 else:
-                    rows.append(FetchedOffset(partition, known.get(tp), Code.NONE))
+                    known = shard.offsets.get(group_id, tp)
+                    rows.append(FetchedOffset(partition, known, Code.NONE))
             topics.append((topic, tuple(rows)))
         return FetchedOffsets(Code.NONE, tuple(topics))
 
@@ -388,6 +428,15 @@ class GroupCoordinator:
 
     def on_topics_deleted(self, topics: Sequence[str], now_ms: int) -> Effects:
         """Delete the offsets committed for topics that are gone, whatever their groups do."""
-        gone = frozenset(topics)
-        shards = list(self._shards.values())
-        return [e for shard in shards for e in shard.forget_topics(gone, now_ms)]
+        effects: Effects = []
+        for load in self._loads.values():
+            load.deleted_topics.update(topics)
+        for shard in self._shards.values():
+            effects += self._forget(shard, topics, now_ms)
+        return effects
+
+    def _forget(self, shard: Shard, topics: Collection[str], now_ms: int) -> Effects:
+        if not topics:
+            return []
+        work = shard.forget_topics(frozenset(topics), shard.offsets.newest_offset)
+        return self._background.begin(work, now_ms)

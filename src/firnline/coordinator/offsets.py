@@ -5,47 +5,49 @@ order answers come in, the record with the higher offset wins, as it does on rep
 Source: KIP-211 (expiry), KIP-496; spec C15.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
 
-from firnline.base.ids import NO_OFFSET, ZERO_UUID, TopicPartition, Uuid
+from firnline.base.ids import NO_OFFSET, TopicPartition
+from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset, read_commit
 
-NO_EXPIRY = -1
-
-
-class CommittedOffset(NamedTuple):
-    """One commit. Times are ms since 1970; `record_offset` is where its record is in the log."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp_ms: int
-    expire_timestamp_ms: int = NO_EXPIRY
-    topic_id: Uuid = ZERO_UUID
-    record_offset: int = NO_OFFSET
-
-
-Commit = tuple[
-    str, TopicPartition, CommittedOffset | None
-]  # group, partition, None for a tombstone
+# What is known of one partition: the value of its record, or the commit that was made here.
+Known = CommittedOffset | bytes
+# Group, partition, None for a tombstone.
+Commit = tuple[str, TopicPartition, Known | None]
 
 
 class Offsets:
-    """Offsets by group and partition, with the writes that are under way."""
+    """Offsets by group and partition, with the writes that are under way.
 
-    __slots__ = ("_by_group", "_under_way", "_unstable")
+    by_group       never an empty group; changed from outside by who loads and who clears a shard
+    newest_offset  the greatest record offset among the commits that were made since the load
+    """
+
+    __slots__ = ("_under_way", "_unstable", "by_group", "newest_offset")
 
     def __init__(self) -> None:
-        self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self.by_group: dict[str, dict[TopicPartition, Known]] = {}
+        self.newest_offset = NO_OFFSET
         self._under_way: dict[str, dict[TopicPartition, int]] = {}
         self._unstable: dict[int, list[Commit]] = {}  # by producer: commits of an open transaction
 
-    def of(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group; empty for none. Not to be changed."""
-        return self._by_group.get(group_id, {})
+    def partitions(self, group_id: str) -> Collection[TopicPartition]:
+        """Return the partitions a group has committed offsets of; empty for none."""
+        return self.by_group.get(group_id, {}).keys()
 
-    def groups(self) -> Iterator[str]:
-        return iter(self._by_group)
+    def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
+        """Return what a group has committed for a partition."""
+        known = self.by_group.get(group_id, {}).get(partition)
+        return read_commit(known) if type(known) is bytes else known  # type: ignore[return-value]
+
+    def of(self, group_id: str) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        """Iterate over all that a group has committed, which must not change meanwhile."""
+        for partition, known in self.by_group.get(group_id, {}).items():
+            yield partition, read_commit(known) if type(known) is bytes else known  # type: ignore[misc]
+
+    def record_offset(self, group_id: str, partition: TopicPartition) -> int:
+        """Where the record of a commit is; NO_OFFSET for one that was loaded, or that is not there."""
+        return _record_offset(self.by_group.get(group_id, {}).get(partition))
 
     # ---------------------------------------------------------------------------------- writing
 
@@ -70,19 +72,18 @@ class Offsets:
 
     def put(self, group_id: str, partition: TopicPartition, commit: CommittedOffset) -> None:
         """Take a committed commit, unless a later one is known."""
-        of_group = self._by_group.setdefault(group_id, {})
-        known = of_group.get(partition)
-        if known is None or known.record_offset <= commit.record_offset:
+        of_group = self.by_group.setdefault(group_id, {})
+        if _record_offset(of_group.get(partition)) <= commit.record_offset:
             of_group[partition] = commit
+        self.newest_offset = max(self.newest_offset, commit.record_offset)
 
     def drop(self, group_id: str, partition: TopicPartition, record_offset: int) -> None:
         """Take a committed tombstone at `record_offset`; a later commit stays."""
-        of_group = self._by_group.get(group_id, {})
-        known = of_group.get(partition)
-        if known is not None and known.record_offset <= record_offset:
+        of_group = self.by_group.get(group_id, {})
+        if partition in of_group and _record_offset(of_group[partition]) <= record_offset:
             del of_group[partition]
             if not of_group:
-                del self._by_group[group_id]
+                del self.by_group[group_id]
 
     # ----------------------------------------------------------------------------- transactions
 
@@ -105,6 +106,10 @@ class Offsets:
 
     def has_unstable(self, group_id: str) -> bool:
         return any(group_id == c[0] for held in self._unstable.values() for c in held)
+
+
+def _record_offset(known: Known | None) -> int:
+    return known.record_offset if isinstance(known, CommittedOffset) else NO_OFFSET
 
 
 def is_expired(

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from firnline.base.ids import ZERO_UUID, TopicPartition
+from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset
 from firnline.coordinator.group import Group
 from firnline.coordinator.membership import Member, Protocol
-from firnline.coordinator.offsets import NO_EXPIRY, CommittedOffset
 from firnline.coordinator.policy import TOMBSTONES_BYTES_MAX
 from firnline.coordinator.records import (
     GROUP_METADATA_VALUE_VERSION,
@@ -14,7 +14,6 @@ from firnline.coordinator.records import (
     GroupMember,
     GroupMetadataKey,
     GroupMetadataValue,
-    LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
     encode_key,
@@ -83,25 +82,6 @@ def tombstone(group_id: str, tp: TopicPartition | None, now_ms: int) -> NewRecor
         return NewRecord(encode_key(GroupMetadataKey(group=group_id)), None, now_ms)
     key = OffsetCommitKey(group=group_id, topic=tp.topic, partition=tp.partition)
     return NewRecord(encode_key(key), None, now_ms)
-
-
-def committed(
-    value: OffsetCommitValue | LegacyOffsetCommitValue, record_offset: int
-) -> CommittedOffset:
-    """Return what a commit's record says."""
-    if isinstance(value, LegacyOffsetCommitValue):
-        return CommittedOffset(
-            value.offset, -1, value.metadata, value.commit_timestamp, record_offset=record_offset
-        )
-    return CommittedOffset(
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_timestamp,
-        value.expire_timestamp,
-        bytes(value.topic_id),
-        record_offset,
-    )
 
 
 def members_of(value: GroupMetadataValue) -> list[Member]:

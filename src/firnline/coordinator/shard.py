@@ -6,36 +6,30 @@ group protocols is left alone; its group's offsets are served like any other's.
 Source: KIP-848 'Group Coordinator' (one shard per partition), KIP-915 (record versions); rel-C5.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
 from firnline.base.effects import Append, Appended, Effects
-from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, TopicPartition
 from firnline.base.ports import Buffer, Rng
+from firnline.coordinator.background import Work
+from firnline.coordinator.commits import CommittedOffset
 from firnline.coordinator.group import Group, Written
 from firnline.coordinator.group_state import GroupState
+from firnline.coordinator.loading import Replay
 from firnline.coordinator.membership import Tally
-from firnline.coordinator.offsets import Commit, CommittedOffset, Offsets, is_expired
+from firnline.coordinator.offsets import Offsets, is_expired
 from firnline.coordinator.policy import GroupPolicy
-from firnline.coordinator.records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    decode_key,
-    decode_value,
-)
-from firnline.coordinator.rows import (
-    commit_row,
-    committed,
-    group_row,
-    in_batches,
-    members_of,
-    tombstone,
-)
-from firnline.records.batch import BatchHeader, headers
+from firnline.coordinator.rows import commit_row, group_row, in_batches, tombstone
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.record import Record, records
+
+# About a millisecond each: timers that are set or cancelled, offsets that are looked at and buried, and
+# offsets that are forgotten.
+_EFFECTS_PER_SLICE = 200
+_OFFSETS_PER_SLICE = 200
+_DROPS_PER_SLICE = 2_000
 
 After = Callable[[Appended | KafkaError, int], Effects]
 
@@ -68,10 +62,22 @@ def commit_code(result: KafkaError) -> Code:
 
 
 Tomb = tuple[str, TopicPartition | None]  # a group's offset, or None: the group itself
+Dead = tuple[
+    Group | str, Sequence[TopicPartition]
+]  # a group with its offsets, or some offsets of one
+
+
+def _nobody(_: Code) -> Effects:
+    """Nobody waits for these tombstones."""
+    return []
 
 
 class Shard:
-    """Groups and offsets whose ids fall on one partition."""
+    """Groups and offsets whose ids fall on one partition.
+
+    is_closed  another node answers for them now: nothing is written any more, and writes under way answer
+               NOT_COORDINATOR
+    """
 
     def __init__(self, partition: int, *, policy: GroupPolicy, tally: Tally, rng: Rng) -> None:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
@@ -103,15 +109,6 @@ class Shard:
         group.state_since_ms = now_ms
         return self._persist(group, {}, lambda code, now: [], now_ms)
 
-    def close(self, code: Code, now_ms: int) -> Effects:
-        """Stop: whoever waits hears `code`; writes under way answer NOT_COORDINATOR."""
-        self.is_closed = True
-        return [e for g in list(self.groups.values()) for e in g.close(code, now_ms)]
-
-    def start(self, now_ms: int) -> Effects:
-        """Begin the sessions of what was loaded."""
-        return [e for g in list(self.groups.values()) for e in g.start(now_ms)]
-
     def _new_id(self) -> str:
         digits = self._rng.uuid().hex()
         cuts = (0, 8, 12, 16, 20, 32)
@@ -119,8 +116,10 @@ class Shard:
 
     # -------------------------------------------------------------------------------------- writes
 
-    def write(self, rows: Sequence[NewRecord], after: After) -> Effects:
+    def write(self, rows: Sequence[NewRecord], after: After, now_ms: int) -> Effects:
         """Append `rows` as one batch; `after` runs once they are committed, or cannot be."""
+        if self.is_closed:
+            return after(KafkaError(Code.NOT_COORDINATOR), now_ms)
         batch = build_batch(rows, codec=self._policy.topic_compression_codec)
 
         def done(result: Appended | KafkaError, now_ms: int) -> Effects:
@@ -151,13 +150,13 @@ class Shard:
                 self.offsets.put(group_id, tp, commit._replace(record_offset=at))
             return answer(Code.NONE)
 
-        return self.write(rows, after)
+        return self.write(rows, after, now_ms)
 
     def _persist(
         self, group: Group, assignments: Mapping[str, bytes], written: Written, now_ms: int
     ) -> Effects:
         row = group_row(group, assignments, now_ms)
-        return self.write([row], lambda result, now: written(append_code(result), now))
+        return self.write([row], lambda result, now: written(append_code(result), now), now_ms)
 
     # --------------------------------------------------------------------------- delete and expire
 
@@ -168,34 +167,78 @@ class Shard:
             return answer(Code.GROUP_ID_NOT_FOUND)
         if not group.is_deserted:
             return answer(Code.NON_EMPTY_GROUP)
-        partitions = dict.fromkeys((*self.offsets.of(group_id), *self.offsets.under_way(group_id)))
+        partitions = dict.fromkeys(
+            (*self.offsets.partitions(group_id), *self.offsets.under_way(group_id))
+        )
         return self._bury([(group, list(partitions))], answer, now_ms)
 
-    def expire(self, now_ms: int) -> Effects:
+    def expire(self) -> Work:
         """Write tombstones for offsets that have outlived their group, and for empty groups."""
-        dead: list[tuple[Group | str, list[TopicPartition]]] = []
+        now_ms = yield []
+        dead: list[Dead] = []
+        count = 0
         for group in list(self.groups.values()):
-            expired = self._expired(group, now_ms)
-            if expired is None:
-                continue
-            kept = len(self.offsets.of(group.group_id)) - len(expired)
-            busy = self.offsets.under_way(group.group_id)
-            is_over = group.is_deserted and not kept and not busy
-            if is_over and not self.offsets.has_unstable(group.group_id):
-                dead.append((group, expired))
-            elif expired:
-                dead.append((group.group_id, expired))
-        return self._bury(dead, lambda code: [], now_ms) if dead else []
+            for portion in self._portions(group.group_id):
+                if self.is_closed:
+                    return
+                if self.groups.get(group.group_id) is group:
+                    dead += self._dead(group, portion, now_ms)
+                count += len(portion) + 1
+                if count >= _OFFSETS_PER_SLICE:
+                    now_ms = yield self._bury(dead, _nobody, now_ms)
+                    dead, count = [], 0
+        yield self._bury(dead, _nobody, now_ms)
 
-    def forget_topics(self, topics: frozenset[str], now_ms: int) -> Effects:
-        """Write tombstones for every offset of these topics."""
-        dead = [
-            (group_id, [tp for tp in self.offsets.of(group_id) if tp.topic in topics])
-            for group_id in self.offsets.groups()
-        ]
-        return self._bury([d for d in dead if d[1]], lambda code: [], now_ms)
+    def forget_topics(self, topics: frozenset[str], newest_offset: int) -> Work:
+        """Write tombstones for every offset of these topics whose record is not above `newest_offset`.
 
-    def _expired(self, group: Group, now_ms: int) -> list[TopicPartition] | None:
+        Later ones are of topics that were created meanwhile under the names of old ones.
+        """
+        now_ms = yield []
+        dead: list[Dead] = []
+        count = 0
+        for group_id in list(self.offsets.by_group):
+            for portion in self._portions(group_id):
+                if self.is_closed:
+                    return
+                gone = [tp for tp in portion if tp.topic in topics]
+                gone = [tp for tp in gone if self._is_old(group_id, tp, newest_offset)]
+                if gone:
+                    dead.append((group_id, gone))
+                count += len(portion) + 1
+                if count >= _OFFSETS_PER_SLICE:
+                    now_ms = yield self._bury(dead, _nobody, now_ms)
+                    dead, count = [], 0
+        yield self._bury(dead, _nobody, now_ms)
+
+    def _portions(self, group_id: str) -> Iterator[list[TopicPartition]]:
+        """Cut the partitions of a group into lists; one at least. They may change meanwhile."""
+        partitions = list(self.offsets.partitions(group_id))
+        for first in range(0, max(len(partitions), 1), _OFFSETS_PER_SLICE):
+            yield partitions[first : first + _OFFSETS_PER_SLICE]
+
+    def _is_old(self, group_id: str, partition: TopicPartition, newest_offset: int) -> bool:
+        if partition in self.offsets.under_way(group_id):
+            return False
+        is_there = partition in self.offsets.partitions(group_id)
+        return is_there and self.offsets.record_offset(group_id, partition) <= newest_offset
+
+    def _dead(self, group: Group, portion: Sequence[TopicPartition], now_ms: int) -> Sequence[Dead]:
+        """Return what of a group is over: itself, some of its offsets, or nothing."""
+        name = group.group_id
+        expired = self._expired(group, portion, now_ms)
+        if expired is None:
+            return ()
+        # A group of more than one portion goes with the next look, when its offsets have gone.
+        kept = len(self.offsets.partitions(name)) - len(expired)
+        busy = self.offsets.under_way(name)
+        if group.is_deserted and not kept and not busy and not self.offsets.has_unstable(name):
+            return ((group, expired),)
+        return ((name, expired),) if expired else ()
+
+    def _expired(
+        self, group: Group, portion: Sequence[TopicPartition], now_ms: int
+    ) -> list[TopicPartition] | None:
         """Return which offsets are over; None where a group's state keeps all of them."""
         since_ms: int | None = None
         in_use: frozenset[str] = frozenset()
@@ -210,30 +253,33 @@ class Shard:
             else:
                 return None
         busy = self.offsets.under_way(group.group_id)
+        commits = ((tp, self.offsets.get(group.group_id, tp)) for tp in portion)
         return [
             tp
-            for tp, commit in self.offsets.of(group.group_id).items()
-            if tp.topic not in in_use
+            for tp, commit in commits
+            if commit is not None
+            and tp.topic not in in_use
             and tp not in busy
-            and not self.offsets.is_unstable(group.group_id, tp)
             and is_expired(
                 commit,
                 since_ms=since_ms,
                 now_ms=now_ms,
                 retention_ms=self._policy.retention_ms,
             )
+            and not self.offsets.is_unstable(group.group_id, tp)
         ]
 
     def _on_unused(self, group: Group, now_ms: int) -> Effects:
         """A group that nobody ever came to is forgotten at once (rel d 55)."""
-        has_offsets = self.offsets.of(group.group_id) or self.offsets.under_way(group.group_id)
-        if has_offsets or self.groups.get(group.group_id) is not group:
+        name = group.group_id
+        has_offsets = self.offsets.partitions(name) or self.offsets.under_way(name)
+        if has_offsets or self.groups.get(name) is not group:
             return []
-        return self._bury([(group, [])], lambda code: [], now_ms)
+        return self._bury([(group, [])], _nobody, now_ms)
 
     def _bury(
         self,
-        dead: Sequence[tuple[Group | str, Sequence[TopicPartition]]],
+        dead: Sequence[Dead],
         answer: Callable[[Code], Effects],
         now_ms: int,
     ) -> Effects:
@@ -270,7 +316,7 @@ class Shard:
 
         for part in parts:
             written = partial(after, [tomb for tomb, _ in part])
-            effects += self.write([row for _, row in part], written)
+            effects += self.write([row for _, row in part], written, now_ms)
         return effects
 
     def _entomb(self, tombs: list[Tomb], base_offset: int) -> None:
@@ -280,7 +326,7 @@ class Shard:
                 continue
             # A commit written before the tombstone may have made the group anew meanwhile.
             group = self.groups.get(name)
-            in_use = self.offsets.of(name) or self.offsets.under_way(name)
+            in_use = self.offsets.partitions(name) or self.offsets.under_way(name)
             if group is not None and group.is_simple and not in_use:
                 del self.groups[name]
 
@@ -298,62 +344,41 @@ class Shard:
                     members=[],
                 )
 
-    # ---------------------------------------------------------------------------------------- load
+    # ------------------------------------------------------------------------- to and from memory
 
-    def load(self, data: Buffer) -> None:
-        """Replay whole batches, in log order. Raises KafkaError or ProtocolError for other bytes."""
-        for header in headers(data):
-            if header.is_control:
-                self._replay_marker(data, header)
-                continue
-            for record in records(data, header):
-                self._replay(record, header.producer_id if header.is_transactional else None)
+    def load(self, batches: Iterable[Buffer]) -> Iterator[None]:
+        """Apply whole batches in log order; yields after each slice. KafkaError or ProtocolError."""
+        return Replay(self.groups, self.offsets, self.group).steps(batches)
 
-    def _replay_marker(self, data: Buffer, header: BatchHeader) -> None:
-        for record in records(data, header):
-            # Key of a marker: version int16, then 0 for abort or 1 for commit.
-            is_committed = record.key is not None and record.key[2:4] == b"\x00\x01"
-            for commit in self.offsets.decide(header.producer_id, is_committed=is_committed):
-                self._take(commit, record.offset)
+    def start(self, now_ms: int) -> Work:
+        """Begin the sessions of what was loaded."""
+        effects: Effects = []
+        for group in list(self.groups.values()):
+            effects += group.start(now_ms)
+            if len(effects) >= _EFFECTS_PER_SLICE:
+                now_ms = yield effects
+                effects = []
+        now_ms = yield effects
+        return now_ms
 
-    def _replay(self, record: Record, producer_id: int | None) -> None:
-        if record.key is None:
-            raise ProtocolError("a group record without a key", offset=record.offset)
-        key = decode_key(record.key)
-        if key is None:
-            return
-        value = None if record.value is None else decode_value(key, record.value)
-        if isinstance(key, GroupMetadataKey):
-            assert value is None or isinstance(value, GroupMetadataValue)
-            self._take_group(key.group, value)
-            return
-        assert not isinstance(value, GroupMetadataValue)
-        tp = TopicPartition(key.topic, key.partition)
-        taken = None if value is None else committed(value, record.offset)
-        if producer_id is None:
-            self._take((key.group, tp, taken), record.offset)
-        else:
-            self.offsets.hold(producer_id, (key.group, tp, taken))
-
-    def _take(self, commit: Commit, record_offset: int) -> None:
-        group_id, tp, committed = commit
-        if committed is None:
-            self.offsets.drop(group_id, tp, record_offset)
-        else:
-            self.group(group_id)
-            self.offsets.put(group_id, tp, committed)
-
-    def _take_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
-        self.groups.pop(group_id, None)
-        if value is None:
-            if self.offsets.of(group_id):
-                self.group(group_id)  # its offsets stay readable
-            return
-        self.group(group_id).restore(
-            generation=value.generation,
-            protocol_type=value.protocol_type or None,
-            protocol_name=value.protocol,
-            leader=value.leader,
-            state_since_ms=value.current_state_timestamp,
-            members=members_of(value),
-        )
+    def close(self, code: Code) -> Work:
+        """Tell whoever waits `code`, and forget all, once `is_closed` is set."""
+        now_ms = yield []
+        effects: Effects = []
+        while self.groups:
+            _, group = self.groups.popitem()
+            effects += group.close(code, now_ms)
+            if len(effects) >= _EFFECTS_PER_SLICE:
+                now_ms = yield effects
+                effects = []
+        count = 0
+        by_group = self.offsets.by_group
+        while by_group:
+            _, of_group = by_group.popitem()
+            while of_group:
+                of_group.popitem()
+                count += 1
+                if count % _DROPS_PER_SLICE == 0:
+                    yield effects
+                    effects = []
+        yield effects

@@ -1,7 +1,8 @@
-"""Whether bytes are one record batch in the shape that producers send: its header, or None. PURE.
+"""Record batches in the shape that producers send: header and records, or None. PURE.
 
-The twins of `usual_batch` and `right_body` in _native.c. Nothing is judged here but shape and CRC: what a
-topic allows is asked in `records/validate.py`, which also says of anything else what is wrong with it.
+The twins of `usual_batch`, `right_body` and `usual_records` in _native.c. Nothing is judged here but shape
+and CRC: what a topic allows is asked in `records/validate.py`, which also says of anything else what is wrong
+with it.
 
 Compiled code walks the records of a batch that is not compressed, too, as Kafka does, for some ten
 nanoseconds each. In Python it would be a microsecond each, so there it is left out, and a body that is
@@ -15,12 +16,15 @@ from crc32c import crc32c
 
 from firnline.base.native import native
 from firnline.base.ports import Buffer
+from firnline.base.units import INT64_MAX
 from firnline.records.batch import (
     COMPRESSION_MASK,
+    CONTROL_MASK,
     CRC_START,
     HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
+    TRANSACTIONAL_MASK,
 )
 
 # Length, attributes, two deltas, key length, value length, header count: a byte each.
@@ -125,7 +129,85 @@ def kafka_varint(data: Buffer, position: int, end: int, bytes_max: int) -> tuple
     raise ShortBody
 
 
+# More records than that in one batch are decoded by records/record.py, which can pause among them.
+WALK_RECORDS_MAX = 4096
+_BASE_OFFSET_MAX = INT64_MAX - 0xFFFF_FFFF
+_UNUSUAL = COMPRESSION_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
+Row = tuple[int, bytes | None, bytes | None]
+
+
+def usual_records_python(data: Buffer, position: int, at_most: int) -> tuple[list[Row], int]:
+    """Return (offset, key, value) of the records of whole batches from `position` on, and where to go on.
+
+    It ends after the batch with which there are `at_most` rows, and before anything unusual: what is
+    compressed, transactional or control, has headers or more than WALK_RECORDS_MAX records, is damaged or
+    not whole. Nothing of such a batch is returned; who asks finds its header at the position.
+    """
+    rows: list[Row] = []
+    while position >= 0 and len(rows) < at_most:
+        try:
+            fields = _unpack(data, position)
+        except StructError:
+            break
+        base_offset, length, _, magic, crc, attributes, *_, count = fields
+        end = position + length + LOG_OVERHEAD_BYTES
+        if (
+            end < position + HEADER_BYTES
+            or end > len(data)
+            or magic != 2
+            or attributes & _UNUSUAL
+            or not 0 <= count <= WALK_RECORDS_MAX
+            or not 0 <= base_offset <= _BASE_OFFSET_MAX
+        ):
+            break
+        batch = memoryview(data)[position:end]
+        if crc32c(batch[CRC_START:]) != crc:
+            break
+        body = bytes(batch[HEADER_BYTES:])
+        found = _rows(body, base_offset, count)
+        if found is None:
+            break
+        rows += found
+        position = end
+    return rows, position
+
+
+def _rows(body: bytes, base_offset: int, count: int) -> list[Row] | None:
+    """Return the records of one body; None for what is not in order, or has headers."""
+    rows: list[Row] = []
+    position = 0
+    try:
+        for _ in range(count):
+            length, position = _varint(body, position, len(body), 5)
+            end = position + length
+            if length < 0 or end > len(body):
+                return None
+            _, position = _varint(body, position + 1, end, 10)
+            delta, position = _varint(body, position, end, 5)
+            key, position = _bytes(body, position, end)
+            value, position = _bytes(body, position, end)
+            headers, position = _varint(body, position, end, 5)
+            if headers or position != end:
+                return None
+            rows.append((base_offset + delta, key, value))
+    except _Short:
+        return None
+    return rows if position == len(body) else None
+
+
+def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    size, position = _varint(body, position, end, 5)
+    if size == -1:
+        return None, position
+    if size < 0 or size > end - position:
+        raise _Short
+    return body[position : position + size], position + size
+
+
 usual_batch: Callable[[Buffer], tuple[int, ...] | None] = (
     usual_batch_python if native is None else native.usual_batch
 )
 right_body: Callable[[Buffer, int], bool] | None = None if native is None else native.right_body
+usual_records: Callable[[Buffer, int, int], tuple[list[Row], int]] = (
+    usual_records_python if native is None else native.usual_records
+)

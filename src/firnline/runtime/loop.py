@@ -31,6 +31,7 @@ from firnline.runtime.clock import SteadyClock
 from firnline.runtime.links import Links
 from firnline.runtime.net import Server
 from firnline.runtime.poll import PollLoop, Timer
+from firnline.runtime.steps import SLOW_S
 from firnline.runtime.workers import Doorbell, FlushGroup, Pool, problem_of
 
 log = logging.getLogger("firnline")
@@ -109,8 +110,12 @@ class Runtime:
 
     def resume(self, then: Callable[..., Effects], *results: Any) -> None:
         """Call a continuation and carry out what it returns; a failure in it stops the node."""
+        began = time.monotonic()
         try:
             self.execute(then(*results, self.now_ms()))
+            took_s = time.monotonic() - began
+            if took_s > SLOW_S:
+                self.loop.slow_steps.ended(then, took_s)
         except Exception as problem:  # noqa: BLE001 - our bug: stop, do not go on with a broken state
             self.fail(problem)
 

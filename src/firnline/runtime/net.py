@@ -103,6 +103,10 @@ class Connection:
         self._loop.watch(self._fd, READABLE, self._on_ready)
         self._loop.streams[self._fd] = self._stream
 
+    def step_name(self) -> str:
+        """What its steps are called: the request that came last, on this kind of listener."""
+        return f"request {self.dispatcher.latest_name}"
+
     # ---- receiving
 
     def _on_received(self, size: int) -> Answer | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firnline.base.units import KIB
+from firnline.runtime.steps import SLOW_S, SlowSteps
 from firnline.runtime.turn import Callbacks, Streams, turn
 
 READABLE = select.EPOLLIN
@@ -53,6 +54,7 @@ class PollLoop:
         self._serial = itertools.count()
         self._soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._running = False
+        self.slow_steps = SlowSteps()
 
     def watch(self, fd: int, events: int, callback: Callable[[int], object]) -> None:
         """Call `callback(events)` whenever one of `events` is there; level-triggered."""
@@ -84,14 +86,20 @@ class PollLoop:
         self._running = True
         poller, callbacks, monotonic = self._epoll, self._callbacks, time.monotonic
         timers, soon, streams, shared = self._timers, self._soon, self.streams, self.shared
+        on_slow = self._on_slow
         while self._running:
-            turn(poller, self._wait_s(), callbacks, streams, shared)
+            began = turn(poller, self._wait_s(), callbacks, streams, shared, on_slow)
             if timers and timers[0][0] <= monotonic():
                 self._call_due()
             if soon:
+                last = monotonic()
                 for _ in range(len(soon)):
                     call, args = soon.popleft()
                     call(*args)
+                    last = self._note(call, last)
+            took_s = monotonic() - began
+            if took_s > SLOW_S:
+                self.slow_steps.turn_ended(took_s)
 
     def stop(self) -> None:
         """End `run` after this turn."""
@@ -116,8 +124,25 @@ class PollLoop:
         return wait_s if wait_s > 0 else 0
 
     def _call_due(self) -> None:
-        now = time.monotonic()
+        now = last = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             timer = heapq.heappop(self._timers)[2]
             if not timer.cancelled:
                 timer.call(*timer.args)
+                last = self._note(timer.call, last)
+
+    def _note(self, call: Callable[..., object], began: float) -> float:
+        """Note a step that has ended if it was slow; return when the next one begins."""
+        now = time.monotonic()
+        if now - began > SLOW_S:
+            self.slow_steps.ended(call, now - began)
+            return time.monotonic()
+        return now
+
+    def _on_slow(self, fd: int, took_s: float) -> None:
+        """Something took long in a turn."""
+        if fd < 0:
+            self.slow_steps.ended("answers are sent", took_s)
+        else:
+            closed = "a connection that was closed"
+            self.slow_steps.ended(self._callbacks.get(fd, closed), took_s)

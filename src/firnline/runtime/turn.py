@@ -5,11 +5,13 @@ stream bytes are received into the shared buffer, and `on_received(size)` is tol
 What it returns is sent: a frame, or (bytes, file slice, bytes) that are joined first. None: nothing is to
 be sent now. `on_unsent(answer, sent)` is told when the socket did not take all, or an answer is of another
 shape or too large to be joined. All else goes to `callback(events)`. Answers are sent a few together: a peer
-that is woken for one finds the others, too, and a CPU is woken less often.
+that is woken for one finds the others, too, and a CPU is woken less often. What took longer than SLOW_S is
+told to `on_slow(descriptor, seconds)`, sending with descriptor -1.
 """
 
 import os
 import select
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -17,6 +19,7 @@ from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.native import native
 from firnline.base.slices import FileSlice
 from firnline.protocol.schema import Part
+from firnline.runtime.steps import SLOW_S
 
 Answer = bytes | tuple[Part, ...]
 OnReceived = Callable[[int], Answer | None]
@@ -28,14 +31,25 @@ Callbacks = dict[int, Callable[[int], object]]
 _READY_MAX = 64
 _TOGETHER_MAX = 16
 _WAIT_MAX_S = 60.0
+OnSlow = Callable[[int, float], object]
 
 
 def turn_python(
-    poller: select.epoll, wait_s: float, callbacks: Callbacks, streams: Streams, shared: memoryview
-) -> None:
-    """Serve what is ready within `wait_s` seconds; exceptions of whom is called end it."""
+    poller: select.epoll,
+    wait_s: float,
+    callbacks: Callbacks,
+    streams: Streams,
+    shared: memoryview,
+    on_slow: OnSlow,
+) -> float:
+    """Serve what is ready within `wait_s` seconds; exceptions of whom is called end it.
+
+    Returns when the wait was over, as `time.monotonic` tells it.
+    """
     due: list[tuple[int, Stream, Answer]] = []
-    for fd, events in poller.poll(min(wait_s, _WAIT_MAX_S), _READY_MAX):
+    ready = poller.poll(min(wait_s, _WAIT_MAX_S), _READY_MAX)
+    began = last = time.monotonic()
+    for fd, events in ready:
         stream = streams.get(fd) if events & select.EPOLLIN else None
         if stream is not None:
             answer = _serve(fd, stream[0], shared)
@@ -45,7 +59,17 @@ def turn_python(
                     _send_due(due, streams)
         elif fd in callbacks:  # else forgotten earlier in this turn
             callbacks[fd](events)
-    _send_due(due, streams)
+        now = time.monotonic()
+        if now - last > SLOW_S:
+            on_slow(fd, now - last)
+            now = time.monotonic()
+        last = now
+    if due:
+        _send_due(due, streams)
+        now = time.monotonic()
+        if now - last > SLOW_S:
+            on_slow(-1, now - last)
+    return began
 
 
 def _serve(fd: int, on_received: OnReceived, shared: memoryview) -> Answer | None:
@@ -96,5 +120,5 @@ def _gather(answer: tuple[Part, ...]) -> bytes | None:
     return front + records + after if len(records) == size else None
 
 
-Turn = Callable[[select.epoll, float, Callbacks, Streams, memoryview], None]
+Turn = Callable[[select.epoll, float, Callbacks, Streams, memoryview, OnSlow], float]
 turn: Turn = turn_python if native is None else native.turn

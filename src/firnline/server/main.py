@@ -115,6 +115,7 @@ class _Process:
             signal.signal(number, self._note_signal)
         self._serve_controllers()
         self._loop.call_later(LOOK_S, self._look_after_garbage)
+        self._loop.slow_steps.watch_garbage()
         runtime.start()
         self._loop.run()
         if runtime.failure is None:
@@ -131,6 +132,7 @@ class _Process:
         for _, sock in self._sockets:
             sock.close()
         os.close(self._wake)
+        self._loop.slow_steps.close()
         self._loop.close()
         self._collector.close()
 

@@ -18,7 +18,8 @@ from firnline.base.errors import ConfigError
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.runtime.loop import Runtime
-from firnline.server import quorum_metrics, replica_metrics
+from firnline.server import loop_metrics, quorum_metrics, replica_metrics
+from firnline.server.loop_metrics import LoopFacts
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
 from firnline.server.replica_metrics import ReplicaFacts
 
@@ -58,6 +59,7 @@ class Snapshot(NamedTuple):
     partitions: list[PartitionSizes]
     tier: list[TierLag]
     quorum: QuorumFacts
+    loop: LoopFacts
 
 
 def look(runtime: Runtime) -> Snapshot:
@@ -91,6 +93,7 @@ def look(runtime: Runtime) -> Snapshot:
             for row in (() if tier is None else tier.status())
         ],
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
+        loop=loop_metrics.look(runtime.loop),
     )
 
 
@@ -122,6 +125,7 @@ def families(found: Snapshot) -> Iterator[Metric]:
     yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
     yield from _tier(found.tier)
+    yield from loop_metrics.families(found.loop)
 
 
 def _requests(rows: list[RequestCount]) -> Iterator[Metric]:

@@ -218,6 +218,7 @@ def committed(harness: Harness, topic: str = "t") -> int:
     group = OffsetFetchRequestGroup(
         group_id="g", topics=[OffsetFetchRequestGroupTopic(name=topic, partition_indexes=[0])]
     )
+    harness.pass_time(0)  # what is loaded is loaded in slices
     found = harness.ask(OffsetFetchRequest(groups=[group]), 8).groups[0]
     assert found.error_code == 0
     return int(found.topics[0].partitions[0].committed_offset)
@@ -258,8 +259,11 @@ def test_a_partition_of_groups_that_cannot_be_read_is_remembered_and_served_by_n
     fs.fail("read", f"__consumer_offsets-{index}/00000000000000000000.log", "EIO", skip=3, times=9)
     harness = Harness(fs)
     assert harness.node.is_ready
+    harness.pass_time(0)
     [found] = harness.ask(DescribeGroupsRequest(groups=["g"]), 5).groups
     assert found.error_code == Code.NOT_COORDINATOR
+    [line] = [line for line in harness.warnings if "groups of" in line]
+    assert f"__consumer_offsets-{index} have no coordinator" in line
 
 
 def test_an_append_to_a_partition_that_is_not_here_is_told_so() -> None:

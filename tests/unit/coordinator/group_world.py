@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Append, Appended, CancelTimer, Effects, SetTimer
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.coordinator.groups import CommitRequest, GroupCoordinator, NewCommit
 from firnline.coordinator.membership import (
     Identity,
@@ -65,6 +65,21 @@ class Told(NamedTuple):
     result: Any
 
 
+def load_into(groups: GroupCoordinator, partition: int, *batches: bytes) -> None:
+    """Load a partition to the end; fail where it cannot be read."""
+    said: list[StorageError | None] = []
+
+    def loaded(problem: StorageError | None, now_ms: int) -> Effects:
+        said.append(problem)
+        return []
+
+    effects = groups.load_partition(partition, batches, loaded, 0)
+    while not said:
+        (timer,) = [e for e in effects if isinstance(e, SetTimer) and e.at_ms == 0]
+        effects = timer.then(0)
+    assert said == [None]
+
+
 class GroupWorld:
     """Executes effects: timers when time passes, appends at once unless `is_holding`."""
 
@@ -83,7 +98,24 @@ class GroupWorld:
         self.held: list[Append] = []
         self.groups = GroupCoordinator(self.settings, self.rng)
         self.run(self.groups.start(self.now_ms))
-        self.run(self.groups.load_partition(0, [bytes(self.log)], self.now_ms))
+        self.load(bytes(self.log))
+
+    def load(self, *batches: bytes) -> list[StorageError | None]:
+        """Have the partition loaded, to the end; return what the coordinator said of it."""
+        said: list[StorageError | None] = []
+
+        def loaded(problem: StorageError | None, now_ms: int) -> Effects:
+            said.append(problem)
+            return []
+
+        self.run(self.groups.load_partition(0, batches, loaded, self.now_ms))
+        self.advance(0)
+        return said
+
+    def unload(self) -> None:
+        """Leave the partition to another node."""
+        self.run(self.groups.unload_partition(0, self.now_ms))
+        self.advance(0)
 
     # ------------------------------------------------------------------------------------- effects
 

@@ -162,7 +162,7 @@ class Story:
         self.world.crash()
 
     def _unload(self, names: list[str], options: dict[str, str]) -> None:
-        self.world.run(self.world.groups.unload_partition(0, self.world.now_ms))
+        self.world.unload()
 
 
 def _rows(append: Append) -> list[str]:

@@ -254,7 +254,7 @@ def test_a_retention_of_versions_up_to_4_is_kept(wire: Wire) -> None:
     request = commit_request(4, ("t", T_ID, 0))
     request.retention_time_ms = 600_000
     wire.ask(k08_offset_commit, request, 4)
-    (commit,) = wire.world.groups._shards[0].offsets.of("g").values()
+    ((_, commit),) = wire.world.groups._shards[0].offsets.of("g")
     assert commit.expire_timestamp_ms == wire.world.now_ms + 600_000
     assert commit.topic_id == T_ID
 
@@ -273,7 +273,7 @@ def test_one_group_is_fetched_up_to_version_7(wire: Wire, version: int) -> None:
         everything = OffsetFetchRequest(group_id="g", topics=None)
         (topic,) = wire.ask(k09_offset_fetch, everything, version).topics
         assert [r.partition_index for r in topic.partitions] == [1]
-    wire.world.run(wire.world.groups.unload_partition(0, 0))
+    wire.world.unload()
     refused = wire.ask(k09_offset_fetch, OffsetFetchRequest(group_id="g", topics=[wanted]), version)
     if version >= 2:
         assert refused.error_code == Code.NOT_COORDINATOR
@@ -309,7 +309,7 @@ def test_many_groups_are_fetched_from_version_8(wire: Wire, version: int) -> Non
     ]
     assert [t.topic_id if by_id else t.name for t in all_.topics] == [T_ID if by_id else "t"]
     assert (none.error_code, list(none.topics)) == (0, [])
-    wire.world.run(wire.world.groups.unload_partition(0, 0))
+    wire.world.unload()
     refused = wire.ask(k09_offset_fetch, request, version)
     assert [g.error_code for g in refused.groups] == [Code.NOT_COORDINATOR] * 3
 

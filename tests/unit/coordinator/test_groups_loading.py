@@ -6,8 +6,8 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.coordinator.commits import CommittedOffset
 from firnline.coordinator.groups import GroupCoordinator, java_hash
-from firnline.coordinator.offsets import CommittedOffset
 from firnline.coordinator.records import (
     GroupMember,
     GroupMetadataKey,
@@ -22,7 +22,7 @@ from firnline.coordinator.records import encode_value as value_bytes
 from firnline.coordinator.rows import commit_row
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import all_records
-from tests.unit.coordinator.group_world import GroupWorld, Settings, Told
+from tests.unit.coordinator.group_world import GroupWorld, Settings, Told, load_into
 
 KAFKA_LOG = (
     Path(__file__).parents[2] / "golden" / "coordinator" / "kafka-4.3.1-consumer-offsets.log"
@@ -87,27 +87,27 @@ def ask_everything(world: GroupWorld) -> dict[str, list[Code]]:
 
 
 def test_a_group_of_another_broker_is_not_served(world: GroupWorld) -> None:
-    world.run(world.groups.unload_partition(0, world.now_ms))
+    world.unload()
     answers = ask_everything(world)
     assert answers == {what: [Code.NOT_COORDINATOR] for what in answers}
     assert world.groups.list_groups() == (Code.NONE, [])
 
 
 def test_a_group_that_is_being_loaded_is_asked_again_later(world: GroupWorld) -> None:
-    world.run(world.groups.unload_partition(0, world.now_ms))
-    world.groups.begin_loading(0)
+    world.unload()
+    world.run(world.groups.load_partition(0, [], lambda said, now: [], world.now_ms))
     answers = ask_everything(world)
     # A heartbeat is told that all is well: no session runs out meanwhile.
     assert answers.pop("heartbeat") == [Code.NONE]
     assert answers == {what: [Code.COORDINATOR_LOAD_IN_PROGRESS] for what in answers}
     assert world.groups.list_groups() == (Code.COORDINATOR_LOAD_IN_PROGRESS, [])
-    world.run(world.groups.load_partition(0, [], world.now_ms))
+    world.advance(0)
     assert world.groups.describe("g").code is Code.GROUP_ID_NOT_FOUND
 
 
 def test_whoever_waits_is_sent_on_when_the_partition_moves(world: GroupWorld) -> None:
     a = world.enter("a")
-    world.run(world.groups.unload_partition(0, world.now_ms))
+    world.unload()
     assert world.answer_to("a").code is Code.NOT_COORDINATOR
     assert list(world.timers) == [("group", "expiry")]
     world = GroupWorld()
@@ -118,7 +118,7 @@ def test_whoever_waits_is_sent_on_when_the_partition_moves(world: GroupWorld) ->
     world.is_holding = True
     world.sync("a", a, 1)
     world.commit("c", ("t", 0, 1), group="simple")
-    world.run(world.groups.unload_partition(0, world.now_ms))
+    world.unload()
     assert world.answer_to("a").code is world.answer_to("b").code is Code.NOT_COORDINATOR
     world.commit_appends()
     assert world.answer_to("c") == [Code.NOT_COORDINATOR]
@@ -130,8 +130,8 @@ def test_an_answer_to_an_old_term_does_not_reach_the_groups_of_a_new_one(
 ) -> None:
     world.is_holding = True
     world.commit("a", ("t", 0, 1))
-    world.run(world.groups.unload_partition(0, world.now_ms))
-    world.run(world.groups.load_partition(0, [], world.now_ms))
+    world.unload()
+    world.load()
     world.commit_appends()
     assert world.answer_to("a") == [Code.NOT_COORDINATOR]
     assert world.fetched() == {}
@@ -176,8 +176,9 @@ def test_a_partition_that_cannot_be_read_is_reported_and_never_served_in_part(
 ) -> None:
     world = GroupWorld()
     good = build_batch([commit_row("g", TopicPartition("t", 0), CommittedOffset(5, 0, "", 1), 1)])
-    with pytest.raises(StorageError, match="__consumer_offsets-0"):
-        world.groups.load_partition(0, [bytes(good), bytes(build_batch(rows))], world.now_ms)
+    (said,) = world.load(bytes(good), bytes(build_batch(rows)))
+    assert isinstance(said, StorageError)
+    assert "__consumer_offsets-0" in str(said)
     assert world.groups.fetch("g", None, require_stable=False).code is Code.NOT_COORDINATOR
 
 
@@ -218,7 +219,7 @@ def test_our_records_are_kafkas_to_the_byte() -> None:
     theirs = {r.key: r for r in all_records(KAFKA_LOG.read_bytes())}
     checked = 0
     for group_id, group in shard.groups.items():
-        for tp, commit in shard.offsets.of(group_id).items():
+        for tp, commit in shard.offsets.of(group_id):
             row = commit_row(group_id, tp, commit, 0)
             assert row.value == theirs[row.key].value
             checked += 1
@@ -335,7 +336,7 @@ def test_list_filters_by_state_and_type_in_any_case(world: GroupWorld) -> None:
 def test_two_partitions_are_two_worlds() -> None:
     settings = Settings(offsets_topic_num_partitions=2)
     groups = GroupCoordinator(settings, GroupWorld().rng)
-    groups.load_partition(0, [], 0)
+    load_into(groups, 0)
     codes = {}
     for group in ("a", "b"):
         answers: list[Told] = groups.delete_groups([group], lambda r: Told("d", r), 0)

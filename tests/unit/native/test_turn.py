@@ -3,6 +3,7 @@
 import os
 import select
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class World:
         self.streams: dict[int, Any] = {}
         self.shared = memoryview(bytearray(1000))
         self.told: list[Any] = []
+        self.slow: list[tuple[int, float]] = []
         self.unsent: list[Any] = []
         self.answers: Any = {}
         self.pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -47,7 +49,12 @@ class World:
         return peer, ours
 
     def turn(self, wait_s: float = 0.0) -> None:
-        self._turn(self.poller, wait_s, self.callbacks, self.streams, self.shared)
+        self.began = self._turn(
+            self.poller, wait_s, self.callbacks, self.streams, self.shared, self.on_slow
+        )
+
+    def on_slow(self, fd: int, took_s: float) -> None:
+        self.slow.append((fd, took_s))
 
     def close(self) -> None:
         self.poller.close()
@@ -256,3 +263,33 @@ def test_waiting_ends_in_time_and_with_news(world: World) -> None:
     peer.sendall(b"x")
     world.turn(60.0)
     assert world.told == [b"x"]
+
+
+def test_what_takes_long_is_told_of_with_its_descriptor_and_nothing_else(world: World) -> None:
+    quick, _ = world.pair()
+    slow, ours = world.pair()
+
+    def answer_late() -> bytes:
+        time.sleep(0.02)
+        return b"late"
+
+    world.answers |= {b"now": b"at once", b"later": answer_late}
+    quick.sendall(b"now")
+    world.turn()
+    quick_slow = list(world.slow)  # a busy machine may hold anybody up
+    slow.sendall(b"later")
+    before = time.monotonic()
+    world.turn()
+    assert before <= world.began <= time.monotonic() - 0.02
+    (told,) = [row for row in world.slow[len(quick_slow) :] if row[0] == ours.fileno()]
+    assert 0.02 <= told[1] < 10
+    assert slow.recv(10) == b"late"
+
+
+def test_a_failure_of_who_is_told_of_a_slow_step_is_not_swallowed(world: World) -> None:
+    peer, _ = world.pair()
+    world.answers[b"x"] = lambda: time.sleep(0.02)
+    world.on_slow = lambda fd, took_s: 1 / 0  # type: ignore[method-assign,assignment]
+    peer.sendall(b"x")
+    with pytest.raises(ZeroDivisionError):
+        world.turn()

@@ -26,9 +26,14 @@ from firnline.protocol.messages.k01_fetch import (
 )
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.schema import Message
-from firnline.records.batch import parse_header
+from firnline.records.batch import parse_header, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.usual import right_body_python, usual_batch_python
+from firnline.records.record import all_records
+from firnline.records.usual import (
+    right_body_python,
+    usual_batch_python,
+    usual_records_python,
+)
 from tests.unit.native.compiled import native, needs_native
 from tests.unit.records.bodies import BODIES
 
@@ -366,9 +371,13 @@ def test_nothing_is_read_beyond_the_end() -> None:
         lambda: native.usual_batch(5),
         lambda: native.right_body(b"x"),
         lambda: native.right_body(b"x", "1"),
+        lambda: native.usual_records(b"x", 1),
+        lambda: native.usual_records("x", 1, 1),
+        lambda: native.usual_records(b"x", 1, "1"),
         lambda: native.turn(1, 2),
-        lambda: native.turn("x", 0.0, {}, {}, writable(b"xx")),
-        lambda: native.turn(0, 0.0, {}, [], writable(b"xx")),
+        lambda: native.turn("x", 0.0, {}, {}, writable(b"xx"), print),
+        lambda: native.turn(0, 0.0, {}, [], writable(b"xx"), print),
+        lambda: native.turn(0, 0.0, {}, {}, writable(b"xx")),
     ],
 )
 def test_nonsense_is_an_error_and_not_a_crash(call: Callable[[], object]) -> None:
@@ -382,3 +391,100 @@ def test_a_size_beyond_the_buffer_is_not_believed() -> None:
     data = usual_frame(1, 12)[:-3] + bytes([91])
     claims = struct.pack(">i", len(data) + 91 - 4) + data[4:]
     assert asked_both(Guarded().at_the_end(claims), len(data) + 91) is None
+
+
+# ------------------------------------------------------------------------------ records of a log
+
+
+def log_of(*batches: list[NewRecord], **more: Any) -> bytes:
+    """Batches one after the other, as they are in a log."""
+    data, offset = bytearray(), 7
+    for rows in batches:
+        made = build_batch(rows, **more)
+        set_offset_and_epoch(made, 0, offset, 3)
+        data += made
+        offset += len(rows)
+    return bytes(data)
+
+
+ROWS = [
+    [NewRecord(b"k", b"v" * 300, 1000), NewRecord(None, b"", 1001), NewRecord(b"", None, 5)],
+    [NewRecord(b"x" * 70, b"y", 1)],
+    [NewRecord(b"a", b"b", 1)] * 9,
+]
+
+
+def rows_both(data: bytes, position: int, at_most: int) -> tuple[list[Any], int]:
+    expected = usual_records_python(data, position, at_most)
+    assert native.usual_records(data, position, at_most) == expected
+    return expected
+
+
+@needs
+@pytest.mark.parametrize("at_most", [0, 1, 3, 4, 100])
+def test_records_of_a_log_are_the_same_rows_to_all(at_most: int) -> None:
+    data = log_of(*ROWS)
+    told = [(r.offset, r.key, r.value) for r in all_records(data)]
+    found: list[Any] = []
+    position = 0
+    while at_most and position < len(data):
+        rows, position = rows_both(data, position, at_most)
+        assert rows
+        found += rows
+    assert found == (told if at_most else [])
+
+
+@needs
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        log_of([NewRecord(b"k", b"v", 1)], codec=3),
+        log_of([NewRecord(b"k", b"v", 1, (("h", b"1"),))]),
+        log_of([NewRecord(b"k", b"v", 1)] * 4097),
+        log_of(*ROWS)[:-1],
+        log_of([NewRecord(b"k", b"v", 1)])[:-1] + b"\1",
+        with_crc(log_of([NewRecord(b"k", b"v", 1)])[:-1] + b"\1"),
+        b"\xff" + log_of([NewRecord(b"k", b"v", 1)])[1:],
+        b"\x7f" + b"\xff" * 7 + log_of([NewRecord(b"k", b"v", 1)])[8:],
+    ],
+)
+def test_an_unusual_batch_ends_the_rows_before_it(unusual: bytes) -> None:
+    usual = log_of(*ROWS)
+    rows, position = rows_both(usual + unusual, 0, 100_000)
+    more = 4 if unusual.startswith(usual[:200]) else 0
+    assert len(rows) == 13 + more
+    assert rows_both(usual + unusual, position, 1) == ([], position)
+
+
+@needs
+@settings(max_examples=400, deadline=None)
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
+    cut=st.integers(0, 200),
+    mends=st.booleans(),
+    position=st.integers(-3, 900),
+)
+def test_damaged_records_are_judged_alike(
+    changes: list[tuple[int, int]], cut: int, mends: bool, position: int
+) -> None:
+    data = bytearray(log_of(ROWS[0], ROWS[2]))
+    first = len(log_of(ROWS[0]))
+    for place, byte in changes:
+        data[place % len(data)] = byte
+    if mends:
+        data[:first] = with_crc(bytes(data[:first]))
+    whole = bytes(data[: len(data) - cut])
+    for at in (0, first, position):
+        rows_both(whole, at, 5)
+
+
+@needs
+def test_no_record_is_read_beyond_the_end() -> None:
+    guarded, dice = Guarded(), random.Random(7)
+    whole = log_of(ROWS[0])
+    for cut in range(len(whole) + 1):
+        native.usual_records(guarded.at_the_end(whole[:cut]), 0, 10)
+    for place in range(61, len(whole)):
+        data = bytearray(whole)
+        data[place] = dice.choice((0x80, 0xFE, 0xFF, 0x7E))
+        native.usual_records(guarded.at_the_end(with_crc(bytes(data))), 0, 10)

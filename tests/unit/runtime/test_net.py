@@ -44,6 +44,8 @@ class Echo:
     h hold until the test answers | b a bug in a handler | p not a request | PRODUCE wait in `produced`
     """
 
+    latest_name = "echo"
+
     def __init__(self, big: Path) -> None:
         self.file = RealFs().open(str(big))
         self.held: Ticket | None = None
@@ -88,6 +90,8 @@ class QuietNode:
 
 class Running:
     """A runtime on a thread of its own."""
+
+    latest_name = "echo"
 
     def __init__(self, big: Path) -> None:
         self.loop = PollLoop()

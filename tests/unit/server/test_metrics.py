@@ -15,26 +15,29 @@ from prometheus_client.parser import text_string_to_metric_families
 from firnline.base.errors import ConfigError
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
+from firnline.runtime.steps import SlowSteps
 from firnline.server import metrics
 from firnline.server.metrics import Exporter
 from firnline.tiered.objects.memory import MemoryStore
 from tests.unit.broker.harness import Harness
 
-LABELS = ("request", "version", "topic", "partition")
+LABELS = ("step", "request", "version", "topic", "partition")
 Values = dict[tuple[str, str], float]
 
 
 @contextmanager
-def shown(harness: Harness) -> Iterator[Exporter]:
+def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]:
     """An exporter of a harness, whose loop is whoever asks."""
 
     def ask(work: Callable[[], Any], timeout_s: float) -> Any:
         return work()
 
+    loop = SimpleNamespace(slow_steps=slow or SlowSteps())
     runtime: Any = SimpleNamespace(
         node=harness.node,
         dispatcher=harness.dispatcher,
         servers=[],
+        loop=loop,
         ask=ask,
         now_ms=lambda: harness.now_ms,
     )
@@ -160,3 +163,16 @@ def test_a_thread_gets_what_the_loop_found_or_raised() -> None:
 def test_the_library_is_loaded_only_where_the_port_is_set() -> None:
     code = "import firnline.server.main, sys; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_what_held_the_loop_up_is_told_by_name() -> None:
+    slow = SlowSteps()
+    slow.ended("request metadata", 0.020)
+    slow.ended("request metadata", 0.010)
+    slow.turn_ended(0.030)
+    with shown(Harness(), slow) as exporter:
+        found = scrape(exporter)
+    assert found["firnline_loop_slow_steps_total", "request metadata"] >= 1
+    assert found["firnline_loop_longest_step_seconds", "request metadata"] == 0.02
+    assert found["firnline_loop_slow_turns_total", ""] == 1
+    assert found["firnline_loop_longest_turn_seconds", ""] == 0.03

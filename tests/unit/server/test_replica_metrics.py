@@ -8,6 +8,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from firnline.runtime.steps import SlowSteps
 from firnline.server import metrics, replica_metrics
 from firnline.server.replica_metrics import ReplicaFacts
 from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Rig
@@ -89,7 +90,11 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         for each in (controllers, clients, clients)
     ]
     runtime: Any = SimpleNamespace(
-        node=member.node, dispatcher=clients, servers=servers, now_ms=lambda: rig.now_ms
+        node=member.node,
+        dispatcher=clients,
+        servers=servers,
+        loop=SimpleNamespace(slow_steps=SlowSteps()),
+        now_ms=lambda: rig.now_ms,
     )
     rows = {row.name: row.requests for row in metrics.look(runtime).requests}
     assert rows["broker_heartbeat"] > 0

@@ -1,0 +1,64 @@
+"""What takes longer than others can wait, a slice at a time. PURE.
+
+Loading a partition of groups, leaving one, and looks at all groups take seconds where there are a million
+commits. Each is a generator: what it yields is carried out, then whoever else needs the thread has it, and
+it goes on with the time it is sent. One slice of one work is done in a turn of the loop, whatever waits.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+from firnline.base.effects import Effects, SetTimer
+
+# Its first yield gives nothing; each gets the time.
+Work = Generator[Effects, int, Any]
+_TIMER = ("group", "background")
+
+
+class Background:
+    """Works, one after the other in the order they came; urgent ones before all others."""
+
+    __slots__ = ("_is_due", "_latest", "_urgent", "_usual")
+
+    def __init__(self) -> None:
+        self._urgent: deque[Work] = deque()
+        self._usual: deque[Work] = deque()
+        self._is_due = False
+        self._latest: Work | None = None
+
+    def step_name(self) -> str:
+        """What a slow step of it is called in the metrics: the work that was under way."""
+        return str(getattr(self._latest, "__qualname__", "no work"))
+
+    def begin(self, work: Work, now_ms: int, *, is_urgent: bool = False) -> Effects:
+        """Have `work` done from the next turn on."""
+        next(work)
+        (self._urgent if is_urgent else self._usual).append(work)
+        return self._go_on(now_ms)
+
+    def cancel(self, work: Work) -> None:
+        """Do no more of it. One that is done already is none."""
+        work.close()
+        for queue in (self._urgent, self._usual):
+            if work in queue:
+                queue.remove(work)
+
+    def _go_on(self, now_ms: int) -> Effects:
+        if self._is_due or not (self._urgent or self._usual):
+            return []
+        self._is_due = True
+        return [SetTimer(key=_TIMER, at_ms=now_ms, then=self._next)]
+
+    def _next(self, now_ms: int) -> Effects:
+        self._is_due = False
+        queue = self._urgent or self._usual
+        if not queue:
+            return []
+        self._latest = queue[0]
+        try:
+            effects = queue[0].send(now_ms)
+        except StopIteration:
+            queue.popleft()
+            effects = []
+        return effects + self._go_on(now_ms)

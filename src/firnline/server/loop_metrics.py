@@ -1,0 +1,46 @@
+"""What held the loop up, as Prometheus families. WORLD."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from firnline.runtime.poll import PollLoop
+from firnline.runtime.steps import SlowStep
+
+
+class LoopFacts(NamedTuple):
+    """Steps and turns of the loop that took more than 5 ms, since the start."""
+
+    steps: list[SlowStep]
+    turns: int
+    longest_turn_s: float
+
+
+def look(loop: PollLoop) -> LoopFacts:
+    """Take the facts, on the loop."""
+    slow = loop.slow_steps
+    return LoopFacts(slow.rows(), slow.turns, slow.longest_turn_s)
+
+
+def families(found: LoopFacts) -> Iterator[Metric]:
+    """Say them in Prometheus' terms."""
+    count = CounterMetricFamily(
+        "firnline_loop_slow_steps", "Steps of the loop of more than 5 ms.", labels=["step"]
+    )
+    longest = GaugeMetricFamily(
+        "firnline_loop_longest_step_seconds", "The longest of them.", labels=["step"]
+    )
+    for row in found.steps:
+        count.add_metric([row.name], row.times)
+        longest.add_metric([row.name], row.longest_s)
+    yield count
+    yield longest
+    yield CounterMetricFamily(
+        "firnline_loop_slow_turns",
+        "Turns of the loop, many steps or one, of more than 5 ms.",
+        found.turns,
+    )
+    yield GaugeMetricFamily(
+        "firnline_loop_longest_turn_seconds", "The longest turn.", found.longest_turn_s
+    )

@@ -1,0 +1,116 @@
+"""What holds the loop up is counted under a name that says what it was."""
+
+import gc
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import SetTimer
+from firnline.runtime import steps
+from firnline.runtime.loop import Runtime
+from firnline.runtime.poll import PollLoop
+from firnline.runtime.steps import SlowSteps, name_of
+
+# Far above what a busy machine does to a step of nothing.
+LONG_S = 0.05
+
+
+class Sleeper:
+    """Does nothing for long."""
+
+    def nap(self, *_: Any) -> list[Any]:
+        time.sleep(LONG_S)
+        return []
+
+    def make(self) -> Any:
+        return lambda *_: self.nap()
+
+
+class Named(Sleeper):
+    def step_name(self) -> str:
+        return "a name of its own"
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    loop = PollLoop()
+    node: Any = None
+    made = Runtime(node, loop, threads={"disk": 1})
+    yield made
+    made.close()
+    loop.close()
+
+
+def run(runtime: Runtime, for_s: float) -> dict[str, float]:
+    runtime.loop.call_later(for_s, runtime.loop.stop)
+    runtime.loop.run()
+    return {row.name: row.longest_s for row in runtime.loop.slow_steps.rows()}
+
+
+def test_a_timer_that_takes_long_is_counted_under_what_it_does(runtime: Runtime) -> None:
+    timer = SetTimer(key=("any", "key 17"), at_ms=runtime.now_ms(), then=Sleeper().nap)
+    runtime.execute([timer])
+    found = run(runtime, 0.001)
+    assert found["Sleeper.nap"] >= LONG_S
+    assert "Runtime._fire" not in found  # counted once, by the innermost name
+    assert runtime.loop.slow_steps.turns >= 1
+    assert runtime.loop.slow_steps.longest_turn_s >= LONG_S
+
+
+def test_what_follows_from_the_work_of_a_thread_is_counted(runtime: Runtime) -> None:
+    runtime._doorbell.ring(Sleeper().nap, None)
+    assert run(runtime, 0.001)["Sleeper.nap"] >= LONG_S
+
+
+def test_a_call_of_the_loop_is_counted(runtime: Runtime) -> None:
+    runtime.loop.call_soon(Named().nap)
+    assert run(runtime, 0.001)["a name of its own"] >= LONG_S
+
+
+def test_names_are_those_of_code_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert name_of(partial(partial(Sleeper().nap, 1), 2)) == "Sleeper.nap"
+    assert name_of(Sleeper().make()) == "Sleeper.make"
+    monkeypatch.setattr(steps, "_NAMES_MAX", 3)
+    slow = SlowSteps()
+    for number in range(10):
+        slow._add(f"step {number}", 1.0)
+    assert [row.name for row in slow.rows()] == ["other", "step 0", "step 1", "step 2"]
+    assert slow.rows()[0].times == 7
+
+
+def test_a_step_is_counted_without_the_slow_steps_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(steps, "_monotonic", lambda: now[0])
+    slow = SlowSteps()
+    slow.ended("before", 5.0)
+    now[0] += 0.010
+    slow.ended("inner", 0.010)
+    now[0] += 0.001
+    slow.ended("outer", 0.011)
+    now[0] += 0.050
+    slow.ended("inner", 0.050)
+    now[0] += 0.020
+    slow.ended("long outer", 0.070)
+    assert {(row.name, row.times, round(row.longest_s, 3)) for row in slow.rows()} == {
+        ("before", 1, 5.0),
+        ("inner", 2, 0.05),
+        ("long outer", 1, 0.02),
+    }
+
+
+def test_a_look_of_the_collector_that_takes_long_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = iter(float(n) for n in range(1000))
+    monkeypatch.setattr(steps, "_monotonic", lambda: next(ticks))
+    slow = SlowSteps()
+    slow.watch_garbage()
+    try:
+        gc.collect(1)
+    finally:
+        slow.close()
+    assert "garbage collection 1" in {row.name for row in slow.rows()}
+    assert not [call for call in gc.callbacks if getattr(call, "__self__", None) is slow]
