@@ -47,6 +47,7 @@ from firnline.metadata.features import CORDONED_SINCE, DIRECTORIES_SINCE, SUPPOR
 from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
+from firnline.replica.compacting import Compacting
 from firnline.replica.directories import DirectoryAssignments, Placed
 from firnline.replica.follower import NO_LEADERS, LeaderPort
 from firnline.replica.hosted import HostedPartitions
@@ -155,6 +156,7 @@ def build_node(
         internal_topics=_internal_topics(config, quorum, tier, late),
         lifecycle=lifecycle,
         tier_ground=tier,
+        compacting=_compacting(config, quorum, storage, hosted, rng, late),
     )
     late.append(BrokerNode(parts))
     return late[0]
@@ -164,6 +166,20 @@ def _storage(fs: Fs, config: BrokerConfig, rng: Rng, cluster_id: str) -> tuple[S
     """The log directories, in use from now on, and what that leaves to do."""
     storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
     return storage, storage.start()
+
+
+def _compacting(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    storage: Storage,
+    hosted: HostedPartitions,
+    rng: Rng,
+    late: list[BrokerNode],
+) -> Compacting:
+    def settings() -> BrokerConfig:
+        return _present(config, quorum.image)
+
+    return Compacting(settings, storage, hosted, rng, partial(_failed, late))
 
 
 def _controller(
