@@ -118,7 +118,6 @@ def build_node(
     remote           makes the port to the active controller elsewhere; None in a quorum of one
     followed         makes the way to leaders on other brokers; None where there are none
     remote_storage   configured, if remote.log.storage.system.enable
-
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
