@@ -44,6 +44,19 @@ class Submit:
 
 
 @event
+class Compact:
+    """Do a round of compaction beside the loop: `job` is a log.compaction.rounds.CompactionJob.
+
+    Each group that is ready goes to `on_group(CleanedGroup, now_ms)`, which swaps it in and returns effects,
+    or None: the round is to end. At last `then(RoundDone or the exception, now_ms)`, exactly once.
+    """
+
+    job: Any
+    on_group: Callable[[Any, int], Effects | None]
+    then: Callable[[Any, int], Effects]
+
+
+@event
 class SetTimer:
     """Call `then(now_ms)` once at `at_ms`, monotonic. A timer of the same key is replaced."""
 

@@ -37,6 +37,7 @@ from firnline.metadata.features import SUPPORTED
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, FeatureRange
 from firnline.metadata.loader import difference
 from firnline.metadata.result import ControllerResult
+from firnline.replica.compacting import Compacting
 from firnline.replica.hosted import ByName, HostedPartitions
 from firnline.replica.partition import ACKS_ALL, Partition
 from firnline.replica.replication import Replication
@@ -75,6 +76,7 @@ class Parts:
     internal_topics: InternalTopics
     lifecycle: Lifecycle
     tier_ground: "TierGround | None"
+    compacting: Compacting
 
 
 class BrokerNode:
@@ -204,6 +206,7 @@ class BrokerNode:
         if self.on_running is not None:
             self.on_running(now_ms)
         effects = self.storage.run_jobs(self.hosted, self.on_storage_failure, now_ms)
+        effects += self.parts.compacting.start(now_ms)
         if self.parts.tier_ground is not None:
             effects += self.parts.tier_ground.tier.start(now_ms)
         return effects

@@ -252,6 +252,15 @@ class Storage:
             effects += directory.keep_log_starts(partial(kept, directory.path))
         return effects
 
+    @property
+    def is_settling(self) -> bool:
+        """True when the last syncs are under way: nothing may be changed any more."""
+        return self._is_settling
+
+    def keep_for_compaction(self, log: Log, then: Callable[[Any, int], Effects]) -> Effects:
+        """Write down, durably, what recovery has to know of a log before it is compacted."""
+        return self._directory_of(log).keep_for_compaction(log, then)
+
     def _holds(self, log: Log) -> bool:
         return any(d.logs.get(log.topic_partition) is log for d in self.directories)
 

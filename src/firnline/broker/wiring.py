@@ -47,6 +47,7 @@ from firnline.metadata.features import CORDONED_SINCE, DIRECTORIES_SINCE, SUPPOR
 from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
+from firnline.replica.compacting import Compacting
 from firnline.replica.directories import DirectoryAssignments, Placed
 from firnline.replica.follower import NO_LEADERS, LeaderPort
 from firnline.replica.hosted import HostedPartitions
@@ -117,7 +118,6 @@ def build_node(
     remote           makes the port to the active controller elsewhere; None in a quorum of one
     followed         makes the way to leaders on other brokers; None where there are none
     remote_storage   configured, if remote.log.storage.system.enable
-
     Raises ConfigError and StorageError for what the operator must mend; nothing is locked then.
     """
     cluster_id = read_cluster_id(fs, config.metadata_directory)
@@ -155,6 +155,7 @@ def build_node(
         internal_topics=_internal_topics(config, quorum, tier, late),
         lifecycle=lifecycle,
         tier_ground=tier,
+        compacting=_compacting(config, quorum, storage, hosted, rng, late),
     )
     late.append(BrokerNode(parts))
     return late[0]
@@ -164,6 +165,20 @@ def _storage(fs: Fs, config: BrokerConfig, rng: Rng, cluster_id: str) -> tuple[S
     """The log directories, in use from now on, and what that leaves to do."""
     storage = Storage(fs, config, rng=rng, cluster_id=cluster_id)
     return storage, storage.start()
+
+
+def _compacting(
+    config: BrokerConfig,
+    quorum: MetadataQuorum,
+    storage: Storage,
+    hosted: HostedPartitions,
+    rng: Rng,
+    late: list[BrokerNode],
+) -> Compacting:
+    def settings() -> BrokerConfig:
+        return _present(config, quorum.image)
+
+    return Compacting(settings, storage, hosted, rng, partial(_failed, late))
 
 
 def _controller(

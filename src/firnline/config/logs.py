@@ -61,7 +61,12 @@ class LogKeys:
         "Time between two looks for logs that need compaction.",
         valid="[0,...]",
         dynamic=True,
-        kind="inert",
+    )
+    log_cleaner_dedupe_buffer_size: int = key(
+        "LONG",
+        134217728,
+        "Bytes of memory that compaction may use for a table of keys, all threads together.",
+        dynamic=True,
     )
     log_cleaner_delete_retention_ms: int = key(
         "LONG",
@@ -69,10 +74,16 @@ class LogKeys:
         "Default of delete.retention.ms.",
         valid="[0,...]",
         dynamic=True,
-        kind="inert",
     )
-    log_cleaner_enable: bool = key(
-        "BOOLEAN", True, "Whether compacted topics are compacted.", kind="inert"
+    log_cleaner_enable: bool = key("BOOLEAN", True, "Whether compacted topics are compacted.")
+    log_cleaner_io_buffer_load_factor: float = key(
+        "DOUBLE", 0.9, "Part of the table of keys that may be in use.", dynamic=True
+    )
+    log_cleaner_io_max_bytes_per_second: float = key(
+        "DOUBLE",
+        1.7976931348623157e308,
+        "What compaction may read and write in a second, all threads together.",
+        dynamic=True,
     )
     log_cleaner_max_compaction_lag_ms: int = key(
         "LONG",
@@ -80,7 +91,6 @@ class LogKeys:
         "Default of max.compaction.lag.ms.",
         valid="[1,...]",
         dynamic=True,
-        kind="inert",
     )
     log_cleaner_min_cleanable_ratio: float = key(
         "DOUBLE",
@@ -88,10 +98,16 @@ class LogKeys:
         "Default of min.cleanable.dirty.ratio.",
         valid="[0,...,1]",
         dynamic=True,
-        kind="inert",
     )
     log_cleaner_min_compaction_lag_ms: int = key(
-        "LONG", 0, "Default of min.compaction.lag.ms.", valid="[0,...]", dynamic=True, kind="inert"
+        "LONG", 0, "Default of min.compaction.lag.ms.", valid="[0,...]", dynamic=True
+    )
+    log_cleaner_threads: int = key(
+        "INT",
+        1,
+        "Logs that are compacted at the same time, each by a process of its own.",
+        valid="[0,...]",
+        dynamic=True,
     )
     log_cleanup_policy: tuple[str, ...] = key(
         "LIST", ("delete",), "Default of cleanup.policy.", valid="[compact, delete]", dynamic=True

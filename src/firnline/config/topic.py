@@ -66,7 +66,6 @@ class TopicConfig:
         "How long a compacted topic keeps the markers of deleted keys.",
         valid="[0,...]",
         synonym="log.cleaner.delete.retention.ms",
-        kind="inert",
     )
     file_delete_delay_ms: int = key(
         "LONG",
@@ -139,7 +138,6 @@ class TopicConfig:
         valid="[1,...]",
         synonym="log.cleaner.max.compaction.lag.ms",
         source="KIP-354",
-        kind="inert",
     )
     max_message_bytes: int = key(
         "INT",
@@ -178,7 +176,6 @@ class TopicConfig:
         "Part of a compacted log that must be new before compaction is worth its cost.",
         valid="[0,...,1]",
         synonym="log.cleaner.min.cleanable.ratio",
-        kind="inert",
     )
     min_compaction_lag_ms: int = key(
         "LONG",
@@ -187,7 +184,6 @@ class TopicConfig:
         valid="[0,...]",
         synonym="log.cleaner.min.compaction.lag.ms",
         source="KIP-58",
-        kind="inert",
     )
     min_insync_replicas: int = key(
         "INT",

@@ -90,11 +90,7 @@ group.streams.num.standby.replicas | INT | 0 | [0,...] | MEDIUM
 group.streams.session.timeout.ms | INT | 45000 | [1,...] | MEDIUM
 kafka.metrics.polling.interval.secs | INT | 10 | [1,...] | LOW
 kafka.metrics.reporters | LIST | [] | | LOW
-log.cleaner.dedupe.buffer.size | LONG | 134217728 | | MEDIUM dynamic
-log.cleaner.io.buffer.load.factor | DOUBLE | 0.9 | | MEDIUM dynamic
 log.cleaner.io.buffer.size | INT | 524288 | [0,...] | MEDIUM dynamic
-log.cleaner.io.max.bytes.per.second | DOUBLE | 1.7976931348623157E308 | | MEDIUM dynamic
-log.cleaner.threads | INT | 1 | [0,...] | MEDIUM dynamic
 log.preallocate | BOOLEAN | false | | MEDIUM dynamic
 metric.reporters | LIST | [org.apache.kafka.common.metrics.JmxReporter] | | LOW dynamic
 metrics.num.samples | INT | 2 | [1,...] | LOW

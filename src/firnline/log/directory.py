@@ -38,6 +38,7 @@ _META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
+_COMPACTING = ".compacting"
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
 _NOTED = 500
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
@@ -406,6 +407,8 @@ class LogDirectory:
             self._fs.rename(f"{self.path}/{name}{suffix}", f"{self.path}/{name}")
             self._writes[name] += 1
             self._said[name] = offsets
+        elif suffix.startswith(_COMPACTING):
+            self._fs.remove(f"{self.path}/{name}{suffix}")
 
     def keep_log_starts(self, then: Kept) -> Effects:
         """Write down where logs begin now; `then(problem or None, now_ms)` runs when no power cut undoes it.
@@ -420,6 +423,7 @@ class LogDirectory:
         self._is_keeping_starts, self._start_waiters = True, []
         for log in self.logs.values():
             self._note_start(log)
+        self._writes[name] += 1  # what is being written off the loop says less
         offsets, writes = dict(self._log_starts), self._writes[name]
         fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
 
@@ -449,12 +453,47 @@ class LogDirectory:
             )
         ]
 
+    def keep_for_compaction(self, log: Log, then: Kept) -> Effects:
+        """Have the disk know that `log` may have gaps, and up to where it needs no recovery.
+
+        Off the loop; `then(problem or None, now_ms)` runs when no power cut undoes it: a start that knew
+        neither would take what compaction leaves for a log that lost bytes.
+        """
+        self._note([log])
+        fs, root, suffix = self._fs, self.path, f"{_COMPACTING}-{log.topic_partition}"
+        contents: dict[str, dict[TopicPartition, int]] = {}
+        for name in (checkpoint.CLEANER_OFFSETS, checkpoint.RECOVERY_POINTS):
+            self._writes[name] += 1  # what is being written off the loop says less
+            contents[name] = dict(self._offsets()[name])
+        writes = Counter(self._writes)
+
+        def write() -> None:
+            for name, offsets in contents.items():
+                checkpoint.write_offsets(fs, f"{root}/{name}{suffix}", offsets)
+
+        def written(result: object, now_ms: int) -> Effects:
+            if isinstance(result, Exception):
+                return then(result, now_ms)
+            try:
+                for name, offsets in contents.items():
+                    self._take_name(name, suffix, writes[name], offsets)
+            except StorageError as problem:
+                return then(problem, now_ms)
+            return [Flush(files=[DirSync(fs, root)], then=then)]
+
+        name = f"keep before the compaction of {log.topic_partition}"
+        return [Submit(name=name, pool="disk", work=write, then=written)]
+
     def _lower_recovery_point(self, topic_partition: TopicPartition) -> None:
         """Before a truncation the file says no more than the log that is about to be cut (rel-P13)."""
         name = checkpoint.RECOVERY_POINTS
         said = self._said.get(name)
         if said is None or said.get(topic_partition, 0) > self.logs[topic_partition].recovery_start:
             self.write_recovery_points()
+            cleaned = self._said.get(checkpoint.CLEANER_OFFSETS, self._first_dirty)
+            first_dirty = self.logs[topic_partition].compaction.first_dirty_offset
+            if cleaned.get(topic_partition, NO_OFFSET) > first_dirty:
+                self._write(checkpoint.CLEANER_OFFSETS)
         else:
             self._writes[name] += 1  # what is being written off the loop may say more
 

@@ -15,6 +15,7 @@ from firnline.api.dispatch import Dispatcher
 from firnline.base.effects import (
     CancelTimer,
     CloseConnection,
+    Compact,
     Effect,
     Effects,
     Flush,
@@ -28,6 +29,7 @@ from firnline.base.effects import (
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.units import MIB
 from firnline.runtime.clock import SteadyClock
+from firnline.runtime.compactors import Compactors
 from firnline.runtime.links import Links
 from firnline.runtime.net import Server
 from firnline.runtime.poll import PollLoop, Timer
@@ -75,6 +77,7 @@ class Runtime:
         self._flushes = FlushGroup(self._doorbell)
         threads = {**threads, "names": 1}
         self._pools = {name: Pool(name, count, self._doorbell) for name, count in threads.items()}
+        self._compactors = Compactors(self._doorbell.ring)
         self.links = Links(self, client_id=client_id, frame_bytes_max=answer_bytes_max)
         self._timers: dict[Hashable, Timer] = {}
         self._warned_at = 0.0
@@ -84,6 +87,7 @@ class Runtime:
             Send: self.links.send,
             SetTimer: self._set_timer,
             Submit: self._submit,
+            Compact: self._compactors.add,
             CancelTimer: self._cancel_timer,
             CloseConnection: self._close_connection,
             Note: self._note,
@@ -168,6 +172,7 @@ class Runtime:
         self.links.close()
         for timer in self._timers.values():
             timer.cancel()
+        self._compactors.close()
         self._flushes.close()
         for pool in self._pools.values():
             pool.close()

@@ -183,9 +183,13 @@ filter_body: Callable[[Buffer, int, int, int, OffsetMap, bool, int], Survivors |
 )
 
 
+class Damaged(StorageError):
+    """A batch is not what was written: it must neither be dropped nor copied, and its log not compacted."""
+
+
 def damaged(path: str, header: BatchHeader, problem: object) -> NoReturn:
     """Raise for a batch that compaction will not touch."""
-    raise StorageError(
+    raise Damaged(
         "a damaged batch stops the compaction of a log",
         path=path,
         position=header.position,

@@ -19,6 +19,7 @@ from firnline.log import names
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.compaction.cleaner import (
     BatchCleaner,
+    Damaged,
     LastBatch,
     body_of,
     control_kind,
@@ -260,7 +261,7 @@ def _batches(
             position = found.position + header.size_bytes
             pace(header.size_bytes)
         if position != segment.size_bytes:
-            raise StorageError(
+            raise Damaged(
                 "a damaged batch stops the compaction of a log",
                 path=path,
                 position=position,

@@ -77,6 +77,11 @@ class Compaction:
         return self.first_dirty_offset >= 0
 
     @property
+    def segments(self) -> int:
+        """How many there are: what a look costs."""
+        return len(self._segments)
+
+    @property
     def cuts(self) -> int:
         """A number that changes when the log loses its end: a round that began before is void."""
         return self._segments.cuts
@@ -98,11 +103,12 @@ class Compaction:
 
     # -- what is due -------------------------------------------------------------------------------
 
-    def dirt(self, now_ms: int) -> Dirt:
-        """Say what a round would go over now."""
+    def dirt(self, now_ms: int, *, limit_offset: int = INT64_MAX) -> Dirt:
+        """Say what a round would go over now, if it may go no further than `limit_offset`."""
         log, segments = self._log, self._segments
         start = max(self.first_dirty_offset, log.log_start_offset)
         limit = min(log.last_stable_offset, segments.active.base_offset, log.recovery_start)
+        limit = min(limit, limit_offset)
         dirty = [segment for segment in segments.from_offset(start) if segment.is_closed]
         lag_ms = log.config.min_compaction_lag_ms
         if lag_ms > 0:

@@ -1,0 +1,264 @@
+"""Which log is compacted when: the dirtiest first, `log.cleaner.threads` at a time. PURE.
+
+A look goes over the compacted logs in slices, as often as log.cleaner.backoff.ms says, and again at once
+after a round. Leaders and followers compact their own. A round is done by a process beside the loop; here its
+segments are swapped in, unless the log was cut off, deleted or closed meanwhile. A log with a damaged batch
+is left alone until the next start: the operator is told, and the others go on. Source: KIP-58, KIP-354.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from firnline.base.effects import Compact, Effects, SetTimer, Warn
+from firnline.base.errors import StorageError
+from firnline.base.ids import TopicPartition
+from firnline.base.ports import Rng
+from firnline.config.broker import BrokerConfig
+from firnline.log.compaction.cleaner import Damaged
+from firnline.log.compaction.rounds import CleanedGroup, RoundDone
+from firnline.log.compaction.state import Dirt, RoundRules
+from firnline.log.log import Log
+from firnline.replica.hosted import HostedPartitions
+from firnline.replica.partition import Partition
+
+# A slice of a look ends when so many segments, or ten times as many plain logs, were looked at.
+_SLICE_COST = 1000
+_LOOK_COST = 10
+_LOOK = ("compaction", "look")
+
+
+class Store(Protocol):
+    """The directories of the logs; broker.storage.Storage is one."""
+
+    @property
+    def is_settling(self) -> bool: ...
+
+    def keep_for_compaction(self, log: Log, then: Callable[[Any, int], Effects]) -> Effects: ...
+
+
+@dataclass(slots=True)
+class CompactionFacts:
+    """What is known of the rounds of this node, in the units of Kafka's metrics.
+
+    uncleanable  by log directory: the logs with a damaged batch, and the bytes that wait in each
+    """
+
+    looked_ms: int = 0
+    max_dirty_percent: int = 0
+    max_delay_ms: int = 0
+    uncleanable: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    rounds: int = 0
+    failed: int = 0
+    void: int = 0
+    last_seconds: float = 0.0
+    last_map_percent: int = 0
+    last_recopy_percent: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+@dataclass(slots=True)
+class _Running:
+    """A round: the log it is for, and what the log was when it began."""
+
+    partition: Partition
+    log: Log
+    cuts: int
+    kept_offset: int  # what the disk is told of its recovery point
+    since_ms: int
+    is_void: bool = False
+    effects: Effects = field(default_factory=list)
+
+
+class Compacting:
+    """The compaction of one node's logs.
+
+    settings  the settings as they are now
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], BrokerConfig],
+        storage: Store,
+        hosted: HostedPartitions,
+        rng: Rng,
+        on_failure: Callable[[Partition, int], Effects],
+    ) -> None:
+        self._settings = settings
+        self._storage = storage
+        self._hosted = hosted
+        self._rng = rng
+        self._on_failure = on_failure
+        self._running: dict[str, _Running] = {}  # by the path of the log
+        self._warned: dict[str, str] = {}
+        self.facts = CompactionFacts()
+
+    def start(self, now_ms: int) -> Effects:
+        """Begin to look; nothing where log.cleaner.enable is false."""
+        if not self._settings().log_cleaner_enable:
+            return []
+        return self._look_later(now_ms)
+
+    def _look_later(self, now_ms: int) -> Effects:
+        at_ms = now_ms + max(1, self._settings().log_cleaner_backoff_ms)
+        return [SetTimer(key=_LOOK, at_ms=at_ms, then=self._look)]
+
+    # -- which log ---------------------------------------------------------------------------------
+
+    def _look(self, now_ms: int) -> Effects:
+        """Look over all logs, then begin rounds of the dirtiest."""
+        if self._storage.is_settling:
+            return []
+        if len(self._running) >= self._settings().log_cleaner_threads:
+            return self._look_later(now_ms)
+        self.facts.looked_ms = now_ms
+        self._forget_gone()
+        return self._slice(iter(list(self._hosted)), [], now_ms)
+
+    def _slice(
+        self, rest: Iterator[Partition], found: list[tuple[Partition, Dirt]], now_ms: int
+    ) -> Effects:
+        cost = 0
+        effects: Effects = []
+        for partition in rest:
+            cost += 1
+            if self._may_be_compacted(partition):
+                log = partition.log
+                cost += _LOOK_COST + log.compaction.segments
+                try:
+                    found.append((partition, log.compaction.dirt(now_ms)))
+                except StorageError as problem:
+                    effects += self._failed(partition, log, problem)
+            if cost >= _SLICE_COST:
+                go_on = partial(self._slice, rest, found)
+                return [*effects, SetTimer(key=_LOOK, at_ms=now_ms, then=go_on)]
+        return effects + self._choose(found, now_ms)
+
+    def _may_be_compacted(self, partition: Partition) -> bool:
+        log = partition.log
+        return (
+            "compact" in log.config.cleanup_policy
+            and not partition.is_offline
+            and self._hosted.by_name.get(partition.topic_partition) is partition
+            and log.path not in self._running
+            and not self._is_uncleanable(log)
+        )
+
+    def _is_uncleanable(self, log: Log) -> bool:
+        known = self.facts.uncleanable.get(log.path.rpartition("/")[0], {})
+        return log.topic_partition in known
+
+    def _choose(self, found: list[tuple[Partition, Dirt]], now_ms: int) -> Effects:
+        facts = self.facts
+        facts.max_dirty_percent = int(100 * max((dirt.ratio for _, dirt in found), default=0.0))
+        facts.max_delay_ms = max((dirt.delay_ms for _, dirt in found), default=0)
+        due = [
+            (partition, dirt)
+            for partition, dirt in found
+            if self._may_be_compacted(partition) and partition.log.compaction.is_due(dirt)
+        ]
+        due.sort(key=lambda pair: (-pair[1].ratio, pair[0].topic_partition))
+        free = self._settings().log_cleaner_threads - len(self._running)
+        effects: Effects = []
+        for partition, _ in due[: max(0, free)]:
+            effects += self._begin(partition, now_ms)
+        return effects + self._look_later(now_ms)
+
+    def _forget_gone(self) -> None:
+        """Logs that were deleted are uncleanable no longer."""
+        for known in self.facts.uncleanable.values():
+            for gone in [name for name in known if name not in self._hosted.by_name]:
+                del known[gone]
+
+    # -- a round -----------------------------------------------------------------------------------
+
+    def _begin(self, partition: Partition, now_ms: int) -> Effects:
+        log = partition.log
+        running = _Running(partition, log, log.compaction.cuts, log.recovery_start, now_ms)
+        self._running[log.path] = running
+        return self._storage.keep_for_compaction(log, partial(self._kept, running))
+
+    def _kept(self, running: _Running, problem: Exception | None, now_ms: int) -> Effects:
+        """The disk knows that the log will have gaps, and of its recovery point: the round may begin."""
+        log = running.log
+        dirt = None
+        if self._stands(running):
+            dirt = log.compaction.dirt(now_ms, limit_offset=running.kept_offset)
+        if problem is not None or dirt is None or not log.compaction.is_due(dirt):
+            del self._running[log.path]
+            if isinstance(problem, StorageError) and self._stands(running):
+                return self._on_failure(running.partition, now_ms)
+            return []
+        settings = self._settings()
+        rules = RoundRules(
+            map_bytes=settings.log_cleaner_dedupe_buffer_size // settings.log_cleaner_threads,
+            load_factor=min(max(settings.log_cleaner_io_buffer_load_factor, 0.01), 1.0),
+            bytes_per_second=settings.log_cleaner_io_max_bytes_per_second
+            / settings.log_cleaner_threads,
+            secret=self._rng.uuid(),
+        )
+        return [
+            Compact(
+                job=log.compaction.job(dirt, rules, now_ms),
+                on_group=partial(self._on_group, running),
+                then=partial(self._done, running),
+            )
+        ]
+
+    def _stands(self, running: _Running) -> bool:
+        """True while the log is the one that the round began with, and still to be compacted."""
+        partition = running.partition
+        return (
+            not running.is_void
+            and not self._storage.is_settling
+            and not partition.is_offline
+            and partition.log is running.log
+            and self._hosted.by_name.get(partition.topic_partition) is partition
+            and running.log.compaction.cuts == running.cuts
+            and "compact" in running.log.config.cleanup_policy
+        )
+
+    def _on_group(self, running: _Running, group: CleanedGroup, now_ms: int) -> Effects | None:
+        """Swap a group in; what lies above is not to be touched when that fails."""
+        put: Effects | None = None
+        if self._stands(running):
+            try:
+                put = running.log.compaction.put(group, running.cuts, now_ms)
+            except StorageError:
+                running.effects += self._on_failure(running.partition, now_ms)
+        if put is None:
+            running.is_void = True
+        return put
+
+    def _done(self, running: _Running, result: Any, now_ms: int) -> Effects:
+        log, facts = running.log, self.facts
+        self._running.pop(log.path, None)
+        effects, running.effects = running.effects, []
+        facts.last_seconds = (now_ms - running.since_ms) / 1000
+        if not self._stands(running):
+            facts.void += 1
+            return effects
+        if isinstance(result, RoundDone) and log.compaction.done(result, running.cuts):
+            facts.rounds += 1
+            facts.bytes_read += result.bytes_read
+            facts.bytes_written += result.bytes_written
+            facts.last_map_percent = int(100 * result.map_use)
+            facts.last_recopy_percent = int(100 * result.bytes_written / max(1, result.bytes_read))
+            self._warned.pop(log.path, None)
+            return [*effects, SetTimer(key=_LOOK, at_ms=now_ms, then=self._look)]
+        return effects + self._failed(running.partition, log, result)
+
+    def _failed(self, partition: Partition, log: Log, problem: Exception) -> Effects:
+        """Damage puts the log aside; anything else is tried again at the next look. Said once each."""
+        self.facts.failed += 1
+        if isinstance(problem, Damaged):
+            directory = log.path.rpartition("/")[0]
+            known = self.facts.uncleanable.setdefault(directory, {})
+            known[log.topic_partition] = log.size_bytes
+        line = f"{log.topic_partition} is not compacted: {problem}"
+        if self._warned.get(log.path) == line:
+            return []
+        self._warned[log.path] = line
+        return [Warn(line=line)]

@@ -1,0 +1,87 @@
+"""The process that does one round of compaction: `python -m firnline.runtime.compact_main`. WORLD.
+
+Spoken over its standard streams, one JSON value a line: in comes the job, then for each group `true`, which
+means that it was swapped in, or `false`; out go `{"alive": bytes}` now and then, `{"group": [bases, bytes]}`,
+and at last `{"done": [...]}` or `{"problem": why, "facts": {...}, "is_damage": ...}`. It is niced, holds no
+lock, and ends when its standard input does: with the broker.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from typing import Any
+
+from firnline.base.errors import StorageError
+from firnline.log.compaction.cleaner import Damaged
+from firnline.log.compaction.rounds import compact, job_from
+from firnline.runtime.disk import RealFs
+
+_NICE = 19
+_ALIVE_S = 1.0
+
+
+def main() -> int:
+    """Do the round that standard input names; return the exit code."""
+    os.nice(_NICE)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(lines,), daemon=True).start()
+    job = job_from(json.loads(lines.get()))
+    running = compact(RealFs(), job, _Pace(job.bytes_per_second))
+    try:
+        while True:
+            group = next(running)
+            _say({"group": [group.bases, group.size_bytes]})
+            if not json.loads(lines.get()):
+                running.close()
+                return 0
+    except StopIteration as stop:
+        _say({"done": stop.value})
+        return 0
+    except StorageError as problem:
+        facts = {name: str(value) for name, value in problem.facts.items()}
+        is_damage = isinstance(problem, Damaged)
+        _say({"problem": problem.why, "facts": facts, "is_damage": is_damage})
+        return 1
+
+
+def _listen(lines: "queue.SimpleQueue[str]") -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(2)  # nobody is left to swap anything in
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+class _Pace:
+    """Keeps the round below its bytes per second, and says now and then that it goes on."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self._rate = bytes_per_second
+        self._done_bytes = 0
+        self._looked_bytes = 0
+        self._began_s = self._said_s = time.monotonic()
+
+    def __call__(self, size_bytes: int) -> None:
+        self._done_bytes += size_bytes
+        if self._done_bytes - self._looked_bytes < min(1 << 20, self._rate / 10):
+            return
+        self._looked_bytes = self._done_bytes
+        while True:
+            now = time.monotonic()
+            if now - self._said_s >= _ALIVE_S:
+                self._said_s = now
+                _say({"alive": self._done_bytes})
+            ahead_s = self._done_bytes / self._rate - (now - self._began_s)
+            if ahead_s <= 0:
+                return
+            time.sleep(min(ahead_s, _ALIVE_S))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Rounds of compaction in processes of their own: start one, pass its groups to the loop, end it. WORLD.
+
+A thread waits for each process, in the kernel. A process that dies, or says nothing for two minutes, costs
+its round: the log is as it was, or as the groups that were swapped in made it.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import firnline
+from firnline.base.effects import Compact, Effects
+from firnline.base.errors import StorageError
+from firnline.log.compaction.cleaner import Damaged
+from firnline.log.compaction.rounds import CleanedGroup, RoundDone, fields_of
+
+_COMMAND = [sys.executable, "-P", "-m", "firnline.runtime.compact_main"]
+_ROOT = str(Path(firnline.__file__).parents[1])
+# Once as long as a disk may hang before it counts as failed elsewhere.
+SILENCE_MAX_S = 120.0
+_LINE_BYTES_MAX = 1 << 20
+_READ_BYTES = 1 << 16
+Ring = Callable[[Callable[..., Effects], Any], None]
+
+
+class Compactors:
+    """The processes that compact logs of one node.
+
+    ring  hands a continuation and its result to the loop, from any thread
+    """
+
+    def __init__(self, ring: Ring, silence_max_s: float = SILENCE_MAX_S) -> None:
+        self._ring = ring
+        self._silence_max_s = silence_max_s
+        self._rounds: dict[int, _Round] = {}
+        self._begun = 0
+        self._is_closed = False
+
+    def add(self, effect: Compact) -> None:
+        """Called on the loop: begin a round."""
+        self._begun += 1
+        number = self._begun
+        self._rounds[number] = _Round(effect, self._ring, self._silence_max_s)
+        done = partial(self._done, number, effect)
+        name = f"firnline-compact-{number}"
+        thread = self._rounds[number].thread = threading.Thread(
+            target=self._rounds[number].run, args=(done,), name=name, daemon=True
+        )
+        thread.start()
+
+    def _done(self, number: int, effect: Compact, result: Any) -> None:
+        def then(found: Any, now_ms: int) -> Effects:
+            self._rounds.pop(number, None)
+            return effect.then(found, now_ms)
+
+        self._ring(then, result)
+
+    def close(self) -> None:
+        """End every process; the loop does not run any more."""
+        for one in list(self._rounds.values()):
+            one.end()
+        for one in list(self._rounds.values()):
+            if one.thread is not None:
+                one.thread.join()
+
+
+class _Round:
+    """One round, on a thread that waits."""
+
+    def __init__(self, effect: Compact, ring: Ring, silence_max_s: float) -> None:
+        self._effect = effect
+        self._ring = ring
+        self._silence_max_s = silence_max_s
+        self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._effects: Effects = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+        self._lock = threading.Lock()
+        self._is_over = False
+        self.thread: threading.Thread | None = None
+
+    def run(self, done: Callable[[Any], None]) -> None:
+        try:
+            result = self._run()
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            result = StorageError("the process that compacts failed", problem=problem)
+        done(result)
+
+    def _run(self) -> Any:
+        with self._lock:
+            if self._is_over:
+                return StorageError("the node stops")
+            paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+            process = self._process = subprocess.Popen(
+                _COMMAND,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                start_new_session=True,
+            )
+        try:
+            self._write(process, fields_of(self._effect.job))
+            while True:
+                message = self._read(process)
+                if isinstance(message, StorageError):
+                    return message
+                if "group" in message:
+                    bases, size_bytes = message["group"]
+                    is_in = self._put(CleanedGroup(tuple(bases), size_bytes))
+                    self._write(process, is_in)
+                    if not is_in:
+                        return StorageError("the log changed while it was compacted")
+                elif "done" in message:
+                    return RoundDone(*message["done"])
+                elif "problem" in message:
+                    kind = Damaged if message["is_damage"] else StorageError
+                    return kind(message["problem"], **message["facts"])
+        finally:
+            self._reap(process)
+
+    def _put(self, group: CleanedGroup) -> bool:
+        """Have the loop swap a group in; wait until it has."""
+
+        def on_group(_: Any, now_ms: int) -> Effects:
+            effects = self._effect.on_group(group, now_ms)
+            self._answers.put(effects is not None)
+            return effects or []
+
+        self._ring(on_group, None)
+        return self._answers.get()
+
+    @staticmethod
+    def _write(process: "subprocess.Popen[bytes]", message: Any) -> None:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+
+    def _read(self, process: "subprocess.Popen[bytes]") -> Any:
+        assert process.stdout is not None
+        fd = process.stdout.fileno()
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([fd], [], [], self._silence_max_s)
+            if not ready:
+                return StorageError("the process that compacts says nothing any more")
+            data = os.read(fd, _READ_BYTES)
+            if not data or len(self._unread) > _LINE_BYTES_MAX:
+                return StorageError("the process that compacts ended early", pid=process.pid)
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return json.loads(line)
+
+    def _reap(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.kill()
+        process.stdout.close()
+        with contextlib.suppress(OSError):  # what was not written is of no use any more
+            process.stdin.close()
+        process.wait()
+
+    def end(self) -> None:
+        """Called on another thread: give up."""
+        with self._lock:
+            self._is_over = True
+            if self._process is not None:
+                self._process.kill()
+        self._answers.put(False)

@@ -1,0 +1,150 @@
+"""A round of compaction in a process of its own: what it brings, and what its death costs."""
+
+import os
+import queue
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Compact, Effects
+from firnline.base.errors import StorageError
+from firnline.base.ids import TopicPartition
+from firnline.log.compaction.cleaner import Damaged
+from firnline.log.compaction.rounds import CleanedGroup, CompactionJob, RoundDone
+from firnline.log.log import Log
+from firnline.log.recovery import open_log
+from firnline.runtime.compactors import Compactors
+from firnline.runtime.disk import RealFs
+from tests.compaction_world import RULES, compacted, put, rows, settled
+from tests.log_world import NOW, TOPIC_ID
+
+
+class Ground:
+    """A loop that is a queue, and what came of one round."""
+
+    def __init__(self, silence_max_s: float = 60.0) -> None:
+        self.calls: queue.SimpleQueue[tuple[Callable[..., Effects], Any]] = queue.SimpleQueue()
+        self.compactors = Compactors(self.ring, silence_max_s)
+        self.groups: list[CleanedGroup] = []
+        self.results: list[Any] = []
+
+    def ring(self, then: Callable[..., Effects], result: Any) -> None:
+        self.calls.put((then, result))
+
+    def run(
+        self, job: CompactionJob, on_group: Callable[[CleanedGroup, int], Effects | None]
+    ) -> Any:
+        def then(result: Any, now_ms: int) -> Effects:
+            self.results.append(result)
+            return []
+
+        self.compactors.add(Compact(job=job, on_group=on_group, then=then))
+        while not self.results:
+            call, result = self.calls.get(timeout=60)
+            call(result, NOW)
+        return self.results[0]
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    made = Ground()
+    yield made
+    made.compactors.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    path = str(tmp_path / "t-0")
+    where = TopicPartition("t", 0)
+    made = open_log(
+        RealFs(), path, where, topic_id=TOPIC_ID, config=compacted(), now_ms=NOW, was_clean=True
+    )
+    for number in range(40):
+        put(made, f"k{number % 5}", f"v{number}")
+    settled(made)
+    return made
+
+
+def job_of(log: Log) -> CompactionJob:
+    return log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+
+
+def test_a_process_compacts_a_log_and_the_loop_swaps_it_in(ground: Ground, log: Log) -> None:
+    cuts = log.compaction.cuts
+    done = ground.run(job_of(log), lambda group, now: log.compaction.put(group, cuts, now))
+    assert isinstance(done, RoundDone)
+    assert log.compaction.done(done, cuts)
+    assert [row[0] for row in rows(log)] == list(range(35, 40))
+
+
+def test_a_group_that_is_not_wanted_ends_the_round(ground: Ground, log: Log) -> None:
+    found = ground.run(job_of(log), lambda group, now: None)
+    assert isinstance(found, StorageError)
+    assert len(rows(log)) == 40
+
+
+def test_damage_is_told_as_damage_with_its_place(ground: Ground, log: Log) -> None:
+    path = Path(log.closed_segments()[0].stem_path + ".log")
+    data = bytearray(path.read_bytes())
+    data[80] ^= 1
+    path.write_bytes(data)
+    found = ground.run(job_of(log), lambda group, now: None)
+    assert isinstance(found, Damaged)
+    assert found.facts["path"] == str(path)
+
+
+def child_of(ground: Ground) -> int:
+    """The id of the process of the only round, when there is one."""
+    for _ in range(600):
+        for one in ground.compactors._rounds.values():
+            if one._process is not None:
+                return one._process.pid
+        time.sleep(0.01)
+    raise AssertionError("no process began")
+
+
+def test_the_death_of_the_process_costs_its_round_alone(ground: Ground, log: Log) -> None:
+    def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
+        os.kill(child_of(ground), signal.SIGKILL)
+        return []
+
+    found = ground.run(job_of(log), on_group)
+    assert isinstance(found, StorageError)
+    assert len(rows(log)) == 40
+    again = Ground()
+    cuts = log.compaction.cuts
+    done = again.run(job_of(log), lambda group, now: log.compaction.put(group, cuts, now))
+    assert isinstance(done, RoundDone)
+
+
+def test_a_process_that_hangs_is_given_up(log: Log) -> None:
+    ground = Ground(silence_max_s=0.5)
+
+    def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
+        os.kill(child_of(ground), signal.SIGSTOP)
+        return []
+
+    assert isinstance(ground.run(job_of(log), on_group), StorageError)
+
+
+def test_the_process_is_niced_and_ends_with_the_broker(log: Log) -> None:
+    ground = Ground()
+    seen: list[int] = []
+
+    def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
+        pid = child_of(ground)
+        seen.append(os.getpriority(os.PRIO_PROCESS, pid))
+        process = next(iter(ground.compactors._rounds.values()))._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()  # as the death of the broker does
+        process.wait(timeout=20)
+        return []
+
+    found = ground.run(job_of(log), on_group)
+    assert seen == [19]
+    assert isinstance(found, StorageError)
