@@ -6,9 +6,8 @@ from typing import Any
 
 from firnline.base.effects import Note
 from firnline.base.ids import OffsetAndEpoch
-from firnline.log.directory import LogDirectory
+from firnline.log.directory import LogDirectory, format_directory
 from firnline.metadata import records as r
-from firnline.log.directory import format_directory
 from firnline.metadata.meta_log import MetaLog, open_meta_log
 from firnline.metadata.snapshot_file import parse_snapshot_name, read_snapshot, snapshot_batches
 from firnline.raft.ports import SnapshotPart
