@@ -6,9 +6,8 @@ from typing import Any
 
 from firnline.base.effects import Note
 from firnline.base.ids import OffsetAndEpoch
-from firnline.log.directory import LogDirectory
+from firnline.log.directory import LogDirectory, format_directory
 from firnline.metadata import records as r
-from firnline.metadata.format import format_storage
 from firnline.metadata.meta_log import MetaLog, open_meta_log
 from firnline.metadata.snapshot_file import parse_snapshot_name, read_snapshot, snapshot_batches
 from firnline.raft.ports import SnapshotPart
@@ -85,7 +84,7 @@ def opened(fs: CrashableFs, directory: LogDirectory | None = None) -> MetaLog:
 def in_use(fs: CrashableFs) -> LogDirectory:
     """The log directory with its checkpoints, formatted if it is not."""
     if not fs.exists("/data/meta.properties"):
-        format_storage(fs, CONFIG, cluster_id="c", rng=Dice(1), now_ms=NOW)
+        format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=Dice(1).uuid())
     directory = LogDirectory(fs, "/data", cluster_id="c", node_id=1, unique=Dice(2).uuid)
     directory.start()
     return directory

@@ -106,9 +106,7 @@ RACES = (
         "controller.brokers:_has_left",
         "broker.fenced and broker.in_controlled_shutdown",
         "False",
-        tests=(
-            _REGISTRATIONS + "test_nor_for_one_that_left_when_another_controller_decided",
-        ),
+        tests=(_REGISTRATIONS + "test_nor_for_one_that_left_when_another_controller_decided",),
     ),
     Mutant(
         "a broker whose place was taken does not beat on in vain",

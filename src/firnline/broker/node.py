@@ -188,7 +188,7 @@ class BrokerNode:
         tier_absence.refuse_start(self.config, image)
 
         def taken(at_ms: int) -> Effects:
-            effects = self.storage.remove_strays(lambda found: found in image.topics_by_id, at_ms)
+            effects = self.storage.put_strays_aside(lambda found: found in image.topics_by_id)
             effects += self.groups.start(at_ms)
             return effects + replication.when_mended(then, at_ms)
 

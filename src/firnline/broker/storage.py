@@ -45,6 +45,10 @@ def read_cluster_id(fs: Fs, directory: str) -> str:
 _SLICE_COST = 300
 _EFFECT_COST = 30
 
+_STRAY = (
+    "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if the"
+    " topic was deleted, otherwise the metadata is older than the logs: put back the newer copy of it"
+)
 _Place = tuple[LogDirectory, Log]
 # Takes a partition, what to do about a failure of its files, and the time.
 _Work = Callable[[Partition, Callable[[Partition, int], Effects], int], Effects]
@@ -269,8 +273,8 @@ class Storage:
         assert len(found) == 1, "a log lies in one directory"
         return found[0]
 
-    def remove_strays(self, is_known: Callable[[Uuid], bool], now_ms: int) -> Effects:
-        """Delete what belongs to topics that are gone: a stop came between the decision and the files.
+    def put_strays_aside(self, is_known: Callable[[Uuid], bool]) -> Effects:
+        """Rename what belongs to topics that are not known, and say so; nothing of it is deleted.
 
         A directory that does not say whose it is stays.
         """
@@ -281,10 +285,10 @@ class Storage:
                 try:
                     topic_id = read_partition_metadata(self._fs, path)
                     if topic_id is not None and not is_known(topic_id):
-                        stray = directory.open(topic_partition, topic_id, TopicConfig(), now_ms)
-                        effects += directory.drop(stray, now_ms)
+                        directory.put_aside(topic_partition)
                 except StorageError:
                     continue  # nothing is served from it; the operator finds it where it lies
+            effects += [Warn(line=_STRAY.format(path=path)) for path in directory.put_aside_as]
         return effects
 
     # -------------------------------------------------------------------------------- failures

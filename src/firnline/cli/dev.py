@@ -161,11 +161,12 @@ def _common(tier: str | None) -> dict[str, str]:
 
 
 def _run(config: BrokerConfig, data: str, tier: str | None) -> int:
-    from firnline.metadata.format import format_storage
+    from firnline.metadata.format import format_storage, refuse_half
     from firnline.runtime.disk import RealFs
     from firnline.runtime.rng import SystemRng
     from firnline.server.main import run
 
+    refuse_half(RealFs(), config)
     format_storage(
         RealFs(),
         config,

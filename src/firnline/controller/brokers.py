@@ -87,6 +87,7 @@ class Brokers:
         self._newest = newest
         self._sweeps = Sweeps(config, newest)
         self._contact_ms: dict[int, int] = {}
+        self._waits_for: dict[int, int] = {}  # by broker: the end of what its last answer waits for
         self._metadata_offsets: dict[int, int] = {}
         self._shutdown_offsets: dict[int, int] = {}
 
@@ -94,6 +95,7 @@ class Brokers:
         """This node leads from now on: the session of every broker begins now, unless it left in order (I7)."""
         there = [each for each in sorted(image.brokers) if not _has_left(image.brokers[each])]
         self._contact_ms = dict.fromkeys(there, now_ms)
+        self._waits_for = {}
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
         self._sweeps.begin_anew()
@@ -101,6 +103,7 @@ class Brokers:
     def deactivate(self) -> None:
         """This node leads no more: nothing of this reign is left for the next (I7)."""
         self._contact_ms = {}
+        self._waits_for = {}
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
         self._sweeps.stop()
@@ -162,6 +165,7 @@ class Brokers:
             record.cordoned_log_dirs = ()
         records.append(record)
         self._contact_ms[wanted.broker_id] = now_ms
+        self._waits_for[wanted.broker_id] = epoch + 1
         self._shutdown_offsets.pop(wanted.broker_id, None)
         self._metadata_offsets.pop(wanted.broker_id, None)
         return ControllerResult(records, epoch, is_atomic=False)
@@ -207,6 +211,7 @@ class Brokers:
         records: list[Message] = self._without_broker(image, broker_id)
         records.append(r.UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
         self._contact_ms.pop(broker_id, None)
+        self._waits_for.pop(broker_id, None)
         self._sweeps.forget(broker_id)
         return ControllerResult(records, None, is_atomic=False)
 
@@ -238,8 +243,10 @@ class Brokers:
             self._shutdown_offsets.pop(beat.broker_id, None)
             if not self._sweeps.leaves(beat.broker_id):
                 self._shutdown_offsets[beat.broker_id] = next_offset + len(records)
+        self._waits_for[beat.broker_id] = next_offset + len(records)
         if wanted is State.SHUTDOWN_NOW:
             self._contact_ms.pop(beat.broker_id)  # the next incarnation need not wait for this one
+            self._waits_for.pop(beat.broker_id)
         answer = HeartbeatAnswer(
             is_caught_up=beat.metadata_offset >= broker.epoch,
             is_fenced=wanted in (State.FENCED, State.SHUTDOWN_NOW),
@@ -247,11 +254,17 @@ class Brokers:
         )
         return ControllerResult(records, answer, is_atomic=False)
 
-    def fence_stale(self, image: ClusterImage, now_ms: int) -> ControllerResult[int | None]:
+    def fence_stale(
+        self, image: ClusterImage, committed_end: int, now_ms: int
+    ) -> ControllerResult[int | None]:
         """Fence the broker not heard from for longest, if that is too long; the answer is its id (I6).
 
-        Nobody, as long as more is to be done for those before.
+        Nobody, as long as more is to be done for those before. Who waits for an answer of ours, behind
+        writes of a disk that is slow, is not silent: it says nothing before it has that.
         """
+        for node_id, end in self._waits_for.items():
+            if end > committed_end and node_id in self._contact_ms:
+                self._contact_ms[node_id] = now_ms
         if self._sweeps.is_busy:
             return ControllerResult([], None)
         waiting = sorted(

@@ -49,6 +49,11 @@ class NewestMetadata(Protocol):
     index: PartitionIndex
 
     @property
+    def image(self) -> ClusterImage:
+        """The cluster as of what is committed."""
+        ...
+
+    @property
     def next_offset(self) -> int:
         """Offset that the next record written gets."""
         ...
@@ -224,7 +229,8 @@ class Controller:
 
     def fence_stale(self, now_ms: int) -> ControllerResult[int | None]:
         """Fence one broker that was silent for longer than its session; the answer is its id or None."""
-        return self._brokers.fence_stale(self._metadata.newest, now_ms)
+        committed_end = self._metadata.image.offset + 1
+        return self._brokers.fence_stale(self._metadata.newest, committed_end, now_ms)
 
     @property
     def is_sweeping(self) -> bool:

@@ -103,6 +103,7 @@ class LogDirectory:
         self._is_checkpointing = False
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
         self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
+        self.put_aside_as: list[str] = []  # paths, in this run
         self._guest: Log | None = None
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
         self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs that were not served yet
@@ -230,7 +231,7 @@ class LogDirectory:
         """Return the log of a partition, recovered if it has to be, made if it is not there.
 
         It is to be served only when its `unsynced` files are on disk. A directory of another topic of
-        the same name, deleted while this node was away, makes room. StorageError when it cannot be served.
+        the same name is put aside. StorageError when it cannot be served.
         """
         log = self.logs.get(topic_partition)
         if log is not None:
@@ -239,8 +240,7 @@ class LogDirectory:
         path = self.partition_path(topic_partition)
         found = self._owner(path)
         if found is not None and found != topic_id:
-            self._forget(topic_partition)
-            self._fs.rename(path, self._condemned(topic_partition))
+            self.put_aside(topic_partition)
         is_new = not self._fs.exists(path)
         if is_new:
             if topic_partition in self._forgotten:
@@ -298,6 +298,17 @@ class LogDirectory:
         """Serve a log no more; its files stay for the next start to look at."""
         self._unsynced.pop(log.topic_partition, None)
         del self.logs[log.topic_partition]
+
+    def put_aside(self, topic_partition: TopicPartition) -> None:
+        """Rename the directory of a partition that belongs to no topic, or to another; it is kept.
+
+        The topic may have been deleted while this node was away; or the metadata is older than the logs,
+        for it was lost, or an old copy was put back, and these are the only records that are left.
+        """
+        path = f"{self.path}/{names.stray_dir(topic_partition, self._unique())}"
+        self._fs.rename(self.partition_path(topic_partition), path)
+        self._forget(topic_partition)
+        self.put_aside_as.append(path)
 
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log: rename its directory now, remove it after file.delete.delay.ms.

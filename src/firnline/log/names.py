@@ -2,7 +2,7 @@
 
 A segment's files share a stem: the offset of its first record, 20 digits. A file that is to go is first
 renamed `.deleted`, a partition directory `<topic>-<partition>.<unique>-delete`; both are removed later, or
-at the next start (rel-P11).
+at the next start (rel-P11). What belongs to no topic that is known is put aside as `-stray`, and kept.
 """
 
 import re
@@ -21,6 +21,7 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 
 DELETED_DIR = "-delete"
+STRAY_DIR = "-stray"
 _NAME_BYTES_MAX = 255
 _SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
 _PARTITION_DIR = re.compile(r"(.+)-(\d+)")
@@ -39,7 +40,7 @@ def parse_segment_file(name: str) -> tuple[int, str] | None:
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
     """Return whose data a directory holds, or None when it is no partition's (or is to be deleted)."""
-    if name.endswith((DELETED_DIR, "-future", "-stray")):
+    if name.endswith((DELETED_DIR, "-future", STRAY_DIR)):
         return None
     found = _PARTITION_DIR.fullmatch(name)
     return TopicPartition(found[1], int(found[2])) if found else None
@@ -47,5 +48,14 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 
 def deleted_dir(topic_partition: TopicPartition, unique: bytes) -> str:
     """Return the name of a partition directory that waits for its removal; 255 bytes at most."""
-    suffix = f"-{topic_partition.partition}.{unique.hex()}{DELETED_DIR}"
+    return _renamed(topic_partition, unique, DELETED_DIR)
+
+
+def stray_dir(topic_partition: TopicPartition, unique: bytes) -> str:
+    """Return the name of a partition directory that is nobody's; 255 bytes at most."""
+    return _renamed(topic_partition, unique, STRAY_DIR)
+
+
+def _renamed(topic_partition: TopicPartition, unique: bytes, end: str) -> str:
+    suffix = f"-{topic_partition.partition}.{unique.hex()}{end}"
     return topic_partition.topic[: _NAME_BYTES_MAX - len(suffix)] + suffix

@@ -13,6 +13,7 @@ from firnline.base.ports import Fs, Rng
 from firnline.config.broker import BrokerConfig
 from firnline.log.checkpoint import make_dir_durably
 from firnline.log.directory import format_directory, read_meta_properties
+from firnline.log.names import parse_partition_dir
 from firnline.metadata.features import METADATA_VERSIONS, levels_to_format
 from firnline.metadata.image import METADATA_VERSION
 from firnline.metadata.records import FeatureLevelRecord
@@ -52,7 +53,8 @@ def format_storage(
                      are, and the others formatted; otherwise one of them is a refusal
 
     Raises ConfigError, before anything is written, for a directory of another cluster or node, one that
-    is formatted already, and for levels this release does not act on.
+    is formatted already, one that holds logs and does not say whose, for that of the metadata where logs
+    would lose it, and for levels this release does not act on.
     """
     levels = levels_to_format(features, release_version)
     directories = storage_directories(config)
@@ -74,6 +76,10 @@ def format_storage(
         _refuse_stranger(path, found[path] or {}, cluster_id, config.node_id)
     fresh = [path for path in directories if found[path] is None]
     for path in fresh:
+        _refuse_logs(fs, path, config.node_id)
+    if config.metadata_directory in fresh and formatted:
+        _refuse_lost_metadata(fs, config, formatted)
+    for path in fresh:
         _format(fs, path, cluster_id, config.node_id, levels, rng, now_ms)
     return Formatted(cluster_id, tuple(fresh), tuple(formatted), levels)
 
@@ -92,9 +98,11 @@ def cluster_id_of(fs: Fs, config: BrokerConfig) -> str:
     for path in storage_directories(config):
         identity = _identity(fs, path)
         if identity is None:
+            _refuse_logs(fs, path, config.node_id)
             raise ConfigError(
-                f"{path} is not formatted: run `firnline storage format`, with --cluster-id of the"
-                " cluster to join, and --ignore-formatted when other directories are"
+                f"{path} is not formatted: if this node has run with it, its disk is not mounted; if it is new,"
+                " run `firnline storage format`, with --cluster-id of the cluster to join, and"
+                " --ignore-formatted when other directories are"
             )
         cluster_id = cluster_id or identity["cluster.id"]
         _refuse_stranger(path, identity, cluster_id, config.node_id)
@@ -107,6 +115,53 @@ def _identity(fs: Fs, path: str) -> Mapping[str, str] | None:
     if found is not None and not found.get("cluster.id"):
         raise ConfigError(f"{path}/meta.properties names no cluster.id")
     return found
+
+
+def refuse_half(fs: Fs, config: BrokerConfig) -> None:
+    """Raise ConfigError where some directories of a node are formatted and others are not.
+
+    For who formats without being asked: a disk that is not mounted looks like a new one, and what the others
+    hold would be all that there is.
+    """
+    directories = storage_directories(config)
+    fresh = [path for path in directories if _identity(fs, path) is None]
+    for path in fresh:
+        _refuse_logs(fs, path, config.node_id)
+    if fresh and len(fresh) < len(directories):
+        raise ConfigError(
+            f"{fresh[0]} is not formatted, and other directories of this node are: mount its disk, or put the"
+            " directory back; if it is to be a new one, run `firnline storage format --ignore-formatted`"
+        )
+
+
+def _logs_in(fs: Fs, path: str) -> list[str]:
+    names = fs.list_dir(path) if fs.exists(path) else []
+    return sorted(name for name in names if parse_partition_dir(name) is not None)
+
+
+def _refuse_logs(fs: Fs, path: str, node_id: int) -> None:
+    """A directory that holds logs is not new, though it does not say whose it is."""
+    logs = _logs_in(fs, path)
+    if logs:
+        raise ConfigError(
+            f"{path} holds logs ({logs[0]}), and no meta.properties says whose they are: put that file back,"
+            f" with version=1, node.id={node_id}, the cluster.id of the cluster and, if it is known, the"
+            " directory.id; or move the logs away"
+        )
+
+
+def _refuse_lost_metadata(fs: Fs, config: BrokerConfig, formatted: Sequence[str]) -> None:
+    """Where this node alone has the metadata, logs without it belong to no topic any more."""
+    if config.has_other_controllers:
+        return
+    for path in formatted:
+        logs = _logs_in(fs, path)
+        if logs:
+            raise ConfigError(
+                f"{config.metadata_directory} is to hold the metadata of this cluster and is not formatted, but"
+                f" {path} holds logs ({logs[0]}), which belong to no topic without it: mount the disk of the"
+                f" metadata, or put a copy back; to begin an empty cluster, move the logs away"
+            )
 
 
 def _refuse_stranger(path: str, identity: Mapping[str, str], cluster_id: str, node_id: int) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from firnline.base.effects import Appended, Effects
-from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.base.slices import EMPTY_RECORDS, FileSlice

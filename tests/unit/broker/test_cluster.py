@@ -1,7 +1,7 @@
 """Nodes of one role or two together: joining, deciding elsewhere, and controllers that come and go."""
 
-from dataclasses import replace
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,7 +113,7 @@ def silent_and_replaced() -> Rig:
 
 
 def test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_ends() -> None:
-    """It would be refused for ever, and nobody would know; started again it waits for a session and is back."""
+    """It would be refused for ever, and nobody would know; started again it waits for a session."""
     rig = silent_and_replaced()
     rig.cut.clear()
     with pytest.raises(ConfigError, match=r"broker 4 is registered anew .* start it again"):

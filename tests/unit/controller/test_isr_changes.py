@@ -279,7 +279,11 @@ def test_a_shrink_has_a_new_leader_epoch_where_brokers_may_be_older_than_3_6(wor
 
 def test_a_change_that_changes_nothing_ends_what_was_asked_before(world: World) -> None:
     """I9, rel-R7: the partition is written down as it is, and copies of earlier requests are refused."""
-    earlier, before, offset = world.proposal(1, 2, 3), world.partition, world.cluster.quorum.next_offset
+    earlier, before, offset = (
+        world.proposal(1, 2, 3),
+        world.partition,
+        world.cluster.quorum.next_offset,
+    )
     after = world.ask(1, 2)
     assert after == world.partition == before._replace(partition_epoch=before.partition_epoch + 1)
     assert world.cluster.quorum.next_offset == offset + 1

@@ -6,6 +6,7 @@ import pytest
 from immutables import Map
 
 from firnline.base.errors import Code, KafkaError
+from firnline.controller.brokers import Heartbeat
 from firnline.metadata.census import PartitionIndex
 from firnline.metadata.delta import whole
 from firnline.metadata.image import EMPTY_IMAGE, PartitionImage, TopicImage
@@ -109,3 +110,21 @@ def test_an_index_is_in_the_same_order_in_every_process() -> None:
     topics = {each: TopicImage(each.hex(), each, Map({0: partition})) for each in ids}
     index = whole(PartitionIndex.of(EMPTY_IMAGE._replace(topics_by_id=Map(topics))))
     assert list(index.topics_of(1)) == sorted(ids)
+
+
+def test_a_broker_that_waits_for_our_answer_is_not_silent(cluster: Cluster) -> None:
+    """Its beat stands behind a write that our disk takes long over; it says nothing before it is answered."""
+    cluster.register(1, NEW)
+    cluster.beat(1)
+    controller, now_ms = cluster.controller, cluster.loop.now_ms
+    brokers = controller._brokers
+    image, end = cluster.quorum.newest, cluster.quorum.next_offset
+    beat = Heartbeat(1, image.brokers[1].epoch, image.offset)
+    brokers.heartbeat(image, end + 1, beat, now_ms)  # a write before it is under way
+    for _ in range(5):
+        now_ms += SESSION_MS - 1
+        assert brokers.fence_stale(image, end, now_ms).response is None
+    now_ms += SESSION_MS - 1
+    assert brokers.fence_stale(image, end + 1, now_ms).response is None, "it was answered just now"
+    now_ms += SESSION_MS
+    assert brokers.fence_stale(image, end + 1, now_ms).response == 1

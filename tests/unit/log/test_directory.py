@@ -372,8 +372,11 @@ def test_a_topic_recreated_while_we_were_away_does_not_inherit_data(fs: Crashabl
     log = again.open(A, OTHER_ID, small(), NOW)
     assert log.log_end_offset == 0
     again.close()
-    left = [name for name in fs.list_dir("/data") if name.endswith("-delete")]
-    assert len(left) == 1
+    (left,) = [name for name in fs.list_dir("/data") if name.endswith("-stray")]
+    assert [f"/data/{left}"] == again.put_aside_as
+    assert [n for n in fs.list_dir(f"/data/{left}") if n.endswith(".log")], (
+        "as Kafka: nothing is deleted"
+    )
 
 
 def test_what_a_crash_left_of_a_deletion_is_removed_at_the_next_start(fs: CrashableFs) -> None:

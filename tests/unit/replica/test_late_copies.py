@@ -197,9 +197,7 @@ def test_a_leader_believes_a_copy_dead_only_if_no_controller_takes_it(name: str)
     first: Asked = world.proposal(1, 2, 3)
     epoch = world.epoch(1)
     event(world)
-    copy = IsrChange(
-        first.topic_id, 0, first.leader_epoch, first.partition_epoch, tuple(first.isr)
-    )
+    copy = IsrChange(first.topic_id, 0, first.leader_epoch, first.partition_epoch, tuple(first.isr))
     now = world.partition
 
     class Facts(NoBrokers):

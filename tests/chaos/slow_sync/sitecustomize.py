@@ -1,0 +1,18 @@
+"""Put first on PYTHONPATH, this gives a process a disk whose every sync takes SYNC_TAKES_S seconds."""
+
+import os
+import time
+
+_TAKES_S = float(os.environ["SYNC_TAKES_S"])
+_fsync, _fdatasync = os.fsync, os.fdatasync
+
+
+def _slow(sync):
+    def call(fd):
+        time.sleep(_TAKES_S)
+        return sync(fd)
+
+    return call
+
+
+os.fsync, os.fdatasync = _slow(_fsync), _slow(_fdatasync)
