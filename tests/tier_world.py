@@ -111,6 +111,9 @@ class Feed:
             out += batch
         return out
 
+    def fork(self, partition: int, offset: int, epoch: int) -> int | None:
+        return None  # one log, which only grows
+
     def catch_up(
         self, positions: Any, then: Any, now_ms: int, *, is_fresh: bool = False
     ) -> Effects:

@@ -11,6 +11,7 @@ from typing import Any
 from firnline.base.effects import Appended, Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition, Uuid
+from firnline.broker.tier_feed import Fork
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -30,6 +31,8 @@ _ANSWER_BYTES = 1 << 20
 _CHANNEL = "topic elsewhere"
 # Before, "latest" of a new leader may be less than what was committed.
 _LIST_OFFSETS_VERSION_MIN = 5
+# Before, nobody says that two histories part (KIP-595).
+_FETCH_VERSION_MIN = 12
 _CODES = frozenset(Code)
 
 Ends = Mapping[int, int | KafkaError]
@@ -83,14 +86,21 @@ class TopicElsewhere:
         where: TopicPartition,
         topic_id: Uuid,
         offset: int,
-        then: Callable[[Came | KafkaError, int], Effects],
+        then: Callable[[Came | Fork | KafkaError, int], Effects],
         now_ms: int,
+        *,
+        leader_epoch: int,
+        last_epoch: int,
     ) -> Effects:
-        """Read what is there now, about a megabyte of it."""
+        """Read what is there now, about a megabyte of it; `Fork` where the leader's history is another.
+
+        leader_epoch  in which that broker is believed to lead: another one is an error
+        last_epoch    of the record before `offset`; -1: nothing is known of it
+        """
         wanted = FetchPartition(
             partition=where.partition, fetch_offset=offset, partition_max_bytes=_ANSWER_BYTES
         )
-        wanted.current_leader_epoch = wanted.last_fetched_epoch = -1
+        wanted.current_leader_epoch, wanted.last_fetched_epoch = leader_epoch, last_epoch
         request = FetchRequest(
             replica_id=-1,
             max_wait_ms=0,
@@ -108,9 +118,12 @@ class TopicElsewhere:
             if len(rows) != 1 or rows[0].error_code:
                 code = _code(rows[0].error_code) if rows else Code.UNKNOWN_SERVER_ERROR
                 return then(KafkaError(code), at_ms)
+            fork = rows[0].diverging_epoch
+            if fork.epoch >= 0 or fork.end_offset >= 0:
+                return then(Fork(fork.end_offset), at_ms)
             return then((rows[0].log_start_offset, bytes(rows[0].records or b"")), at_ms)
 
-        return self._send(leader_id, request, answered, now_ms, 0)
+        return self._send(leader_id, request, answered, now_ms, _FETCH_VERSION_MIN)
 
     def append(
         self,

@@ -340,7 +340,9 @@ class Storage:
         A job goes over the partitions in slices, and requests are answered between them.
         """
         config = self._config
+        local_ms = config.firnline_local_retention_check_interval_ms
         jobs: tuple[tuple[str, int, _Work], ...] = (
+            *((("local retention", local_ms, self._retain_local),) if local_ms else ()),
             ("retention", config.log_retention_check_interval_ms, self._retain),
             ("sync", config.log_flush_offset_checkpoint_interval_ms, self._sync_one),
             ("flush.ms", _FLUSH_CHECK_MS, self._sync_due),
@@ -378,6 +380,15 @@ class Storage:
     ) -> Effects:
         """Take segments out of the log that retention gives up (T12-T16)."""
         return partition.log.delete_due_segments(now_ms)
+
+    def _retain_local(
+        self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
+    ) -> Effects:
+        """Take segments out of local files that the tier has; where the log begins does not change."""
+        log = partition.log
+        if not log.is_tiered or log.config.remote_log_copy_disable:
+            return []
+        return self._retain(partition, on_failure, now_ms)
 
     def _sync_due(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int

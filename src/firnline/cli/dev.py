@@ -32,7 +32,6 @@ NODE = {
 # What `dev` sets otherwise than Kafka does; --help lists it.
 DIFFERENT = {
     "group.initial.rebalance.delay.ms": "0",
-    "log.retention.check.interval.ms": "1000",
     # A quorum of one has nobody to tell that it is alive, and each telling is a write and an fsync.
     "metadata.max.idle.interval.ms": "0",
     "offsets.topic.num.partitions": "4",
@@ -40,6 +39,8 @@ DIFFERENT = {
 }
 STORAGE = "firnline.tiered.objects.storage.ObjectStorage"
 DIFFERENT_WITH_TIER = {
+    # Local files go as soon as the tier has them; records are deleted when Kafka would delete them.
+    "firnline.local.retention.check.interval.ms": "1000",
     "remote.log.manager.task.interval.ms": "1000",
     "remote.log.storage.system.enable": "true",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "4",

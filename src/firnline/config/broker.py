@@ -41,6 +41,15 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         importance="HIGH",
         source="rel-P1",
     )
+    firnline_local_retention_check_interval_ms: int = key(
+        "LONG",
+        0,
+        "Time between two looks for local segments that the tier has and that are due by their local limits."
+        " Total limits, of tiered topics too, are then applied every log.retention.check.interval.ms; with 0"
+        " that is the interval of all local files, and the tier applies its limits with each of its tasks.",
+        valid="[0,...]",
+        importance="LOW",
+    )
     firnline_metrics_port: int = key(
         "INT",
         0,

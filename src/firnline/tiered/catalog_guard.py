@@ -13,8 +13,14 @@ from typing import NamedTuple, Protocol
 from firnline.base.errors import StorageError
 from firnline.base.ids import Uuid
 from firnline.tiered.catalog import CatalogCorrupt, CatalogSegment, list_heads, read_cut
+from firnline.tiered.hosted import Hosted
 from firnline.tiered.objects.layout import LOG, segment_stem
-from firnline.tiered.spi import ObjectMissing, ObjectStore
+from firnline.tiered.spi import ObjectMissing, ObjectStore, RemoteLogMetadata
+
+_REMEDY = (
+    "bring the lost records of __remote_log_metadata back: from another replica of it, or from a backup."
+    " Until then nothing of this partition is copied or deleted, and its catalog stays as it was"
+)
 
 
 class ExplainsLess(StorageError):
@@ -67,8 +73,28 @@ def problem_of(rows: Collection[Row], *, topic: str, partition: int) -> Explains
         segments=len(rows),
         first_offset=min(row.base_offset for row in rows),
         last_offset=max(row.end_offset for row in rows),
-        remedy="bring the lost records of __remote_log_metadata back: from another replica of it, or from a"
-        " backup. Until then nothing of this partition is copied or deleted, and its catalog stays as it was",
+        remedy=_REMEDY,
+    )
+
+
+def lacks_what_went(hosted: Hosted, metadata: RemoteLogMetadata) -> bool:
+    """Whether the metadata has no segment for what lay right below the local files: it was there (T14)."""
+    log = hosted.log
+    offset = log.local_log_start_offset - 1
+    if offset < log.log_start_offset:
+        return False
+    epoch = log.epochs.epoch_at(offset)
+    return epoch is None or metadata.lookup(hosted.where, epoch=epoch, offset=offset) is None
+
+
+def nothing_below(hosted: Hosted) -> ExplainsLess:
+    """Say that of a partition whose tier has no catalog to compare with."""
+    log = hosted.log
+    return ExplainsLess(
+        "local files went because the tier had them, and its metadata does not know them",
+        partition=str(log.topic_partition),
+        below_offset=log.local_log_start_offset,
+        remedy=_REMEDY,
     )
 
 

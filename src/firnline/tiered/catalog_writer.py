@@ -28,6 +28,8 @@ from firnline.tiered.catalog_guard import (
     Before,
     ExplainsLess,
     Row,
+    lacks_what_went,
+    nothing_below,
     problem_of,
     read_before,
     still_there,
@@ -390,9 +392,12 @@ class CatalogKeeper:
         )
 
     def explains_all(self) -> bool:
-        """Whether decisions may be made: a head of ours is there, and the metadata still says as much."""
+        """Whether decisions may be made: a head of ours is there, and the metadata still says as much.
+
+        Without a catalog the local files say what has to be in the tier: what lies right below them.
+        """
         if self._services.catalog is None:
-            return True
+            return not lacks_what_went(self._hosted, self._services.metadata)
         finished = self._hosted.finished(self._services.metadata)
         if not self.is_begun or isinstance(finished, KafkaError):
             return False
@@ -401,7 +406,11 @@ class CatalogKeeper:
     def compare(self, then: Done, now_ms: int) -> Effects:
         """`request`, whether or not all seems to be said: what the metadata knows has become less."""
         self._written = None
-        return self.request(then, now_ms)
+        if self._services.catalog is not None:
+            return self.request(then, now_ms)
+        hosted = self._hosted
+        hosted.unexplained_segments = 1
+        return self._refuse(nothing_below(hosted), [then], now_ms)
 
     def _compared(self, result: Any, now_ms: int) -> Effects:
         """The store has said which of the segments that we miss it holds."""
@@ -502,8 +511,11 @@ class CatalogKeeper:
     def _answer(self, error: FirnlineError, now_ms: int) -> Effects:
         """Nothing was written: everybody who waits is told."""
         self._is_writing = False
-        self._hosted.catalog_problem = str(error)
         waiting, self._waiting = self._waiting, []
+        return self._refuse(error, waiting, now_ms)
+
+    def _refuse(self, error: FirnlineError, waiting: Sequence[Done], now_ms: int) -> Effects:
+        self._hosted.catalog_problem = str(error)
         effects: Effects = []
         if isinstance(error, ExplainsLess | WrongTier) and self._said != str(error):
             self._said = str(error)

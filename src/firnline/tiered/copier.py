@@ -65,6 +65,10 @@ class Copier:
             return self._finish(KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata"), now_ms)
         if services.catalog is None and not self._has_adopted:
             self._adopt_log_start()
+        if not self._catalog.explains_all() and self._catalog.is_begun:
+            return self._catalog.compare(self._catalog_begun, now_ms)
+        if services.catalog is None:
+            hosted.unexplained_segments, hosted.catalog_problem = 0, None
         if not self._catalog.is_begun:
             return self._catalog.request(self._catalog_begun, now_ms)
         return self._next(now_ms)

@@ -34,12 +34,14 @@ def decide(
     now_ms: int,
     is_copying: Callable[[RemoteSegment], bool],
     is_dangling: Callable[[RemoteSegment], bool],
+    applies_limits: bool = True,
 ) -> Decision:
     """Apply the limits of the whole log to the remote segments of one partition.
 
     covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
     is_copying      being copied by this node now: nothing from it on is looked at
     is_dangling     a COPY_STARTED that nobody will finish
+    applies_limits  False: only what lies below the log start or was begun to be deleted goes
     """
     epochs = filled(log.epochs.entries())
     chosen: dict[bytes, RemoteSegment] = {}
@@ -49,7 +51,7 @@ def decide(
             chosen[segment.segment_id] = segment
     if not epochs:  # an epoch cache that knows nothing decides nothing (rel-T14)
         return Decision(tuple(chosen.values()), log.log_start_offset)
-    walk = _Walk(log, segments, covered_offset, now_ms)
+    walk = _Walk(log, segments, covered_offset, now_ms, applies_limits=applies_limits)
     first_epoch = epochs[0][0]
     is_finished = True
     for segment in _by_epoch(segments, [epoch for epoch, _ in epochs]):
@@ -90,13 +92,19 @@ class _Walk:
     """The limits of the whole log, and how far they moved its start."""
 
     def __init__(
-        self, log: LogView, segments: Sequence[RemoteSegment], covered_offset: int, now_ms: int
+        self,
+        log: LogView,
+        segments: Sequence[RemoteSegment],
+        covered_offset: int,
+        now_ms: int,
+        *,
+        applies_limits: bool,
     ) -> None:
         self._log = log
         self._now_ms = now_ms
         self._covered_offset = covered_offset
         self._history = log.epochs.entries()
-        self._retention_ms = log.config.retention_ms
+        self._retention_ms = log.config.retention_ms if applies_limits else NO_LIMIT
         self.log_start_offset = log.log_start_offset
         counted = [
             s.size_bytes
@@ -104,7 +112,7 @@ class _Walk:
             if s.state == SegmentState.COPY_FINISHED and self.is_in_lineage(s)
         ]
         total = sum(counted) + self._local_only_bytes()
-        limit = log.config.retention_bytes
+        limit = log.config.retention_bytes if applies_limits else NO_LIMIT
         self._breach_bytes = 0 if limit < 0 else max(total - limit, 0)
 
     def is_in_lineage(self, segment: RemoteSegment) -> bool:
@@ -258,6 +266,7 @@ class Expiry:
         self._hosted = hosted
         self._catalog = catalog
         self._done: Done | None = None
+        self._limited_ms = 0  # when the limits were applied
 
     @property
     def is_running(self) -> bool:
@@ -309,10 +318,19 @@ class Expiry:
                 now_ms=now_ms,
                 is_copying=lambda s: s.segment_id in self._services.copying,
                 is_dangling=lambda s: self.is_dangling(s, now_ms),
+                applies_limits=self._is_limit_due(now_ms),
             )
         # Tiering was turned off: the log starts where local data does, and the tier is emptied (T49).
         free = [s for s in segments if s.segment_id not in self._services.copying]
         return Decision(tuple(free), max(log.log_start_offset, log.local_log_start_offset))
+
+    def _is_limit_due(self, now_ms: int) -> bool:
+        """Whether it is time to apply the limits of the whole log again."""
+        before_ms = max(self._limited_ms, self._services.started_ms)
+        if now_ms - before_ms < self._services.settings.retention_interval_ms:
+            return False
+        self._limited_ms = now_ms
+        return True
 
     def is_dangling(self, segment: RemoteSegment, now_ms: int) -> bool:
         """Whether nobody will finish a COPY_STARTED any more.

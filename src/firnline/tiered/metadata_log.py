@@ -18,6 +18,7 @@ from firnline.base.effects import (
     Effects,
     EnsureTopic,
     SetTimer,
+    Warn,
 )
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import (
@@ -55,6 +56,7 @@ from firnline.tiered.spi import (
 # What one step applies; the rest waits for the next, so that a long history does not stop the loop.
 STEP_BYTES = 16 * KIB
 DROPPED_KEPT = 1000
+NO_EPOCH = -1
 
 
 class MetadataFeed(Protocol):
@@ -76,15 +78,24 @@ class MetadataFeed(Protocol):
         """Whether this node leads that metadata partition, and so removes its deleted topics."""
         ...
 
+    def fork(self, partition: int, offset: int, epoch: int) -> int | None:
+        """Where what was applied up to `offset`, in `epoch` last, left the leader's history; None: nowhere.
+
+        `epoch` is -1 where the record before `offset` is not known.
+        """
+        ...
+
     def catch_up(
         self,
-        positions: Mapping[int, int],
+        positions: Mapping[int, tuple[int, int]],
         then: Callable[[int, int], Effects],
         now_ms: int,
         *,
         is_fresh: bool = False,
     ) -> Effects:
-        """Ask the leaders elsewhere for what each partition has from an offset on; nothing for ours.
+        """Ask the leaders elsewhere for what each partition has from (an offset, the epoch before it) on.
+
+        Nothing is asked for ours.
 
         `then(partition, now_ms)` runs whenever more of one may be read, or where it ends is known.
         `is_fresh`: `bounds` are not known until an answer to this has come.
@@ -128,10 +139,11 @@ _LATE = KafkaError(
 class _Consumed:
     """One metadata partition: what was applied, and who waits for more of it."""
 
-    __slots__ = ("caches", "has_forgotten", "next_offset", "topics", "waiting")
+    __slots__ = ("caches", "epoch", "has_forgotten", "next_offset", "topics", "waiting")
 
     def __init__(self) -> None:
         self.next_offset = 0
+        self.epoch = NO_EPOCH  # of the record before it
         self.caches: dict[TopicIdPartition, MetadataCache] = {}
         self.topics: dict[TopicIdPartition, str] = {}
         self.waiting: list[tuple[int, Published]] = []  # (offset, continuation), by offset
@@ -239,7 +251,8 @@ class TopicMetadataLog:
 
     def _ask(self, partitions: Sequence[int], now_ms: int, *, is_fresh: bool = False) -> Effects:
         """Have what other brokers lead brought here."""
-        positions = {partition: self._consumed[partition].next_offset for partition in partitions}
+        found = {partition: self._consumed[partition] for partition in partitions}
+        positions = {partition: (c.next_offset, c.epoch) for partition, c in found.items()}
         return self._feed.catch_up(positions, self.poll, now_ms, is_fresh=is_fresh)
 
     def _catch_up(self, now_ms: int) -> Effects:
@@ -270,15 +283,20 @@ class TopicMetadataLog:
     def _step(self, partition: int, now_ms: int) -> tuple[Effects, int]:
         """Apply a step; return what follows of it, and how many bytes it was."""
         consumed = self._consumed.get(partition)
-        bounds = self._feed.bounds(partition) if consumed else None
-        if consumed is None or bounds is None:
+        if consumed is None:
+            return [], 0
+        fork = self._feed.fork(partition, consumed.next_offset, consumed.epoch)
+        if fork is not None:
+            return self._start_over(partition, consumed, fork, now_ms), 0
+        bounds = self._feed.bounds(partition)
+        if bounds is None:
             return [], 0
         log_start, high_watermark = bounds
         if high_watermark < consumed.next_offset:
             return self._forgotten(partition, consumed), 0
         if log_start > consumed.next_offset:
             consumed.has_forgotten = consumed.has_forgotten or consumed.next_offset > 0
-            consumed.next_offset = log_start
+            consumed.next_offset, consumed.epoch = log_start, NO_EPOCH
         touched: dict[TopicIdPartition, None] = {}
         data = b""
         if consumed.next_offset < high_watermark:
@@ -300,6 +318,32 @@ class TopicMetadataLog:
                 effects += self._ask([partition], now_ms)
         return effects, len(data)
 
+    def _start_over(self, partition: int, consumed: _Consumed, fork: int, now_ms: int) -> Effects:
+        """What was applied is not the leader's history: all of it is read again, from the leader's log.
+
+        Until then nothing is answered, and nobody acts, on the partitions that it speaks of.
+        """
+        self._consumed[partition] = _Consumed()
+        for key in [key for key in self._dropped if key[0] == partition]:
+            del self._dropped[key]
+        line = (
+            f"{REMOTE_LOG_METADATA_TOPIC}-{partition}: what this node had read up to offset"
+            f" {consumed.next_offset}, of leader epoch {consumed.epoch}, is its leader's up to {fork} at"
+            " most: records were lost. All of it is read again"
+        )
+        effects: Effects = [Warn(line=line)]
+        for where in self._targets:
+            if self.partition_of(where) == partition:
+                self._targets[where] = None
+                self._awaiting.setdefault(partition, {})[where] = None
+                if self.on_applied is not None:
+                    effects += self.on_applied(where, now_ms)
+        for offset, then in consumed.waiting:
+            effects.append(CancelTimer(key=("tier-metadata", "wait", partition, offset)))
+            effects += then(NOT_READY, now_ms)
+        self._behind[partition] = None
+        return effects + self._ask([partition], now_ms, is_fresh=True)
+
     def _forgotten(self, partition: int, consumed: _Consumed) -> Effects:
         """The partition lost records that were applied: nothing is decided on it any more (F28)."""
         consumed.has_forgotten = True
@@ -317,6 +361,7 @@ class TopicMetadataLog:
         touched: dict[TopicIdPartition, None],
     ) -> None:
         for header in headers(data):
+            consumed.epoch = header.leader_epoch
             if header.is_control:
                 consumed.next_offset = max(consumed.next_offset, header.next_offset)
                 continue

@@ -16,6 +16,8 @@ class TierSettings:
 
     node_id: int = 0
     task_interval_ms: int = 30_000
+    # How often the total limits of a partition are applied; 0: with each task.
+    retention_interval_ms: int = 0
     retry_backoff_ms: int = 500
     retry_backoff_max_ms: int = 30_000
     retry_jitter: float = 0.2
@@ -75,6 +77,11 @@ def tier_settings(config: BrokerConfig) -> TierSettings:
     settings = TierSettings(
         node_id=config.node_id,
         task_interval_ms=config.remote_log_manager_task_interval_ms,
+        retention_interval_ms=(
+            config.log_retention_check_interval_ms
+            if config.firnline_local_retention_check_interval_ms
+            else 0
+        ),
         retry_backoff_ms=config.remote_log_manager_task_retry_backoff_ms,
         retry_backoff_max_ms=config.remote_log_manager_task_retry_backoff_max_ms,
         retry_jitter=config.remote_log_manager_task_retry_jitter,

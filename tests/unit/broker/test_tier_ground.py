@@ -6,7 +6,7 @@ from typing import Any
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
-from firnline.broker.tier_ground import MetadataFeed
+from firnline.broker.tier_feed import Fork, MetadataFeed
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule
 from tests.unit.broker.hosting import hosted
@@ -102,8 +102,18 @@ class Elsewhere:
         return []
 
     def read_committed_records(
-        self, leader_id: int, where: Any, topic_id: bytes, offset: int, then: Any, now_ms: int
+        self,
+        leader_id: int,
+        where: Any,
+        topic_id: bytes,
+        offset: int,
+        then: Any,
+        now_ms: int,
+        *,
+        leader_epoch: int,
+        last_epoch: int,
     ) -> Effects:
+        self.epochs = leader_epoch, last_epoch
         self.asked.append(("records", (leader_id, offset), then))
         return []
 
@@ -113,8 +123,8 @@ class Elsewhere:
         self.asked.append(("append", (leader_id, where.partition), then))
         return []
 
-    def catch_up(self, position: int = 0, *, is_fresh: bool = False) -> None:
-        self.feed.catch_up({0: position}, self._grown, 0, is_fresh=is_fresh)
+    def catch_up(self, position: int = 0, epoch: int = -1, *, is_fresh: bool = False) -> None:
+        self.feed.catch_up({0: (position, epoch)}, self._grown, 0, is_fresh=is_fresh)
 
     def _grown(self, partition: int, now_ms: int) -> Effects:
         self.grown += 1
@@ -244,3 +254,65 @@ def test_a_record_goes_to_the_leader_elsewhere() -> None:
     assert got == ["placed"]
     others.leader = None
     assert others.feed.append(0, bytearray(b"x"), lambda result, now_ms: [], 0) is None
+
+
+# --------------------------------------------------------------------------------------- forks
+
+
+def test_what_was_read_is_compared_with_each_new_leaders_history() -> None:
+    """Also where nothing is new: a partition that lost records may have grown to the same length again."""
+    others = Elsewhere()
+    others.catch_up(2, epoch=4)
+    others.tell({0: 2})
+    assert others.feed.bounds(0) is None, "nobody said yet that the two records are its own"
+    assert others.tell((0, b"")) == ("records", (2, 2))
+    assert others.epochs == (5, 4)
+    assert (others.feed.bounds(0), others.grown) == ((0, 2), 1)
+    others.catch_up(2, epoch=4)
+    others.tell({0: 2})
+    assert others.asked == [], "the same leader has said so"
+    others.leader = (3, 6)
+    others.catch_up(2, epoch=4)
+    others.tell({0: 2})
+    assert others.tell((0, b"")) == ("records", (3, 2))
+    assert others.epochs == (6, 4)
+
+
+def test_a_leader_with_another_history_is_believed_after_all_was_read_again() -> None:
+    others = Elsewhere()
+    others.catch_up(2, epoch=4)
+    others.tell({0: 3})
+    others.tell(Fork(1))
+    assert others.grown == 1, "whoever reads is told to look"
+    assert (others.feed.bounds(0), others.feed.fork(0, 2, 4)) == (None, 1)
+    others.catch_up(0, is_fresh=True)
+    assert others.feed.fork(0, 0, -1) is None
+    others.tell({0: 3})
+    others.tell((0, some_records(3)))
+    assert others.epochs == (5, -1)
+    assert others.feed.bounds(0) == (0, 3)
+
+
+def test_an_answer_of_a_leader_that_is_none_any_more_says_nothing() -> None:
+    others = Elsewhere()
+    others.catch_up(2, epoch=4)
+    others.tell({0: 3})
+    [(_, _, late)] = others.asked
+    others.asked.clear()
+    others.leader = (3, 6)
+    others.catch_up(2, epoch=4)
+    late(Fork(1), 0)
+    assert others.feed.fork(0, 2, 4) is None
+
+
+def test_a_partition_led_here_is_compared_as_well() -> None:
+    """This node may have read more from the leader before than it has in its own log."""
+    found, log = feed("never")
+    log.epochs.pairs = [(1, 0), (3, 1)]
+    assert found.fork(0, 0, -1) is None
+    assert found.fork(0, 1, 1) is None
+    assert found.fork(0, 2, 1) == 1, "epoch 1 ended at 1 here"
+    assert found.fork(0, 2, 3) is None
+    assert found.fork(0, 5, 3) == 2, "the log ends at 2"
+    assert found.fork(0, 2, 2) == 1, "nobody led here in epoch 2"
+    assert found.fork(0, 9, 7) == 2, "nor in 7"

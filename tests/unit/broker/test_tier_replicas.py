@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, ConfigError
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition
+from firnline.config.topic import TopicConfig
+from firnline.log.checkpoint import read_partition_metadata
 from firnline.log.log import Log
+from firnline.log.recovery import open_log
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -18,6 +21,7 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, De
 from firnline.protocol.messages.k32001_tier_status import TierStatusRequest
 from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
 from firnline.replica.partition import Partition
+from firnline.tiered.metadata_log import metadata_partition_of
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState
@@ -426,3 +430,59 @@ def test_a_deleted_topic_leaves_nothing_in_the_tier_of_a_cluster() -> None:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
     assert world.rig.ask(4, request, 6).responses[0].error_code == 0
     world.until(lambda: not world.logs_in_the_store(), 600_000)
+
+
+def test_metadata_that_an_old_disk_took_back_is_noticed_by_who_had_read_it() -> None:
+    """One replica of the metadata, an old copy of it put back, and it grew again: only epochs tell."""
+    world = World(metadata_replicas=1)
+    world.produce(4)
+    world.drained()
+    where = TopicIdPartition(world.led().topic_id, 0)
+    number = metadata_partition_of(where, 2)
+
+    def holder() -> int:
+        state = world.rig[world.living[0]].broker.image.partition(REMOTE_LOG_METADATA_TOPIC, number)
+        assert state is not None
+        return state.replicas[0]
+
+    keeper = holder()
+    if world.leader == keeper:
+        world.rig[keeper].kill()
+        world.until(lambda: world.leader not in (None, keeper))
+        world.restart(keeper)
+        world.until(lambda: world.isr() == BROKERS)
+    leader = world.lead_again()
+    assert leader != keeper
+    old_end = (
+        world.rig[keeper].broker.partitions[REMOTE_LOG_METADATA_TOPIC, number].log.log_end_offset
+    )
+    world.produce(4)
+    world.drained()
+    world.until(lambda: len(world.segments(leader)) >= 3)
+    kept = world.logs_in_the_store()
+    member = world.rig[keeper]
+    member.kill()
+    put_back(member.fs, f"/data/{REMOTE_LOG_METADATA_TOPIC}-{number}", old_end)
+    member.start()
+    world.until(lambda: any("records were lost" in line for line in world.rig[leader].warnings))
+    world.until(
+        lambda: any("metadata does not know" in line for line in world.rig[leader].warnings)
+    )
+    assert world.log(leader).log_start_offset == 0
+    assert world.fetch(leader, 0).error_code == 0
+    assert set(kept) <= set(world.logs_in_the_store())
+    tier = world.rig[leader].broker.tier
+    assert tier is not None
+    assert tier.status()[0].unexplained_segments > 0
+
+
+def put_back(fs: Any, path: str, end_offset: int) -> None:
+    """Leave of a log what it was when it ended there."""
+    topic, _, number = path.rpartition("/")[2].rpartition("-")
+    log = open_log(
+        fs, path, TopicPartition(topic, int(number)), topic_id=read_partition_metadata(fs, path) or bytes(16),
+        config=TopicConfig(), now_ms=0,
+    )  # fmt: skip
+    log.truncate_to(end_offset)
+    log.sync_now()
+    log.close()

@@ -162,3 +162,26 @@ def test_a_client_cannot_delete_what_the_tier_remembers() -> None:
 
     harness = tiered(MemoryStore())
     assert delete_before(harness, 0, "__remote_log_metadata") == (Code.INVALID_TOPIC_EXCEPTION, -1)
+
+
+def test_local_files_go_soon_and_records_when_kafka_would_delete_them() -> None:
+    """`firnline dev`: a record with an old timestamp is not gone within a second of its arrival."""
+    harness = Harness(
+        store=MemoryStore(),
+        firnline_local_retention_check_interval_ms="1000",
+        log_retention_check_interval_ms="300000",
+        remote_log_manager_task_interval_ms="1000",
+    )
+    shape = {"segment_bytes": "1048576", "retention_ms": "1000"}
+    harness.create_topic("plain", **shape)
+    harness.create_topic("t", remote_storage_enable="true", local_retention_bytes="1", **shape)
+    for number in range(COUNT):
+        for topic in ("plain", "t"):
+            old = batch(f"{number}:".ljust(SIZE, "x"), time_ms=1)
+            assert harness.produced(topic=topic, data=old).error_code == 0
+    harness.pass_time(20_000)
+    assert harness.offset(-4)[1] > 0, "the tier has them, and the local limit is one byte"
+    assert (harness.offset(-2)[1], harness.offset(-2, topic="plain")[1]) == (0, 0)
+    harness.pass_time(300_000)
+    assert harness.offset(-2)[1] > 0
+    assert harness.offset(-2, topic="plain")[1] == COUNT

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,13 @@ def test_a_server_runs_on_what_storage_formatted(tmp_path: Path) -> None:
             process.terminate()
         process.stderr.read()
         assert process.wait(30) == 0
+
+
+def test_records_of_long_ago_are_still_there_a_moment_later(firnline_broker: Broker) -> None:
+    """Kafka looks for what is due every five minutes; tests that write old times read them back."""
+    json_of(firnline_broker, "topic", "create", "old", "-p", "1")
+    produce(firnline_broker, "old", b"x")  # of years ago
+    time.sleep(2.5)
+    with Admin(firnline_broker.bootstrap) as admin:
+        (leader,) = admin.brokers()
+        assert admin.offsets(leader, "old", [0], EARLIEST) == {0: 0}

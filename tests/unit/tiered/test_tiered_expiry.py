@@ -83,6 +83,21 @@ def test_records_without_a_time_are_as_old_as_their_file() -> None:
     assert (node.segments(), node.log.log_start_offset) == ([], 2)
 
 
+def test_total_limits_may_be_applied_less_often_than_tasks_run() -> None:
+    cluster = Cluster()
+    config = topic_config(retention_ms=1000, retention_bytes=10)
+    node = Node(cluster, config=config, retention_interval_ms=300_000).start().lead(0)
+    for text in "abc":
+        node.produce(0, text)
+    node.advance(290_000)
+    assert (len(node.segments()), node.log.log_start_offset) == (3, 0)
+    node.log.advance_log_start(1)  # DeleteRecords
+    node.advance(2_000)
+    assert spans(node) == [(1, 1), (2, 2)], "what lies below the log start goes with the next task"
+    node.advance(10_000)
+    assert (node.segments(), node.log.log_start_offset) == ([], 3)
+
+
 def test_size_retention_keeps_as_much_as_fits() -> None:
     cluster = Cluster()
     node = tiered(cluster)

@@ -3,14 +3,16 @@
 from typing import Any
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.ids import TopicIdPartition
 from firnline.records.batch import headers
+from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from firnline.tiered.catalog import CatalogHead, PartitionCatalog, encode_head, read_catalog
-from firnline.tiered.metadata_log import from_record
-from firnline.tiered.metadata_records import decode
+from firnline.tiered.metadata_log import from_record, segment_record
+from firnline.tiered.metadata_records import decode, encode
 from firnline.tiered.objects.layout import HeadName, head_key, heads_folder
-from firnline.tiered.spi import RemoteStorageError
-from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
+from firnline.tiered.spi import RemoteStorageError, SegmentState
+from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 RETENTION_MS = 100_000
 
@@ -211,3 +213,73 @@ def test_metadata_that_shrinks_under_a_leader_stops_it() -> None:
     assert newest(cluster) == said
     assert node.log.log_start_offset == 0
     assert node.tier.status()[0].unexplained_segments == 1
+
+
+# ---------------------------------------------------------------------------------------- forks
+
+
+class Forked:
+    """A feed whose leader lost the newest records and grew again; it says so, as the real one does."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.is_forked = True
+        node.feed.fork = self.fork  # type: ignore[method-assign]
+
+    def fork(self, partition: int, offset: int, epoch: int) -> int | None:
+        if not self.is_forked or offset == 0:
+            return None
+        return 1
+
+
+def test_metadata_that_forked_is_read_again_and_nobody_acts_meanwhile() -> None:
+    """Seen: a node that believed COPY_FINISHED, had given up its local data, and never learned better."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    kept, said = segment_keys(cluster), newest(cluster)
+    last = node.segments()[-1]
+    (partition,) = cluster.metadata
+    lost = len(cluster.metadata[partition])
+    lose(cluster, keep=lambda batch: not speaks_of(batch, last.segment_id))
+    grown = lost - len(cluster.metadata[partition])
+    other = TopicIdPartition(bytes(15) + b"\x63", 0)
+    for _ in range(grown + 1):  # it is as long again, and longer
+        record = segment_record(last._replace(topic_id=other.topic_id, segment_id=bytes(16)))
+        cluster.append(partition, build_batch([NewRecord(None, encode(record), cluster.now_ms)]))
+    forked = Forked(node)
+    metadata = node.tier.services.metadata
+    node.feed.hidden[partition] = 0
+    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    assert not metadata.is_ready(WHERE)
+    first = node.read(0)
+    assert isinstance(first, KafkaError)
+    assert (first.code, first.is_retriable) == (Code.REPLICA_NOT_AVAILABLE, True)
+    assert any("is its leader's up to 1 at most: records were lost" in w for w in node.warnings)
+    node.feed.hidden.clear()
+    forked.is_forked = False
+    node.advance(RETENTION_MS + 20_000)
+    assert metadata.is_ready(WHERE)
+    assert metadata.get(WHERE, last.segment_id) is None
+    assert not isinstance(node.read(0), KafkaError)
+    assert isinstance(node.read(2), KafkaError)
+    assert node.tier.status()[0].unexplained_segments == 1
+    assert (segment_keys(cluster), newest(cluster)) == (kept, said)
+
+
+def test_a_publish_whose_record_may_be_lost_is_told_so() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, "a")
+    forked = Forked(node)
+    forked.is_forked = False
+    (partition,) = cluster.metadata
+    node.feed.hidden[partition] = cluster.ends[partition]
+    answers: list[Any] = []
+    metadata = node.tier.services.metadata
+    segment = node.segments()[0]._replace(segment_id=bytes(16), state=SegmentState.COPY_STARTED)
+    then = lambda error, now_ms: answers.append(error) or []  # noqa: E731
+    node.run(metadata.add(segment, then, cluster.now_ms))
+    assert answers == []
+    forked.is_forked = True
+    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    [error] = answers
+    assert error.code == Code.REPLICA_NOT_AVAILABLE
