@@ -178,29 +178,29 @@ def _rows(body: bytes, base_offset: int, count: int) -> list[Row] | None:
     position = 0
     try:
         for _ in range(count):
-            length, position = _varint(body, position, len(body), 5)
+            length, position = kafka_varint(body, position, len(body), 5)
             end = position + length
             if length < 0 or end > len(body):
                 return None
-            _, position = _varint(body, position + 1, end, 10)
-            delta, position = _varint(body, position, end, 5)
+            _, position = kafka_varint(body, position + 1, end, 10)
+            delta, position = kafka_varint(body, position, end, 5)
             key, position = _bytes(body, position, end)
             value, position = _bytes(body, position, end)
-            headers, position = _varint(body, position, end, 5)
+            headers, position = kafka_varint(body, position, end, 5)
             if headers or position != end:
                 return None
             rows.append((base_offset + delta, key, value))
-    except _Short:
+    except ShortBody:
         return None
     return rows if position == len(body) else None
 
 
 def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, position = _varint(body, position, end, 5)
+    size, position = kafka_varint(body, position, end, 5)
     if size == -1:
         return None, position
     if size < 0 or size > end - position:
-        raise _Short
+        raise ShortBody
     return body[position : position + size], position + size
 
 

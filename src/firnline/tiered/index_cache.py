@@ -17,13 +17,22 @@ from typing import Any, NamedTuple
 
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import FirnlineError, StorageError
-from firnline.base.ids import Uuid, uuid_from_text, uuid_text
+from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import Fs
 from firnline.base.units import MIB
-from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
+from firnline.records.batch import HEADER_BYTES, headers, parse_header
+from firnline.records.walk import WHY, BatchWalk, Slot
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import Services
-from firnline.tiered.spi import IndexKind, ObjectMissing, RemoteSegment, RemoteStorage
+from firnline.tiered.objects.fingerprint import decode_fingerprint
+from firnline.tiered.objects.layout import OFFSET_INDEX, TIME_INDEX, TXN_INDEX
+from firnline.tiered.spi import (
+    DamagedObject,
+    IndexKind,
+    ObjectMissing,
+    RemoteSegment,
+    RemoteStorage,
+)
 
 FOLDER = "remote-log-index-cache"
 MEMORY_BYTES = 64 * MIB
@@ -42,6 +51,22 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+class Place(NamedTuple):
+    """Where a search begins, and what the indexes say of the batches there.
+
+    ends          last offset of the batch at `position`; -1 at the beginning of the segment
+    noted_offset  the batch that holds it has the greatest timestamp up to it, which is `noted_ms`; -1: none
+    """
+
+    position: int
+    ends: int
+    noted_offset: int = NO_OFFSET
+    noted_ms: int = -1
+
+
+BEGINNING = Place(0, NO_OFFSET)
 
 
 class SegmentIndexes:
@@ -65,10 +90,22 @@ class SegmentIndexes:
         slot = bisect_right(self._offsets, offset - self._base_offset) - 1
         return self._positions[slot] if slot >= 0 else 0
 
-    def position_for_time(self, timestamp_ms: int) -> int:
-        """Return a position at or before the first batch with a record of that time or later."""
+    def place_for(self, offset: int) -> "Place":
+        """Return where to begin to look for `offset`; see `position_for`."""
+        slot = bisect_right(self._offsets, offset - self._base_offset) - 1
+        if slot < 0:
+            return BEGINNING
+        return Place(self._positions[slot], self._base_offset + self._offsets[slot])
+
+    def place_for_time(self, timestamp_ms: int) -> "Place":
+        """Return where to begin to look for the first record of that time or later."""
         slot = bisect_right(self._times, timestamp_ms - 1, key=lambda entry: entry[0]) - 1
-        return self.position_for(self._base_offset + self._times[slot][1]) if slot >= 0 else 0
+        if slot < 0:
+            return BEGINNING
+        noted_ms, relative = self._times[slot]
+        offset = self._base_offset + relative
+        place = self.place_for(offset)
+        return place._replace(noted_offset=offset, noted_ms=noted_ms) if place.position else place
 
 
 class IndexFiles(NamedTuple):
@@ -80,7 +117,7 @@ class IndexFiles(NamedTuple):
 
     def is_sane(self, segment_bytes: int) -> bool:
         """Whether the files can be indexes of a segment of that size."""
-        if len(self.offsets) % 8 or len(self.times) % 12 or len(self.txns) % _TXN.size:
+        if len(self.offsets) % 8 or len(self.times) % 12:
             return False
         words: array[int] = array(_WORD)
         words.frombytes(self.offsets)
@@ -92,9 +129,18 @@ class IndexFiles(NamedTuple):
         if positions and positions[-1] >= segment_bytes:
             return False
         times = list(_TIME.iter_unpack(self.times))
-        if any(a[0] > b[0] or a[1] > b[1] for a, b in pairwise(times)):
+        return not any(a[0] > b[0] or a[1] > b[1] for a, b in pairwise(times))
+
+    def aborts_of(self, segment: RemoteSegment) -> bool:
+        """Whether the transaction index can be the segment's: markers in it, one after the other."""
+        if len(self.txns) % _TXN.size:
             return False
-        return all(row[0] == 0 for row in _TXN.iter_unpack(self.txns))
+        before = segment.base_offset - 1
+        for version, _, first, last, _ in _TXN.iter_unpack(self.txns):
+            if version != 0 or not 0 <= first <= last or not before < last <= segment.end_offset:
+                return False
+            before = last
+        return True
 
 
 Loaded = Callable[[SegmentIndexes | FirnlineError, int], Effects]
@@ -112,6 +158,9 @@ class IndexCache:
         self._disk_bytes = 0
         self._loading: dict[Uuid, list[Loaded]] = {}
         self._dead: dict[Uuid, None] = {}  # removed while it was being loaded
+        self._distrusted: dict[
+            Uuid, None
+        ] = {}  # what the tier has of these differs from their batches
 
     @property
     def disk_bytes(self) -> int:
@@ -161,6 +210,7 @@ class IndexCache:
             segment,
             path,
             is_on_disk=segment_id in self._on_disk,
+            is_distrusted=segment_id in self._distrusted,
         )
         return [
             Submit(
@@ -211,6 +261,11 @@ class IndexCache:
         if segment_id in self._loading:
             self._dead[segment_id] = None
 
+    def distrust(self, segment_id: Uuid) -> None:
+        """The indexes in the tier differ from the batches: from now on they are made of those."""
+        self._distrusted[segment_id] = None
+        self.remove(segment_id)
+
     def _forget_on_disk(self, segment_id: Uuid) -> str | None:
         known = self._on_disk.pop(segment_id, None)
         if known is None:
@@ -254,17 +309,27 @@ def _size_of(fs: Fs, path: str) -> int:
 
 
 def load_indexes(
-    storage: RemoteStorage, fs: Fs, segment: RemoteSegment, path: str | None, *, is_on_disk: bool
+    storage: RemoteStorage,
+    fs: Fs,
+    segment: RemoteSegment,
+    path: str | None,
+    *,
+    is_on_disk: bool,
+    is_distrusted: bool = False,
 ) -> IndexFiles:
-    """Return the indexes of a segment: from disk if they are good there, else from the tier."""
+    """Return the indexes of a segment: from disk if they are good there, else from the tier.
+
+    Raises DamagedObject where the log object is another segment's, or a transaction index is damaged.
+    """
+    check_identity(storage, segment)
     if path is not None and is_on_disk:
         try:
             files = IndexFiles(*(_read(fs, path + suffix) for suffix in _SUFFIXES))
-            if files.is_sane(segment.size_bytes):
+            if _fits(files, segment) and _txns_fit(files, segment):
                 return files
         except StorageError:
             pass  # the cache is disposable: fetch
-    files = fetch_indexes(storage, segment)
+    files = fetch_indexes(storage, segment, is_distrusted=is_distrusted)
     if path is not None:
         try:
             for suffix, data in zip(_SUFFIXES, files):
@@ -275,59 +340,120 @@ def load_indexes(
     return files
 
 
-def fetch_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFiles:
+def check_identity(storage: RemoteStorage, segment: RemoteSegment) -> None:
+    """Look at the first batch whether the log object is the one that was copied (decision 0023).
+
+    Where offsets may be missing, a neighbour does not give a wrong one away: there all batches are looked at.
+    """
+    known = decode_fingerprint(segment.custom_metadata)
+    if known is None or not segment.size_bytes:
+        return
+    if known.may_have_gaps:
+        rebuild_indexes(storage, segment)
+        return
+    head = storage.fetch_segment(segment, 0, HEADER_BYTES)
+    if len(head) < HEADER_BYTES or parse_header(head).crc != known.first_crc:
+        raise DamagedObject("a segment in the tier is another one", base_offset=segment.base_offset)
+
+
+def _fits(files: IndexFiles, segment: RemoteSegment) -> bool:
+    """Whether offset and time index are those that were copied; of old segments: whether they can be."""
+    known = decode_fingerprint(segment.custom_metadata)
+    if known is None:
+        return files.is_sane(segment.size_bytes)
+    return known.fits(OFFSET_INDEX, files.offsets) and known.fits(TIME_INDEX, files.times)
+
+
+def _txns_fit(files: IndexFiles, segment: RemoteSegment) -> bool:
+    known = decode_fingerprint(segment.custom_metadata)
+    if known is None or segment.txn_index_empty:
+        return files.aborts_of(segment)
+    return known.fits(TXN_INDEX, files.txns)
+
+
+def fetch_indexes(
+    storage: RemoteStorage, segment: RemoteSegment, *, is_distrusted: bool = False
+) -> IndexFiles:
     """Fetch the indexes; those the tier has lost or damaged are built from the segment (T58)."""
-    try:
-        files = IndexFiles(
-            storage.fetch_index(segment, IndexKind.OFFSET),
-            storage.fetch_index(segment, IndexKind.TIMESTAMP),
-            b"",
-        )
-        is_good = files.is_sane(segment.size_bytes)
-    except ObjectMissing:
-        is_good = False
+    is_good = False
+    if not is_distrusted:
+        try:
+            files = IndexFiles(
+                storage.fetch_index(segment, IndexKind.OFFSET),
+                storage.fetch_index(segment, IndexKind.TIMESTAMP),
+                b"",
+            )
+            is_good = _fits(files, segment)
+        except ObjectMissing:
+            pass
     if not is_good:
         files = rebuild_indexes(storage, segment)
     if segment.txn_index_empty:
         return files
     try:
-        txns = storage.fetch_index(segment, IndexKind.TRANSACTION)
+        files = files._replace(txns=storage.fetch_index(segment, IndexKind.TRANSACTION))
     except ObjectMissing:
+        if decode_fingerprint(segment.custom_metadata) is not None:
+            raise
         return files  # a segment without one has no aborted transactions (T40)
-    if not files._replace(txns=txns).is_sane(segment.size_bytes):
-        raise StorageError("a remote transaction index is damaged", base_offset=segment.base_offset)
-    return files._replace(txns=txns)
+    if not _txns_fit(files, segment):
+        raise DamagedObject(
+            "a remote transaction index is damaged", base_offset=segment.base_offset
+        )
+    return files
 
 
 def rebuild_indexes(storage: RemoteStorage, segment: RemoteSegment) -> IndexFiles:
-    """Walk the batches of the segment and index them as the log would have."""
+    """Walk the batches of the segment and index them as the log would have.
+
+    Raises DamagedObject when they are not what was copied: an index of those would lead astray.
+    """
+    walk = BatchWalk(segment.base_offset, segment.end_offset, segment.epochs)
     offsets: array[int] = array(_WORD)
     times = bytearray()
-    position = indexed = 0
+    indexed = 0
     largest_ms = noted_ms = -1
-    window, window_start = b"", 0
-    while position < segment.size_bytes:
-        at = position - window_start
-        if at + HEADER_BYTES > len(window):
-            window = storage.fetch_segment(segment, position, REBUILD_READ_BYTES)
-            window_start, at = position, 0
-            if len(window) < HEADER_BYTES:
-                break
-        header = parse_header(window, at)
-        if header.magic != 2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
-            raise StorageError("a remote segment is damaged", position=position)
-        largest_ms = max(largest_ms, header.max_timestamp)
-        if position - indexed >= REBUILD_INTERVAL_BYTES:
-            relative = header.last_offset - segment.base_offset
-            offsets.extend((relative, position))
-            indexed = position
-            if largest_ms > noted_ms:
-                noted_ms = largest_ms
-                times += _TIME.pack(noted_ms, relative)
-        position += header.size_bytes
+    largest_relative = 0
+    while walk.position < segment.size_bytes:
+        start = walk.position
+        for header in headers(_whole_batches(storage, segment, walk)):
+            relative, position = header.last_offset - segment.base_offset, start + header.position
+            if header.max_timestamp > largest_ms:
+                largest_ms, largest_relative = header.max_timestamp, relative
+            if position - indexed >= REBUILD_INTERVAL_BYTES:
+                offsets.extend((relative, position))
+                indexed = position
+                if largest_ms > noted_ms:
+                    noted_ms = largest_ms
+                    times += _TIME.pack(noted_ms, largest_relative)
+    known = decode_fingerprint(segment.custom_metadata)
+    if known is not None and (
+        known.heads_crc != walk.state[Slot.HEADS_CRC] or known.may_have_gaps < walk.has_gaps
+    ):
+        raise DamagedObject(
+            "a remote segment is not what was copied", base_offset=segment.base_offset
+        )
     if sys.byteorder == "little":
         offsets.byteswap()
     return IndexFiles(offsets.tobytes(), bytes(times), b"")
+
+
+def _whole_batches(storage: RemoteStorage, segment: RemoteSegment, walk: BatchWalk) -> memoryview:
+    """Fetch what follows, at least one batch of it, and pass over what is whole."""
+    position, size_bytes = walk.position, REBUILD_READ_BYTES
+    data = storage.fetch_segment(segment, position, size_bytes)
+    passed = walk.feed(data)
+    if not passed and not walk.problem and len(data) == size_bytes:
+        data = storage.fetch_segment(segment, position, parse_header(data).size_bytes)
+        passed = walk.feed(data)
+    if walk.problem or not passed:
+        raise DamagedObject(
+            WHY.get(walk.problem, "a remote segment is shorter than it says"),
+            base_offset=segment.base_offset,
+            offset=walk.state[Slot.NEXT_OFFSET],
+            position=walk.position,
+        )
+    return memoryview(data)[:passed]
 
 
 def _read(fs: Fs, path: str) -> bytes:

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from firnline.base.effects import Effects, SetTimer, Submit
-from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
+from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.errors import Code, FirnlineError, KafkaError
+from firnline.base.ids import Uuid, uuid_text
 from firnline.base.slices import Records
 from firnline.base.units import KIB
 from firnline.records.batch import (
@@ -35,9 +36,12 @@ from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.copier import parse_epoch_checkpoint
 from firnline.tiered.hosted import AbortedView, Hosted, Services
-from firnline.tiered.index_cache import IndexCache, SegmentIndexes
-from firnline.tiered.lineage import plan_ranges, shared_end
+from firnline.tiered.index_cache import IndexCache, Place, SegmentIndexes
+from firnline.tiered.lineage import epoch_at, plan_ranges, segment_epochs, shared_end
+from firnline.tiered.objects.fingerprint import decode_fingerprint
+from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
 from firnline.tiered.spi import (
+    DamagedObject,
     Epochs,
     IndexKind,
     ObjectMissing,
@@ -47,6 +51,7 @@ from firnline.tiered.spi import (
 )
 
 READ_COMMITTED = 1
+_TOLD_MAX = 1024
 # What is fetched beside the bytes asked for: the index is sparse, and a header must be whole.
 SLACK_BYTES = 16 * KIB
 SCAN_BYTES = 1024 * KIB
@@ -75,8 +80,12 @@ class AuxState(NamedTuple):
     producer_snapshot: bytes
 
 
-class Corrupt(StorageError):
+class Corrupt(DamagedObject):
     """Bytes from the tier are not the batches they should be: fail closed (rel-T20)."""
+
+
+class Misled(Corrupt):
+    """An index says of a batch what the batch does not: it is made of the batches instead."""
 
 
 Read = Callable[[RemoteData | KafkaError, int], Effects]
@@ -92,6 +101,7 @@ class RemoteReader:
         self.indexes = indexes
         self.open_transactions = OpenTransactions(services)
         self._serial = 0
+        self._told: dict[Uuid, None] = {}  # damaged segments that the log names already
 
     def serial(self) -> int:
         """Return a number that no other read of this node has."""
@@ -138,15 +148,35 @@ class RemoteReader:
                 name=f"auxiliary state of {segment.topic}-{segment.partition}",
                 pool="read",
                 work=partial(fetch_aux_state, services.storage, segment),
-                then=partial(self._built, then),
+                then=partial(self._built, segment, then),
             )
         ]
 
-    def _built(self, then: Built, result: Any, now_ms: int) -> Effects:
+    def _built(self, segment: RemoteSegment, then: Built, result: Any, now_ms: int) -> Effects:
         if isinstance(result, Exception):
+            error = as_error(result)
             self.services.counters.aux_state_errors += 1
-            return then(code_of(as_error(result)), now_ms)
+            return [*self.tell(segment, error), *then(code_of(error), now_ms)]
         return then(result, now_ms)
+
+    def tell(self, segment: RemoteSegment, error: FirnlineError) -> Effects:
+        """Say in the log what is damaged, once for each segment: clients ask again and again."""
+        if not isinstance(error, DamagedObject | ObjectMissing):
+            return []
+        if segment.segment_id in self._told:
+            return []
+        if len(self._told) >= _TOLD_MAX:
+            self._told.clear()
+        self._told[segment.segment_id] = None
+        self.services.counters.damaged_segments += 1
+        where = f"{segment.topic}-{segment.partition}"
+        name = uuid_text(segment.segment_id)
+        return [
+            Warn(
+                line=f"{where}: remote segment {name} of offsets {segment.base_offset} to"
+                f" {segment.end_offset} is damaged: {error}"
+            )
+        ]
 
 
 def code_of(error: FirnlineError) -> KafkaError:
@@ -157,7 +187,7 @@ def code_of(error: FirnlineError) -> KafkaError:
         return error
     if isinstance(error, ObjectMissing):
         return KafkaError(Code.UNKNOWN_SERVER_ERROR, "an object of the tier is missing")
-    if isinstance(error, Corrupt):
+    if isinstance(error, DamagedObject):
         return KafkaError(Code.CORRUPT_MESSAGE, "the tier holds damaged bytes")
     return KafkaError(Code.KAFKA_STORAGE_ERROR, "the tier cannot be read now")
 
@@ -170,6 +200,7 @@ class _Attempts:
         self._began_ms: int | None = None  # of the first failure
         self._failures = 0
         self._has_refetched = False
+        self._has_rebuilt = False
 
     def again(
         self,
@@ -181,7 +212,11 @@ class _Attempts:
         """Return the effects of another try, or None when it is time to report `error`."""
         if isinstance(error, KafkaError):
             return None
-        if isinstance(error, Corrupt | ObjectMissing):
+        if isinstance(error, Misled) and not self._has_rebuilt:
+            self._has_rebuilt = True
+            self._reader.indexes.distrust(segment.segment_id)
+            return retry(now_ms)
+        if isinstance(error, DamagedObject | ObjectMissing):
             if self._has_refetched:
                 return None
             self._has_refetched = True
@@ -251,7 +286,7 @@ class _OneRead:
             read_batches,
             self._services.storage,
             segment,
-            position=result.position_for(self._offset),
+            place=result.place_for(self._offset),
             offset=self._offset,
             upto_offset=self._upto_offset,
             max_bytes=self._max_bytes,
@@ -280,7 +315,9 @@ class _OneRead:
         if is_gone and self._offset < self._hosted.log.log_start_offset:
             return self._fail(_OUT_OF_RANGE, now_ms)  # it expired while it was read (T59)
         again = self._attempts.again(segment, error, self.begin, now_ms)
-        return self._fail(code_of(error), now_ms) if again is None else again
+        if again is not None:
+            return again
+        return [*self._reader.tell(segment, error), *self._fail(code_of(error), now_ms)]
 
     def _fail(self, error: KafkaError, now_ms: int) -> Effects:
         if error.code != Code.OFFSET_OUT_OF_RANGE:
@@ -355,7 +392,7 @@ class _TimeSearch:
             find_timestamp,
             self._reader.services.storage,
             segment,
-            position=result.position_for_time(self._timestamp_ms),
+            place=result.place_for_time(self._timestamp_ms),
             timestamp_ms=self._timestamp_ms,
             from_offset=self._below,
             upto_offset=self._upto,
@@ -378,7 +415,9 @@ class _TimeSearch:
 
     def _retry_or_fail(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
         again = self._attempts.again(segment, error, self.next, now_ms)
-        return self._then(code_of(error), now_ms) if again is None else again
+        if again is not None:
+            return again
+        return [*self._reader.tell(segment, error), *self._then(code_of(error), now_ms)]
 
 
 _UNEXPLAINED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the metadata of the tier lost its segment")
@@ -389,36 +428,86 @@ _OUT_OF_RANGE = KafkaError(Code.OFFSET_OUT_OF_RANGE, "the offset is not in the l
 
 
 class _Window:
-    """What was fetched of a segment so far: one range of it. Positions are those in the segment."""
+    """What was fetched of a segment so far: one range of it. Positions are those in the segment.
 
-    def __init__(self, storage: RemoteStorage, segment: RemoteSegment, fetch_bytes: int) -> None:
+    Batches are passed in order, from `place` on, and each is compared with the one before it.
+    """
+
+    def __init__(
+        self, storage: RemoteStorage, segment: RemoteSegment, place: Place, fetch_bytes: int
+    ) -> None:
         self._storage = storage
         self._segment = segment
+        self._place = place
         self._fetch_bytes = fetch_bytes
         self._data = b""
         self._start = 0
+        known = decode_fingerprint(segment.custom_metadata)
+        self.may_have_gaps = known is None or known.may_have_gaps
+        # Indexes of old segments may be wrong; of others they are what was copied, or made of the batches.
+        self._unlike_index = Misled if known is None else Corrupt
+        self._next: int | None = None if place.position else segment.base_offset
 
     def batch_at(self, position: int) -> BatchHeader:
-        """Return the header of the batch there, whole in the window; fetches if need be."""
+        """Return the header of the next batch, which is there, whole in the window; fetches if need be.
+
+        Raises Corrupt for bytes that are not what a broker wrote there (rel-T20), Misled for an index.
+        """
         self._need(position, HEADER_BYTES)
         header = self._header(position)
         if header.magic != 2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
-            raise Corrupt("a remote segment holds something that is no batch", position=position)
-        if not self._segment.base_offset <= header.base_offset <= self._segment.end_offset:
-            raise Corrupt("a batch in the tier is of another segment", offset=header.base_offset)
+            raise self._unlike(
+                "a remote segment holds something that is no batch", position=position
+            )
+        if header.size_bytes > self._segment.size_bytes - position:
+            raise self._unlike("a batch is cut off by the end of its segment", position=position)
         self._need(position, header.size_bytes)
+        if not crc_is_right(self._data, self._inside(header)):
+            raise self._unlike("a batch in the tier has a wrong CRC", offset=header.base_offset)
+        self._compare(header)
+        self._next = header.next_offset
         return header
+
+    def _compare(self, header: BatchHeader) -> None:
+        """What no CRC covers: offsets and epoch, by the neighbours, the index and the metadata."""
+        segment, base, expected = self._segment, header.base_offset, self._next
+        if expected is None:
+            if header.last_offset != self._place.ends:
+                raise self._unlike("an index names another batch", offset=base)
+            expected = base if segment.base_offset <= base else segment.base_offset
+        is_last = header.position + header.size_bytes == segment.size_bytes
+        epoch = epoch_at(segment.epochs, base)
+        for is_wrong, why in (
+            (base < expected, "a batch begins before the one before it ends"),
+            (header.last_offset_delta < 0, "a batch ends before it begins"),
+            (header.last_offset > segment.end_offset, "a batch in the tier is of another segment"),
+            (epoch not in (None, header.leader_epoch), "a batch is of another leader epoch"),
+            (
+                not self.may_have_gaps
+                and (
+                    base > expected
+                    or header.record_count != header.last_offset_delta + 1
+                    or (is_last and header.last_offset != segment.end_offset)
+                ),
+                "records are missing in a segment of the tier",
+            ),
+        ):
+            if is_wrong:
+                raise Corrupt(why, offset=base, position=header.position)
+        noted = self._place.noted_offset
+        if base <= noted <= header.last_offset and header.max_timestamp != self._place.noted_ms:
+            raise self._unlike_index("a time index says another time of a batch", offset=base)
+
+    def _unlike(self, why: str, /, **facts: int) -> Corrupt:
+        """At the place that an index named nothing is known yet, but that the index may be wrong."""
+        kind = self._unlike_index if self._next is None else Corrupt
+        return kind(why, **facts)
 
     def holds_batch(self, position: int) -> bool:
         """Whether the batch there is in the window already, whole."""
         if not self._has(position, HEADER_BYTES):
             return False
         return self._has(position, self._header(position).size_bytes)
-
-    def check(self, header: BatchHeader) -> None:
-        """Refuse bytes that are not what a broker wrote for this segment (rel-T20)."""
-        if not crc_is_right(self._data, self._inside(header)):
-            raise Corrupt("a batch in the tier has a wrong CRC", offset=header.base_offset)
 
     def records(self, header: BatchHeader) -> Iterator[Record]:
         return records(self._data, self._inside(header))
@@ -449,7 +538,7 @@ def read_batches(
     storage: RemoteStorage,
     segment: RemoteSegment,
     *,
-    position: int,
+    place: Place,
     offset: int,
     upto_offset: int,
     max_bytes: int,
@@ -459,25 +548,25 @@ def read_batches(
     `upto_offset` is exclusive: what the segment has from there on is of another history. The first
     batch comes whole whatever its size. b"" when the segment ends before `offset`. Raises Corrupt.
     """
-    window = _Window(storage, segment, max_bytes + SLACK_BYTES)
-    first = position
+    window = _Window(storage, segment, place, max_bytes + SLACK_BYTES)
+    first = place.position
     while first < segment.size_bytes:
         header = window.batch_at(first)
         if header.last_offset >= offset:
             break
         first += header.size_bytes
     else:
+        if not window.may_have_gaps:
+            raise Corrupt("a segment in the tier ends before its last offset", offset=offset)
         return b"", offset
     if header.base_offset >= upto_offset:
         return b"", offset
-    window.check(header)
     end, end_offset = first + header.size_bytes, header.next_offset
     while end < segment.size_bytes and window.holds_batch(end):
         header = window.batch_at(end)
         after = end + header.size_bytes
         if header.base_offset >= upto_offset or after - first > max_bytes:
             break
-        window.check(header)
         end, end_offset = after, header.next_offset
     return window.cut(first, end), end_offset
 
@@ -486,13 +575,14 @@ def find_timestamp(
     storage: RemoteStorage,
     segment: RemoteSegment,
     *,
-    position: int,
+    place: Place,
     timestamp_ms: int,
     from_offset: int,
     upto_offset: int,
 ) -> tuple[int, int] | None:
     """Return (offset, timestamp) of the first record in [from, upto) of the time or later, or None."""
-    window = _Window(storage, segment, SCAN_BYTES)
+    window = _Window(storage, segment, place, SCAN_BYTES)
+    position = place.position
     while position < segment.size_bytes:
         header = window.batch_at(position)
         if header.base_offset >= upto_offset:
@@ -502,17 +592,25 @@ def find_timestamp(
             continue
         if header.is_control:
             continue
-        window.check(header)
         for record in window.records(header):
             if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
+                if record.offset <= place.noted_offset:
+                    raise Misled("a time index passes over a record", offset=record.offset)
                 return record.offset, record.timestamp_ms
     return None
 
 
 def fetch_aux_state(storage: RemoteStorage, segment: RemoteSegment) -> AuxState:
-    """Fetch what a follower needs to begin above the segment."""
-    return AuxState(
-        segment,
-        parse_epoch_checkpoint(storage.fetch_index(segment, IndexKind.LEADER_EPOCH)),
-        storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT),
-    )
+    """Fetch what a follower needs to begin above the segment. Raises DamagedObject."""
+    lineage = storage.fetch_index(segment, IndexKind.LEADER_EPOCH)
+    snapshot = storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT)
+    known = decode_fingerprint(segment.custom_metadata)
+    if known is not None:
+        known.check(f"leader epochs at {segment.base_offset}", LEADER_EPOCHS, lineage)
+        known.check(f"producers at {segment.base_offset}", PRODUCER_SNAPSHOT, snapshot)
+    epochs = parse_epoch_checkpoint(lineage)
+    if segment_epochs(epochs, segment.base_offset, segment.end_offset) != segment.epochs:
+        raise DamagedObject(
+            "leader epochs in the tier are not the segment's", base_offset=segment.base_offset
+        )
+    return AuxState(segment, epochs, snapshot)
