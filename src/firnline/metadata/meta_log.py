@@ -205,6 +205,7 @@ class MetaLog:
         self._recall()
         if self._forgotten is None:
             remove_set_aside(fs, log.path, before_offset=self.start_offset)
+        self.set_aside: Sequence[OffsetAndEpoch] = set_aside_ids(fs, log.path)
 
     def _set_aside(
         self, sound: Iterable[OffsetAndEpoch], *, has_peers: bool
