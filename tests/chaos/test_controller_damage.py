@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from firnline.client.snapshots import Member, snapshots_of
 from tests.peers.nodes import CONTROLLER, FIRNLINE, QUICK, Cluster, Node, eventually
 from tests.peers.quorum import await_caught_up
 
@@ -161,7 +162,11 @@ def test_a_damaged_snapshot_is_set_aside_and_the_rest_comes_from_log_or_leader(
     told = node.log_text()[before:]
     assert said in told, told
     assert str(node.metadata) in told
-    assert list(node.metadata.glob("*.checkpoint.damaged"))
+    damaged = list(node.metadata.glob("*.checkpoint.damaged"))
+    assert damaged
+    (row,) = snapshots_of([Member(node.node_id, "follower", f"127.0.0.1:{node.port}")])
+    assert row.found is not None
+    assert len(row.found.damaged) == len(damaged)
     eventually(
         "a voter that takes part in elections",
         lambda: (

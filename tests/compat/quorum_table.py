@@ -171,6 +171,16 @@ SNAPSHOTS = (
         _snapshot_error("UNKNOWN_LEADER_EPOCH"),
     ),
     Case(
+        "epoch -1 is no wildcard", LEADER, 1, lambda w: snapshot(w, p_current_leader_epoch=-1),
+        _BROKEN, _snapshot_error("FENCED_LEADER_EPOCH"),
+    ),
+    Case("as much as there is", LEADER, 1, lambda w: snapshot(w, max_bytes=2**31 - 1), _ALL),
+    Case(
+        # It ends a Kafka process.
+        "less than nothing", LEADER, 1, lambda w: snapshot(w, max_bytes=-1), "",
+        _snapshot_error("INVALID_REQUEST"),
+    ),
+    Case(
         "to a follower", FOLLOWER, 1, snapshot, _BROKEN, _snapshot_error("NOT_LEADER_OR_FOLLOWER")
     ),
     Case(

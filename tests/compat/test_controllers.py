@@ -119,6 +119,37 @@ def test_the_status_of_the_quorum_is_told_by_brokers_and_controllers(cluster: Cl
     assert "an address of a controller" in wrong.stderr
 
 
+def test_every_node_tells_its_snapshots_and_takes_one_when_it_is_asked(cluster: Cluster) -> None:
+    """Voters and the broker; by way of brokers, or of controllers, who do not know where brokers listen."""
+    await_caught_up(cluster)
+    eventually("the broker observes", lambda: status(cluster)["observers"] == [4])
+    where = ("--bootstrap-server", cluster.bootstrap)
+    taken = firnline("quorum", "snapshots", *where, "take", "--all")
+    assert taken.returncode == 0, taken.stdout + taken.stderr
+    assert [line.partition(":")[0] for line in taken.stdout.splitlines()] == [
+        f"node {n}" for n in (1, 2, 3, 4)
+    ]
+    told = firnline("quorum", "snapshots", *where, "--format", "json")
+    assert told.returncode == 0, told.stdout + told.stderr
+    for row in json.loads(told.stdout):
+        node = cluster[row["node_id"]]
+        newest = row["snapshots"][-1]
+        path = node.metadata / f"{newest['end_offset']:020d}-{newest['epoch']:010d}.checkpoint"
+        assert path.stat().st_size == newest["size_bytes"]
+        assert row["log_start_offset"] <= newest["end_offset"] <= row["log_end_offset"]
+        assert 0 <= row["now_ms"] - newest["last_contained_ms"] < 600_000
+        assert row["failed"] == 0
+        assert "took the snapshot" in node.log_text()
+        assert (row["damaged"], row["forgotten_offset"]) == ([], -1)
+    controllers = ",".join(f"127.0.0.1:{node.port}" for node in cluster.controllers)
+    said = firnline("quorum", "snapshots", "--bootstrap-controller", controllers)
+    assert said.returncode == 3, "the broker was not asked"
+    assert "ask by --bootstrap-server" in said.stdout
+    wrong = firnline("quorum", "snapshots", *where, "take", "--node", "77")
+    assert wrong.returncode == 1
+    assert "77" in wrong.stderr
+
+
 @pytest.mark.peer
 def test_kafkas_own_tool_describes_our_quorum(cluster: Cluster) -> None:
     """Asked again where the leader was another one by the time that a JVM takes to ask."""

@@ -6,13 +6,10 @@ from typing import Any
 import click
 
 from firnline.cli.quorum import for_people
-from firnline.cli.show import as_json, broker_options, facts, rows
+from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, facts, rows
 from firnline.client.admin import Admin
 from firnline.client.cluster import ClusterState, cluster_state
 from firnline.client.quorum import ReplicaRow
-
-# Kept apart from 1, which says that nobody could be asked.
-SOMETHING_IS_WRONG = 3
 
 
 @click.group()

@@ -18,6 +18,7 @@ from firnline.base.ids import (
     METADATA_TOPIC,
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
+    OffsetAndEpoch,
     uuid_text,
 )
 from firnline.cli.dump_files import Fact, plain_name, reader_of
@@ -28,6 +29,9 @@ from firnline.records import compression, control
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.record import Record, records
 
+WHOLE, NOT_WHOLE = "whole", "not whole"
+# Nobody reads them any more, or not yet.
+_OUT_OF_USE = (names.DELETED, names.SWAP, names.CLEANED, ".part", ".damaged", ".forgotten", ".lock")
 Decode = Callable[[Record], Any]
 CHECKPOINT = ".checkpoint"
 
@@ -37,14 +41,20 @@ CHECKPOINT = ".checkpoint"
 @click.option("--batches", is_flag=True, help="Batches alone, without their records.")
 @format_option
 def command(files: tuple[Path, ...], batches: bool, style: str) -> None:
-    """Print segments, indexes, snapshots and checkpoints as text.
+    """Print segments, indexes, snapshots and checkpoints as text; of a directory, whether it is whole.
 
     Records of Kafka's own topics are decoded. With --format json each line is one JSON value, which names
     its file where there are several. The exit code is 1 when a file is damaged; what comes before the damage
-    is printed.
+    is printed. A directory is read with all below it: a line for each file and a verdict at the end, by the
+    checks that a node makes at its start. What a running node writes just now may look cut.
     """
     is_whole = True
     for path in files:
+        if path.is_dir():
+            for fact in verdicts(path):
+                _print(fact, style)
+                is_whole &= fact["verdict"] != NOT_WHOLE
+            continue
         if len(files) > 1 and style != "json":
             click.echo(f"# {path}")
         for fact in facts_of(path, with_records=not batches):
@@ -89,7 +99,7 @@ def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
     Raises ConfigError for a file whose name says nothing.
     """
     if path.is_dir():
-        raise ConfigError(f"{path} is a directory: name the files in it, as in {path}/*.log")
+        raise ConfigError(f"{path} is a directory")
     if plain_name(path).endswith(names.LOG):
         yield from _log(path, with_records=with_records)
         return
@@ -105,6 +115,54 @@ def facts_of(path: Path, *, with_records: bool = True) -> Iterator[Fact]:
         yield {"damage": str(problem)}
 
 
+# ------------------------------------------------------------------------------- directories
+
+
+def verdicts(directory: Path) -> Iterator[Fact]:
+    """Yield a verdict for each file in a directory and below, then one for the whole of it."""
+    damaged = 0
+    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+        name = path.relative_to(directory).as_posix()
+        try:
+            verdict = _verdict(path)
+        except ConfigError:
+            verdict = {"verdict": "not looked at"}
+        damaged += verdict["verdict"] == NOT_WHOLE
+        yield {"file": name, "size_bytes": path.stat().st_size} | verdict
+    for path in sorted([directory, *directory.rglob("*")]):
+        problem = _lost_beginning(path) if path.is_dir() else None
+        if problem is not None:
+            damaged += 1
+            yield {"file": str(path), "verdict": NOT_WHOLE, "damage": problem}
+    yield {"directory": str(directory), "verdict": NOT_WHOLE if damaged else WHOLE}
+
+
+def _verdict(path: Path) -> dict[str, Any]:
+    if path.name.endswith(_OUT_OF_USE):
+        return {"verdict": "not in use"}
+    found = [fact for fact in facts_of(path, with_records=False) if "damage" in fact]
+    if not found:
+        return {"verdict": WHOLE}
+    return {"verdict": NOT_WHOLE, "damage": found[0]["damage"]}
+
+
+def _lost_beginning(path: Path) -> str | None:
+    """Why the node refuses a metadata log that begins after what its snapshots hold; None for no reason."""
+    owner = names.parse_partition_dir(path.absolute().name)
+    if owner is None or owner.topic != METADATA_TOPIC:
+        return None
+    from firnline.metadata.meta_log import refuse_lost_beginning
+    from firnline.metadata.snapshot_damage import examine
+    from firnline.runtime.disk import RealFs
+
+    fs = RealFs()
+    try:
+        refuse_lost_beginning(fs, str(path), examine(fs, str(path)), has_peers=False)
+    except StorageError as problem:
+        return str(problem)
+    return None
+
+
 # ------------------------------------------------------------------------------- logs
 
 
@@ -118,12 +176,16 @@ def _log(path: Path, *, with_records: bool) -> Iterator[Fact]:
         closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped,
         memoryview(mapped) as data,
     ):
-        end = 0
+        end, next_offset = 0, 0
         try:
             for header in headers(data):
                 is_right = crc_is_right(data, header)
                 end = header.position + header.size_bytes
-                yield _batch(header) | ({} if is_right else {"damage": "the CRC is wrong"})
+                damage = None if is_right else "the CRC is wrong"
+                if header.base_offset < next_offset:
+                    damage = damage or "the batch begins before the one in front of it ends"
+                next_offset = header.next_offset
+                yield _batch(header) | ({} if damage is None else {"damage": damage})
                 if with_records and is_right:
                     rows = records(bytes(data[header.position : end]), header._replace(position=0))
                     yield from (_record(header, row, decode) for row in rows)
@@ -136,17 +198,24 @@ def _log(path: Path, *, with_records: bool) -> Iterator[Fact]:
 
 def _snapshot(path: Path, *, with_records: bool) -> Iterator[Fact]:
     """A snapshot of the metadata: a log that ends with a footer. Its offsets count from 0 (spec Q7)."""
+    from firnline.metadata.snapshot_damage import judge_snapshot
     from firnline.metadata.snapshot_file import parse_snapshot_name
+    from firnline.runtime.disk import RealFs
 
     snapshot_id = parse_snapshot_name(path.name)
     if snapshot_id is not None:
         yield {"snapshot": path.name, "end_offset": snapshot_id.offset, "epoch": snapshot_id.epoch}
-    last: Fact = {}
-    for last in _log(path, with_records=True):
-        if with_records or "record" not in last or "damage" in last:
-            yield last
-    if "damage" not in last and last.get("control") != "SNAPSHOT_FOOTER":
-        yield {"damage": "no footer: the snapshot is not whole"}
+    is_told = False
+    for fact in _log(path, with_records=with_records):
+        is_told |= "damage" in fact
+        yield fact
+    judged = judge_snapshot(RealFs(), str(path), snapshot_id or OffsetAndEpoch(0, 0))
+    if not isinstance(judged, KafkaError):
+        yield {"verdict": WHOLE}
+    elif is_told:
+        yield {"verdict": NOT_WHOLE}
+    else:
+        yield {"verdict": NOT_WHOLE, "damage": str(judged)}
 
 
 def _batch(header: BatchHeader) -> dict[str, Any]:

@@ -1,12 +1,14 @@
-"""`firnline quorum`: who leads the metadata quorum, and how far each of its members is. WORLD."""
+"""`firnline quorum`: who leads the metadata quorum, how far each member is, what snapshots it has. WORLD."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
-from firnline.cli.show import as_json, facts, format_option, rows
+from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option, rows
 from firnline.client.quorum import QuorumState, ReplicaRow, describe_quorum
+from firnline.client.snapshots import NodeSnapshots, members, snapshots_of, take_snapshots
 
 _DEFAULT_SERVER = "127.0.0.1:9092"
 
@@ -35,7 +37,7 @@ def quorum_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def command() -> None:
-    """Who leads the metadata quorum, and how far each member is."""
+    """Who leads the metadata quorum, how far each member is, what snapshots each has."""
 
 
 @command.command()
@@ -77,12 +79,133 @@ def describe(
         _show_facts(found)
 
 
-def _ask(servers: str | None, controllers: str | None, timeout_s: float) -> QuorumState:
+@command.group(invoke_without_command=True)
+@quorum_options
+@click.pass_context
+def snapshots(
+    context: click.Context,
+    servers: str | None,
+    controllers: str | None,
+    timeout_s: float,
+    style: str,
+) -> None:
+    """Show each node's snapshots of the metadata, and when the next one is due.
+
+    Each node takes its own. The exit code is 3 when a snapshot is damaged, or when a node lacks metadata that
+    it had, or does not answer.
+    """
+    bootstrap, is_controller = _bootstrap(servers, controllers)
+    found = members(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
+    if context.invoked_subcommand is not None:
+        context.obj = found
+        return
+    told = snapshots_of(found)
+    if style == "json":
+        as_json([_for_programs(node) for node in told])
+    else:
+        rows([row for node in told for row in _of_node(node)], style, empty="nobody")
+    if any(node.found is None or _alarm(node.found) for node in told):
+        sys.exit(SOMETHING_IS_WRONG)
+
+
+@snapshots.command()
+@click.option(
+    "--node", "node_ids", type=int, multiple=True, metavar="ID", help="This node; may be repeated."
+)
+@click.option("--all", "is_all", is_flag=True, help="Every node, one after the other.")
+@click.pass_context
+def take(context: click.Context, node_ids: tuple[int, ...], is_all: bool) -> None:
+    """Take a snapshot now, due or not, and wait until it is on the disk."""
+    if bool(node_ids) == is_all:
+        raise click.UsageError("one of --node and --all is needed")
+    taken = take_snapshots(context.obj, None if is_all else node_ids)
+    for each in taken:
+        at = f"offset {each.end_offset}, epoch {each.epoch}"
+        click.echo(f"node {each.member.node_id}: {each.problem or at}")
+    if any(each.problem for each in taken):
+        sys.exit(SOMETHING_IS_WRONG)
+
+
+_COLUMNS = ("snapshot", "size", "age", "log_start", "log_end", "until_next")
+
+
+def _of_node(node: NodeSnapshots) -> list[dict[str, Any]]:
+    """A row for each snapshot, the newest first; one where there is none."""
+    found, member = node.found, node.member
+    row: dict[str, Any] = {"node": member.node_id, "role": member.role}
+    if found is None:
+        return [row | dict.fromkeys(_COLUMNS) | {"state": node.problem}]
+    shown = [row | _of_snapshot(one, found.now_ms) for one in reversed(found.snapshots)]
+    shown = shown or [row | {"snapshot": "none", "size": None, "age": None}]
+    log = {
+        "log_start": found.log_start_offset,
+        "log_end": found.log_end_offset,
+        "until_next": _megabytes(found.bytes_until_next),
+        "state": "; ".join(_alarm(found) + _doings(found)),
+    }
+    return [shown[0] | log, *(each | dict.fromkeys(log) for each in shown[1:])]
+
+
+def _of_snapshot(one: Any, now_ms: int) -> dict[str, Any]:
+    return {
+        "snapshot": f"{one.end_offset}-{one.epoch}",
+        "size": _megabytes(one.size_bytes),
+        "age": _age(now_ms - one.last_contained_ms),
+    }
+
+
+def _alarm(found: Any) -> list[str]:
+    words = []
+    if found.forgotten_offset >= 0:
+        words.append(f"lost metadata up to {found.forgotten_offset}: takes no part in elections")
+    if found.damaged:
+        words.append(f"{len(found.damaged)} damaged, set aside")
+    return words
+
+
+def _doings(found: Any) -> list[str]:
+    words = []
+    if found.fetching_offset >= 0:
+        words.append(f"fetches the one up to {found.fetching_offset}")
+    if found.is_taking:
+        words.append("takes one")
+    if found.failed:
+        words.append(f"{found.failed} failed since the start")
+    return words
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.3f} MB"
+
+
+def _age(age_ms: int) -> str:
+    age_s = max(0, age_ms) // 1000
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if age_s >= 2 * seconds:
+            return f"{age_s // seconds} {unit}"
+    return f"{age_s} s"
+
+
+def _for_programs(node: NodeSnapshots) -> dict[str, Any]:
+    member, found = node.member._asdict(), node.found
+    if found is None:
+        return member | {"problem": node.problem}
+    shown = {name: getattr(found, name) for name in type(found).fields}
+    for name in ("snapshots", "damaged"):
+        shown[name] = [{key: getattr(x, key) for key in type(x).fields} for x in shown[name]]
+    del shown["throttle_time_ms"]
+    return member | shown
+
+
+def _bootstrap(servers: str | None, controllers: str | None) -> tuple[str, bool]:
     if servers and controllers:
         raise click.UsageError("--bootstrap-server and --bootstrap-controller exclude each other")
-    if controllers:
-        return describe_quorum(controllers, is_controller=True, timeout_s=timeout_s)
-    return describe_quorum(servers or _DEFAULT_SERVER, is_controller=False, timeout_s=timeout_s)
+    return controllers or servers or _DEFAULT_SERVER, bool(controllers)
+
+
+def _ask(servers: str | None, controllers: str | None, timeout_s: float) -> QuorumState:
+    bootstrap, is_controller = _bootstrap(servers, controllers)
+    return describe_quorum(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
 
 
 def _facts(found: QuorumState) -> dict[str, Any]:

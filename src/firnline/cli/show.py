@@ -12,6 +12,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Wide enough that a cell is never folded: a terminal that is narrow breaks lines, not numbers.
 _COLUMNS = 100_000
 
+# An exit code apart from 1, which says that nobody could be asked.
+SOMETHING_IS_WRONG = 3
+
 
 def broker_options(function: F) -> F:
     """Add --bootstrap-server and --format."""

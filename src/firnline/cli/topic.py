@@ -7,8 +7,7 @@ from typing import Any, NoReturn
 import click
 
 from firnline.base.errors import Code, KafkaError
-from firnline.cli.cluster import SOMETHING_IS_WRONG
-from firnline.cli.show import as_json, broker_options, facts, pairs, rows
+from firnline.cli.show import SOMETHING_IS_WRONG, as_json, broker_options, facts, pairs, rows
 from firnline.client.admin import Admin
 from firnline.client.cluster import PartitionState, TopicState, describe_topics
 

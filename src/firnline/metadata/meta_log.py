@@ -80,7 +80,7 @@ def open_meta_log(
     examined = Examined({}, {})
     if fs.exists(path):
         examined = examine(fs, path)
-        _refuse_lost_beginning(fs, path, examined, has_peers=has_peers)
+        refuse_lost_beginning(fs, path, examined, has_peers=has_peers)
         _refuse_bootstrap_voters(fs, path)
     # Opening forgets epochs without a batch: where the lineage began is asked before.
     began_at = _began_at(fs, path)
@@ -206,6 +206,7 @@ class MetaLog:
         self._recall()
         if self._forgotten is None:
             remove_set_aside(fs, log.path, before_offset=self.start_offset)
+        self.set_aside: Sequence[OffsetAndEpoch] = set_aside_ids(fs, log.path)
 
     def _set_aside(
         self, sound: Iterable[OffsetAndEpoch], *, has_peers: bool
@@ -492,7 +493,7 @@ class MetaLog:
         return self._log
 
 
-def _refuse_lost_beginning(fs: Fs, path: str, examined: Examined, *, has_peers: bool) -> None:
+def refuse_lost_beginning(fs: Fs, path: str, examined: Examined, *, has_peers: bool) -> None:
     """Q43: refuse, before anything is touched, a log whose beginning no snapshot holds (X13).
 
     Where damage is the reason, and there are others, they are asked for it.

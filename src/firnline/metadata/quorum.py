@@ -29,7 +29,12 @@ from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference, difference_steps
 from firnline.metadata.result import ControllerResult
 from firnline.metadata.snapshot_file import snapshot_name
-from firnline.metadata.snapshotter import SnapshotLog, SnapshotSettings, Snapshotter
+from firnline.metadata.snapshotter import (
+    SnapshotLog,
+    SnapshotSettings,
+    SnapshotState,
+    Snapshotter,
+)
 from firnline.protocol.schema import Message
 from firnline.raft.election_state import NOBODY
 from firnline.raft.node import RaftNode
@@ -60,6 +65,11 @@ class MetadataLog(ReplicatedLog, SnapshotLog, Protocol):
     @property
     def path(self) -> str:
         """The directory of the log and its snapshots, for whoever has to mend it."""
+        ...
+
+    @property
+    def set_aside(self) -> Sequence[OffsetAndEpoch]:
+        """Damaged snapshots that lie there and are not used."""
         ...
 
     def bootstrap_records(self) -> Sequence[Message]:
@@ -203,6 +213,19 @@ class MetadataQuorum:
             last_applied_offset=self.newest.offset,
             last_committed_offset=self._committed_offset - 1,
             last_applied_timestamp_ms=self._last_timestamp_ms,
+        )
+
+    def snapshot_state(self) -> SnapshotState:
+        """What there is to know of snapshots, now."""
+        log = self._log
+        return SnapshotState(
+            snapshots=log.snapshot_sizes(),
+            set_aside=log.set_aside,
+            forgotten=log.forgotten,
+            fetching=self.raft.fetching_snapshot,
+            log_start_offset=log.start_offset,
+            log_end_offset=log.end_offset,
+            log_bytes=log.size_bytes,
         )
 
     def start(self, now_ms: int) -> Effects:

@@ -40,7 +40,7 @@ def examine(fs: Fs, directory: str) -> Examined:
     found = Examined({}, {})
     for snapshot_id, name in stored_names(fs, directory).items():
         if snapshot_id.offset > 0:
-            fact = _judge(fs, f"{directory}/{name}", snapshot_id)
+            fact = judge_snapshot(fs, f"{directory}/{name}", snapshot_id)
             if isinstance(fact, KafkaError):
                 found.damaged[snapshot_id] = fact
             else:
@@ -48,7 +48,8 @@ def examine(fs: Fs, directory: str) -> Examined:
     return found
 
 
-def _judge(fs: Fs, path: str, snapshot_id: OffsetAndEpoch) -> StoredSnapshot | KafkaError:
+def judge_snapshot(fs: Fs, path: str, snapshot_id: OffsetAndEpoch) -> StoredSnapshot | KafkaError:
+    """Return what is to know of a whole snapshot, or what is wrong with the file."""
     check = SnapshotCheck()
     file = fs.open_to_read(path)
     try:

@@ -79,6 +79,18 @@ class SnapshotCounters(NamedTuple):
     total_latency_ms: int = 0
 
 
+class SnapshotState(NamedTuple):
+    """The snapshots of a node and the log they shorten, at one moment. Offsets exclusive but the start."""
+
+    snapshots: Sequence[tuple[OffsetAndEpoch, int, int]]  # id, bytes, last contained log time in ms
+    set_aside: Sequence[OffsetAndEpoch]  # for damage
+    forgotten: OffsetAndEpoch | None
+    fetching: OffsetAndEpoch | None
+    log_start_offset: int
+    log_end_offset: int
+    log_bytes: int
+
+
 class _Emission(NamedTuple):
     """A snapshot on its way to the disk."""
 

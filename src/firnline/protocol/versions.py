@@ -97,8 +97,14 @@ FORWARDABLE = frozenset({19, 20, 33, 37, 43, 44, 45, 46, 55, 57, 64})
 
 PRODUCE_VERSION_MIN = 3
 # Ours alone, never advertised: what lies where in the tier, copy now, and how brokers and replicas are.
+# Also to listeners of controllers: every node has snapshots of the metadata.
+CONTROLLER_PRIVATE: tuple[ServedApi, ...] = (
+    ServedApi(32011, 0, 0, "metadata_snapshots"),
+    ServedApi(32012, 0, 0, "take_snapshot"),
+)
 PRIVATE: tuple[ServedApi, ...] = (
     ServedApi(32001, 0, 0, "tier_status"),
     ServedApi(32002, 0, 0, "tier_flush"),
     ServedApi(32003, 0, 0, "cluster_status"),
+    *CONTROLLER_PRIVATE,
 )

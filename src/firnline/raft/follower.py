@@ -44,6 +44,11 @@ class Follower:
             return []
         return self.give_up_after(self._standing.settings.fetch_timeout_ms, now_ms)
 
+    @property
+    def fetching_snapshot(self) -> OffsetAndEpoch | None:
+        """What is on its way; None for nothing."""
+        return self._transfer.snapshot_id
+
     def end(self) -> None:
         """Follow no more: half a snapshot of one leader is nothing to another."""
         self._transfer.drop()

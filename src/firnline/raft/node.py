@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from firnline.base.effects import Effect, Effects, Peer
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import Uuid
+from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.protocol.schema import Message
 from firnline.raft import wire
@@ -146,6 +146,11 @@ class RaftNode:
     def epoch_start_offset(self) -> int:
         """Where the log ended when this node last began to lead."""
         return self._leader.epoch_start_offset
+
+    @property
+    def fetching_snapshot(self) -> OffsetAndEpoch | None:
+        """The snapshot of the leader's that is on its way here; None for none."""
+        return self._follower.fetching_snapshot
 
     @property
     def is_stopped(self) -> bool:

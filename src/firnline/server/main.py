@@ -25,7 +25,7 @@ from firnline.broker.wiring import build_controller, build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.broker import Endpoint as Listener
 from firnline.metadata.image import Endpoint
-from firnline.protocol.versions import CONTROLLER_SERVED
+from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
@@ -183,7 +183,7 @@ class _Process:
         controller = node if isinstance(node, ControllerNode) else node.controller_node
         if controller is None:
             return
-        dispatcher = Dispatcher(controller, CONTROLLER_SERVED)
+        dispatcher = Dispatcher(controller, CONTROLLER_SERVED + CONTROLLER_PRIVATE)
         if controller is node:
             runtime.dispatcher = dispatcher
         for endpoint in _own_controller_listeners(self._config):

@@ -64,14 +64,16 @@ class QuorumFacts(NamedTuple):
     snapshots: SnapshotCounters
     newest_snapshot_bytes: int
     newest_snapshot_end: int
+    damaged_snapshots: int
+    lacks_promised: bool
     generated_in: Histogram
     loaded_in: Histogram
 
 
 def look(quorum: MetadataQuorum, now_ms: int) -> QuorumFacts:
     """Take the facts, on the loop."""
-    sizes = quorum.raft.log.snapshot_sizes()
-    newest_id, newest_bytes = sizes[-1][:2] if sizes else (None, 0)
+    state = quorum.snapshot_state()
+    newest_id, newest_bytes = state.snapshots[-1][:2] if state.snapshots else (None, 0)
     return QuorumFacts(
         now_ms=now_ms,
         is_voter=quorum.raft.node_id in quorum.raft.voters,
@@ -81,6 +83,8 @@ def look(quorum: MetadataQuorum, now_ms: int) -> QuorumFacts:
         snapshots=quorum.snapshotter.counters,
         newest_snapshot_bytes=newest_bytes,
         newest_snapshot_end=0 if newest_id is None else newest_id.offset,
+        damaged_snapshots=len(state.set_aside),
+        lacks_promised=state.forgotten is not None,
         generated_in=_histogram(quorum.snapshotter.latencies),
         loaded_in=_histogram(quorum.load_latencies),
     )
@@ -118,6 +122,7 @@ class QuorumFamilies:
         yield _state(facts)
         for name, value, words in self._gauges(facts):
             yield GaugeMetricFamily(name, words, value)
+        yield from _of_kip_630(facts)
         if facts.is_voter:
             yield from _of_controllers(facts)
 
@@ -210,6 +215,44 @@ def _of_snapshots(facts: QuorumFacts) -> Numbers:
     )
 
 
+def _of_kip_630(facts: QuorumFacts) -> Iterator[Metric]:
+    """The KIP's own four, and what it forgot; on every node, since every node takes snapshots."""
+    lag_offsets = max(facts.raft.high_watermark, 0) - facts.newest_snapshot_end
+    for name, value, words in (
+        (
+            _CONTROLLER + "snapshotsizebytes",
+            facts.newest_snapshot_bytes,
+            "Size of the newest snapshot here.",
+        ),
+        (
+            _CONTROLLER + "snapshotlag",
+            max(lag_offsets, 0),
+            "Committed records that no snapshot here has.",
+        ),
+        (
+            "firnline_metadata_snapshots_damaged",
+            facts.damaged_snapshots,
+            "Snapshots that were found damaged and set aside.",
+        ),
+        (
+            "firnline_metadata_lacks_promised_records",
+            int(facts.lacks_promised),
+            "1 while its log is short of where it was before damage: it takes no part in elections.",
+        ),
+    ):
+        yield GaugeMetricFamily(name, words, value)
+    for name, count, words in (
+        ("taken", facts.snapshots.generated, "Snapshots taken since the start."),
+        ("failed", facts.snapshots.failed, "Snapshots that failed since the start."),
+    ):
+        yield CounterMetricFamily(f"firnline_metadata_snapshots_{name}", words, count)
+    for name, found, words in (
+        ("gensnapshotlatencyms", facts.generated_in, "Time to take a snapshot, ms."),
+        ("loadsnapshotlatencyms", facts.loaded_in, "Time to load a snapshot, ms."),
+    ):
+        yield _as_histogram(_CONTROLLER + name, words, found)
+
+
 def _of_controllers(facts: QuorumFacts) -> Iterator[Metric]:
     for name, value, words in _controller_gauges(facts):
         yield GaugeMetricFamily(_CONTROLLER + name, words, value)
@@ -223,17 +266,11 @@ def _of_controllers(facts: QuorumFacts) -> Iterator[Metric]:
         "Leaders that came back as the last of an ISR, as seen by this node.",
         facts.cluster.last_standing_elections,
     )
-    for name, found, words in (
-        ("gensnapshotlatencyms", facts.generated_in, "Time to take a snapshot, ms."),
-        ("loadsnapshotlatencyms", facts.loaded_in, "Time to load a snapshot, ms."),
-    ):
-        yield _as_histogram(_CONTROLLER + name, words, found)
 
 
 def _controller_gauges(facts: QuorumFacts) -> Numbers:
     cluster, metadata = facts.cluster, facts.metadata
     lag_ms = 0 if metadata.is_active else facts.now_ms - metadata.last_applied_timestamp_ms
-    lag_offsets = max(facts.raft.high_watermark, 0) - facts.newest_snapshot_end
     return (
         ("activecontrollercount", int(metadata.is_active), "1 where the active controller is."),
         ("newactivecontrollerscount", metadata.new_active_controllers, "Controllers heard of."),
@@ -255,8 +292,6 @@ def _controller_gauges(facts: QuorumFacts) -> Numbers:
             cluster.imbalanced_partitions,
             "Partitions that another than their first replica leads.",
         ),
-        ("snapshotsizebytes", facts.newest_snapshot_bytes, "Size of the newest snapshot here."),
-        ("snapshotlag", max(lag_offsets, 0), "Committed records that no snapshot here has."),
     )
 
 

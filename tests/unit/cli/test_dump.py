@@ -13,6 +13,7 @@ from firnline.log.producer_state import SnapshotEntry, encode_snapshot
 from firnline.log.sparse_index import write_words
 from firnline.metadata import records as metadata_records
 from firnline.metadata.snapshot_file import snapshot_batches
+from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered import metadata_records as tier_records
 
@@ -164,16 +165,40 @@ def test_a_snapshot_says_where_it_ends_and_what_its_control_records_are(tmp_path
         "SNAPSHOT_FOOTER",
     ]
     assert records[0]["value"] == {"version": 0, "last_contained_log_timestamp": TIME_MS}
-    assert len(facts(a_snapshot(tmp_path), "--batches")) == 4
+    assert rows[-1] == {"verdict": "whole"}
+    assert len(facts(a_snapshot(tmp_path), "--batches")) == 5
 
 
 def test_a_snapshot_without_its_footer_is_damaged(tmp_path: Path) -> None:
     footer_bytes = 75
     path = a_snapshot(tmp_path, cut=footer_bytes)
-    assert facts(path)[-1] == {"damage": "no footer: the snapshot is not whole"}
+    last = facts(path)[-1]
+    assert last["verdict"] == "not whole"
+    assert "no footer" in last["damage"]
     assert dump(path).exit_code == 1
     path = a_snapshot(tmp_path, cut=5)
-    assert "bytes after the last whole batch" in facts(path)[-1]["damage"]
+    assert "bytes after the last whole batch" in facts(path)[-2]["damage"]
+    assert facts(path)[-1] == {"verdict": "not whole"}
+
+
+def test_a_snapshot_without_its_header_is_damaged(tmp_path: Path) -> None:
+    """As the node has it that would load it."""
+    path = a_snapshot(tmp_path)
+    data = path.read_bytes()
+    first = next(headers(data))
+    path.write_bytes(data[first.size_bytes :])
+    last = facts(path)[-1]
+    assert last["verdict"] == "not whole"
+    assert "before the header" in last["damage"]
+    assert dump(path).exit_code == 1
+
+
+def test_batches_that_lie_over_one_another_are_damage(tmp_path: Path) -> None:
+    """The offset of a batch is outside of its CRC."""
+    path = segment(tmp_path, batch(b"one", b"two"), batch(b"three", base_offset=101))
+    found = [row for row in facts(path) if "damage" in row]
+    assert [row["batch"] for row in found] == ["101-101"]
+    assert dump(path).exit_code == 1
 
 
 def test_committed_offsets_are_decoded(tmp_path: Path) -> None:

@@ -5,13 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from firnline.base.effects import SetTimer
 from firnline.base.errors import ConfigError
-from firnline.base.ids import TopicPartition
+from firnline.base.ids import OffsetAndEpoch, TopicPartition
 from firnline.cli.dump import facts_of
+from firnline.cli.main import cli
 from firnline.log.directory import LogDirectory, format_directory
+from firnline.metadata.meta_log import open_meta_log
+from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs
 from tests.log_world import ABORT, NOW, SeededRng, append, batch, end_txn, small
+from tests.meta_log_world import commit, extend, freeze
+from tests.quorum_rig import broker_config
 
 ID = bytes(range(16))
 
@@ -107,6 +114,74 @@ def test_condemned_files_are_told_by_what_they_were(data: Path, suffix: str) -> 
         assert facts(path.rename(path.with_name(name + suffix))) == rows
 
 
-def test_a_directory_is_refused_with_what_to_do(data: Path) -> None:
-    with pytest.raises(ConfigError, match="name the files in it"):
+def judged(path: Path) -> tuple[int, list[dict[str, Any]]]:
+    result = CliRunner().invoke(cli, ["dump", str(path), "--format", "json"])
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_a_directory_gets_a_verdict(data: Path) -> None:
+    before = {path: path.read_bytes() for path in files(data)}
+    code, rows = judged(data)
+    assert code == 0
+    assert rows[-1] == {"directory": str(data), "verdict": "whole"}
+    told = {row["file"]: row["verdict"] for row in rows[:-1]}
+    assert {data / name for name in told} >= set(before)
+    assert set(told.values()) <= {"whole", "not in use", "not looked at"}
+    assert {path: path.read_bytes() for path in files(data)} == before
+    victim = data / "t-0" / "00000000000000000000.log"
+    victim.write_bytes(victim.read_bytes()[:-3])
+    code, rows = judged(data)
+    assert code == 1
+    (wrong,) = [row for row in rows[:-1] if row["verdict"] == "not whole"]
+    assert wrong["file"] == "t-0/00000000000000000000.log"
+    assert "bytes after the last whole batch" in wrong["damage"]
+    assert rows[-1]["verdict"] == "not whole"
+
+
+def metadata_directory(tmp_path: Path) -> Path:
+    """A metadata log that begins at offset 8, where its only snapshot ends."""
+    fs = RealFs()
+    config = broker_config(internal_metadata_log_segment_bytes="400", log_dirs=str(tmp_path))
+    log = open_meta_log(fs, config, now_ms=NOW)
+    extend(log, *[1] * 10)
+    commit(log)
+    freeze(log, OffsetAndEpoch(8, 1))
+    for effect in log.retire_snapshots(8, now_ms=NOW):
+        if isinstance(effect, SetTimer):
+            for submit in effect.then(effect.at_ms):
+                submit.work()
+    log.close()
+    return tmp_path / "__cluster_metadata-0"
+
+
+def test_a_metadata_directory_is_judged_as_the_node_judges_it(tmp_path: Path) -> None:
+    directory = metadata_directory(tmp_path)
+    assert judged(directory)[0] == 0
+    (snapshot,) = directory.glob("*.checkpoint")
+    content = snapshot.read_bytes()
+    snapshot.chmod(0o644)
+    first = next(headers(content))
+    snapshot.write_bytes(content[first.size_bytes :])
+    code, rows = judged(directory)
+    assert code == 1
+    wrong = [row for row in rows if row["verdict"] == "not whole"]
+    assert wrong[0]["file"] == snapshot.name
+    assert "neither an older one nor the log" in wrong[1]["damage"]
+    snapshot.unlink()
+    code, rows = judged(tmp_path)
+    assert code == 1
+    assert "starts after 0 and no snapshot holds what was before" in rows[-2]["damage"]
+
+
+def test_what_is_not_in_use_is_no_damage(tmp_path: Path) -> None:
+    directory = metadata_directory(tmp_path)
+    for name in ("x.part", "x.damaged", "x.deleted", "x.forgotten"):
+        (directory / f"00000000000000000004-0000000001.checkpoint{name[1:]}").write_bytes(b"?")
+    code, rows = judged(directory)
+    assert code == 0
+    assert [row["verdict"] for row in rows].count("not in use") == 4
+
+
+def test_facts_are_of_a_file(data: Path) -> None:
+    with pytest.raises(ConfigError, match="is a directory"):
         facts(data / "t-0")

@@ -20,10 +20,15 @@ from firnline.protocol.messages.k60_describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterResponse,
 )
+from firnline.protocol.messages.k32011_metadata_snapshots import (
+    MetadataSnapshot,
+    MetadataSnapshotsResponse,
+)
+from firnline.protocol.messages.k32012_take_snapshot import TakeSnapshotResponse
 from tests.peers.ports import free_ports
 from tests.unit.cli.fake_broker import FakeBroker
 
-QUORUM, CLUSTER = 55, 60
+QUORUM, CLUSTER, SNAPSHOTS, TAKE = 55, 60, 32011, 32012
 NOW_MS = 1_700_000_000_000
 
 
@@ -159,3 +164,105 @@ def test_brokers_and_controllers_are_not_asked_at_once() -> None:
     said = run("status", "--bootstrap-server", "a:1", "--bootstrap-controller", "b:1")
     assert said.exit_code == 2
     assert "exclude each other" in said.output
+
+
+# --------------------------------------------------------------------------------- snapshots
+
+
+def snapshots(**changes: Any) -> Any:
+    """What a node says that has two, the newer one 3 minutes old."""
+    fields: dict[str, Any] = {
+        "node_id": 4,
+        "now_ms": NOW_MS,
+        "log_start_offset": 20,
+        "log_end_offset": 95,
+        "bytes_until_next": 12_345_678,
+        "snapshots": [
+            MetadataSnapshot(end_offset=20, epoch=3, size_bytes=1_000, last_contained_ms=0),
+            MetadataSnapshot(
+                end_offset=80, epoch=7, size_bytes=2_500_000, last_contained_ms=NOW_MS - 185_000
+            ),
+        ],
+    }
+    return lambda _: MetadataSnapshotsResponse(**(fields | changes))
+
+
+def one_broker(broker: FakeBroker) -> Any:
+    """A cluster whose observer listens where the test listens; nobody else is there."""
+
+    def answer(request: Any) -> DescribeClusterResponse:
+        found = DescribeClusterBroker(broker_id=4, host="127.0.0.1", port=broker.port)
+        return DescribeClusterResponse(cluster_id="abc", controller_id=4, brokers=[found])
+
+    return answer
+
+
+def asked_of(broker: FakeBroker, *words: str) -> Result:
+    nobody = free_ports(3)
+
+    def everybody(_: Any) -> DescribeQuorumResponse:
+        found = quorum()
+        for node, port in zip(found.nodes, nobody, strict=True):
+            node.listeners = [QuorumListener(name="C", host="127.0.0.1", port=port)]
+        return found
+
+    broker.answers |= {QUORUM: everybody, CLUSTER: one_broker(broker)}
+    return run("snapshots", "--bootstrap-server", broker.address, *words)
+
+
+def test_people_read_each_nodes_snapshots_newest_first() -> None:
+    with FakeBroker({SNAPSHOTS: snapshots()}) as broker:
+        result = asked_of(broker)
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert "4 observer 80-7 2.500 MB 3 min 20 95 12.346 MB" in lines
+    assert any(line.startswith("4 observer 20-3 0.001 MB 19675 d") for line in lines)
+    assert sum("cannot reach a broker" in line for line in lines) == 3
+    assert result.exit_code == 3, "three nodes are silent"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"forgotten_offset": 90}, "lost metadata up to 90: takes no part in elections"),
+        ({"damaged": [MetadataSnapshot(end_offset=9, epoch=1)]}, "1 damaged, set aside"),
+        ({"failed": 2}, "2 failed since the start"),
+        ({"fetching_offset": 99}, "fetches the one up to 99"),
+        ({"is_taking": True}, "takes one"),
+        ({"snapshots": []}, "none"),
+    ],
+)
+def test_what_is_wrong_with_snapshots_is_said(changes: dict[str, Any], said: str) -> None:
+    with FakeBroker({SNAPSHOTS: snapshots(**changes)}) as broker:
+        result = asked_of(broker)
+        programs = asked_of(broker, "--format", "json")
+    assert said in result.output
+    (row,) = [row for row in json.loads(programs.output) if row["node_id"] == 4]
+    assert row["snapshots"] == changes.get("snapshots", row["snapshots"])
+
+
+def test_a_snapshot_is_taken_where_it_was_asked_for_or_everywhere() -> None:
+    def taken(_: Any) -> TakeSnapshotResponse:
+        return TakeSnapshotResponse(end_offset=80, epoch=7)
+
+    with FakeBroker({TAKE: taken}) as broker:
+        one = asked_of(broker, "take", "--node", "4")
+        everybody = asked_of(broker, "take", "--all")
+        nobody = asked_of(broker, "take")
+        stranger = asked_of(broker, "take", "--node", "9")
+    assert (one.exit_code, one.output) == (0, "node 4: offset 80, epoch 7\n")
+    assert everybody.exit_code == 3
+    assert "node 1: cannot reach" in everybody.output
+    assert nobody.exit_code == 2
+    assert isinstance(stranger.exception, FirnlineError)
+
+
+def test_why_no_snapshot_was_taken_is_said() -> None:
+    def failed(_: Any) -> TakeSnapshotResponse:
+        return TakeSnapshotResponse(
+            error_code=Code.KAFKA_STORAGE_ERROR, error_message="the disk is full"
+        )
+
+    with FakeBroker({TAKE: failed}) as broker:
+        result = asked_of(broker, "take", "--node", "4")
+    assert "the disk is full" in result.output
+    assert result.exit_code == 3

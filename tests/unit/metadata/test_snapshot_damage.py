@@ -209,6 +209,27 @@ def test_the_leaders_snapshot_takes_the_place_of_the_lost_log() -> None:
     assert opened(fs).forgotten is None
 
 
+@pytest.mark.parametrize("has_peers", [False, True])
+@pytest.mark.parametrize("snapshot_id", [AT_8, OffsetAndEpoch(9, 2)])
+def test_a_snapshot_that_was_put_back_by_hand_is_all_that_was_missing(
+    snapshot_id: OffsetAndEpoch, *, has_peers: bool
+) -> None:
+    """The remedy of the operators' page: of the same name, or of another place of the log."""
+    fs = a_disk()
+    without_beginning(fs)
+    if has_peers:
+        opened(fs).close()
+    file = fs.open(f"{DIR}/copy", create=True)
+    file.append(snapshot_bytes(snapshot_id))
+    file.close()
+    fs.rename(f"{DIR}/copy", f"{DIR}/{snapshot_name(snapshot_id)}")
+    for _ in range(2):
+        log = opened(fs, has_peers=has_peers)
+        assert (log.forgotten, ids(log)) == (None, [snapshot_id])
+        assert (log.start_offset, log.end_offset) == (snapshot_id.offset, 10)
+        log.close()
+
+
 def test_a_later_epoch_is_more_than_what_was_promised() -> None:
     """What was not committed of it was cut by a leader of that epoch."""
     fs = a_disk()

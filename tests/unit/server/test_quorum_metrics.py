@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
+from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.result import ControllerResult
 from firnline.raft.role import Role
@@ -21,8 +22,6 @@ class SizedLog(MemoryLog):
     """With a snapshot of 400 bytes that ends at offset 3."""
 
     def snapshot_sizes(self) -> Any:
-        from firnline.base.ids import OffsetAndEpoch
-
         return [(OffsetAndEpoch(3, 1), 400, 0)]
 
 
@@ -73,12 +72,20 @@ def test_the_active_controller_says_so_and_counts_the_cluster() -> None:
 
 
 def test_an_observer_is_no_controller() -> None:
-    """A broker alone has the quorum's beans, and not the controller's."""
+    """A broker alone has the quorum's beans, and of the controller's what is about its own snapshots."""
     others = VoterSet([Voter(8, "localhost", 9093), Voter(9, "localhost", 9094)])
     quorum = make_quorum(SizedLog(), voters=others)
     quorum.start(1)
     families = list(QuorumFamilies().families(look(quorum, 1)))
-    assert not [name for name in values(families) if name.startswith("kafka_controller")]
+    assert {family.name for family in families if family.name.startswith("kafka_controller")} == {
+        CONTROLLER + name
+        for name in (
+            "gensnapshotlatencyms",
+            "loadsnapshotlatencyms",
+            "snapshotlag",
+            "snapshotsizebytes",
+        )
+    }
     (state,) = [family for family in families if family.name == RAFT + "current_state"]
     assert state.samples[0].labels == {"current_state": "observer"}
 
@@ -118,6 +125,25 @@ def test_a_histogram_counts_upwards() -> None:
     assert sums == {"count": 3, "sum": 70_008}
 
 
+def test_snapshots_that_were_taken_failed_or_are_damaged_are_counted() -> None:
+    quorum = a_cluster().quorum
+    made = quorum.snapshotter
+    made.counters = made.counters._replace(generated=4, failed=2)
+    for took_ms in (30, 700):
+        made.latencies.add(took_ms)
+    found = values(list(QuorumFamilies().families(look(quorum, 1))))
+    assert found["firnline_metadata_snapshots_taken_total"] == 4
+    assert found["firnline_metadata_snapshots_failed_total"] == 2
+    assert found[CONTROLLER + "gensnapshotlatencyms_sum"] == 730
+    assert found[CONTROLLER + "gensnapshotlatencyms_count"] == 2
+    names = ("firnline_metadata_snapshots_damaged", "firnline_metadata_lacks_promised_records")
+    assert [found[name] for name in names] == [0, 0]
+    log: Any = quorum.raft.log
+    log.set_aside, log.forgotten = [OffsetAndEpoch(3, 1)], OffsetAndEpoch(9, 1)
+    found = values(list(QuorumFamilies().families(look(quorum, 1))))
+    assert [found[name] for name in names] == [1, 1]
+
+
 def test_every_role_has_a_name_that_kafka_gives_it() -> None:
     known = {"unattached", "follower", "candidate", "leader", "resigned", "prospective"}
     assert {role.value for role in Role} <= known
@@ -137,7 +163,7 @@ def test_every_family_is_in_the_documentation_and_nothing_else() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     told = set(
         re.findall(
-            r"^\| `((?:kafka_(?:server_raft|server_snap|server_meta|con)|firnline_con)\w+)`",
+            r"^\| `((?:kafka_(?:server_raft|server_snap|server_meta|con)|firnline_(?:con|meta))\w+)`",
             page,
             re.M,
         )

@@ -70,6 +70,8 @@ PRIVATE_MODULES: dict[int, tuple[str, str]] = {
     32001: ("k32001_tier_status", "TierStatus"),
     32002: ("k32002_tier_flush", "TierFlush"),
     32003: ("k32003_cluster_status", "ClusterStatus"),
+    32011: ("k32011_metadata_snapshots", "MetadataSnapshots"),
+    32012: ("k32012_take_snapshot", "TakeSnapshot"),
 }
 
 _loaded: dict[int, tuple[type[Message], type[Message]]] = {}
