@@ -435,4 +435,6 @@ _BEGIN: dict[str, str] = {
     "leave-alone": "_leave_alone",
     "rejoin": "_rejoin",
     "late-answer": "_late_answer",
+    "late-copy": "_late_copy",
+    "stall": "_stall_one",
 }

@@ -32,11 +32,12 @@ _BACKOFF_MS, _BACKOFF_MAX_MS = 50, 500
 class _Stream:
     """One direction of one connection."""
 
-    __slots__ = ("held", "last_us", "link")
+    __slots__ = ("held", "is_stalled", "last_us", "link")
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.last_us = 0
+        self.is_stalled = False
         self.held: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
 
 
@@ -289,14 +290,35 @@ class Network:
             if connection.client.node_id == from_id and connection.server_id == to_id:
                 connection.client.when_awake(self._close, connection, "connection reset")
 
+    def stall(self, from_id: int, to_id: int) -> "list[_Stream]":
+        """Hold what is sent to a node over the connections that are open now, until `release`.
+
+        Whoever gives up on one and asks again on another is heard; the first request comes afterwards.
+        """
+        found = [
+            connection.there
+            for connection in self._connections.values()
+            if connection.client.node_id == from_id and connection.server_id == to_id
+        ]
+        for stream in found:
+            stream.is_stalled = True
+        return found
+
+    def release(self, streams: "list[_Stream]") -> None:
+        """End a stall: what was held arrives."""
+        for stream in streams:
+            stream.is_stalled = False
+            if stream.held:
+                self._retransmit(stream)
+
     def is_cut(self, from_id: int, to_id: int) -> bool:
         return self._cuts.get((from_id, to_id), 0) > 0
 
     # ------------------------------------------------------------------------- streams
 
     def _transmit(self, stream: _Stream, arrive: Callable[..., None], *arguments: Any) -> None:
-        if stream.held or self._cuts.get(stream.link):
-            if not stream.held:
+        if stream.held or stream.is_stalled or self._cuts.get(stream.link):
+            if not stream.held and not stream.is_stalled:
                 self._held.setdefault(stream.link, []).append(stream)
             stream.held.append((arrive, arguments))
             return
@@ -311,6 +333,8 @@ class Network:
         self._world.at(at_us, arrive, *arguments)
 
     def _retransmit(self, stream: _Stream) -> None:
+        if stream.is_stalled:
+            return
         if self._cuts.get(stream.link):
             self._held.setdefault(stream.link, []).append(stream)
             return
@@ -356,7 +380,7 @@ class Network:
         backoff_ms = min(_BACKOFF_MAX_MS, _BACKOFF_MS << min(failures.count, 10))
         failures.count, failures.why = failures.count + 1, why
         failures.retry_at_us = self._world.now_us + backoff_ms * MS
-        if self._chance.below(2):
+        if not connection.there.is_stalled and self._chance.below(2):
             connection.there.held.clear()
         for asked in list(connection.asked):
             self._tell(connection.client, asked, why)

@@ -102,7 +102,7 @@ def draw_options(seed: int) -> Options:
         voters=voters,
         observers=observers,
         chaos_s=chance.between(55, 95),
-        fault_kinds=draw_kinds(chance, voters + observers),
+        fault_kinds=draw_kinds(chance, voters + observers) + more_kinds(seed, "stall"),
         fault_gap_us=chance.pick(
             ((200 * MS, 2000 * MS), (500 * MS, 5000 * MS), (2000 * MS, 8000 * MS))
         ),
@@ -142,3 +142,8 @@ def draw_kinds(chance: Chance, nodes: int) -> tuple[str, ...]:
     known = tuple(kind for kind in KINDS if nodes > 1 or kind not in _OF_TWO)
     found = tuple(kind for kind in known if chance.happens(percent))
     return found or (chance.pick(known),)
+
+
+def more_kinds(seed: int, *kinds: str) -> tuple[str, ...]:
+    """Kinds that one seed in six has besides, each by chance of its own: they shift no other draw."""
+    return tuple(kind for kind in kinds if Chance(seed, "kind", kind).below(6) == 0)

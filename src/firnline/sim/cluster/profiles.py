@@ -104,6 +104,13 @@ def _late_answers(options: Options) -> Options:
     return bent._replace(fault_kinds=kinds, fault_gap_us=(3_000 * MS, 8_000 * MS), socket_bytes=0)
 
 
+def _late_copies(options: Options) -> Options:
+    """Requests to controllers that arrive after everybody gave up on them, and on the answer to the next."""
+    kinds = ("late-copy", "late-copy", "late-copy", "kill")
+    bent = _replicated(options, plain_percent=0)
+    return bent._replace(fault_kinds=kinds, fault_gap_us=(4_000 * MS, 20_000 * MS))
+
+
 PROFILES: dict[str, Callable[[Options], Options]] = {
     "r1": _r1,
     "r3": _r3,
@@ -113,6 +120,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "r8": _r8,
     "r13": _r13,
     "r19": _r19,
+    "late-copies": _late_copies,
     "late-answers": _late_answers,
     "unclean": _unclean,
 }

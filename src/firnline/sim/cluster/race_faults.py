@@ -8,15 +8,18 @@ from firnline.sim.faults import Fault
 from firnline.sim.world import MS, SECOND, Chance
 
 Links = list[tuple[int, int]]
+# By then a broker has given up on what it asked the controller, and asks again.
+_GIVEN_UP_US = 30 * SECOND
 
 
 class RaceFaults(ClusterFaults):
     """`ClusterFaults`, and the races."""
 
     def _late_answer(self, fault: Fault, chance: Chance) -> None:
-        """An answer waits in its socket while who gave it is deposed, truncates, and is filled again.
+        """An answer waits in its socket while who gave it is deposed, truncates, and is refilled.
 
-        The follower that asked has what the others never had, and hears of the next leader last (KAFKA-18723).
+        The follower that asked has what the others never had, and hears of the next leader last.
+        Source: KAFKA-18723.
         """
         # Who comes first among the replicas leads next.
         found = [
@@ -44,6 +47,62 @@ class RaceFaults(ClusterFaults):
         self._cut_links([(leader, voter) for voter in voters], again_us)
         self._later(deaf_us, [(leader, follower)], read_us)
         self._later(deaf_us, [(voter, follower) for voter in voters], heard_us)
+
+    def _late_copy(self, fault: Fault, chance: Chance) -> None:
+        """What a leader asks the controllers for stalls on its way until long after it asked again.
+
+        Meanwhile a follower is fenced, so that the second copy is refused, and counted in again.
+        """
+        found = [
+            (state.leader, other)
+            for _, _, state in self._partitions()
+            for other in state.replicas
+            if other != state.leader >= 0
+        ]
+        found = [each for each in found if self.atlas.may_stop(each[1])]
+        if not found:
+            return
+        leader, other = chance.pick(found)
+        voters = [voter for voter in self._options.voter_ids if voter != leader]
+        apart_us = chance.between(1_500 * MS, 3 * SECOND)
+        # What its leader asks for when it is back in sync stalls; by the second time it is fenced.
+        stall_us = apart_us - chance.between(0, 500 * MS)
+        again_us = apart_us + _GIVEN_UP_US
+        fenced_us = again_us - chance.between(2_500 * MS, 6 * SECOND)
+        back_us = again_us + chance.between(500 * MS, 4 * SECOND)
+        late_us = back_us + chance.between(100 * MS, 4 * SECOND)
+        self._note(
+            fault,
+            f"{other} is apart from {leader} for {apart_us // MS} ms, whose requests to controllers then"
+            f" stall until {late_us // MS} ms; they do not hear {other} from {fenced_us // MS} to"
+            f" {back_us // MS} ms",
+        )
+        self._cut_links([(leader, other), (other, leader)], apart_us)
+        links = [(leader, voter) for voter in voters]
+        self._world.after(stall_us, self._stall, links, late_us - stall_us)
+        self._later(fenced_us, [(other, voter) for voter in voters if voter != other], back_us)
+        self._later(fenced_us, [(leader, other), (other, leader)], late_us + SECOND)
+
+    def _stall(self, links: Links, duration_us: int) -> None:
+        """Hold what goes over the connections that there are now; new ones are as good as ever."""
+        if self._is_over:
+            return
+        stalled = [self._network.stall(*link) for link in links]
+
+        def release() -> None:
+            for each in stalled:
+                self._network.release(each)
+
+        self._last(duration_us, release)
+
+    def _stall_one(self, fault: Fault, chance: Chance) -> None:
+        """Something in between forgets the connections of one node to another, and finds them again."""
+        pair = self._pair(chance)
+        if pair is None:
+            return
+        duration_us = chance.spread(1 * SECOND, 60 * SECOND)
+        self._note(fault, f"connections {pair[0]} -> {pair[1]} stall for {duration_us // MS} ms")
+        self._stall([pair], duration_us)
 
     def _later(self, begin_us: int, links: Links, end_us: int) -> None:
         """Cut links between two moments from now on."""

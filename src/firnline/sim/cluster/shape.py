@@ -5,11 +5,12 @@ Source: reliability (c), 'Swarm'.
 
 from typing import NamedTuple
 
-from firnline.sim.options import Options, draw_kinds, draw_options
+from firnline.sim.options import Options, draw_kinds, draw_options, more_kinds
 from firnline.sim.world import MS, Chance
 
 # When a leader may be found outside the ISR: by the setting of the topic, or if an administrator asks.
 UNCLEAN_KEY = "unclean.leader.election.enable"
+_RACES = ("stall", "late-answer", "late-copy")
 NEVER, ALWAYS, IF_ASKED = "never", "always", "if asked"
 
 
@@ -92,7 +93,7 @@ def draw_cluster(seed: int, profile: str | None = None) -> Options:
         voters=voters,
         observers=brokers - voters if is_combined else brokers,
         cluster=shape,
-        fault_kinds=draw_kinds(chance, voters + brokers),
+        fault_kinds=draw_kinds(chance, voters + brokers) + more_kinds(seed, *_RACES),
         fault_gap_us=chance.pick(((300 * MS, 3_000 * MS), (1_000 * MS, 6_000 * MS))),
         snapshot_bytes=chance.spread(8_000, 200_000),
         fetch_max_bytes=chance.pick((4_096, 1_048_576)),
