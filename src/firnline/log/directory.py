@@ -27,7 +27,7 @@ from firnline.base.units import DAY_MS
 from firnline.config.properties import parse_properties
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
-from firnline.log.log import Log
+from firnline.log.log import Kept, Log
 from firnline.log.recovery import open_log
 from firnline.log.sync_ledger import DirSync
 
@@ -42,8 +42,6 @@ _COMPACTING = ".compacting"
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
 _NOTED = 500
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
-
-Kept = Callable[[Exception | None, int], Effects]
 
 
 def format_directory(
@@ -108,8 +106,8 @@ class LogDirectory:
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
         self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs that were not served yet
         self._drops, self._drops_synced = 1, 0
-        self._is_keeping_starts = False
-        self._start_waiters: list[Kept] = []  # for a write that has not begun
+        # By checkpoint that is being kept: who waits for a write that has not begun.
+        self._keeping: dict[str, list[Kept]] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -265,6 +263,7 @@ class LogDirectory:
             first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
             is_recovery_point_known=self._has_recovery_points,
         )
+        log.keep_recovery_point = partial(self._keep_recovery_point, topic_partition)
         self.logs[topic_partition] = log
         if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
             # Made in a run that was killed, maybe before it was on disk; one with records was served.
@@ -426,38 +425,57 @@ class LogDirectory:
 
         Off the loop. Who asks while a write is under way shares the next one.
         """
-        self._start_waiters.append(then)
-        return [] if self._is_keeping_starts else self._keep_starts()
-
-    def _keep_starts(self) -> Effects:
-        name, waiters = checkpoint.LOG_STARTS, self._start_waiters
-        self._is_keeping_starts, self._start_waiters = True, []
         for log in self.logs.values():
             self._note_start(log)
+        return self._keep(checkpoint.LOG_STARTS, then)
+
+    def _keep_recovery_point(
+        self, topic_partition: TopicPartition, then: Kept, now_ms: int
+    ) -> Effects:
+        """As `_lower_recovery_point`, off the loop; where many logs are cut, they share the writes."""
+        name = checkpoint.RECOVERY_POINTS
+        point = self.logs[topic_partition].recovery_start
+        self._recovery_points[topic_partition] = point
+        said = self._said.get(name)
+        if said is not None and said.get(topic_partition, 0) <= point and name not in self._keeping:
+            self._writes[name] += 1  # what is being written off the loop may say more
+            return then(None, now_ms)
+        return self._keep(name, then)
+
+    def _keep(self, name: str, then: Kept) -> Effects:
+        waiting = self._keeping.get(name)
+        if waiting is not None:
+            waiting.append(then)
+            return []
+        return self._begin_keeping(name, [then])
+
+    def _begin_keeping(self, name: str, waiters: list[Kept]) -> Effects:
+        """Replace a checkpoint by what is known now, durably and off the loop, then tell `waiters`."""
+        self._keeping[name] = []  # for a write that has not begun
         self._writes[name] += 1  # what is being written off the loop says less
-        offsets, writes = dict(self._log_starts), self._writes[name]
+        offsets, writes = dict(self._offsets()[name]), self._writes[name]
         fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
 
         def written(result: object, now_ms: int) -> Effects:
             if isinstance(result, Exception):
                 return done(result, now_ms)
             try:
-                # One that overtook this one knew of these starts too.
+                # One that overtook this one was noted later, and says it, too.
                 self._take_name(name, _KEPT, writes, offsets)
             except StorageError as problem:
                 return done(problem, now_ms)
             return [Flush(files=[DirSync(fs, self.path)], then=done)]
 
         def done(problem: Exception | None, now_ms: int) -> Effects:
-            self._is_keeping_starts = False
-            effects = self._keep_starts() if self._start_waiters else []
+            more = self._keeping.pop(name)
+            effects = self._begin_keeping(name, more) if more else []
             for then in waiters:
                 effects += then(problem, now_ms)
             return effects
 
         return [
             Submit(
-                name=f"keep log starts {self.path}",
+                name=f"keep {name} {self.path}",
                 pool="disk",
                 work=lambda: checkpoint.write_offsets(fs, path, offsets),
                 then=written,

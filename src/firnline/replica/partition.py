@@ -54,6 +54,7 @@ from firnline.replica.refusals import (
     TOO_FEW_AFTER,
     TOO_FEW_BEFORE,
     UNKNOWN_EPOCH,
+    while_cut,
 )
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
 
@@ -244,7 +245,9 @@ class Partition:
         """
         if leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch:
             return FENCED if leader_epoch < self.leader_epoch else UNKNOWN_EPOCH
-        return None if is_any_replica and self.refusal is NOT_LEADER else self.refusal
+        return (
+            while_cut(self.log) if is_any_replica and self.refusal is NOT_LEADER else self.refusal
+        )
 
     @property
     def min_isr(self) -> int:

@@ -1,8 +1,16 @@
 """Why a partition does not do what it is asked for. PURE."""
 
+from typing import TYPE_CHECKING
+
 from firnline.base.errors import Code, KafkaError
 
+if TYPE_CHECKING:
+    from firnline.log.log import Log
+
 NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+BEING_CUT = KafkaError(
+    Code.REPLICA_NOT_AVAILABLE, "the replica gives up what its leader has not; try again"
+)
 RETIRED = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the replica has left this node")
 STALE_BROKER = KafkaError(
     Code.NOT_LEADER_OR_FOLLOWER, "a newer incarnation of this broker is registered"
@@ -19,3 +27,8 @@ TOO_FEW_BEFORE = KafkaError(
 TOO_FEW_AFTER = KafkaError(
     Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "in-sync replicas fell below min.insync.replicas"
 )
+
+
+def while_cut(log: "Log") -> KafkaError | None:
+    """What a consumer of a follower is told while its log gives up what the leader has not. KIP-392."""
+    return None if log.truncation is None else BEING_CUT

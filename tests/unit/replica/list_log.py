@@ -66,6 +66,7 @@ class ListLog:
         self.path = f"/{topic}-{index}"
         self.config = TopicConfig()
         self.recovery: object = None
+        self.truncation: object = None
         self.epochs = ListEpochs()
         self.batches: list[tuple[int, bytes]] = []  # last offset, bytes
         self.log_start_offset = 0
