@@ -20,14 +20,14 @@ TIER = (
     ),
     Mutant(
         "rel-T17: the producers are on disk before there is a segment",
-        "log.log:Log.truncate_fully",
-        "self._take_snapshot(offset).sync()",
-        "self._take_snapshot(offset)",
+        "log.truncation:StartOver.cut_files",
+        "snapshot.sync()",
+        "pass",
         tests=(_TRUNCATION + "test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing",),
     ),
     Mutant(
         "T1, rel-T2: what was told of the tier goes with the records",
-        "log.log:Log._after_truncation",
+        "log.log:Log.note_cut",
         "self.highest_remote_offset = min(self.highest_remote_offset, end - 1)",
         "pass",
         tests=(_TRUNCATION + "test_a_truncation_takes_back_what_was_told_of_the_tier",),
