@@ -55,9 +55,9 @@ TIER = (
     ),
     Mutant(
         "KIP-392: a replica that left, or whose files failed, answers nobody",
-        "replica.partition:Partition.check_epoch",
-        "is_any_replica and self.refusal is _NOT_LEADER",
-        "is_any_replica",
+        "replica.refusals:of_any_replica",
+        "refusal is NOT_LEADER",
+        "True",
         tests=(
             "tests/unit/replica/test_partition.py::"
             "test_a_replica_that_left_or_whose_files_failed_answers_no_consumer",

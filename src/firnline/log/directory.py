@@ -8,7 +8,7 @@ not opened yet. Source: spec Q11; rel-P6, P7, P10, P11.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -38,7 +38,8 @@ _META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
-_COMPACTING = ".compacting"
+# What must not vouch for a part of a log that is about to be cut.
+_LOWERED = (checkpoint.RECOVERY_POINTS, checkpoint.CLEANER_OFFSETS)
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
 _NOTED = 500
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
@@ -417,8 +418,6 @@ class LogDirectory:
             self._fs.rename(f"{self.path}/{name}{suffix}", f"{self.path}/{name}")
             self._writes[name] += 1
             self._said[name] = offsets
-        elif suffix.startswith(_COMPACTING):
-            self._fs.remove(f"{self.path}/{name}{suffix}")
 
     def keep_log_starts(self, then: Kept) -> Effects:
         """Write down where logs begin now; `then(problem or None, now_ms)` runs when no power cut undoes it.
@@ -433,14 +432,35 @@ class LogDirectory:
         self, topic_partition: TopicPartition, then: Kept, now_ms: int
     ) -> Effects:
         """As `_lower_recovery_point`, off the loop; where many logs are cut, they share the writes."""
-        name = checkpoint.RECOVERY_POINTS
-        point = self.logs[topic_partition].recovery_start
-        self._recovery_points[topic_partition] = point
-        said = self._said.get(name)
-        if said is not None and said.get(topic_partition, 0) <= point and name not in self._keeping:
-            self._writes[name] += 1  # what is being written off the loop may say more
-            return then(None, now_ms)
-        return self._keep(name, then)
+        wanted = [name for name in _LOWERED if self._says_more(name, topic_partition)]
+        for name in _LOWERED:
+            if name not in wanted:
+                self._writes[name] += 1  # what is being written off the loop may say more
+        self._note([self.logs[topic_partition]])
+        return self._keep_all(wanted, then) if wanted else then(None, now_ms)
+
+    def _says_more(self, name: str, topic_partition: TopicPartition) -> bool:
+        """Whether a checkpoint may vouch, now or soon, for more than the log that is about to be cut."""
+        log, said = self.logs[topic_partition], self._said.get(name)
+        if name == checkpoint.CLEANER_OFFSETS:
+            offset, said = log.compaction.first_dirty_offset, said or self._first_dirty
+        else:
+            offset = log.recovery_start
+        if said is None or name in self._keeping:
+            return True
+        return said.get(topic_partition, NO_OFFSET) > offset
+
+    def _keep_all(self, names: Sequence[str], then: Kept) -> Effects:
+        """`_keep` several checkpoints, one after the other."""
+        if len(names) == 1:
+            return self._keep(names[0], then)
+
+        def go_on(problem: Exception | None, now_ms: int) -> Effects:
+            if problem is not None:
+                return then(problem, now_ms)
+            return self._keep_all(names[1:], then)
+
+        return self._keep(names[0], go_on)
 
     def _keep(self, name: str, then: Kept) -> Effects:
         waiting = self._keeping.get(name)
@@ -489,42 +509,17 @@ class LogDirectory:
         neither would take what compaction leaves for a log that lost bytes.
         """
         self._note([log])
-        fs, root, suffix = self._fs, self.path, f"{_COMPACTING}-{log.topic_partition}"
-        contents: dict[str, dict[TopicPartition, int]] = {}
-        for name in (checkpoint.CLEANER_OFFSETS, checkpoint.RECOVERY_POINTS):
-            self._writes[name] += 1  # what is being written off the loop says less
-            contents[name] = dict(self._offsets()[name])
-        writes = Counter(self._writes)
-
-        def write() -> None:
-            for name, offsets in contents.items():
-                checkpoint.write_offsets(fs, f"{root}/{name}{suffix}", offsets)
-
-        def written(result: object, now_ms: int) -> Effects:
-            if isinstance(result, Exception):
-                return then(result, now_ms)
-            try:
-                for name, offsets in contents.items():
-                    self._take_name(name, suffix, writes[name], offsets)
-            except StorageError as problem:
-                return then(problem, now_ms)
-            return [Flush(files=[DirSync(fs, root)], then=then)]
-
-        name = f"keep before the compaction of {log.topic_partition}"
-        return [Submit(name=name, pool="disk", work=write, then=written)]
+        return self._keep_all((checkpoint.CLEANER_OFFSETS, checkpoint.RECOVERY_POINTS), then)
 
     def _lower_recovery_point(self, topic_partition: TopicPartition) -> None:
         """Before a truncation the file says no more than the log that is about to be cut (rel-P13)."""
-        name = checkpoint.RECOVERY_POINTS
-        said = self._said.get(name)
-        if said is None or said.get(topic_partition, 0) > self.logs[topic_partition].recovery_start:
-            self.write_recovery_points()
-            cleaned = self._said.get(checkpoint.CLEANER_OFFSETS, self._first_dirty)
-            first_dirty = self.logs[topic_partition].compaction.first_dirty_offset
-            if cleaned.get(topic_partition, NO_OFFSET) > first_dirty:
-                self._write(checkpoint.CLEANER_OFFSETS)
-        else:
-            self._writes[name] += 1  # what is being written off the loop may say more
+        wanted = [name for name in _LOWERED if self._says_more(name, topic_partition)]
+        self._note(self.logs.values())
+        for name in _LOWERED:
+            if name in wanted:
+                self._write(name)
+            else:
+                self._writes[name] += 1  # what is being written off the loop may say more
 
     def write_recovery_points(self) -> None:
         """Write down what needs no recovery, durably."""

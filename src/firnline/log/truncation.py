@@ -73,7 +73,7 @@ class Truncation:
 
     def at_once(self) -> None:
         """Carry it out here and now; StorageError when the files fail."""
-        self._ledger.lower(self._cut.keeps_below)
+        self._vouch_for_less()
         if self._log.before_truncation is not None:
             self._log.before_truncation()
         self._cut.forget()
@@ -85,9 +85,13 @@ class Truncation:
         """Carry it out off the loop; `then(problem or None, now_ms)` once the log is whole, or given up."""
         self._then = then
         self._log.truncation = self
-        self._ledger.lower(self._cut.keeps_below)
+        self._vouch_for_less()
         keep = self._log.keep_recovery_point
         return self._lowered(None, now_ms) if keep is None else keep(self._lowered, now_ms)
+
+    def _vouch_for_less(self) -> None:
+        self._ledger.lower(self._cut.keeps_below)
+        self._log.compaction.truncated_to(self._cut.keeps_below)
 
     def when_done(self, then: Callable[[int], Effects]) -> None:
         """Run `then(now_ms)` once it is over, in good or bad."""

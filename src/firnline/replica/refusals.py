@@ -29,6 +29,8 @@ TOO_FEW_AFTER = KafkaError(
 )
 
 
-def while_cut(log: "Log") -> KafkaError | None:
-    """What a consumer of a follower is told while its log gives up what the leader has not. KIP-392."""
-    return None if log.truncation is None else BEING_CUT
+def of_any_replica(refusal: KafkaError | None, log: "Log") -> KafkaError | None:
+    """What stands against a read by who need not ask the leader: not before the log is whole. KIP-392."""
+    if refusal is NOT_LEADER:
+        return None if log.truncation is None else BEING_CUT
+    return refusal

@@ -92,7 +92,7 @@ def facts(log: Log) -> dict[str, Any]:
         "producers": log.producers.entries(),
         "aborted": log.aborted_transactions(0, 1 << 40),
         "index": (active.index.entries(), active.time_index.entries(), active.max_time_offset),
-        "closed": log.closed_segments(),
+        "closed": [each._replace(largest_time_ms=int) for each in log.closed_segments()],
         "snapshots": snapshot_offsets(log._fs, PATH),
     }
 
