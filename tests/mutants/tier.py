@@ -20,14 +20,14 @@ TIER = (
     ),
     Mutant(
         "rel-T17: the producers are on disk before there is a segment",
-        "log.log:Log.truncate_fully",
-        "self._take_snapshot(offset).sync()",
-        "self._take_snapshot(offset)",
+        "log.truncation:StartOver.cut_files",
+        "snapshot.sync()",
+        "pass",
         tests=(_TRUNCATION + "test_a_crash_while_a_log_begins_anew_leaves_all_of_it_or_nothing",),
     ),
     Mutant(
         "T1, rel-T2: what was told of the tier goes with the records",
-        "log.log:Log._after_truncation",
+        "log.log:Log.note_cut",
         "self.highest_remote_offset = min(self.highest_remote_offset, end - 1)",
         "pass",
         tests=(_TRUNCATION + "test_a_truncation_takes_back_what_was_told_of_the_tier",),
@@ -55,9 +55,9 @@ TIER = (
     ),
     Mutant(
         "KIP-392: a replica that left, or whose files failed, answers nobody",
-        "replica.partition:Partition.check_epoch",
-        "is_any_replica and self.refusal is _NOT_LEADER",
-        "is_any_replica",
+        "replica.refusals:of_any_replica",
+        "refusal is NOT_LEADER",
+        "True",
         tests=(
             "tests/unit/replica/test_partition.py::"
             "test_a_replica_that_left_or_whose_files_failed_answers_no_consumer",

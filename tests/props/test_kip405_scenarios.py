@@ -6,7 +6,7 @@ KIP-320 has it: the epoch of the position is asked about first, and an end below
 
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH
 from firnline.base.slices import Records
@@ -38,7 +38,6 @@ class Broker:
             self.node.log, node_id=node_id, fsync_rule="never", brokers=AllAreWell()
         )
         self.fetcher: Fetcher | None = None
-        self.said: list[str] = []
         self.moved = 0
 
     @property
@@ -98,13 +97,7 @@ class Broker:
             self.node.advance(200)
 
     def _run(self, effects: Effects) -> None:
-        for effect in effects:
-            if isinstance(effect, Warn):
-                self.said.append(effect.line)
-            elif isinstance(effect, (SetTimer, CancelTimer)):
-                self.node.run([effect])
-            else:
-                self.node.run([effect])
+        self.node.run(effects)
 
     def fetch(self, leader_id: int, ask: LeaderFetch, then: Any, now_ms: int) -> Effects:
         """The leader's side: what `Partition.read` says of the position of the one partition."""
@@ -247,7 +240,7 @@ def test_s21_a_follower_that_lags_by_what_is_local_truncates_nothing() -> None:
     a.lead(3, "7", "8", "9")
     before = b.log.log_end_offset
     b.follow(a, 3)
-    assert (before, b.moved, b.said) == (4, 0, [])
+    assert (before, b.moved, b.node.warnings) == (4, 0, [])
     assert b.log.local_log_start_offset == 0
     assert (b.epochs, b.messages()) == (a.epochs, [str(n) for n in range(10)])
 

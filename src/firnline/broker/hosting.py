@@ -6,6 +6,7 @@ longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks t
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Warn
@@ -116,6 +117,7 @@ class Hosting:
         self.failed: dict[Key, StorageError] = {}
         self._image = EMPTY_IMAGE
         self._is_stopped = False
+        self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
         self._opening = Opening(self._begin, self._finish)
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
 
@@ -160,6 +162,9 @@ class Hosting:
         for index in changed.partitions:
             state = topic.partitions[index]
             found = self._hosted.by_name.get((topic.name, index))
+            if found is not None and found.log.truncation is not None:
+                effects += self._when_whole(found, now_ms)
+                continue
             if self._node_id not in state.replicas:
                 if found is not None:
                     effects += self._drop(found, now_ms)
@@ -189,6 +194,8 @@ class Hosting:
         name = TopicPartition(found[0].name, key[1])
         hosted = self._hosted.by_name.get(name)
         if hosted is not None:  # it changed while it was opened
+            if hosted.log.truncation is not None:
+                return self._when_whole(hosted, now_ms)
             return self._update(hosted, found[1], now_ms)
         said = found[1].directories[found[1].replicas.index(self._node_id)]
         # In an empty log that leads, nothing would be left of what was acknowledged.
@@ -333,10 +340,35 @@ class Hosting:
         for index in sorted(topic.partitions):
             self.failed.pop((topic.topic_id, index), None)
             partition = self._hosted.by_name.get((topic.name, index))
-            if partition is not None:
-                assert partition.topic_id == topic.topic_id, "a name has one topic at a time"
-                effects += self._drop(partition, now_ms)
+            if partition is None:
+                continue
+            if partition.log.truncation is not None:
+                effects += self._when_whole(partition, now_ms)
+                continue
+            assert partition.topic_id == topic.topic_id, "a name has one topic at a time"
+            effects += self._drop(partition, now_ms)
         return effects
+
+    def _when_whole(self, partition: Partition, now_ms: int) -> Effects:
+        """Its log is being cut: act on what the image says of it when that is over, all at once."""
+        if partition.topic_partition in self._being_cut:
+            return []
+        self._being_cut[partition.topic_partition] = None
+        return partition.log.when_whole(partial(self._is_whole, partition), now_ms)
+
+    def _is_whole(self, partition: Partition, now_ms: int) -> Effects:
+        name = partition.topic_partition
+        del self._being_cut[name]
+        if self._is_stopped or self._hosted.by_name.get(name) is not partition:
+            return []
+        found = self._state((partition.topic_id, name.partition))
+        if found is not None:
+            return self._update(partition, found[1], now_ms)
+        effects = self._drop(partition, now_ms)
+        successor = self._image.topics_by_name.get(name.topic)
+        if successor is not None:
+            self._opening.add((successor.topic_id, name.partition))
+        return effects + self._opening.go(now_ms)
 
     def _drop(self, partition: Partition, now_ms: int) -> Effects:
         """Serve it no more, tell who waits for it, then give its files up."""

@@ -469,6 +469,10 @@ class Storage:
         Nothing is led here any more. A log that nobody touched since a clean stop costs a look.
         """
         self._is_settling = True
+        for directory in self.directories:
+            for log in directory.logs.values():
+                if log.truncation is not None and directory.path not in self._offline:
+                    return log.when_whole(partial(self.settle, then), now_ms)
         logs = [
             (directory, log)
             for directory in self.directories

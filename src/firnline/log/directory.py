@@ -8,7 +8,7 @@ not opened yet. Source: spec Q11; rel-P6, P7, P10, P11.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -27,7 +27,7 @@ from firnline.base.units import DAY_MS
 from firnline.config.properties import parse_properties
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
-from firnline.log.log import Log
+from firnline.log.log import Kept, Log
 from firnline.log.recovery import open_log
 from firnline.log.sync_ledger import DirSync
 
@@ -38,12 +38,11 @@ _META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
-_COMPACTING = ".compacting"
+# What must not vouch for a part of a log that is about to be cut.
+_LOWERED = (checkpoint.RECOVERY_POINTS, checkpoint.CLEANER_OFFSETS)
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
 _NOTED = 500
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
-
-Kept = Callable[[Exception | None, int], Effects]
 
 
 def format_directory(
@@ -108,8 +107,8 @@ class LogDirectory:
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
         self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs that were not served yet
         self._drops, self._drops_synced = 1, 0
-        self._is_keeping_starts = False
-        self._start_waiters: list[Kept] = []  # for a write that has not begun
+        # By checkpoint that is being kept: who waits for a write that has not begun.
+        self._keeping: dict[str, list[Kept]] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -265,6 +264,7 @@ class LogDirectory:
             first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
             is_recovery_point_known=self._has_recovery_points,
         )
+        log.keep_recovery_point = partial(self._keep_recovery_point, topic_partition)
         self.logs[topic_partition] = log
         if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
             # Made in a run that was killed, maybe before it was on disk; one with records was served.
@@ -418,46 +418,84 @@ class LogDirectory:
             self._fs.rename(f"{self.path}/{name}{suffix}", f"{self.path}/{name}")
             self._writes[name] += 1
             self._said[name] = offsets
-        elif suffix.startswith(_COMPACTING):
-            self._fs.remove(f"{self.path}/{name}{suffix}")
 
     def keep_log_starts(self, then: Kept) -> Effects:
         """Write down where logs begin now; `then(problem or None, now_ms)` runs when no power cut undoes it.
 
         Off the loop. Who asks while a write is under way shares the next one.
         """
-        self._start_waiters.append(then)
-        return [] if self._is_keeping_starts else self._keep_starts()
-
-    def _keep_starts(self) -> Effects:
-        name, waiters = checkpoint.LOG_STARTS, self._start_waiters
-        self._is_keeping_starts, self._start_waiters = True, []
         for log in self.logs.values():
             self._note_start(log)
+        return self._keep(checkpoint.LOG_STARTS, then)
+
+    def _keep_recovery_point(
+        self, topic_partition: TopicPartition, then: Kept, now_ms: int
+    ) -> Effects:
+        """As `_lower_recovery_point`, off the loop; where many logs are cut, they share the writes."""
+        wanted = [name for name in _LOWERED if self._says_more(name, topic_partition)]
+        for name in _LOWERED:
+            if name not in wanted:
+                self._writes[name] += 1  # what is being written off the loop may say more
+        self._note([self.logs[topic_partition]])
+        return self._keep_all(wanted, then) if wanted else then(None, now_ms)
+
+    def _says_more(self, name: str, topic_partition: TopicPartition) -> bool:
+        """Whether a checkpoint may vouch, now or soon, for more than the log that is about to be cut."""
+        log, said = self.logs[topic_partition], self._said.get(name)
+        if name == checkpoint.CLEANER_OFFSETS:
+            offset, said = log.compaction.first_dirty_offset, said or self._first_dirty
+        else:
+            offset = log.recovery_start
+        if said is None or name in self._keeping:
+            return True
+        return said.get(topic_partition, NO_OFFSET) > offset
+
+    def _keep_all(self, names: Sequence[str], then: Kept) -> Effects:
+        """`_keep` several checkpoints, one after the other."""
+        if len(names) == 1:
+            return self._keep(names[0], then)
+
+        def go_on(problem: Exception | None, now_ms: int) -> Effects:
+            if problem is not None:
+                return then(problem, now_ms)
+            return self._keep_all(names[1:], then)
+
+        return self._keep(names[0], go_on)
+
+    def _keep(self, name: str, then: Kept) -> Effects:
+        waiting = self._keeping.get(name)
+        if waiting is not None:
+            waiting.append(then)
+            return []
+        return self._begin_keeping(name, [then])
+
+    def _begin_keeping(self, name: str, waiters: list[Kept]) -> Effects:
+        """Replace a checkpoint by what is known now, durably and off the loop, then tell `waiters`."""
+        self._keeping[name] = []  # for a write that has not begun
         self._writes[name] += 1  # what is being written off the loop says less
-        offsets, writes = dict(self._log_starts), self._writes[name]
+        offsets, writes = dict(self._offsets()[name]), self._writes[name]
         fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
 
         def written(result: object, now_ms: int) -> Effects:
             if isinstance(result, Exception):
                 return done(result, now_ms)
             try:
-                # One that overtook this one knew of these starts too.
+                # One that overtook this one was noted later, and says it, too.
                 self._take_name(name, _KEPT, writes, offsets)
             except StorageError as problem:
                 return done(problem, now_ms)
             return [Flush(files=[DirSync(fs, self.path)], then=done)]
 
         def done(problem: Exception | None, now_ms: int) -> Effects:
-            self._is_keeping_starts = False
-            effects = self._keep_starts() if self._start_waiters else []
+            more = self._keeping.pop(name)
+            effects = self._begin_keeping(name, more) if more else []
             for then in waiters:
                 effects += then(problem, now_ms)
             return effects
 
         return [
             Submit(
-                name=f"keep log starts {self.path}",
+                name=f"keep {name} {self.path}",
                 pool="disk",
                 work=lambda: checkpoint.write_offsets(fs, path, offsets),
                 then=written,
@@ -471,42 +509,17 @@ class LogDirectory:
         neither would take what compaction leaves for a log that lost bytes.
         """
         self._note([log])
-        fs, root, suffix = self._fs, self.path, f"{_COMPACTING}-{log.topic_partition}"
-        contents: dict[str, dict[TopicPartition, int]] = {}
-        for name in (checkpoint.CLEANER_OFFSETS, checkpoint.RECOVERY_POINTS):
-            self._writes[name] += 1  # what is being written off the loop says less
-            contents[name] = dict(self._offsets()[name])
-        writes = Counter(self._writes)
-
-        def write() -> None:
-            for name, offsets in contents.items():
-                checkpoint.write_offsets(fs, f"{root}/{name}{suffix}", offsets)
-
-        def written(result: object, now_ms: int) -> Effects:
-            if isinstance(result, Exception):
-                return then(result, now_ms)
-            try:
-                for name, offsets in contents.items():
-                    self._take_name(name, suffix, writes[name], offsets)
-            except StorageError as problem:
-                return then(problem, now_ms)
-            return [Flush(files=[DirSync(fs, root)], then=then)]
-
-        name = f"keep before the compaction of {log.topic_partition}"
-        return [Submit(name=name, pool="disk", work=write, then=written)]
+        return self._keep_all((checkpoint.CLEANER_OFFSETS, checkpoint.RECOVERY_POINTS), then)
 
     def _lower_recovery_point(self, topic_partition: TopicPartition) -> None:
         """Before a truncation the file says no more than the log that is about to be cut (rel-P13)."""
-        name = checkpoint.RECOVERY_POINTS
-        said = self._said.get(name)
-        if said is None or said.get(topic_partition, 0) > self.logs[topic_partition].recovery_start:
-            self.write_recovery_points()
-            cleaned = self._said.get(checkpoint.CLEANER_OFFSETS, self._first_dirty)
-            first_dirty = self.logs[topic_partition].compaction.first_dirty_offset
-            if cleaned.get(topic_partition, NO_OFFSET) > first_dirty:
-                self._write(checkpoint.CLEANER_OFFSETS)
-        else:
-            self._writes[name] += 1  # what is being written off the loop may say more
+        wanted = [name for name in _LOWERED if self._says_more(name, topic_partition)]
+        self._note(self.logs.values())
+        for name in _LOWERED:
+            if name in wanted:
+                self._write(name)
+            else:
+                self._writes[name] += 1  # what is being written off the loop may say more
 
     def write_recovery_points(self) -> None:
         """Write down what needs no recovery, durably."""

@@ -9,6 +9,8 @@ Epochs and offsets ascend. Source: KIP-101, KIP-279; spec T46.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from functools import partial
 from itertools import zip_longest
 from operator import itemgetter
 from typing import NamedTuple
@@ -103,14 +105,27 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
 
-    def take_over(self, entries: Entries, end_offset: int) -> None:
-        """Forget everything, and take over what of another lineage begins below `end_offset`, durably."""
-        self.clear()
-        if entries:
-            for epoch, start in entries:
-                if start < end_offset:
-                    self._put(epoch, start)
-            self.write()
+    def take_over(self, entries: Entries, end_offset: int) -> Callable[[], None] | None:
+        """Forget everything, and take over what of another lineage begins below `end_offset`.
+
+        Return what replaces the file durably, in any thread, where it says anything else; `taken_over` then.
+        """
+        is_known = bool(self._epochs or self._kept or self._placed or self._aside)
+        self._aside = self._placed = None  # what waits for a sync must not take the name any more
+        self._epochs.clear()
+        self._starts.clear()
+        for epoch, start in entries:
+            if start < end_offset:
+                self._put(epoch, start)
+        if not (is_known or self._epochs):
+            return None
+        return partial(write_entries, self._fs, self._path, self.entries())
+
+    def taken_over(self, entries: Entries) -> None:
+        """The file was replaced by these."""
+        self._aside = self._placed = None  # older than this
+        self._kept, self.is_damaged = entries, False
+        self._compare()
 
     def epoch_at(self, offset: int) -> int | None:
         """Return the epoch that `offset` was written in, None when that is not known."""
@@ -159,11 +174,8 @@ class LeaderEpochs:
 
     def write(self) -> None:
         """Replace the file durably, here and now."""
-        self._aside = self._placed = None  # older than this
         write_entries(self._fs, self._path, self.entries())
-        self._kept = self.entries()
-        self.unkept_from = INT64_MAX
-        self.is_damaged = False
+        self.taken_over(self.entries())
 
     def write_aside(self) -> File | None:
         """Write the lineage beside the file: synced, it may `place`. None where it has taken the name."""

@@ -1,13 +1,13 @@
 """One partition's log: append, read, truncate; its start, end, high watermark and last stable offset. STORE.
 
 The hot path is `append_as_leader` with one batch of a client: judge the header, stamp it in place, one write.
-Nothing here syncs on its own, but for truncations: `dirty_files` says what a Flush
+Nothing here syncs on its own, but for truncations (`log/truncation`): `dirty_files` says what a Flush
 has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
 """
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Literal
+from typing import Any, Literal
 
 from crc32c import crc32c
 
@@ -25,14 +25,13 @@ from firnline.log.producer_state import (
     BatchMark,
     ProducerStates,
     SnapshotEntry,
-    read_latest_snapshot,
-    remove_snapshots_after,
     snapshot_path,
     write_snapshot,
 )
 from firnline.log.segment import Segment, index_rules
 from firnline.log.segments import ClosedSegment, Segments, note_producer
 from firnline.log.sync_ledger import DirSync, SyncLedger
+from firnline.log.truncation import CutTo, StartOver, Truncation
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader, set_log_append_time, set_offset_and_epoch
 from firnline.records.usual import usual_batch
@@ -40,14 +39,15 @@ from firnline.records.validate import (
     BatchLimits,
     as_create_time,
     check_batches,
+    check_fetched,
     check_shape,
     judge,
-    judge_fetched,
 )
 
 _STAMP = Struct(">qii")  # base offset, batch length as it was, leader epoch
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 Origin = Literal["client", "coordinator"]
+Kept = Callable[[Exception | None, int], Effects]
 Fields = tuple[int, ...]  # of a BatchHeader
 # Where a batch went: first and last offset, inclusive, the time the log gave it, or -1, and the log start.
 Placed = tuple[int, int, int, int]
@@ -101,6 +101,9 @@ class Log:
         # Writes the lowered recovery point to disk before a truncation: a crash after it must not find a
         # checkpoint that vouches for bytes which were replaced (rel-P13).
         self.before_truncation = before_truncation
+        # The same off the loop, for truncations that are: `log/directory`.
+        self.keep_recovery_point: Callable[[Kept, int], Effects] | None = None
+        self.truncation: Truncation | None = None  # that is under way off the loop
         self._segments = segments
         self._ledger = SyncLedger(recovery_point, epochs)
         self._closed_at: tuple[int, int] | None = None  # end and names that a clean stop has kept
@@ -304,14 +307,12 @@ class Log:
     ) -> Appended | KafkaError:
         """Append whole batches as the leader of `leader_epoch` has them, without a partial one at the end.
 
-        A KafkaError, and nothing is appended, for what that leader cannot have: see `judge_fetched`.
+        A KafkaError, and nothing is appended, for what that leader cannot have: see `check_fetched`.
         """
-        found = check_batches(data)
+        assert self.truncation is None, "whoever cuts a log waits before it goes on"
+        found = check_fetched(data, self.log_end_offset, self._latest_epoch, leader_epoch)
         if isinstance(found, KafkaError):
             return found
-        problem = judge_fetched(found, self.log_end_offset, self._latest_epoch, leader_epoch)
-        if problem is not None:
-            return problem
         expected = self.log_end_offset
         for header in found:
             if header.base_offset > expected:
@@ -464,7 +465,7 @@ class Log:
 
     def roll(self, now_ms: int) -> bool:
         """Close the active segment and begin a new one at the log end; False when it is empty."""
-        if not self._segments.active.size_bytes:
+        if not self._segments.active.size_bytes or self.truncation is not None:
             return False
         self._roll(None, now_ms)
         return True
@@ -506,7 +507,7 @@ class Log:
         tiered topic only the local start moves, elsewhere the log start (T16).
         """
         gone: list[str] = []
-        while True:
+        while self.truncation is None:
             ages = self._segments.ages(self.log_end_offset)
             decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
             if decision.segments:
@@ -537,36 +538,34 @@ class Log:
     # -- truncation --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Drop every batch that reaches `offset` or beyond, durably; a follower's way back to the lineage.
+        """`truncation_to`, carried out here and now: for logs of the quorum."""
+        truncation = self.truncation_to(offset)
+        if truncation is not None:
+            truncation.at_once()
 
-        Order (rel-P13): lower the recovery point on disk, cut the log and sync it. Epochs wait for no disk.
+    def truncation_to(self, offset: int) -> Truncation | None:
+        """Return how to drop every batch that reaches `offset` or beyond; None where no files are concerned.
+
+        A follower's way back to the lineage. Epochs wait for no disk.
         """
         assert offset >= 0
         if offset >= self.log_end_offset:
             self.epochs.truncate_from_end(offset)
             self._latest_epoch = self.epochs.latest_epoch
-            return
+            return None
         if offset < self._segments.first_base_offset:
             # What the tier has below stays, and so do the log start and the lineage up to there.
             start = min(self.log_start_offset, offset)
-            self.truncate_fully(
-                offset,
-                log_start_offset=start,
-                lineage=self.epochs.entries() if start < offset else (),
-            )
-            return
-        self._ledger.truncated_to(offset)
-        if self.before_truncation is not None:
-            self.before_truncation()
-        self._drop(self._segments.drop_after(offset))
-        active = self._segments.active
-        self._ledger.removed([active])
-        self.log_end_offset = active.truncate_to(offset)
-        active.rules = self._rules
-        self._after_truncation()
-        self._reload_producers()
+            lineage = self.epochs.entries() if start < offset else ()
+            return self.beginning_at(offset, log_start_offset=start, lineage=lineage)
+        cut = CutTo(self, self._fs, self._segments, self._ledger, offset)
+        return Truncation(self, self._ledger, cut)
 
-    def truncate_fully(
+    def truncate_fully(self, offset: int, *, now_ms: int = 0, **what: Any) -> None:
+        """`beginning_at`, carried out here and now."""
+        self.beginning_at(offset, now_ms=now_ms, **what).at_once()
+
+    def beginning_at(
         self,
         offset: int,
         *,
@@ -574,37 +573,35 @@ class Log:
         lineage: Entries = (),
         producers: Sequence[SnapshotEntry] = (),
         now_ms: int = 0,
-    ) -> None:
-        """Drop everything and begin again at `offset`; the log start is there too, unless it is given.
+    ) -> Truncation:
+        """Return how to drop everything and begin again at `offset`: see `truncation.StartOver`."""
+        cut = StartOver(
+            self,
+            self._fs,
+            self._segments,
+            self._ledger,
+            offset,
+            log_start_offset=log_start_offset,
+            lineage=lineage,
+            producers=producers,
+            now_ms=now_ms,
+        )
+        return Truncation(self, self._ledger, cut)
 
-        For a follower whose log ends before the leader's begins, and for one that begins with the local part
-        of a tiered log: what it takes over is on disk before there is a segment, so that a crash leaves
-        either all of it or a log that is sent to the tier again.
-        """
-        self._ledger.truncated_to(0)
-        if self.before_truncation is not None:
-            self.before_truncation()
-        self._drop(self._segments.all())
-        remove_snapshots_after(self._fs, self.path, NO_OFFSET)
-        self._snapshot_offset = NO_OFFSET
-        self.producers.load(producers, offset)
-        if producers:
-            self._take_snapshot(offset).sync()
-        self.epochs.take_over(lineage, offset)
-        new = Segment.create(self._fs, self.path, offset, rules=self._rules, now_ms=now_ms)
-        self._segments.replace_all(new)
-        self.log_end_offset = self.local_log_start_offset = offset
-        self.log_start_offset = offset if log_start_offset is None else log_start_offset
-        self._ledger.recovery_point = offset
-        self._after_truncation()
-        self.epochs.truncate_from_start(self.log_start_offset)
-        self.high_watermark = max(self.high_watermark, self.log_start_offset)
+    def when_whole(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        """Run `then(now_ms)` now, or when the truncation that is under way is over."""
+        if self.truncation is None:
+            return then(now_ms)
+        self.truncation.when_done(then)
+        return []
 
-    def _after_truncation(self) -> None:
-        self._ledger.dir_changes += 1
-        end = self.log_end_offset
-        remove_snapshots_after(self._fs, self.path, end)
+    def note_cut(self, end_offset: int, *, log_start_offset: int | None = None) -> None:
+        """For a truncation: the log ends there, and where the start is given, all before is elsewhere."""
+        self.log_end_offset = end = end_offset
         self._snapshot_offset = min(self._snapshot_offset, end)
+        if log_start_offset is not None:
+            self.log_start_offset, self.local_log_start_offset = log_start_offset, end
+            self._snapshot_offset = NO_OFFSET
         self.epochs.truncate_from_end(end)
         self._latest_epoch = self.epochs.latest_epoch
         self.high_watermark = min(self.high_watermark, end)
@@ -612,22 +609,10 @@ class Log:
         self.local_log_start_offset = min(self.local_log_start_offset, end)
         self.highest_remote_offset = min(self.highest_remote_offset, end - 1)
         self.compaction.truncated_to(end)
-
-    def _drop(self, segments: list[Segment]) -> None:
-        """Remove files, newest first and durably: none may come back once the log goes on without them."""
-        self._ledger.removed(segments)
-        for segment in reversed(segments):
-            segment.remove()
-        if segments:
-            self._fs.sync_dir(self.path)
-
-    def _reload_producers(self) -> None:
-        """Producer state up to the log end, from the newest snapshot and what follows it."""
-        end = self.log_end_offset
-        latest = read_latest_snapshot(self._fs, self.path, upto_offset=end)
-        self.producers.load(latest[1] if latest else (), latest[0] if latest else 0)
-        self._segments.replay(self.producers, end)
-        self.producers.on_high_watermark(self.high_watermark)
+        self._segments.active.rules = self._rules
+        if log_start_offset is not None:
+            self.epochs.truncate_from_start(self.log_start_offset)
+            self.high_watermark = max(self.high_watermark, self.log_start_offset)
 
     # -- durability --------------------------------------------------------------------------------
 
@@ -641,6 +626,8 @@ class Log:
         is_behind = self.epochs.unkept_from < self.log_end_offset
         if not (has_news or is_behind or ledger.unsynced or ledger.is_dir_dirty):
             return []
+        if self.truncation is not None:
+            return []  # files are being cut: what is left of them is listed next time
         files: list[File] = []
         for segment in ledger.unsynced:
             files += segment.files_to_sync()
@@ -672,6 +659,8 @@ class Log:
         For a log without `dirty_files`. Empty where the last clean stop left all that is to be left.
         """
         active, end = self._segments.active, self.log_end_offset
+        if self.truncation is not None:
+            raise StorageError("a truncation is under way", path=self.path)
         if self._closed_at == (end, self._ledger.dir_changes):
             return []
         active.finish()

@@ -54,9 +54,9 @@ class OffsetIndex(SparseIndex):
         """Return (offset, position) of every entry."""
         return [(self.base_offset + o, p) for o, p in zip(self._keys, self._values)]
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or after `offset`."""
-        self._drop_from(self._keys, offset)
+    def truncate_to(self, offset: int) -> int:
+        """Drop the entries at or after `offset`; return the size that the file is to be cut to."""
+        return self._drop_from(self._keys, offset)
 
     def decode(self, data: bytes) -> "tuple[array[int], array[int]]":
         words = read_words(data)

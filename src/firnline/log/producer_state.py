@@ -414,11 +414,12 @@ def snapshot_offsets(fs: Fs, directory: str) -> list[int]:
     return offsets_of_snapshots(fs.list_dir(directory))
 
 
-def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> None:
-    """Remove the snapshots of places beyond `offset`."""
-    for found in snapshot_offsets(fs, directory):
-        if found > offset:
-            fs.remove(snapshot_path(directory, found))
+def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> bool:
+    """Remove the snapshots of places beyond `offset`; True when there were any."""
+    gone = [found for found in snapshot_offsets(fs, directory) if found > offset]
+    for found in gone:
+        fs.remove(snapshot_path(directory, found))
+    return bool(gone)
 
 
 def offsets_of_snapshots(found: Iterable[str]) -> list[int]:

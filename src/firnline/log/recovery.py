@@ -24,8 +24,8 @@ from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
     read_latest_snapshot,
+    remove_snapshots_after,
     snapshot_offsets,
-    snapshot_path,
     write_snapshot,
 )
 from firnline.log.segment import IndexRules, Segment, index_rules
@@ -258,7 +258,7 @@ class _Opening:
         self.load_producers(segments, first.base_offset)
         end = first.base_offset
         # They are of what was here before a truncation, or the power cut; what holds is written anew.
-        self.remove_snapshots_after(end)
+        remove_snapshots_after(self.fs, self.path, end)
         entries = self.epochs.entries()
         # What was led without a batch, and was not followed by one of it.
         self.epochs.truncate_from_end(end)
@@ -330,17 +330,12 @@ class _Opening:
             self.report.segments_dropped += len(gone)
             self.fs.sync_dir(self.path)
 
-    def remove_snapshots_after(self, offset: int) -> None:
-        for found in snapshot_offsets(self.fs, self.path):
-            if found > offset:
-                self.fs.remove(snapshot_path(self.path, found))
-
     def start_over(self, segments: Segments, offset: int) -> None:
         """Everything local is below the log start: begin an empty log there."""
         for segment in reversed(segments.all()):
             segment.remove()
         segments.replace_all(self.new_segment(offset))
-        self.remove_snapshots_after(NO_OFFSET)
+        remove_snapshots_after(self.fs, self.path, NO_OFFSET)
         self.snapshot_offset = NO_OFFSET
         self.producers.clear(offset)
         self.unsynced.clear()

@@ -62,6 +62,13 @@ def index_rules(config: TopicConfig) -> IndexRules:
     )
 
 
+class FileCut(NamedTuple):
+    """A file, and the size that it is to be cut to; none where it has no more."""
+
+    path: str
+    size_bytes: int
+
+
 class FoundBatch(NamedTuple):
     """A batch that a scan passed: its bytes are `data[header.position:][:header.size_bytes]`."""
 
@@ -391,10 +398,13 @@ class Segment:
         Reads what follows the last index entry only: every entry of the offset index was written together
         with the greatest timestamp so far. StorageError when the file does not end with a batch.
         """
-        self._opened()
         if not (self.index.load(self.size_bytes) and self.time_index.load()):
             self._rebuild_indexes()
         self._is_indexed, self.is_closed = True, False
+        return self._begin_active()
+
+    def _begin_active(self) -> int:
+        self._opened()
         self._max_time_ms = self.time_index.last_time_ms
         self._max_time_offset = self.time_index.last_offset
         self._unindexed_bytes = 0
@@ -496,10 +506,12 @@ class Segment:
         self.time_index.write()
         return gone
 
-    def truncate_to(self, offset: int) -> int:
-        """Drop every batch that reaches `offset` or beyond; return the offset the log then ends at.
+    def cut_memory(self, offset: int) -> tuple[int, list[FileCut]]:
+        """Forget every batch that reaches `offset` or beyond; return (where the log then ends, what to cut).
 
-        A batch that holds `offset` in its middle goes as a whole: the end is then its base offset.
+        A batch that holds `offset` in its middle goes as a whole: the end is then its base offset. Nothing
+        that was cut is read from now on. The files are cut by whoever may wait for the disk, the last one
+        being that of the batches; `cut_is_done` then.
         """
         self.ensure_indexed()
         if self.is_closed:
@@ -509,13 +521,22 @@ class Segment:
         end_offset = offset
         if straddling is not None and straddling.base_offset < offset:
             end_offset = straddling.base_offset
-        self.index.truncate_to(end_offset)
-        self.time_index.truncate_to(end_offset)
-        self.txn_index.truncate_to(end_offset)
-        self.cut_to(position)
-        self._opened().sync()
-        self.open_active()
-        return end_offset
+        cuts = [
+            FileCut(self.index.path, self.index.truncate_to(end_offset)),
+            FileCut(self.time_index.path, self.time_index.truncate_to(end_offset)),
+            FileCut(self.txn_index.path, self.txn_index.truncate_to(end_offset)),
+            FileCut(self.stem_path + names.LOG, position),
+        ]
+        self.cut_off(position)
+        self.size_bytes = position
+        self._forget_places()
+        self.is_closed = False
+        return end_offset, cuts
+
+    def cut_is_done(self) -> None:
+        """Take batches again, at the end of the file as it is now."""
+        self.let_go()
+        self._begin_active()
 
     def all_files(self) -> list[str]:
         """Return the paths of the segment's files that exist."""

@@ -5,7 +5,7 @@ without looking into the file: a segment remembers the ends that reads stopped a
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from firnline.base.ports import Buffer
@@ -18,6 +18,7 @@ from firnline.records.record import records
 
 # Closed segments of one log whose file and index stay open after a read.
 OPEN_SEGMENTS_MAX = 8
+_BATCHES_PER_STEP = 300
 
 
 class ClosedSegment(NamedTuple):
@@ -194,13 +195,21 @@ class Segments:
 
     def replay(self, producers: ProducerStates, upto_offset: int) -> None:
         """Tell `producers` of every batch from where they end up to `upto_offset`; headers only."""
-        start = producers.end_offset
+        for _ in self.replay_steps(producers, upto_offset):
+            pass
+
+    def replay_steps(self, producers: ProducerStates, upto_offset: int) -> Iterator[None]:
+        """As `replay`; yields after some batches at a time, about 2 ms of the loop."""
+        start, count = producers.end_offset, 0
         for segment in self.from_offset(start) if start < upto_offset else []:
             if segment.base_offset >= upto_offset:
                 break
             for header in segment.headers(segment.locate(start)):
                 if header.base_offset >= upto_offset:
                     break
+                count += 1
+                if count % _BATCHES_PER_STEP == 0:
+                    yield
                 if header.producer_id >= 0 and header.last_offset >= start:
                     data = segment.read_batch(header) if header.is_control else b""
                     at_front = header._replace(position=0)

@@ -93,15 +93,15 @@ class SparseIndex:
         self._keys.append(key)
         self._values.append(value)
 
-    def _drop_from(self, offsets: "array[int]", offset: int) -> None:
-        """Drop the entries at or after `offset`, here and in the file; `offsets` is one of the columns."""
+    def _drop_from(self, offsets: "array[int]", offset: int) -> int:
+        """Drop the entries at or after `offset` in memory; return the bytes of the file that hold still.
+
+        `offsets` is one of the columns.
+        """
         keep = bisect_left(offsets, max(0, offset - self.base_offset))
         del self._keys[keep:], self._values[keep:]
-        if self._written > keep:
-            self._written = keep
-            file = self._fs.open(self.path, create=True)
-            file.truncate(min(file.size(), keep * self.entry_bytes))
-            file.close()
+        self._written = min(self._written, keep)
+        return self._written * self.entry_bytes
 
     def encoded(self) -> bytes:
         """Return what the file would hold."""

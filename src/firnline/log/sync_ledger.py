@@ -122,13 +122,17 @@ class SyncLedger:
             offset = min(offset, self.unsynced[0].base_offset)
         self.recovery_point = max(self.recovery_point, offset)
 
-    def truncated_to(self, offset: int) -> None:
-        """Nothing at or after `offset` is in the log any more, whatever a Flush under way reports."""
+    def lower(self, offset: int) -> None:
+        """Vouch for nothing at or after `offset`, whatever a Flush under way reports."""
         self.recovery_point = min(self.recovery_point, offset)
-        self.unsynced = [segment for segment in self.unsynced if segment.base_offset < offset]
         for one in self._rounds:
             one.covered_offset = min(one.covered_offset, offset)
             one.segments = []
+
+    def truncated_to(self, offset: int) -> None:
+        """Nothing at or after `offset` is in the log any more."""
+        self.lower(offset)
+        self.unsynced = [segment for segment in self.unsynced if segment.base_offset < offset]
 
     def removed(self, segments: list[Segment]) -> None:
         """Nothing of those segments is left to sync: their files are synced, or gone."""

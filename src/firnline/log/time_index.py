@@ -55,9 +55,9 @@ class TimeIndex(SparseIndex):
         """Return (timestamp, offset) of every entry."""
         return [(t, self.base_offset + o) for t, o in zip(self._keys, self._values)]
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or after `offset`."""
-        self._drop_from(self._values, offset)
+    def truncate_to(self, offset: int) -> int:
+        """Drop the entries at or after `offset`; return the size that the file is to be cut to."""
+        return self._drop_from(self._values, offset)
 
     # An entry is three 32-bit words: slices of arrays are a hundred times as fast as a loop, and a large
     # segment writes a quarter of a million entries when it rolls.

@@ -81,18 +81,10 @@ class TxnIndex:
             file.close()
         entries.append(txn)
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the transactions whose marker is at or after `offset`."""
-        keep = [entry for entry in self.entries if entry.last_offset < offset]
-        if len(keep) == len(self.entries):
-            return
-        self._entries = keep
-        if not keep:
-            self._fs.remove(self.path)
-            return
-        file = self._fs.open(self.path)
-        file.truncate(len(keep) * ENTRY_BYTES)
-        file.close()
+    def truncate_to(self, offset: int) -> int:
+        """Drop the transactions whose marker is at or after `offset`; return the size to cut the file to."""
+        self._entries = [entry for entry in self.entries if entry.last_offset < offset]
+        return len(self._entries) * ENTRY_BYTES
 
     def reset(self) -> None:
         """Remove every entry and the file."""

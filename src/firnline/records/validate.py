@@ -7,7 +7,6 @@ CRC reaches consumers as it came. Codes are those that Kafka
 unknown codec, a length of 2^31-1); and a wrong max timestamp, which it recomputes, is judged as stated.
 """
 
-from collections.abc import Sequence
 from struct import error as StructError
 from typing import NamedTuple
 
@@ -171,18 +170,22 @@ def check_codec(codec: int, produce_version: int) -> KafkaError | None:
     return None
 
 
-def judge_fetched(
-    found: Sequence[BatchHeader], end_offset: int, newest_epoch: int, leader_epoch: int
-) -> KafkaError | None:
+def check_fetched(
+    data: Buffer, end_offset: int, newest_epoch: int, leader_epoch: int
+) -> list[BatchHeader] | KafkaError:
     """Judge batches that the leader of `leader_epoch` sent to a log that ends at `end_offset`.
 
     newest_epoch  of the batches in that log, or -1
 
-    OFFSET_OUT_OF_RANGE when a batch begins below the end of what is before it, FENCED_LEADER_EPOCH when its
-    epoch is older than that of what is before it, UNKNOWN_LEADER_EPOCH when it is newer than the leader's.
-    One that is newer proves that the sender followed somebody else when it sent the answer, and the batches
-    before it may be of that leader, too: Kafka keeps those (KAFKA-18723), here all are refused.
+    As `check_batches`. OFFSET_OUT_OF_RANGE when a batch begins below the end of what is before it,
+    FENCED_LEADER_EPOCH when its epoch is older than that of what is before it, UNKNOWN_LEADER_EPOCH when it
+    is newer than the leader's. One that is newer proves that the sender followed somebody else when it sent
+    the answer, and the batches before it may be of that leader, too: Kafka keeps those (KAFKA-18723), here
+    all are refused.
     """
+    found = check_batches(data)
+    if isinstance(found, KafkaError):
+        return found
     for header in found:
         epoch = header.leader_epoch
         if header.base_offset < end_offset:
@@ -207,7 +210,7 @@ def judge_fetched(
                 leader_epoch=leader_epoch,
             )
         end_offset, newest_epoch = header.next_offset, epoch
-    return None
+    return found
 
 
 def _too_large(size: int, limits: BatchLimits) -> KafkaError:

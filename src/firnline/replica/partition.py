@@ -54,6 +54,7 @@ from firnline.replica.refusals import (
     TOO_FEW_AFTER,
     TOO_FEW_BEFORE,
     UNKNOWN_EPOCH,
+    of_any_replica,
 )
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
 
@@ -244,7 +245,7 @@ class Partition:
         """
         if leader_epoch != NO_EPOCH and leader_epoch != self.leader_epoch:
             return FENCED if leader_epoch < self.leader_epoch else UNKNOWN_EPOCH
-        return None if is_any_replica and self.refusal is NOT_LEADER else self.refusal
+        return of_any_replica(self.refusal, self.log) if is_any_replica else self.refusal
 
     @property
     def min_isr(self) -> int:
@@ -556,9 +557,8 @@ class Partition:
 
     def unanswered(self, change: IsrChange) -> None:
         """Note that `change` was sent and brought no answer: another copy of it will be sent (rel-R7)."""
-        if self.proposed is change and change not in self.late_copies:
-            if len(change.new_isr) > len(self.isr):
-                self.late_copies = (*self.late_copies, change)
+        if self.proposed is change and len(change.new_isr) > len(self.isr):
+            self.late_copies = tuple(dict.fromkeys((*self.late_copies, change)))
 
     def altered(
         self, change: IsrChange, outcome: IsrAnswer | KafkaError, now_ms: int

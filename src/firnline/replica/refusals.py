@@ -1,8 +1,16 @@
 """Why a partition does not do what it is asked for. PURE."""
 
+from typing import TYPE_CHECKING
+
 from firnline.base.errors import Code, KafkaError
 
+if TYPE_CHECKING:
+    from firnline.log.log import Log
+
 NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+BEING_CUT = KafkaError(
+    Code.REPLICA_NOT_AVAILABLE, "the replica gives up what its leader has not; try again"
+)
 RETIRED = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the replica has left this node")
 STALE_BROKER = KafkaError(
     Code.NOT_LEADER_OR_FOLLOWER, "a newer incarnation of this broker is registered"
@@ -19,3 +27,10 @@ TOO_FEW_BEFORE = KafkaError(
 TOO_FEW_AFTER = KafkaError(
     Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "in-sync replicas fell below min.insync.replicas"
 )
+
+
+def of_any_replica(refusal: KafkaError | None, log: "Log") -> KafkaError | None:
+    """What stands against a read by who need not ask the leader: not before the log is whole. KIP-392."""
+    if refusal is NOT_LEADER:
+        return None if log.truncation is None else BEING_CUT
+    return refusal

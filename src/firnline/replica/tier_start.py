@@ -16,6 +16,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.log.epochs import Entries
 from firnline.log.log import Log
 from firnline.log.producer_state import SnapshotEntry, decode_snapshot
+from firnline.log.truncation import Truncation
 from firnline.replica.partition import Partition
 
 EpochEnd = tuple[int, int]  # leader epoch, and where it ends, exclusive; (-1, -1) for none
@@ -72,16 +73,18 @@ class Beginning(NamedTuple):
     lineage: Entries
     producers: tuple[SnapshotEntry, ...]
 
-    def install(self, log: Log, now_ms: int) -> None:
-        """Give up what is local and begin there. StorageError when the files fail."""
-        log.truncate_fully(
+    def cut(self, log: Log, now_ms: int) -> Truncation:
+        """Return how to give up what is local and begin there; `is_committed` after it."""
+        return log.beginning_at(
             self.offset,
             log_start_offset=self.log_start_offset,
             lineage=self.lineage,
             producers=self.producers,
             now_ms=now_ms,
         )
-        # Only what is committed goes to the tier (T2).
+
+    def is_committed(self, log: Log) -> None:
+        """Only what is committed goes to the tier (T2)."""
         log.advance_high_watermark(self.offset)
 
 

@@ -533,3 +533,62 @@ def test_a_topic_that_is_tiered_under_a_broker_without_a_tier_is_told_of() -> No
     [line] = node.warnings
     assert "t-0 is tiered from now on, and this broker has no tier" in line
     assert node.partition().log.config.remote_storage_enable
+
+
+# -------------------------------------------------------------------- while a log is being cut
+
+
+def being_cut() -> tuple[Node, Partition]:
+    """A follower that gives up what its leader has not."""
+    node = Node()
+    node.commit(topic(), placed(replicas=(2, NODE_ID)))
+    partition = node.partition()
+    log_of(partition).truncation = object()
+    return node, partition
+
+
+def test_who_comes_to_lead_while_its_log_is_cut_leads_when_that_is_over() -> None:
+    """Before it is, the end of the log is where it must not begin its epoch."""
+    node, partition = being_cut()
+    log = log_of(partition)
+    log.log_end_offset = 9
+    node.commit(moved(leader=NODE_ID))
+    node.commit(moved(isr=[NODE_ID]))
+    assert not partition.is_leader
+    assert (partition.leader_epoch, node.told) == (0, [])
+    log.log_end_offset = 4
+    node.run(log.is_whole())
+    assert partition.is_leader
+    assert (partition.leader_epoch, partition.isr) == (1, (NODE_ID,))
+    assert partition.epoch_start_offset == 4
+    assert node.told == [("on_leading", TopicPartition("t", 0))]
+
+
+def test_a_topic_that_is_deleted_while_its_log_is_cut_goes_when_that_is_over() -> None:
+    """Its directory must not be renamed under a thread that removes files by their names in it."""
+    node, partition = being_cut()
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    assert node.store.dropped == []
+    node.run(log_of(partition).is_whole())
+    assert node.store.dropped == [TopicPartition("t", 0)]
+    assert isinstance(node.hosted.find("t", 0), KafkaError)
+
+
+def test_a_topic_made_again_while_the_log_of_the_old_one_is_cut_is_opened_after_it() -> None:
+    node, partition = being_cut()
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    node.commit(topic(topic_id=OTHER_ID), placed(topic_id=OTHER_ID))
+    assert [topic_id for _, topic_id in node.store.opened] == [ID]
+    node.run(log_of(partition).is_whole())
+    assert node.store.dropped == [TopicPartition("t", 0)]
+    assert [topic_id for _, topic_id in node.store.opened] == [ID, OTHER_ID]
+    assert node.partition().topic_id == OTHER_ID
+    assert node.partition().is_leader
+
+
+def test_a_partition_that_moves_away_while_its_log_is_cut_is_given_up_after_it() -> None:
+    node, partition = being_cut()
+    node.commit(moved(replicas=[2], isr=[2]))
+    assert node.store.dropped == []
+    node.run(log_of(partition).is_whole())
+    assert node.store.dropped == [TopicPartition("t", 0)]

@@ -85,6 +85,33 @@ def test_a_leader_that_nobody_took_over_from_takes_nothing_while_it_closes_its_l
     assert Harness(harness.fs, seed=1).values() == ["x"]
 
 
+def test_a_node_that_stops_while_a_log_is_cut_waits_for_it() -> None:
+    """A mark of a clean stop would vouch for files of which half are gone."""
+    harness = Harness()
+    harness.create_topic()
+    for value in "abc":
+        harness.produced(value)
+    harness.holds_work = True
+    log = harness.node.partitions["t", 0].log
+    truncation = log.truncation_to(1)
+    assert truncation is not None
+    harness.run(truncation.run(lambda problem, now_ms: [], harness.now_ms))
+    while not harness.work[0].name.startswith("truncate"):
+        harness.work_once()
+    [held] = harness.work
+    harness.work.clear()
+    harness.holds_work = False
+    harness.run(harness.node.shutdown(harness.now_ms))
+    harness.pass_time(1000)
+    assert harness.stopped_ms is None
+    assert not harness.fs.exists(MARKER)
+    harness.run(held.then(held.work(), harness.now_ms))
+    harness.pass_time(1000)
+    assert harness.stopped_ms is not None
+    assert harness.fs.exists(MARKER)
+    assert Harness(harness.fs, seed=1).values() == ["a"]
+
+
 def test_a_sync_that_fails_while_stopping_leaves_no_mark_of_a_clean_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

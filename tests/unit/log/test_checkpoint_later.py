@@ -1,6 +1,7 @@
 """Checkpoints that are written off the loop."""
 
 from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import LOG_STARTS, RECOVERY_POINTS, read_offsets
@@ -120,6 +121,106 @@ def test_a_log_start_that_was_promised_is_not_undone_by_a_checkpoint_from_before
     assert kept == [None]
     assert read_offsets(found._fs, f"/data/{LOG_STARTS}") == {TP: 1}
     assert points(found) == {TP: 1}
+
+
+def test_a_promise_is_not_overtaken_by_a_checkpoint_that_was_noted_before_it() -> None:
+    """The older one took the name while the promise was being written, and nobody wrote the promise then."""
+    found = directory()
+    slow = later(found)
+    slow.work()
+    found.logs[TP].advance_log_start(1)
+    kept: list[object] = []
+    promise = only(found.keep_log_starts(lambda problem, now: kept.append(problem) or []))  # type: ignore[func-returns-value]
+    slow.then(None, NOW)
+    promise.work()
+    [flush] = promise.then(None, NOW)
+    flush.files[0].sync()
+    flush.then(None, NOW)
+    assert kept == [None]
+    assert read_offsets(found._fs, f"/data/{LOG_STARTS}") == {TP: 1}
+
+
+# -- recovery points before a truncation -----------------------------------------------------------
+
+
+def cut(found: LogDirectory, topic_partition: TopicPartition, offset: int) -> Effects:
+    truncation = found.logs[topic_partition].truncation_to(offset)
+    assert truncation is not None
+    return truncation.run(lambda problem, now: [], NOW)
+
+
+def test_the_recovery_point_is_low_on_disk_before_anything_is_cut() -> None:
+    """rel-P13: after a crash nobody must vouch for bytes that were replaced."""
+    found = directory()
+    found.write_recovery_points()
+    syncs = found._fs.syncs  # type: ignore[attr-defined]
+    keep = only(cut(found, TP, 0))
+    assert found._fs.syncs == syncs, "the loop waits for no disk"  # type: ignore[attr-defined]
+    keep.work()
+    assert points(found) == {TP: 1}
+    [flush] = keep.then(None, NOW)
+    assert points(found) == {TP: 0}
+    assert found.logs[TP].log_end_offset == 1, "its name may not survive the power yet"
+    flush.files[0].sync()
+    truncate = only(flush.then(None, NOW))
+    assert points(found) == {TP: 0}
+    truncate.then(truncate.work(), NOW)
+    assert found.logs[TP].log_end_offset == 0
+
+
+def test_a_recovery_point_that_is_low_enough_is_not_written_again() -> None:
+    found = directory()
+    found.logs[TP].append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
+    found.write_recovery_points()
+    found.logs[TP].append_as_leader(batch("c"), leader_epoch=0, now_ms=NOW)
+    assert only(cut(found, TP, 2)).name.startswith("truncate")
+
+
+def test_a_checkpoint_that_is_being_written_does_not_raise_the_point_of_a_log_that_is_cut() -> None:
+    found = directory()
+    slow = later(found)
+    slow.work()
+    keep = only(cut(found, TP, 0))
+    slow.then(None, NOW)
+    assert points(found) == {}
+    keep.work()
+    [flush] = keep.then(None, NOW)
+    flush.files[0].sync()
+    only(flush.then(None, NOW))
+    assert points(found) == {TP: 0}
+
+
+def test_logs_that_are_cut_at_a_time_share_the_writes_of_their_points() -> None:
+    found = directory()
+    others = [TopicPartition("t", number) for number in range(1, 9)]
+    for each in others:
+        log = found.open(each, TOPIC_ID, TopicConfig(), NOW)
+        for value in "ab":
+            log.append_as_leader(batch(value), leader_epoch=0, now_ms=NOW)
+        log.sync_now()
+    first = only(cut(found, TP, 0))
+    assert [effect for each in others for effect in cut(found, each, 1)] == []
+    first.work()
+    [flush] = first.then(None, NOW)
+    flush.files[0].sync()
+    second, truncate = flush.then(None, NOW)
+    assert truncate.name == "truncate /data/t-0"
+    second.work()
+    [flush] = second.then(None, NOW)
+    flush.files[0].sync()
+    cuts = flush.then(None, NOW)
+    assert [each.name for each in cuts] == [f"truncate /data/{each}" for each in others]
+    assert points(found) == dict.fromkeys(others, 1) | {TP: 0}
+
+
+def test_a_point_that_cannot_be_written_cuts_nothing() -> None:
+    found = directory()
+    found.write_recovery_points()
+    keep = only(cut(found, TP, 0))
+    full = StorageError("no room", error="ENOSPC")
+    assert keep.then(full, NOW) == []
+    log = found.logs[TP]
+    assert (log.log_end_offset, log.truncation) == (1, None)
 
 
 def test_what_says_the_same_as_before_is_not_written_again() -> None:

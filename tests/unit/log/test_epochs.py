@@ -167,7 +167,12 @@ def test_truncation_from_the_end_drops_what_begins_there(
 
 
 def test_a_whole_lineage_is_taken_over(fs: CrashableFs, epochs: LeaderEpochs) -> None:
-    epochs.take_over(((1, 0), (9, 40), (10, 50)), 50)
+    write = epochs.take_over(((1, 0), (9, 40), (10, 50)), 50)
+    assert epochs.entries() == ((1, 0), (9, 40))
+    assert write is not None
+    write()
+    epochs.taken_over(epochs.entries())
     assert LeaderEpochs(fs, PATH).entries() == ((1, 0), (9, 40))
+    assert epochs.unkept_from == INT64_MAX
     epochs.clear()
     assert LeaderEpochs(fs, PATH).entries() == ()

@@ -1,9 +1,9 @@
 """A partition log kept in a list: what `replica` and `broker` see of `log.Log`, nothing on disk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from firnline.base.effects import Appended
+from firnline.base.effects import Appended, Effects
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.slices import FileRecords, FileSlice
@@ -66,6 +66,8 @@ class ListLog:
         self.path = f"/{topic}-{index}"
         self.config = TopicConfig()
         self.recovery: object = None
+        self.truncation: object = None
+        self.waiters: list[Callable[[int], Effects]] = []  # until the truncation is over
         self.epochs = ListEpochs()
         self.batches: list[tuple[int, bytes]] = []  # last offset, bytes
         self.log_start_offset = 0
@@ -140,6 +142,17 @@ class ListLog:
         )
         data = found.read()
         return FileSlice(Bytes(data), 0, len(data)) if data else None  # type: ignore[arg-type]
+
+    def when_whole(self, then: Callable[[int], Effects], now_ms: int) -> Effects:
+        assert self.truncation is not None
+        self.waiters.append(then)
+        return []
+
+    def is_whole(self) -> Effects:
+        """The truncation is over."""
+        self.truncation = None
+        waiters, self.waiters = self.waiters, []
+        return [effect for then in waiters for effect in then(0)]
 
     def aborted_transactions(self, start_offset: int, upto_offset: int) -> Sequence[Aborted]:
         return [a for a in self.aborted if a.first_offset < upto_offset]

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
-from firnline.base.errors import Code, KafkaError
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit, Warn
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.replica.follower import Fetched, Fetcher, FetchReply, LeaderFetch, Position
 from firnline.replica.partition import Partition
 from firnline.sim.disk import CrashableFs
@@ -63,6 +63,8 @@ class Leader:
         # (what, with what, continuation), of what is asked about a log that begins in the tier
         self.about: list[tuple[str, Any, Then]] = []
         self.now_ms = 0
+        self.holds_disk = False
+        self.disk: list[Submit] = []
         self.fetcher = Fetcher(
             LEADER,
             self,
@@ -108,6 +110,16 @@ class Leader:
         self.run(then(outcome, self.now_ms))
         return what, asked
 
+    def work(self) -> None:
+        """Let the disk do what waits for it, and go on with what came of it."""
+        while self.disk:
+            submit = self.disk.pop(0)
+            try:
+                result = submit.work()
+            except StorageError as problem:
+                result = problem
+            self.run(submit.then(result, self.now_ms))
+
     def go(self) -> None:
         self.run(self.fetcher.go(self.now_ms))
 
@@ -117,6 +129,10 @@ class Leader:
                 self.timers[effect.key] = effect
             elif isinstance(effect, CancelTimer):
                 self.timers.pop(effect.key, None)
+            elif isinstance(effect, Submit):
+                self.disk.append(effect)
+                if not self.holds_disk:
+                    self.work()
             else:
                 assert isinstance(effect, Warn)
                 self.said.append(effect.line)

@@ -1,16 +1,21 @@
 """Following a leader: what is asked, what an answer does to our log, and what it must not do."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.replica import follower
 from firnline.replica.follower import (
+    CUTS_AT_ONCE,
     EARLIEST,
     LATEST,
+    Fetched,
     LeaderFetch,
     Position,
 )
 from firnline.replica.partition import Partition
+from firnline.replica.read import Local
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, batch, opened, small
 from tests.unit.replica.scripted_leader import (
@@ -282,21 +287,79 @@ def test_an_epoch_without_records_of_ours_is_given_up_too() -> None:
     assert leader.said == []
 
 
+def diverged(p: Partition) -> Fetched:
+    return fetched(diverging=(1, 1))._replace(partition=p.topic_partition.partition)
+
+
 def test_the_cuts_of_a_thousand_partitions_do_not_hold_the_loop_at_once() -> None:
-    """Each syncs its log: all after one answer would take seconds, and a controller loses its quorum."""
+    """Each takes a little of the loop and much of the disk: some at a time, and nothing is asked of them."""
     followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(50)]
     leader = Leader(*followed)
-    rounds = []
-    while any(p.log.log_end_offset == 2 for p in followed):
-        leader.answer(
-            *(
-                fetched(diverging=(1, 1))._replace(partition=p.topic_partition.partition)
-                for p in followed
-                if p.log.log_end_offset == 2
-            )
-        )
-        rounds.append(sum(p.log.log_end_offset == 1 for p in followed))
-    assert rounds == [20, 40, 50]
+    leader.holds_disk = True
+    leader.answer(*map(diverged, followed))
+    assert len(leader.disk) == CUTS_AT_ONCE
+    assert leader.asked == [], "there is nothing to ask for"
+    most = 0
+    while leader.disk:
+        submit = leader.disk.pop(0)
+        leader.run(submit.then(submit.work(), 0))
+        most = max(most, len(leader.disk))
+    assert most == CUTS_AT_ONCE
+    assert [p.log.log_end_offset for p in followed] == [1] * 50
+
+
+def test_nothing_is_asked_of_a_log_that_is_being_cut_and_no_answer_changes_it() -> None:
+    cut, other = replica((1, "a"), (2, "b")), replica((1, "a"), partition=1)
+    leader = Leader(cut, other)
+    leader.holds_disk = True
+    leader.answer(diverged(cut))
+    assert [position.partition for position in leader.ask.forgotten] == [0]
+    leader.answer(fetched(data=records((3, "c"), start=1), high_watermark=2, log_start_offset=0))
+    assert cut.log.log_end_offset == 1
+    leader.work()
+    assert cut.log.truncation is None
+    leader.answer()
+    assert asked_offsets(leader.ask) == [1]
+    leader.answer(fetched(data=records((3, "c"), start=1), high_watermark=2, log_start_offset=0))
+    assert (cut.log.log_end_offset, cut.log.high_watermark) == (2, 2)
+
+
+def test_a_partition_that_is_followed_elsewhere_by_then_is_not_cut_for_the_leader_it_had() -> None:
+    followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(CUTS_AT_ONCE + 1)]
+    last = followed[-1]
+    leader = Leader(*followed)
+    leader.holds_disk = True
+    leader.answer(*map(diverged, followed))
+    assert last.log.truncation is None, "it waits for its turn"
+    leader.fetcher.remove(last)
+    lead(last, 4, leader=SELF)
+    leader.work()
+    assert [p.log.log_end_offset for p in followed] == [1] * CUTS_AT_ONCE + [2]
+
+
+def test_a_disk_that_fails_in_a_cut_ends_the_partition_also_when_it_is_full() -> None:
+    """What is in memory is cut, what is on disk is not: the log is not to be gone on with."""
+    p = replica((1, "a"), (2, "b"))
+    leader = Leader(p)
+    fs: Any = p.log._fs
+    fs.fail("sync", ".log", "ENOSPC")
+    leader.answer(diverged(p))
+    assert p.is_offline
+    assert (leader.failed, leader.asked) == ([p], [])
+
+
+def test_consumers_get_nothing_from_a_replica_that_is_being_cut() -> None:
+    """KIP-392: neither the records that go, nor a last stable offset that is of no log."""
+    p = replica((1, "a"), (2, "b"))
+    p.log.advance_high_watermark(1)
+    leader = Leader(p)
+    leader.holds_disk = True
+    leader.answer(diverged(p))
+    found = p.read(0, max_bytes=1 << 20, isolation=0, is_any_replica=True)
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.REPLICA_NOT_AVAILABLE
+    leader.work()
+    assert isinstance(p.read(0, max_bytes=1 << 20, isolation=0, is_any_replica=True), Local)
 
 
 def test_epochs_without_records_are_given_up_all_at_once() -> None:

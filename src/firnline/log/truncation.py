@@ -1,0 +1,290 @@
+"""One truncation of a log: what is cut, in which order, and how nobody waits for the disk meanwhile. STORE.
+
+Order (rel-P13), so that a crash at any moment leaves the log as it was, or one that recovery mends:
+
+  1  the recovery point on disk goes below the cut
+  2  the loop forgets what is cut, and no handle of a file reads it from here on
+  3  files go, newest first; what is left is cut and synced; producer snapshots beyond the cut go
+  4  the state of the producers is read again; only then is anything appended
+
+Steps 1 and 3 wait for the disk, in its pool; step 4 is taken in slices. While a truncation is under way its
+log takes nothing and gives nothing: whoever wants to change it waits with `Log.when_whole`. After an error in
+step 1 nothing has happened; after a later one the log is not to be used. Source: docs/decisions/0017.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import KafkaError, StorageError
+from firnline.base.ids import NO_OFFSET
+from firnline.base.ports import Fs
+from firnline.log.epochs import Entries
+from firnline.log.producer_state import (
+    ProducerStates,
+    SnapshotEntry,
+    read_latest_snapshot,
+    remove_snapshots_after,
+    write_snapshot,
+)
+from firnline.log.segment import FileCut, Segment
+from firnline.log.segments import Segments
+from firnline.log.sync_ledger import SyncLedger
+
+if TYPE_CHECKING:
+    from firnline.log.log import Log
+
+Done = Callable[[StorageError | None, int], Effects]
+_FULL_POOL_MS = 100
+
+
+class Cut(Protocol):
+    """What a truncation does to a log."""
+
+    @property
+    def keeps_below(self) -> int:
+        """Offsets from here on are gone afterwards."""
+        ...
+
+    def forget(self) -> None:
+        """Step 2, in memory alone. StorageError when a file cannot be read."""
+        ...
+
+    def cut_files(self) -> None:
+        """Step 3, in any thread."""
+        ...
+
+    def end(self) -> Iterator[None]:
+        """Step 4; may take a break where it yields."""
+        ...
+
+
+class Truncation:
+    """Carries a cut out, with effects or at once."""
+
+    def __init__(self, log: "Log", ledger: SyncLedger, cut: Cut) -> None:
+        self.is_begun = False  # what is in memory is no longer what it was
+        self._log = log
+        self._ledger = ledger
+        self._cut = cut
+        self._waiters: list[Callable[[int], Effects]] = []
+        self._then: Done = _nothing
+        self._steps: Iterator[None] = iter(())
+
+    def at_once(self) -> None:
+        """Carry it out here and now; StorageError when the files fail."""
+        self._vouch_for_less()
+        if self._log.before_truncation is not None:
+            self._log.before_truncation()
+        self._cut.forget()
+        self._cut.cut_files()
+        for _ in self._cut.end():
+            pass
+
+    def run(self, then: Done, now_ms: int) -> Effects:
+        """Carry it out off the loop; `then(problem or None, now_ms)` once the log is whole, or given up."""
+        self._then = then
+        self._log.truncation = self
+        self._vouch_for_less()
+        keep = self._log.keep_recovery_point
+        return self._lowered(None, now_ms) if keep is None else keep(self._lowered, now_ms)
+
+    def _vouch_for_less(self) -> None:
+        self._ledger.lower(self._cut.keeps_below)
+        self._log.compaction.truncated_to(self._cut.keeps_below)
+
+    def when_done(self, then: Callable[[int], Effects]) -> None:
+        """Run `then(now_ms)` once it is over, in good or bad."""
+        self._waiters.append(then)
+
+    def _lowered(self, problem: Exception | None, now_ms: int) -> Effects:
+        if problem is not None:
+            return self._over(problem, now_ms)
+        self.is_begun = True
+        try:
+            self._cut.forget()
+        except StorageError as damage:
+            return self._over(damage, now_ms)
+        return self._submit(now_ms)
+
+    def _submit(self, now_ms: int) -> Effects:
+        path, work = self._log.path, self._cut.cut_files
+        return [Submit(name=f"truncate {path}", pool="disk", work=work, then=self._files_are_cut)]
+
+    def _files_are_cut(self, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, KafkaError):  # the pool is full
+            return [SetTimer(key=self._timer, at_ms=now_ms + _FULL_POOL_MS, then=self._submit)]
+        if isinstance(result, Exception):
+            return self._over(result, now_ms)
+        self._steps = self._cut.end()
+        return self._go_on(now_ms)
+
+    @property
+    def _timer(self) -> tuple[str, str]:
+        return ("truncate", self._log.path)
+
+    def _go_on(self, now_ms: int) -> Effects:
+        try:
+            for _ in self._steps:
+                return [SetTimer(key=self._timer, at_ms=now_ms, then=self._go_on)]
+        except StorageError as damage:
+            return self._over(damage, now_ms)
+        return self._over(None, now_ms)
+
+    def _over(self, problem: Exception | None, now_ms: int) -> Effects:
+        if problem is not None and not isinstance(problem, StorageError):
+            raise problem
+        self._log.truncation = None
+        effects = self._then(problem, now_ms)
+        for then in self._waiters:
+            effects += then(now_ms)
+        return effects
+
+
+def _nothing(problem: StorageError | None, now_ms: int) -> Effects:
+    return []
+
+
+class CutTo:
+    """Gives up every batch that reaches `offset` or beyond; the first segment stays."""
+
+    def __init__(
+        self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger, offset: int
+    ) -> None:
+        self.keeps_below = offset
+        self._log = log
+        self._fs = fs
+        self._segments = segments
+        self._ledger = ledger
+        self._gone: list[Segment] = []
+        self._cuts: list[FileCut] = []
+        self._end_offset = offset
+
+    def forget(self) -> None:
+        self._ledger.truncated_to(self.keeps_below)
+        self._gone = self._segments.drop_after(self.keeps_below)
+        active = self._segments.active
+        self._ledger.removed([*self._gone, active])
+        self._end_offset, self._cuts = active.cut_memory(self.keeps_below)
+        self._log.note_cut(self._end_offset)
+
+    def cut_files(self) -> None:
+        fs, path = self._fs, self._log.path
+        _remove(fs, path, self._gone)
+        for place, size_bytes in self._cuts[:-1]:
+            _cut_file(fs, place, size_bytes)
+        batches = fs.open(self._cuts[-1].path)
+        try:
+            batches.truncate(min(batches.size(), self._cuts[-1].size_bytes))
+            batches.sync()
+        finally:
+            batches.close()
+        if remove_snapshots_after(fs, path, self._end_offset):
+            fs.sync_dir(path)
+
+    def end(self) -> Iterator[None]:
+        """Producer state up to the log end, from the newest snapshot and what follows it."""
+        self._ledger.dir_changes += 1
+        self._segments.active.cut_is_done()
+        latest = read_latest_snapshot(self._fs, self._log.path, upto_offset=self._end_offset)
+        found = ProducerStates()
+        found.load(latest[1] if latest else (), latest[0] if latest else 0)
+        yield from self._segments.replay_steps(found, self._end_offset)
+        found.on_high_watermark(self._log.high_watermark)
+        self._log.producers = found
+
+
+class StartOver:
+    """Gives up everything and begins again at `offset`; the log start is there too, unless it is given.
+
+    For a follower whose log ends before the leader's begins, and for one that begins with the local part
+    of a tiered log: what it takes over is on disk before there is a segment, so that a crash leaves
+    either all of it or a log that is sent to the tier again.
+    """
+
+    keeps_below = 0
+
+    def __init__(
+        self,
+        log: "Log",
+        fs: Fs,
+        segments: Segments,
+        ledger: SyncLedger,
+        offset: int,
+        *,
+        log_start_offset: int | None,
+        lineage: Entries,
+        producers: Sequence[SnapshotEntry],
+        now_ms: int,
+    ) -> None:
+        self._log = log
+        self._fs = fs
+        self._segments = segments
+        self._ledger = ledger
+        self._offset = offset
+        self._log_start_offset = offset if log_start_offset is None else log_start_offset
+        self._lineage = lineage
+        self._producers = producers
+        self._now_ms = now_ms
+        self._gone: list[Segment] = []
+        self._write_lineage: Callable[[], None] | None = None
+        self._lineage_written: Entries = ()
+        self._new: Segment | None = None
+
+    def forget(self) -> None:
+        log, segments, offset = self._log, self._segments, self._offset
+        self._ledger.truncated_to(0)
+        rules = segments.active.rules
+        # Nobody reads before there is a file; whoever counts segments finds none of those that go.
+        empty = Segment(self._fs, log.path, offset, rules=rules, now_ms=self._now_ms)
+        self._gone = segments.replace_all(empty)
+        self._write_lineage = log.epochs.take_over(self._lineage, offset)
+        self._lineage_written = log.epochs.entries()
+        log.note_cut(offset, log_start_offset=self._log_start_offset)
+        log.producers = ProducerStates()
+        log.producers.load(self._producers, offset)
+
+    def cut_files(self) -> None:
+        fs, path = self._fs, self._log.path
+        _remove(fs, path, self._gone)
+        if remove_snapshots_after(fs, path, NO_OFFSET):
+            fs.sync_dir(path)
+        if self._producers:
+            snapshot = write_snapshot(fs, path, self._offset, self._producers)
+            snapshot.sync()
+            snapshot.close()
+        if self._write_lineage is not None:
+            self._write_lineage()
+        rules = self._segments.active.rules
+        self._new = Segment.create(fs, path, self._offset, rules=rules, now_ms=self._now_ms)
+
+    def end(self) -> Iterator[None]:
+        new, ledger = self._new, self._ledger
+        assert new is not None, "the files are cut first"
+        if self._write_lineage is not None:
+            self._log.epochs.taken_over(self._lineage_written)
+        self._segments.replace_all(new)
+        ledger.recovery_point = self._offset
+        ledger.dir_changes += 1
+        yield from ()
+
+
+def _remove(fs: Fs, path: str, segments: Sequence[Segment]) -> None:
+    """Remove files, newest first and durably: none may come back once the log goes on without them."""
+    for segment in reversed(segments):
+        segment.remove()
+    if segments:
+        fs.sync_dir(path)
+
+
+def _cut_file(fs: Fs, path: str, size_bytes: int) -> None:
+    """Cut an index, which can be built again; one without entries goes, as one that was never written."""
+    if not fs.exists(path):
+        return
+    if not size_bytes:
+        fs.remove(path)
+        return
+    file = fs.open(path)
+    if file.size() > size_bytes:
+        file.truncate(size_bytes)
+    file.close()

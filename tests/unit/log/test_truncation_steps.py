@@ -1,0 +1,300 @@
+"""A truncation by effects: the loop waits for no disk, and a crash at any step is mended."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.log.log import Log
+from firnline.log.producer_state import ProducerStates, snapshot_offsets
+from firnline.log.truncation import Truncation
+from firnline.sim.disk import CrashableFs
+from tests.log_world import (
+    ABORT,
+    NOW,
+    PATH,
+    SeededRng,
+    append,
+    batch,
+    end_txn,
+    fill,
+    flush,
+    found_records,
+    opened,
+    read_all,
+    small,
+)
+
+
+class Run:
+    """Carries a truncation out; the disk does its work when the test says so."""
+
+    def __init__(self, log: Log, truncation: Truncation | None) -> None:
+        assert truncation is not None
+        self.log = log
+        self.work: list[Submit] = []
+        self.slices = 0
+        self.outcome: list[StorageError | None] = []
+        self.run(truncation.run(self._over, NOW))
+
+    def _over(self, problem: StorageError | None, now_ms: int) -> Effects:
+        self.outcome.append(problem)
+        return []
+
+    def run(self, effects: Effects) -> None:
+        for effect in effects:
+            if isinstance(effect, SetTimer):
+                self.slices += 1
+                self.run(effect.then(NOW))
+            else:
+                assert isinstance(effect, Submit)
+                self.work.append(effect)
+
+    def go_on(self) -> "Run":
+        while self.work:
+            submit = self.work.pop(0)
+            try:
+                result: Any = submit.work()
+            except StorageError as problem:
+                result = problem
+            self.run(submit.then(result, NOW))
+        return self
+
+
+def written(fs: CrashableFs, seed: int = 1) -> Log:
+    """A log of several segments, with producers, transactions and epochs; flushed to some place."""
+    dice = random.Random(seed)
+    log = opened(fs, small(segment_bytes=700, index_interval_bytes=100))
+    fs.sync_dir("/")
+    fs.sync_dir("/data")
+    for number in range(30):
+        epoch = number // 10
+        data = batch("x" * dice.randrange(60), pid=7, seq=number, is_transactional=True)
+        append(log, data, epoch=epoch)
+        if dice.random() < 0.5:
+            end_txn(log, 7, ABORT, leader_epoch=epoch)
+        if number == 20:
+            flush(log)
+    return log
+
+
+def facts(log: Log) -> dict[str, Any]:
+    """All that a log says of itself."""
+    active = log._segments.active
+    return {
+        "ends": (log.log_start_offset, log.local_log_start_offset, log.log_end_offset),
+        "marks": (log.high_watermark, log.last_stable_offset, log.recovery_point),
+        "bytes": read_all(log).read(),
+        "epochs": log.epochs.entries(),
+        "producers": log.producers.entries(),
+        "aborted": log.aborted_transactions(0, 1 << 40),
+        "index": (active.index.entries(), active.time_index.entries(), active.max_time_offset),
+        "closed": [each._replace(largest_time_ms=int) for each in log.closed_segments()],
+        "snapshots": snapshot_offsets(log._fs, PATH),
+    }
+
+
+@pytest.mark.parametrize("offset", [0, 3, 11, 25, 33, 39])
+def test_by_effects_or_at_once_a_truncation_leaves_the_same_log(offset: int) -> None:
+    one, other = written(CrashableFs()), written(CrashableFs())
+    one.truncate_to(offset)
+    assert Run(other, other.truncation_to(offset)).go_on().outcome == [None]
+    assert facts(one) == facts(other)
+    for log in (one, other):
+        for number in range(20):
+            append(log, batch(f"new {number}"), epoch=5)
+        flush(log)
+        log.close()
+    assert facts(one) == facts(other)
+    again = opened(other._fs, was_clean=True, recovery_point=other.recovery_point)  # type: ignore[arg-type]
+    assert facts(again)["bytes"] == facts(one)["bytes"]
+    assert facts(again)["producers"] == facts(one)["producers"]
+
+
+def test_by_effects_or_at_once_a_log_begins_anew_alike() -> None:
+    one, other = written(CrashableFs()), written(CrashableFs())
+    lineage = ((0, 0), (4, 60))
+    one.truncate_fully(90, lineage=lineage, now_ms=NOW)
+    run = Run(other, other.beginning_at(90, lineage=lineage, now_ms=NOW))
+    assert other.closed_segments() == [], "nobody finds segments whose files are going"
+    assert run.go_on().outcome == [None]
+    assert facts(one) == facts(other)
+    append(other, batch("a"), epoch=5)
+    assert other.log_end_offset == 91
+
+
+@pytest.mark.parametrize("kind", ["cut", "begin anew"])
+def test_the_loop_syncs_nothing_while_a_log_is_cut(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = CrashableFs()
+    log = written(fs)
+    log.sync_now()
+    waits: list[str] = []
+    check = fs.check
+
+    def counted(operation: Any, path: str) -> None:
+        if operation in ("sync", "sync_dir", "truncate"):
+            waits.append(f"{operation} {path}")
+        check(operation, path)
+
+    monkeypatch.setattr(fs, "check", counted)
+    run = Run(log, log.truncation_to(3) if kind == "cut" else log.beginning_at(90))
+    assert waits == []
+    result = run.work[0].work()
+    assert waits != []
+    waits.clear()
+    run.run(run.work.pop().then(result, NOW))
+    assert (run.outcome, waits) == ([None], [])
+
+
+def test_a_log_that_is_being_cut_takes_nothing_and_is_not_closed() -> None:
+    log = written(CrashableFs())
+    log.advance_high_watermark(log.log_end_offset)
+    run = Run(log, log.truncation_to(5))
+    told: list[int] = []
+    assert log.when_whole(lambda now_ms: told.append(now_ms) or [], NOW) == []  # type: ignore[func-returns-value]
+    assert not log.roll(NOW)
+    assert log.dirty_files() == []
+    assert log.delete_due_segments(NOW + (1 << 40)) == []
+    with pytest.raises(StorageError, match="under way"):
+        log.closing_files()
+    with pytest.raises(AssertionError):
+        log.append_as_follower(batch("a"), leader_epoch=9, now_ms=NOW)
+    assert told == []
+    run.go_on()
+    assert told == [NOW]
+    append(log, batch("b"), epoch=9)
+    assert log.dirty_files() != []
+
+
+def test_a_long_segment_is_read_again_in_slices() -> None:
+    log = opened(CrashableFs(), small(segment_bytes=1 << 20, segment_index_bytes=1 << 20))
+    fill(log, 2_000, size=10)
+    run = Run(log, log.truncation_to(1_900)).go_on()
+    assert run.outcome == [None]
+    assert run.slices >= 5
+
+
+def test_a_full_pool_is_asked_again() -> None:
+    log = written(CrashableFs())
+    run = Run(log, log.truncation_to(5))
+    submit = run.work.pop()
+    run.run(submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED), NOW))
+    assert run.go_on().outcome == [None]
+    assert log.log_end_offset == 5
+
+
+def test_a_recovery_point_that_cannot_be_lowered_leaves_the_log_as_it_is() -> None:
+    log = written(CrashableFs())
+    before = facts(log)
+    full = StorageError("no room", error="ENOSPC")
+    log.keep_recovery_point = lambda then, now_ms: then(full, now_ms)
+    truncation = log.truncation_to(5)
+    assert Run(log, truncation).outcome == [full]
+    assert truncation is not None
+    assert not truncation.is_begun
+    after = facts(log)
+    assert after.pop("marks") == (*before.pop("marks")[:2], 5), "it vouches for less, and no more"
+    assert after == before
+    append(log, batch("goes on"), epoch=3)
+    log.keep_recovery_point = None
+    assert Run(log, log.truncation_to(5)).go_on().outcome == [None]
+
+
+@pytest.mark.parametrize("operation", ["truncate", "sync", "sync_dir"])
+def test_files_that_cannot_be_cut_are_told_and_the_log_is_not_gone_on_with(operation: Any) -> None:
+    fs = CrashableFs()
+    log = written(fs)
+    truncation = log.truncation_to(5)
+    run = Run(log, truncation)
+    fs.fail(operation, PATH, "EIO")
+    (problem,) = run.go_on().outcome
+    assert problem is not None
+    assert truncation is not None
+    assert truncation.is_begun
+
+
+def crashed_at(fs: CrashableFs, step: int, act: Callable[[], object]) -> bool:
+    """Do `act` until the n-th change of the disk, then cut the power; True when it came to its end."""
+    seen, check = [0], fs.check
+
+    def counted(operation: Any, path: str) -> None:
+        seen[0] += operation != "read"
+        if seen[0] > step:
+            raise StorageError("the power is off", path=path)
+        check(operation, path)
+
+    fs.check = counted  # type: ignore[method-assign]
+    try:
+        act()
+    except StorageError:
+        return False
+    finally:
+        del fs.check
+    return seen[0] <= step
+
+
+@pytest.mark.parametrize("offset", [5, 26])
+def test_a_power_cut_at_any_step_leaves_one_lineage_and_what_was_acknowledged_below_the_cut(
+    offset: int,
+) -> None:
+    """rel-P13. The recovery point is kept as `log/directory` does: before anything else, durably."""
+    for step in range(200):
+        fs = CrashableFs()
+        log = written(fs)
+        acknowledged, saved = log.recovery_point, [log.recovery_point]
+        old = [(r.offset, r.value) for r in found_records(log)]
+
+        def act(log: Log = log, saved: list[int] = saved) -> None:
+            def keep(then: Any, now_ms: int) -> Effects:
+                saved[0] = log.recovery_start
+                return then(None, now_ms)  # type: ignore[no-any-return]
+
+            log.keep_recovery_point = keep
+            run = Run(log, log.truncation_to(offset)).go_on()
+            if run.outcome != [None]:
+                raise StorageError("the power is off")
+            for number in range(8):
+                append(log, batch("new", pid=8, seq=number), epoch=7)
+            flush(log)
+            saved[0] = log.recovery_start
+
+        is_done = crashed_at(fs, step, act)
+        new = [(r.offset, r.value) for r in found_records(log)] if is_done else []
+        for seed in range(3):
+            again = opened(fs.crash(SeededRng(seed)), recovery_point=saved[0])
+            rows = [(r.offset, r.value) for r in found_records(again)]
+            end = again.log_end_offset
+            assert end >= min(acknowledged, offset)
+            kept = [row for row in rows if row[1] != b"new"]
+            assert kept == old[: len(kept)], "what is left of the old lineage is its beginning"
+            if len(kept) < len(rows):
+                assert len(kept) <= offset, "the new one does not follow what it replaced"
+            if is_done:
+                assert rows[: len(new)] == new
+            replayed = ProducerStates()
+            again._segments.replay(replayed, end)
+            assert again.producers.entries() == replayed.entries()
+            assert all(found <= end for found in snapshot_offsets(again._fs, PATH))
+        if is_done:
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_a_flush_that_is_under_way_vouches_for_nothing_that_is_being_cut() -> None:
+    log = written(CrashableFs())
+    end, files = log.log_end_offset, log.dirty_files()
+    run = Run(log, log.truncation_to(5))
+    for file in files:
+        file.sync()
+    log.flushed(end)
+    assert log.recovery_point <= 5
+    run.go_on()
+    fill(log, 4)
+    assert log.recovery_point <= 5
+    flush(log)
+    assert log.recovery_point == 9
