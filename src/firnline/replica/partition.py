@@ -175,7 +175,7 @@ class Partition:
         return is_new_epoch
 
     def _set_isr(self, isr: tuple[int, ...]) -> None:
-        """This is what the controller has; of ours nothing is under way but what came too late to be known."""
+        """This is what the controller has; of ours nothing is under way but copies that come late."""
         self._wake()
         self.isr = self.maximal_isr = isr
         self.proposed = None
@@ -556,9 +556,9 @@ class Partition:
 
     def unanswered(self, change: IsrChange) -> None:
         """Note that `change` was sent and brought no answer: another copy of it will be sent (rel-R7)."""
-        if self.proposed is change and change not in self.late_copies:
-            if len(change.new_isr) > len(self.isr):
-                self.late_copies = (*self.late_copies, change)
+        is_known = self.proposed is not change or change in self.late_copies
+        if not is_known and len(change.new_isr) > len(self.isr):
+            self.late_copies = (*self.late_copies, change)
 
     def altered(
         self, change: IsrChange, outcome: IsrAnswer | KafkaError, now_ms: int
