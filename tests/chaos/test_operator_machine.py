@@ -1,4 +1,4 @@
-"""What operators do to a machine under a node: its clock moved, its disk read-only, or slow beyond measure."""
+"""What happens to the machine under a node: its clock moved, its disk read-only, or slow beyond measure."""
 
 import subprocess
 import time
@@ -66,7 +66,7 @@ def test_a_clock_a_day_back_costs_nothing(data: Path, monkeypatch: pytest.Monkey
 def test_a_clock_ten_years_ahead_and_back_costs_what_retention_says(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is kept for a time is over by that clock, and gone; what is kept for ever stays, also afterwards."""
+    """What is kept for a time is over by that clock, and gone; what is kept for ever stays."""
     with monkeypatch.context() as patch:
         at_another_time(patch, TEN_YEARS_S)
         check = ("-X", "log.retention.check.interval.ms=300")

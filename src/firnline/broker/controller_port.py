@@ -30,14 +30,20 @@ _REMEDIES = {
     " controller.quorum.voters: name the right voters, or format its directories with their cluster id",
     Code.INVALID_REGISTRATION: "another broker has a directory.id of its meta.properties: log.dirs was"
     " copied; format directories of its own for this node",
+    Code.DUPLICATE_BROKER_REGISTRATION: "another broker of this node.id runs: stop it, or give this one an id"
+    " and log directories of its own",
 }
 
 
 def refusal_to_join(who: str, problem: KafkaError) -> ConfigError:
     """Say why this node cannot be part of the cluster, and what to do about it."""
-    why = f"this {who} cannot join the cluster: {problem}"
+    return ConfigError(f"this {who} cannot join the cluster: {with_remedy(problem)}")
+
+
+def with_remedy(problem: KafkaError) -> str:
+    """Say what the controller said, and what to do about it."""
     remedy = _REMEDIES.get(problem.code)
-    return ConfigError(f"{why}; {remedy}" if remedy else why)
+    return f"{problem}; {remedy}" if remedy else str(problem)
 
 
 class ControllerPort(Protocol):

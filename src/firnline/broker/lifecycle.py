@@ -12,7 +12,7 @@ from enum import Enum
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import Uuid
-from firnline.broker.controller_port import ControllerPort, refusal_to_join
+from firnline.broker.controller_port import ControllerPort, refusal_to_join, with_remedy
 from firnline.config.broker import BrokerConfig
 from firnline.controller.brokers import Heartbeat, HeartbeatAnswer, Registration
 from firnline.metadata.image import ClusterImage
@@ -40,8 +40,8 @@ _WORTH_A_RETRY = (
 )
 
 _SUPERSEDED = (
-    "broker {0} is registered anew by another process, or unregistered, so this one is refused for good: start"
-    " it again; if two nodes have node.id={0}, give one of them an id and log directories of its own"
+    "broker {0} is registered anew by another process, or unregistered, so this one is refused for good:"
+    " start it again; if two nodes have node.id={0}, give one of them an id and log directories of its own"
 )
 
 
@@ -151,7 +151,7 @@ class Lifecycle:
         if waited_ms >= self._config.initial_broker_registration_timeout_ms:
             raise ConfigError(
                 f"this broker could not register within {waited_ms} ms"
-                f" (initial.broker.registration.timeout.ms): {problem}"
+                f" (initial.broker.registration.timeout.ms): {with_remedy(problem)}"
             )
         effects = self._say(problem)
         at_ms = now_ms + self._pause_ms(problem, self._config.broker_session_timeout_ms)

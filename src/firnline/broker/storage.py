@@ -46,8 +46,8 @@ _SLICE_COST = 300
 _EFFECT_COST = 30
 
 _STRAY = (
-    "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if the"
-    " topic was deleted, otherwise the metadata is older than the logs: put back the newer copy of it"
+    "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if"
+    " the topic was deleted, otherwise the metadata is older than the logs: put back the newer copy of it"
 )
 _Place = tuple[LogDirectory, Log]
 # Takes a partition, what to do about a failure of its files, and the time.

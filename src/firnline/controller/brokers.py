@@ -92,7 +92,7 @@ class Brokers:
         self._shutdown_offsets: dict[int, int] = {}
 
     def activate(self, image: ClusterImage, now_ms: int) -> None:
-        """This node leads from now on: the session of every broker begins now, unless it left in order (I7)."""
+        """This node leads from now on: every broker's session begins now, unless it left in order (I7)."""
         there = [each for each in sorted(image.brokers) if not _has_left(image.brokers[each])]
         self._contact_ms = dict.fromkeys(there, now_ms)
         self._waits_for = {}

@@ -100,8 +100,8 @@ def cluster_id_of(fs: Fs, config: BrokerConfig) -> str:
         if identity is None:
             _refuse_logs(fs, path, config.node_id)
             raise ConfigError(
-                f"{path} is not formatted: if this node has run with it, its disk is not mounted; if it is new,"
-                " run `firnline storage format`, with --cluster-id of the cluster to join, and"
+                f"{path} is not formatted: if this node has run with it, its disk is not mounted; if it is"
+                " new, run `firnline storage format`, with --cluster-id of the cluster to join, and"
                 " --ignore-formatted when other directories are"
             )
         cluster_id = cluster_id or identity["cluster.id"]
@@ -158,9 +158,9 @@ def _refuse_lost_metadata(fs: Fs, config: BrokerConfig, formatted: Sequence[str]
         logs = _logs_in(fs, path)
         if logs:
             raise ConfigError(
-                f"{config.metadata_directory} is to hold the metadata of this cluster and is not formatted, but"
-                f" {path} holds logs ({logs[0]}), which belong to no topic without it: mount the disk of the"
-                f" metadata, or put a copy back; to begin an empty cluster, move the logs away"
+                f"{config.metadata_directory} is to hold the metadata of this cluster and is not formatted,"
+                f" but {path} holds logs ({logs[0]}), which belong to no topic without it: mount the disk of"
+                " the metadata, or put a copy back; to begin an empty cluster, move the logs away"
             )
 
 

@@ -1,13 +1,14 @@
 """Copies of a proposal that brought no answer: the controller may still take one of them. PURE.
 
-A request that is sent again leaves the first copy on its way: in a queue, in a socket, on a connection that is
-lost. A refusal of the second says nothing of the first. Whoever a copy would take into the ISR counts for the
-high watermark until committed metadata says what the controller's checks of AlterPartition refuse for ever:
+A request that is sent again leaves the first copy on its way: in a queue, in a socket, on a connection that
+is lost. A refusal of the second says nothing of the first. Whoever a copy would take into the ISR counts for
+the high watermark until committed metadata says what the controller's checks of AlterPartition refuse for
+ever:
 
   a newer partition epoch  whatever wrote it (check 6)
   a newer leader epoch     (check 4), or another leader, which comes with one (check 5)
-  a newer broker epoch     of the leader, so that its requests of before are stale, or of any other member whose
-                           epoch the copy names (check 9)
+  a newer broker epoch     of the leader, so that its requests of before are stale, or of any other member
+                           whose epoch the copy names (check 9)
   no such broker           the same: it would be registered again with a newer epoch
   no such topic            its id never returns (check 1)
 

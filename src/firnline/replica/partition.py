@@ -176,7 +176,7 @@ class Partition:
         return is_new_epoch
 
     def _set_isr(self, isr: tuple[int, ...]) -> None:
-        """This is what the controller has; of ours nothing is under way but what came too late to be known."""
+        """This is what the controller has; of ours nothing is under way but copies that come late."""
         self._wake()
         self.isr = self.maximal_isr = isr
         self.proposed = None
