@@ -3,8 +3,13 @@
 `make soak` goes on with other seeds (tests/tier_damage_soak.py).
 """
 
+import time
+from pathlib import Path
+
 import pytest
 
+from tests.chaos.soak import read_ledger
+from tests.tier_damage_soak import soak
 from tests.tier_damage_world import OLD_SUFFIXES, SUFFIXES, Outcomes, World
 
 CASES = 1300  # all kinds of objects, in turn; some draws change nothing
@@ -31,3 +36,14 @@ def test_what_was_tiered_before_there_were_checksums_is_held_to_its_neighbours()
     for seed in range(150):
         world.run(seed, OLD_SUFFIXES[seed % len(OLD_SUFFIXES)], outcomes)
     assert outcomes.refused > 20
+
+
+def test_the_long_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    ledger, later = tmp_path / "soak.jsonl", time.monotonic() + 600
+    for wanted in (10, 30):
+        assert soak(wanted, ledger=ledger, at="abc", until_s=later, piece=15) == []
+    rows = read_ledger(ledger, "abc")
+    assert sum(row["cases"] for row in rows) >= 30
+    assert [row["seeds"][0] - rows[0]["seeds"][0] for row in rows] == [
+        15 * number for number in range(len(rows))
+    ]

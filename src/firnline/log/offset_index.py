@@ -41,10 +41,15 @@ class OffsetIndex(SparseIndex):
         slot = bisect_right(self._keys, offset - self.base_offset) - 1
         return self._values[slot] if slot >= 0 else 0
 
-    def position_below(self, position: int) -> int:
-        """Return the last indexed position that is not after `position`; 0 without one."""
+    def entry_for(self, offset: int) -> tuple[int, int]:
+        """Return `position_for(offset)` and the last offset of the batch there; (0, -1) without an entry."""
+        slot = bisect_right(self._keys, offset - self.base_offset) - 1
+        return (self._values[slot], self.base_offset + self._keys[slot]) if slot >= 0 else (0, -1)
+
+    def entry_below(self, position: int) -> tuple[int, int]:
+        """Return the last indexed position that is not after `position`, and the last offset of its batch."""
         slot = bisect_right(self._values, position) - 1
-        return self._values[slot] if slot >= 0 else 0
+        return (self._values[slot], self.base_offset + self._keys[slot]) if slot >= 0 else (0, -1)
 
     def last_position(self) -> int:
         """Return the position of the last entry, 0 without one."""

@@ -278,12 +278,54 @@ class Segment:
     def locate(self, offset: int) -> int:
         """Return where the first batch begins whose last offset is at or after `offset`; else the size."""
         position = self._hints.get(offset, -1)
-        if position >= 0:
+        if position >= 0 and (not self.is_closed or self._begins_by(position, offset)):
             return position
         self.ensure_indexed()
-        position, _ = self.walk(self.index.position_for(offset), until_offset=offset)
+        position, _ = self.walk(self._indexed_place(offset), until_offset=offset)
+        self._check_found(position)
         self.hint(offset, position)
         return position
+
+    def _indexed_place(self, offset: int) -> int:
+        """Return the position that the index gives for `offset`, if the batch there is the one it names.
+
+        An index that names another one is built again: it costs time, and passes over no record.
+        """
+        position = self._sound(*self.index.entry_for(offset))
+        return self.index.position_for(offset) if position < 0 else position
+
+    def _sound(self, position: int, last_offset: int) -> int:
+        """Return `position` if the batch there ends so; else -1, and the index has been built again."""
+        if position:
+            named = self._peek(position)
+            if named is None or named[0] + named[2] != last_offset:
+                self._rebuild_indexes()
+                return -1
+        return position
+
+    def _begins_by(self, position: int, offset: int) -> bool:
+        found = self._peek(position)
+        return found is None or found[0] <= offset
+
+    def _check_found(self, position: int) -> None:
+        """The batch that was found ends before the next one begins.
+
+        A base offset is outside its batch's CRC. One that was damaged upwards passes for a hole that a
+        compaction left, or for the batch that was looked for, but reaches into the one that follows.
+        """
+        found = self._peek(position)
+        if found is None:
+            return
+        following = self._peek(position + found[1] + LOG_OVERHEAD_BYTES)
+        if found[0] < self.base_offset or (following and following[0] <= found[0] + found[2]):
+            raise self._damaged(position)
+
+    def _peek(self, position: int) -> tuple[int, int, int] | None:
+        """Return base offset, length and last offset delta of the batch at `position`; None at the end."""
+        if self.size_bytes - position < HEADER_BYTES:
+            return None
+        found: tuple[int, int, int] = _PEEK.unpack_from(self._opened().read(position, _PEEK_BYTES))
+        return found
 
     def last_whole(self, position: int, limit: int) -> int:
         """Return the end of the last whole batch from `position` on that ends at or before `limit`.
@@ -294,7 +336,7 @@ class Segment:
         if known >= 0:
             return known
         self.ensure_indexed()
-        start = max(position, self.index.position_below(limit))
+        start = max(position, self._sound(*self.index.entry_below(limit)))
         end, next_offset = self.walk(start, until_position=limit)
         if next_offset >= 0:
             self.hint(next_offset, end)
@@ -327,6 +369,8 @@ class Segment:
                 chunk, chunk_start, at = file.read(position, _WALK_BYTES), position, 0
             base_offset, length, delta = _PEEK.unpack_from(chunk, at)
             end = position + length + LOG_OVERHEAD_BYTES
+            if base_offset < next_offset:
+                raise self._damaged(position)
             if base_offset + delta >= until_offset or end > until_position:
                 break
             if length < HEADER_BYTES - LOG_OVERHEAD_BYTES or end > size:
@@ -374,10 +418,18 @@ class Segment:
     def _rebuild_indexes(self) -> None:
         self.is_rebuilt = True
         self._reset()
-        size = self.size_bytes
-        for header in self.headers():
-            self.note(header.position, header.size_bytes, header.last_offset, header.max_timestamp)
-        self.size_bytes = size
+        size, expected = self.size_bytes, self.base_offset
+        try:
+            for header in self.headers():
+                if header.base_offset < expected or not self.may_hold(header.last_offset):
+                    raise self._damaged(header.position)
+                expected = header.next_offset
+                self.note(
+                    header.position, header.size_bytes, header.last_offset, header.max_timestamp
+                )
+                self.size_bytes = size  # of which `note` makes the end of the batch
+        finally:
+            self.size_bytes = size
         self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
         self.index.write()
         self.time_index.write()
@@ -467,9 +519,19 @@ class Segment:
         self.ensure_indexed()
         if self.is_closed:
             self._load_times()
-        position = self.index.position_for(self.time_index.offset_before(time_ms))
+        noted_ms, offset = self.time_index.entry_before(time_ms)
+        position = self._indexed_place(offset)
+        if noted_ms >= 0 and not self._has_time(position, offset, noted_ms):
+            self._rebuild_indexes()
+            position = self.index.position_for(self.time_index.offset_before(time_ms))
         self._drop_times()
         return position
+
+    def _has_time(self, position: int, offset: int, time_ms: int) -> bool:
+        """Whether the batch that holds `offset`, at `position` or after it, has that greatest timestamp."""
+        place, _ = self.walk(position, until_offset=offset)
+        found = next(self.headers(place), None)
+        return found is not None and found.max_timestamp == time_ms
 
     # -- change ------------------------------------------------------------------------------------
 

@@ -51,6 +51,13 @@ class TimeIndex(SparseIndex):
         slot = bisect_right(self._keys, time_ms) - 1
         return self.base_offset + (self._values[slot] if slot >= 0 else 0)
 
+    def entry_before(self, time_ms: int) -> tuple[int, int]:
+        """Return the entry that `offset_before` goes by; (-1, base) without one."""
+        slot = bisect_right(self._keys, time_ms) - 1
+        if slot < 0:
+            return -1, self.base_offset
+        return self._keys[slot], self.base_offset + self._values[slot]
+
     def entries(self) -> list[tuple[int, int]]:
         """Return (timestamp, offset) of every entry."""
         return [(t, self.base_offset + o) for t, o in zip(self._keys, self._values)]

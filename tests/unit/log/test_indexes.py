@@ -58,7 +58,7 @@ def test_a_lookup_is_never_behind_the_batch() -> None:
         assert index.position_for(wanted) == (below[-1] if below else 0)
     for wanted in range(0, position + 500, 13):
         below = [p for _, p in entries if p <= wanted]
-        assert index.position_below(wanted) == (below[-1] if below else 0)
+        assert index.entry_below(wanted)[0] == (below[-1] if below else 0)
     assert index.last_position() == position
     assert len(index) == 200
 

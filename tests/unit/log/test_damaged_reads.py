@@ -1,0 +1,103 @@
+"""What a local read makes of damaged bytes: an error or the same batches, never fewer."""
+
+from collections.abc import Callable
+
+import pytest
+
+from firnline.base.errors import StorageError
+from firnline.config.topic import TopicConfig
+from firnline.log import names
+from firnline.log.log import Log
+from firnline.records.batch import headers
+from firnline.sim.disk import CrashableFs
+from tests.log_world import NOW, PATH, append, batch, opened
+
+COUNT = 12
+CONFIG = TopicConfig(index_interval_bytes=1)
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    out = bytearray(data)
+    out[bit // 8] ^= 1 << bit % 8
+    return bytes(out)
+
+
+def written() -> CrashableFs:
+    """A closed segment of `COUNT` batches of three records, indexed at every batch, and another one."""
+    fs = CrashableFs()
+    log = opened(fs, CONFIG)
+    for number in range(COUNT):
+        append(log, batch("a", "b", "c", time_ms=NOW + 10 * number))
+    log.roll(NOW)
+    append(log, batch("tail", time_ms=NOW + 1000))
+    log.sync_now()
+    log.close()
+    return fs
+
+
+def reopened(fs: CrashableFs) -> Log:
+    return opened(fs, CONFIG, was_clean=True)
+
+
+def damage(fs: CrashableFs, suffix: str, change: Callable[[bytes], bytes]) -> None:
+    file = fs.open(f"{PATH}/{names.stem(0)}{suffix}")
+    data = change(file.read(0, file.size()))
+    file.truncate(0)
+    file.append(data)
+    file.close()
+
+
+def offsets(data: bytes) -> list[int]:
+    return [header.base_offset for header in headers(data)]
+
+
+READS = [(offset, size) for offset in (0, 4, 17, 18, 20, 34, 35) for size in (1, 250, 1 << 20)]
+
+
+def read(log: Log, offset: int, size: int) -> list[int]:
+    return offsets(bytes(log.read(offset, max_bytes=size, upto_offset=log.log_end_offset).read()))
+
+
+def sound() -> tuple[list[list[int]], list[tuple[int, int] | None]]:
+    log = reopened(written())
+    found = [read(log, *one) for one in READS]
+    return found, [log.offset_for_timestamp(NOW + 10 * number + 1) for number in range(COUNT)]
+
+
+def test_a_flipped_index_passes_over_no_record() -> None:
+    reads, _ = sound()
+    assert reads[3] == [3], "the batch that holds the offset, though it begins before it"
+    size = len(b"12345678") * (COUNT - 1)
+    for bit in range(0, size * 8, 3):
+        log = reopened(fs := written())
+        damage(fs, names.INDEX, lambda data, bit=bit: flipped(data, bit))
+        assert [read(log, *one) for one in READS] == reads, bit
+
+
+def test_a_flipped_time_index_passes_over_no_record() -> None:
+    _, times = sound()
+    for bit in range(0, 12 * (COUNT - 2) * 8, 5):
+        log = reopened(fs := written())
+        damage(fs, names.TIME_INDEX, lambda data, bit=bit: flipped(data, bit))
+        found = [log.offset_for_timestamp(NOW + 10 * number + 1) for number in range(COUNT)]
+        assert found == times, bit
+
+
+@pytest.mark.parametrize("number", [0, 1, 6, COUNT - 2])
+def test_a_flipped_base_offset_is_an_error_and_the_rest_is_served(number: int) -> None:
+    reads, _ = sound()
+    for bit in range(64):
+        log = reopened(fs := written())
+
+        def change(data: bytes, bit: int = bit) -> bytes:
+            at = list(headers(data))[number].position
+            return flipped(data, at * 8 + bit)
+
+        damage(fs, names.LOG, change)
+        for one, whole in zip(READS, reads, strict=True):
+            try:
+                found = read(log, *one)
+            except StorageError:
+                continue
+            # A longer read hands the file's bytes on as they are: its first batch is the wanted one.
+            assert found[0] == whole[0], (bit, one)
