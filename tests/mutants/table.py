@@ -314,12 +314,55 @@ MUTANTS = (
     Mutant(
         "X12: a download that cleaning cut off is begun anew",
         "raft.follower:Follower._on_chunk",
-        "        transfer.drop()\n",
+        "            transfer.drop()\n",
         "",
-        seeds=(2, 1, 3, 4),
-        seconds=30,
-        options={**_SNAPSHOTS, "fetch_snapshot_max_bytes": 64, "fault_kinds": ("wipe", "kill")},
+        tests=(
+            "tests/unit/raft/test_following.py::test_a_snapshot_that_went_in_spite_of_that_is_not_waited_for",
+        ),
+    ),
+    Mutant(
+        "X12: a snapshot that is fetched is kept",
+        "raft.node:RaftNode._clean",
+        "held_offset=held",
+        "held_offset=None",
+        seeds=(1, 2),
+        seconds=15,
+        options={
+            **_SNAPSHOTS,
+            "voters": 3,
+            "observers": 1,
+            "fault_kinds": ("wipe",),
+            "fault_gap_us": (3_000_000, 6_000_000),
+            "delay_us": 8_000,
+            "jitter_us": 4_000,
+            "is_encoded": False,
+            "snapshot_bytes": 20_000,
+            "snapshot_interval_ms": 2_000,
+            "fetch_snapshot_max_bytes": 64,
+            "fetch_max_bytes": 4_096,
+            "topics_max": 60,
+        },
         invariants=("rel-Q19",),
+    ),
+    Mutant(
+        "rel-Q4: a voter that forgot what it promised votes for nobody",
+        "raft.election:Election._may_grant",
+        "standing.log.forgotten is not None",
+        "False",
+        tests=(
+            "tests/unit/raft/test_forgetful_voter.py::"
+            "test_no_leader_wins_by_the_vote_of_one_that_forgot",
+        ),
+    ),
+    Mutant(
+        "rel-Q4: a log that is begun anew leaves a mark of where it was",
+        "metadata.meta_log:MetaLog._set_aside",
+        "mark_forgotten(self._fs, path, end)",
+        "pass",
+        tests=(
+            "tests/unit/metadata/test_snapshot_damage.py::"
+            "test_no_stop_at_any_moment_makes_a_voter_forget_that_it_forgot",
+        ),
     ),
     Mutant(
         "X13: a snapshot ahead of the log replaces it at the start",
@@ -372,7 +415,7 @@ MUTANTS = (
     Mutant(
         "X13: a log whose beginning is lost is not started",
         "metadata.meta_log:open_meta_log",
-        "_refuse_lost_prefix(fs, path)",
+        "refuse_lost_beginning(fs, path, examined, has_peers=has_peers)",
         "pass",
         tests=(
             _DISK + "test_a_beginning_that_no_snapshot_holds_is_refused_before_anything_is_touched",

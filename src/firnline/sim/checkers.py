@@ -399,6 +399,9 @@ class Checkers:
         if not answer.vote_granted:
             return
         log = process.machine.log
+        if log.forgotten is not None:
+            text = f"granted {asked.replica_id}, and lacks what it had up to {log.forgotten}"
+            self.complain("rel-Q4", text, process.node_id)
         own = max(
             (log.last_epoch, log.end_offset),
             *((i.epoch, i.offset) for i in (log.newest_snapshot_id,) if i is not None),

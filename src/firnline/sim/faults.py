@@ -9,10 +9,12 @@ Source: reliability (c), 'Fault atlas'.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from firnline.metadata.snapshot_file import snapshot_name
 from firnline.sim.disk import Keep, Operation
 from firnline.sim.host import Host
 from firnline.sim.net import Network
 from firnline.sim.options import Options
+from firnline.sim.quorum_node import LOG
 from firnline.sim.truth import Truth
 from firnline.sim.world import MS, SECOND, Chance, World
 
@@ -79,6 +81,7 @@ class Faults:
         self._count = 0
         self._wipe: Fault | None = None
         self._is_over = False
+        self._rotten: set[Host] = set()
 
     def use(self, network: Network) -> None:
         """Fail on that network."""
@@ -388,6 +391,37 @@ class Faults:
         host.replace_disk()
         self._keep_down(host, down_us)
 
+    # ---- bits that flip
+
+    def _rot(self, fault: Fault, chance: Chance) -> None:
+        """A bit of a snapshot is another one when its node starts again; of one voter at a time."""
+        host = self._node(chance)
+        process = host.process
+        if process is None or not process.is_ready or not self._may_rot(host):
+            return
+        stored = [row[0] for row in process.machine.log.snapshot_sizes()]
+        if not stored:
+            return
+        host.kill()
+        # Without the log before it the newest is what hurts.
+        for snapshot_id in {stored[-1], chance.pick(stored)}:
+            inode = host.fs.files(LOG)[snapshot_name(snapshot_id)]
+            at, bit = chance.below(len(inode.durable)), chance.below(8)
+            for data in (inode.data, inode.durable):
+                data[at] ^= 1 << bit
+            self._note(fault, f"byte {at} of the snapshot {snapshot_id} of {host.node_id} flips")
+        self._keep_down(host, chance.spread(1 * MS, 4 * SECOND))
+
+    def _may_rot(self, host: Host) -> bool:
+        """Has every other voter that rotted before fetched again what it lost by that?"""
+        if host.node_id not in self._options.voter_ids:
+            return True
+        others = [self._hosts[n] for n in self._options.voter_ids if n != host.node_id]
+        if not others or any(other in self._rotten and not _has_all(other) for other in others):
+            return False
+        self._rotten.add(host)
+        return True
+
     def _wipe_beyond_budget(self, fault: Fault, chance: Chance) -> None:
         """A majority of the voters, the leader among them, loses its disks; the others come back late."""
         voters = [self._hosts[node_id] for node_id in self._options.voter_ids]
@@ -406,6 +440,11 @@ class Faults:
 def _leads(host: Host) -> bool:
     process = host.process
     return process is not None and process.is_ready and process.machine.quorum.is_leader
+
+
+def _has_all(host: Host) -> bool:
+    process = host.process
+    return process is not None and process.is_ready and process.machine.log.forgotten is None
 
 
 # By name, so that other clusters may do it in another way.
@@ -427,6 +466,7 @@ _BEGIN: dict[str, str] = {
     "clock-jump": "_clock_jump",
     "clock-drift": "_clock_drift",
     "wipe": "_wipe_disk",
+    "rot": "_rot",
     # Of whole clusters.
     "slow-to-controllers": "_slow_to_controllers",
     "slow-from-controllers": "_slow_from_controllers",

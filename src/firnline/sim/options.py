@@ -102,7 +102,7 @@ def draw_options(seed: int) -> Options:
         voters=voters,
         observers=observers,
         chaos_s=chance.between(55, 95),
-        fault_kinds=draw_kinds(chance, voters + observers) + more_kinds(seed, "stall"),
+        fault_kinds=draw_kinds(chance, voters + observers) + more_kinds(seed, "stall", "rot"),
         fault_gap_us=chance.pick(
             ((200 * MS, 2000 * MS), (500 * MS, 5000 * MS), (2000 * MS, 8000 * MS))
         ),
