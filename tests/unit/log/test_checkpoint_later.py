@@ -262,6 +262,27 @@ def test_a_compaction_and_a_truncation_both_have_on_disk_what_they_were_promised
     assert [each[other] for each in promised] == [1]
 
 
+def test_a_point_that_is_low_on_disk_is_written_again_while_one_that_says_more_is_on_its_way() -> (
+    None
+):
+    found = directory()
+    found.checkpoint()
+    log = found.logs[TP]
+    for value in "bc":
+        log.append_as_leader(batch(value), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    kept: list[object] = []
+    higher = only(found.keep_for_compaction(log, lambda problem, now: kept.append(problem) or []))  # type: ignore[func-returns-value]
+    cleaner_is_kept = higher.then(higher.work(), NOW)
+    [flush] = cleaner_is_kept
+    flush.files[0].sync()
+    [higher] = flush.then(None, NOW)
+    assert cut(found, TP, 2) == [], "it waits for the write that is under way"
+    assert carried_out([higher]) == ["truncate /data/t-0"]
+    assert points(found) == {TP: 2}
+    assert kept == [None]
+
+
 def test_a_point_that_cannot_be_written_cuts_nothing() -> None:
     found = directory()
     found.write_recovery_points()
