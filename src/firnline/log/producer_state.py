@@ -13,7 +13,7 @@ Source: ProducerSnapshot v1. Only the file functions at the end touch `Fs`.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -34,6 +34,7 @@ _ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 BATCHES_KEPT = 5
+_PRODUCERS_PER_STEP = 500
 SEQUENCE_MASK = 0x7FFFFFFF
 ABORT, COMMIT = 0, 1
 _MARKER_KEY = Struct(">hh")
@@ -323,8 +324,15 @@ class ProducerStates:
 
     def load(self, entries: Iterable[SnapshotEntry], end_offset: int) -> None:
         """Start again from a snapshot."""
+        for _ in self.load_steps(entries, end_offset):
+            pass
+
+    def load_steps(self, entries: Iterable[SnapshotEntry], end_offset: int) -> Iterator[None]:
+        """As `load`; yields after some producers at a time, about 2 ms of the loop."""
         self.clear(end_offset)
-        for entry in entries:
+        for count, entry in enumerate(entries, 1):
+            if count % _PRODUCERS_PER_STEP == 0:
+                yield
             producer = Producer(entry.producer_id)
             producer.producer_epoch = entry.producer_epoch
             producer.coordinator_epoch = entry.coordinator_epoch
@@ -381,6 +389,11 @@ def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
 
 def decode_snapshot(data: bytes, *, path: str = "") -> list[SnapshotEntry]:
     """Return the entries of a snapshot file; StorageError when it is not whole or not version 1."""
+    return list(snapshot_entries(data, path=path))
+
+
+def snapshot_entries(data: bytes, *, path: str = "") -> Iterator[SnapshotEntry]:
+    """As `decode_snapshot`; the file is judged now, its entries are decoded one at a time."""
     if len(data) < _HEAD.size:
         raise StorageError("a producer snapshot is cut short", path=path, size=len(data))
     version, crc, count = _HEAD.unpack_from(data)
@@ -392,7 +405,7 @@ def decode_snapshot(data: bytes, *, path: str = "") -> list[SnapshotEntry]:
         raise StorageError(
             "a producer snapshot of another size than it says", path=path, entries=count
         )
-    return [SnapshotEntry._make(row) for row in _ENTRY.iter_unpack(data[_HEAD.size :])]
+    return map(SnapshotEntry._make, _ENTRY.iter_unpack(data[_HEAD.size :]))
 
 
 def snapshot_path(directory: str, offset: int) -> str:
@@ -431,7 +444,15 @@ def offsets_of_snapshots(found: Iterable[str]) -> list[int]:
 def read_latest_snapshot(
     fs: Fs, directory: str, *, upto_offset: int, found: Iterable[str] | None = None
 ) -> tuple[int, list[SnapshotEntry]] | None:
-    """Return (offset, entries) of the newest good snapshot at or below `upto_offset`.
+    """Return (offset, entries) of the newest good snapshot at or below `upto_offset`."""
+    latest = latest_snapshot(fs, directory, upto_offset=upto_offset, found=found)
+    return None if latest is None else (latest[0], list(latest[1]))
+
+
+def latest_snapshot(
+    fs: Fs, directory: str, *, upto_offset: int, found: Iterable[str] | None = None
+) -> tuple[int, Iterator[SnapshotEntry]] | None:
+    """As `read_latest_snapshot`, its entries decoded one at a time.
 
     A damaged one is removed, and the one before it is tried: what it held is in the log. `found` is the
     list of the directory, where the caller has it.
@@ -442,7 +463,7 @@ def read_latest_snapshot(
             continue
         path = snapshot_path(directory, offset)
         try:
-            return offset, decode_snapshot(read_whole(fs, path) or b"", path=path)
+            return offset, snapshot_entries(read_whole(fs, path) or b"", path=path)
         except StorageError:
             fs.remove(path)
     return None

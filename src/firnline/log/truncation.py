@@ -23,7 +23,7 @@ from firnline.log.epochs import Entries
 from firnline.log.producer_state import (
     ProducerStates,
     SnapshotEntry,
-    read_latest_snapshot,
+    latest_snapshot,
     remove_snapshots_after,
     write_snapshot,
 )
@@ -186,9 +186,10 @@ class CutTo:
         """Producer state up to the log end, from the newest snapshot and what follows it."""
         self._ledger.dir_changes += 1
         self._segments.active.cut_is_done()
-        latest = read_latest_snapshot(self._fs, self._log.path, upto_offset=self._end_offset)
+        latest = latest_snapshot(self._fs, self._log.path, upto_offset=self._end_offset)
         found = ProducerStates()
-        found.load(latest[1] if latest else (), latest[0] if latest else 0)
+        if latest is not None:
+            yield from found.load_steps(latest[1], latest[0])
         yield from self._segments.replay_steps(found, self._end_offset)
         found.on_high_watermark(self._log.high_watermark)
         self._log.producers = found

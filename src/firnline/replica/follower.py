@@ -240,10 +240,10 @@ class _Followed:
 
 
 class _Cut(NamedTuple):
-    """A truncation that is under way, or waits for its turn, and what follows it."""
+    """A truncation that waits for its turn, and what follows it. `plan` looks at the log as it is by then."""
 
     found: _Followed
-    truncation: Truncation
+    plan: Callable[[], Truncation | None]
     then: Callable[[int], Effects]
 
 
@@ -461,7 +461,9 @@ class Fetcher:
             except StorageError as problem:
                 return self._files_failed(found, problem, now_ms)
 
-        return self._cut(found, log.beginning_at(base_offset, now_ms=now_ms), begun, now_ms)
+        return self._cut(
+            found, partial(log.beginning_at, base_offset, now_ms=now_ms), begun, now_ms
+        )
 
     def _truncate(self, found: _Followed, diverging: tuple[int, int], now_ms: int) -> Effects:
         """Give up what the leader has not: our part of the newest epoch both know, at most (KIP-279)."""
@@ -474,15 +476,16 @@ class Fetcher:
         else:
             target = our_end if our_epoch != epoch else min(our_end, end_offset)
         target = max(0, min(target, log.log_end_offset))
-        truncation = log.truncation_to(target)
-        if truncation is not None:
-            return self._give_up(found, truncation, now_ms)
+        if log.truncation_to(target) is not None:
+            return self._give_up(found, partial(log.truncation_to, target), now_ms)
         if (log.log_end_offset, log.epochs.latest_epoch) == before:
             why = f"its epoch {epoch} ends at {end_offset}, and there is nothing to cut off here"
             return self._later(found, Code.FENCED_LEADER_EPOCH, now_ms, why=why)
         return []
 
-    def _give_up(self, found: _Followed, truncation: Truncation, now_ms: int) -> Effects:
+    def _give_up(
+        self, found: _Followed, plan: Callable[[], Truncation | None], now_ms: int
+    ) -> Effects:
         """Cut what the leader has not, and say so if it had been committed, as after an unclean election."""
         log, high_watermark = found.partition.log, found.partition.log.high_watermark
 
@@ -493,28 +496,31 @@ class Fetcher:
             line = _said_loss(where, high_watermark, log.log_end_offset, self.leader_id)
             return [Warn(line=line)]
 
-        return self._cut(found, truncation, told, now_ms)
+        return self._cut(found, plan, told, now_ms)
 
     def _cut(
         self,
         found: _Followed,
-        truncation: Truncation,
+        plan: Callable[[], Truncation | None],
         then: Callable[[int], Effects],
         now_ms: int,
     ) -> Effects:
         """Have the log cut, do `then`, and go on from where it ends; nothing is asked of it meanwhile."""
         found.stage = _Stage.CUTTING
         self._touch(found)
-        self._cuts.append(_Cut(found, truncation, then))
+        self._cuts.append(_Cut(found, plan, then))
         return self._next_cuts(now_ms)
 
     def _next_cuts(self, now_ms: int) -> Effects:
         effects: Effects = []
         while self._cuts and self._cutting < CUTS_AT_ONCE:
             cut = self._cuts.popleft()
-            if self._is_current(cut.found):
-                self._cutting += 1
-                effects += cut.truncation.run(partial(self._is_cut, cut), now_ms)
+            if not self._is_current(cut.found):
+                continue
+            truncation = cut.plan()
+            self._cutting += 1
+            done = partial(self._is_cut, cut, truncation)
+            effects += done(None, now_ms) if truncation is None else truncation.run(done, now_ms)
         return effects
 
     def _is_current(self, found: _Followed) -> bool:
@@ -523,14 +529,20 @@ class Fetcher:
         is_followed = self._followed.get(_key(partition)) is found
         return is_followed and not partition.is_offline and not self._is_stopped
 
-    def _is_cut(self, cut: _Cut, problem: StorageError | None, now_ms: int) -> Effects:
+    def _is_cut(
+        self,
+        cut: _Cut,
+        truncation: Truncation | None,
+        problem: StorageError | None,
+        now_ms: int,
+    ) -> Effects:
         found = cut.found
         self._cutting -= 1
         self._touch(found)
         effects: Effects = []
         if problem is not None:
             if not (found.partition.is_offline or self._is_stopped):
-                is_half_done = cut.truncation.is_begun
+                is_half_done = truncation is not None and truncation.is_begun
                 effects = self._files_failed(found, problem, now_ms, is_half_done=is_half_done)
         elif self._is_current(found):
             found.stage = _Stage.FETCHING
@@ -584,10 +596,7 @@ class Fetcher:
         if end >= log.log_end_offset:
             then = partial(self._start_came, position)
             return self._port.list_offset(self.leader_id, position, EARLIEST, then, now_ms)
-        truncation = log.truncation_to(end)
-        if truncation is None:
-            return self._resume(found, now_ms)
-        return self._give_up(found, truncation, now_ms)
+        return self._give_up(found, partial(log.truncation_to, end), now_ms)
 
     def _start_came(self, position: Position, start: int | KafkaError, now_ms: int) -> Effects:
         found = self._resetting(position)
@@ -599,7 +608,7 @@ class Fetcher:
         if start <= log.log_end_offset:
             found.not_before_ms = now_ms + self._backoff_ms
             return self._resume(found, now_ms)
-        return self._give_up(found, log.beginning_at(start, now_ms=now_ms), now_ms)
+        return self._give_up(found, partial(log.beginning_at, start, now_ms=now_ms), now_ms)
 
     # -- moved: only the tier has what follows ours
 
@@ -627,10 +636,10 @@ class Fetcher:
         log = found.partition.log
 
         def begun(now_ms: int) -> Effects:
-            where.is_committed(log)
+            where.note_committed(log)
             return []
 
-        return self._cut(found, where.cut(log, now_ms), begun, now_ms)
+        return self._cut(found, partial(where.cut, log, now_ms), begun, now_ms)
 
     def _resetting(self, position: Position) -> _Followed | None:
         found = None if self._is_stopped else self._current(position)

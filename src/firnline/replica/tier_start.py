@@ -74,7 +74,7 @@ class Beginning(NamedTuple):
     producers: tuple[SnapshotEntry, ...]
 
     def cut(self, log: Log, now_ms: int) -> Truncation:
-        """Return how to give up what is local and begin there; `is_committed` after it."""
+        """Return how to give up what is local and begin there; `note_committed` after it."""
         return log.beginning_at(
             self.offset,
             log_start_offset=self.log_start_offset,
@@ -83,7 +83,7 @@ class Beginning(NamedTuple):
             now_ms=now_ms,
         )
 
-    def is_committed(self, log: Log) -> None:
+    def note_committed(self, log: Log) -> None:
         """Only what is committed goes to the tier (T2)."""
         log.advance_high_watermark(self.offset)
 

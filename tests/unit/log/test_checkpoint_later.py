@@ -1,5 +1,7 @@
 """Checkpoints that are written off the loop."""
 
+import pytest
+
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
@@ -211,6 +213,74 @@ def test_logs_that_are_cut_at_a_time_share_the_writes_of_their_points() -> None:
     cuts = flush.then(None, NOW)
     assert [each.name for each in cuts] == [f"truncate /data/{each}" for each in others]
     assert points(found) == dict.fromkeys(others, 1) | {TP: 0}
+
+
+def carried_out(effects: Effects) -> list[str]:
+    """Do what the disk is asked for, in turn, until a log would be cut; return the names of those cuts."""
+    cuts, waiting = [], list(effects)
+    while waiting:
+        effect = waiting.pop(0)
+        if isinstance(effect, Submit) and effect.name.startswith("truncate"):
+            cuts.append(effect.name)
+        elif isinstance(effect, Submit):
+            waiting += effect.then(effect.work(), NOW)
+        else:
+            for file in effect.files:
+                file.sync()
+            waiting += effect.then(None, NOW)
+    return cuts
+
+
+@pytest.mark.parametrize("is_cut_first", [True, False])
+def test_a_compaction_and_a_truncation_both_have_on_disk_what_they_were_promised(
+    is_cut_first: bool,
+) -> None:
+    """Whoever came first took the later write for one that says the same; but that was on its way still."""
+    found = directory()
+    found.checkpoint()
+    other = TopicPartition("t", 1)
+    compacted = found.open(other, TOPIC_ID, TopicConfig(cleanup_policy=("compact",)), NOW)
+    compacted.append_as_leader(batch("a"), leader_epoch=0, now_ms=NOW)
+    compacted.sync_now()
+    promised: list[dict[TopicPartition, int]] = []
+
+    def kept(problem: Exception | None, now_ms: int) -> Effects:
+        assert problem is None
+        promised.append(points(found))
+        return []
+
+    def both() -> Effects:
+        if is_cut_first:
+            first = cut(found, TP, 0)
+            return [*first, *found.keep_for_compaction(compacted, kept)]
+        first = found.keep_for_compaction(compacted, kept)
+        return [*first, *cut(found, TP, 0)]
+
+    first, *rest = both()
+    assert carried_out([*rest, first]) == ["truncate /data/t-0"], "the later one is faster"
+    assert points(found) == {TP: 0, other: 1}
+    assert [each[other] for each in promised] == [1]
+
+
+def test_a_point_that_is_low_on_disk_is_written_again_while_one_that_says_more_is_on_its_way() -> (
+    None
+):
+    found = directory()
+    found.checkpoint()
+    log = found.logs[TP]
+    for value in "bc":
+        log.append_as_leader(batch(value), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    kept: list[object] = []
+    higher = only(found.keep_for_compaction(log, lambda problem, now: kept.append(problem) or []))  # type: ignore[func-returns-value]
+    cleaner_is_kept = higher.then(higher.work(), NOW)
+    [flush] = cleaner_is_kept
+    flush.files[0].sync()
+    [higher] = flush.then(None, NOW)
+    assert cut(found, TP, 2) == [], "it waits for the write that is under way"
+    assert carried_out([higher]) == ["truncate /data/t-0"]
+    assert points(found) == {TP: 2}
+    assert kept == [None]
 
 
 def test_a_point_that_cannot_be_written_cuts_nothing() -> None:

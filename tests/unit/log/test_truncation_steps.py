@@ -9,7 +9,12 @@ import pytest
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.log.log import Log
-from firnline.log.producer_state import ProducerStates, snapshot_offsets
+from firnline.log.producer_state import (
+    ProducerStates,
+    SnapshotEntry,
+    snapshot_offsets,
+    write_snapshot,
+)
 from firnline.log.truncation import Truncation
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
@@ -177,6 +182,18 @@ def test_a_long_segment_is_read_again_in_slices() -> None:
     run = Run(log, log.truncation_to(1_900)).go_on()
     assert run.outcome == [None]
     assert run.slices >= 5
+
+
+def test_a_large_snapshot_of_producers_is_loaded_in_slices() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 2)
+    rows = [SnapshotEntry(number, 0, 1, 0, 0, NOW, -1, -1) for number in range(3_000)]
+    write_snapshot(fs, PATH, 1, rows).close()
+    run = Run(log, log.truncation_to(1)).go_on()
+    assert run.outcome == [None]
+    assert run.slices >= 5
+    assert log.producers.entries() == rows
 
 
 def test_a_full_pool_is_asked_again() -> None:

@@ -337,6 +337,36 @@ def test_a_partition_that_is_followed_elsewhere_by_then_is_not_cut_for_the_leade
     assert [p.log.log_end_offset for p in followed] == [1] * CUTS_AT_ONCE + [2]
 
 
+def test_a_log_whose_segments_went_while_it_waited_for_its_turn_begins_anew() -> None:
+    """Where it is to end may lie before all that is left by then."""
+    followed = [replica((1, "a"), (2, "b"), partition=number) for number in range(CUTS_AT_ONCE + 1)]
+    last = followed[-1]
+    leader = Leader(*followed)
+    leader.holds_disk = True
+    leader.answer(*map(diverged, followed))
+    last.log.roll(NOW)
+    last.log.advance_high_watermark(2)
+    last.log.advance_log_start(2)
+    leader.run(last.log.delete_due_segments(NOW)[:0])
+    assert last.log.first_base_offset == 2
+    leader.work()
+    assert (last.log.first_base_offset, last.log.log_end_offset) == (1, 1)
+
+
+def test_a_log_that_is_being_cut_is_not_fetched_in_a_new_epoch_before_it_is_whole() -> None:
+    p = replica((1, "a"), (2, "b"))
+    leader = Leader(p)
+    leader.holds_disk = True
+    leader.answer(diverged(p))
+    lead(p, 4)
+    leader.fetcher.add(p)
+    leader.go()
+    assert leader.asked == []
+    leader.work()
+    [position] = leader.ask.positions
+    assert (position.leader_epoch, position.fetch_offset) == (4, 1)
+
+
 def test_a_disk_that_fails_in_a_cut_ends_the_partition_also_when_it_is_full() -> None:
     """What is in memory is cut, what is on disk is not: the log is not to be gone on with."""
     p = replica((1, "a"), (2, "b"))
