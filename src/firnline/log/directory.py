@@ -236,7 +236,7 @@ class LogDirectory:
     ) -> Steps[Log]:
         """Return the log of a partition, recovered if it has to be, made if it is not there.
 
-        Yields after each slice of a recovery. It is to be served only when its `unsynced` files are on disk. A directory of another topic of
+        Yields after each slice of a recovery. To be served only when its `unsynced` files are on disk. A directory of another topic of
         the same name is put aside. StorageError when it cannot be served.
         """
         log = self.logs.get(topic_partition)
