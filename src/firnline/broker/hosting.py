@@ -28,11 +28,12 @@ from firnline.metadata.image import (
 )
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import NO_BROKERS, Brokers
-from firnline.replica.opening import Job, Key, Opening, Then
+from firnline.replica.opening import Begun, Job, Key, Opening, Then
 from firnline.replica.partition import FsyncRule, Partition
 
 if TYPE_CHECKING:
     from firnline.log.log import Log
+    from firnline.log.recovery import Steps
 
 Told = Callable[[Partition, int], Effects]
 # What the operator may end while we run; whatever else a disk answers means that it failed (rel-P9).
@@ -44,7 +45,7 @@ _AGAIN = ("hosting", "open again")
 class LogStore(Protocol):
     """Where logs are: `broker/storage.py`."""
 
-    def open(
+    def open_steps(
         self,
         topic_partition: TopicPartition,
         topic_id: Uuid,
@@ -53,8 +54,11 @@ class LogStore(Protocol):
         *,
         directory_id: Uuid | None = None,
         may_make: bool = True,
-    ) -> "Log":
-        """Return the log of a partition, made if it is not there and `may_make`. StorageError else."""
+    ) -> "Steps[Log]":
+        """Return the log of a partition, made if it is not there and `may_make`. StorageError else.
+
+        Yields after each slice of what has to be recovered.
+        """
         ...
 
     def unsynced(self, log: "Log") -> Sequence[File]:
@@ -185,7 +189,7 @@ class Hosting:
             return None
         return topic, state
 
-    def _begin(self, key: Key, now_ms: int) -> Job | Effects:
+    def _begin(self, key: Key, now_ms: int) -> Begun:
         """Open the log of a partition."""
         found = self._state(key)
         if found is None:
@@ -209,7 +213,7 @@ class Hosting:
                 key, name, problem, now_ms, is_lost=found[1].isr != (self._node_id,)
             )
         try:
-            log = self._store.open(
+            log = yield from self._store.open_steps(
                 name, key[0], config, now_ms, directory_id=said, may_make=may_make
             )
         except StorageError as problem:

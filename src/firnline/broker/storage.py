@@ -21,6 +21,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import read_partition_metadata
 from firnline.log.directory import LogDirectory, read_meta_properties
 from firnline.log.log import Log
+from firnline.log.recovery import Steps
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
@@ -138,7 +139,7 @@ class Storage:
 
     # ------------------------------------------------------------------------ opening, dropping
 
-    def open(
+    def open_steps(
         self,
         topic_partition: TopicPartition,
         topic_id: Uuid,
@@ -147,8 +148,10 @@ class Storage:
         *,
         directory_id: Uuid | None = None,
         may_make: bool = True,
-    ) -> Log:
+    ) -> Steps[Log]:
         """Open a partition's log where it lies; a new one goes where the fewest are.
+
+        Yields after each slice of a recovery, and returns the log.
 
         directory_id  where metadata has the replica: a new one goes there, if that is one of ours
         may_make      False for a replica that was lost and that nobody else has: only its files will do
@@ -172,12 +175,12 @@ class Storage:
         present = present or [d for d in healthy if d.path == wanted]
         present = present or [d for d in healthy if d.directory_id == directory_id]
         if present:
-            return present[0].open(topic_partition, topic_id, config, now_ms)
+            return (yield from present[0].open_steps(topic_partition, topic_id, config, now_ms))
         cordoned = self.cordoned_directories
         # Whoever chose this broker by hand may have found all of them cordoned.
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
         chosen = min(free, key=lambda d: len(d.logs))
-        return chosen.open(topic_partition, topic_id, config, now_ms)
+        return (yield from chosen.open_steps(topic_partition, topic_id, config, now_ms))
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> Code:
         """Have a replica that is not here yet made in a directory; one that is here stays where it is.

@@ -123,6 +123,11 @@ class GroupCoordinator:
         # As Kafka: the one number without an absolute value counts as 0.
         return (0 if hashed == -(2**31) else abs(hashed)) % self.policy.topic_num_partitions
 
+    @property
+    def group_count(self) -> int:
+        """How many groups this node keeps."""
+        return sum(len(shard.groups) for shard in self._shards.values())
+
     # -------------------------------------------------------------------------------------- life
 
     def start(self, now_ms: int) -> Effects:

@@ -28,7 +28,7 @@ from firnline.config.properties import parse_properties
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
 from firnline.log.log import Kept, Log
-from firnline.log.recovery import open_log
+from firnline.log.recovery import Steps, at_once, opening_steps
 from firnline.log.sync_ledger import DirSync
 
 META_PROPERTIES = "meta.properties"
@@ -227,10 +227,16 @@ class LogDirectory:
     def open(
         self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
     ) -> Log:
+        """`open_steps`, all at once."""
+        return at_once(self.open_steps(topic_partition, topic_id, config, now_ms))
+
+    def open_steps(
+        self, topic_partition: TopicPartition, topic_id: Uuid, config: TopicConfig, now_ms: int
+    ) -> Steps[Log]:
         """Return the log of a partition, recovered if it has to be, made if it is not there.
 
-        It is to be served only when its `unsynced` files are on disk. A directory of another topic of
-        the same name is put aside. StorageError when it cannot be served.
+        Yields after each slice of a recovery. To be served only when its `unsynced` files are on disk. A
+        directory of another topic of the same name is put aside. StorageError when it cannot be served.
         """
         log = self.logs.get(topic_partition)
         if log is not None:
@@ -248,7 +254,7 @@ class LogDirectory:
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
-        log = open_log(
+        log = yield from opening_steps(
             self._fs,
             path,
             topic_partition,

@@ -7,14 +7,15 @@ recovery point were synced once: the log is then refused, because cutting it off
 acknowledged (reliability d 92). Renamed and left-over files are finished off (rel-P11).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
-from firnline.base.units import DAY_MS, INT64_MAX
+from firnline.base.units import DAY_MS, INT64_MAX, MIB
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
@@ -43,7 +44,29 @@ class RecoveryReport:
     segments_dropped: int = 0
 
 
-def open_log(
+T = TypeVar("T")
+# Yields after each slice of some milliseconds.
+Steps = Generator[None, None, T]
+# Batches of a slice of a scan, and their bytes.
+_BATCHES_PER_SLICE = 200
+_BYTES_PER_SLICE = MIB
+
+
+def open_log(*args: Any, **options: Any) -> Log:
+    """`opening_steps`, all at once."""
+    return at_once(opening_steps(*args, **options))
+
+
+def at_once(steps: Steps[T]) -> T:
+    """Do all steps; return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def opening_steps(
     fs: Fs,
     path: str,
     topic_partition: TopicPartition,
@@ -59,8 +82,10 @@ def open_log(
     producer_expiration_ms: int = DAY_MS,
     first_dirty_offset: int = NO_OFFSET,
     is_recovery_point_known: bool = True,
-) -> Log:
+) -> Steps[Log]:
     """Open the log in directory `path`, which is made if it is missing; its report is `log.recovery`.
+
+    Yields after each slice of what has to be scanned, and returns the log. Nobody else touches the directory.
 
     The three offsets are what the checkpoints of the log directory say, 0 for nothing. StorageError when
     the log is damaged below its recovery point or cannot be read.
@@ -76,7 +101,7 @@ def open_log(
         opening.gaps_upto = max(recovery_point, first_dirty_offset)
         if not is_recovery_point_known:
             opening.gaps_upto = INT64_MAX
-    log = opening.log(
+    log = yield from opening.log(
         topic_partition,
         topic_id,
         config,
@@ -129,9 +154,9 @@ class _Opening:
         log_start_offset: int,
         high_watermark: int,
         before_truncation: Callable[[], None] | None,
-    ) -> Log:
+    ) -> Steps[Log]:
         segments = self.segments(log_start_offset)
-        end = self.end_offset(segments)
+        end = yield from self.end_offset(segments)
         if end < log_start_offset:
             end = log_start_offset
             self.start_over(segments, end)
@@ -197,11 +222,11 @@ class _Opening:
         self.is_changed = True
         return Segment.create(self.fs, self.path, base_offset, rules=self.rules, now_ms=self.now_ms)
 
-    def end_offset(self, segments: Segments) -> int:
+    def end_offset(self, segments: Segments) -> Steps[int]:
         """Make the last segment the active one, scanning what has to be; return the log end."""
         first_bad = self.first_to_scan(segments)
         if self.epochs.is_damaged or (not self.epochs.entries() and segments.active.size_bytes):
-            self.rebuild_epochs(segments)
+            yield from self.rebuild_epochs(segments)
         if first_bad is None:
             try:
                 end = segments.active.open_active()
@@ -210,7 +235,7 @@ class _Opening:
                 self.was_clean = self.report.was_clean = False
                 self.recovery_point = min(self.recovery_point, first_bad.base_offset)
         if first_bad is not None:
-            return self.recover(segments, first_bad)
+            return (yield from self.recover(segments, first_bad))
         self.is_changed |= segments.active.is_rebuilt
         self.load_producers(segments, end)
         return end
@@ -229,13 +254,15 @@ class _Opening:
                 return segment
         return wanted
 
-    def rebuild_epochs(self, segments: Segments) -> None:
+    def rebuild_epochs(self, segments: Segments) -> Steps[None]:
         """Take the lineage from the headers of the closed segments; recovery adds the rest."""
         self.epochs.clear()
         for segment in segments.all():
             try:
-                for header in segment.headers():
+                for count, header in enumerate(segment.headers(), 1):
                     self.note_epoch(header.leader_epoch, header.base_offset)
+                    if count % _BATCHES_PER_SLICE == 0:
+                        yield
             except StorageError:  # a torn tail, which is cut off
                 break
         self.epochs.write()
@@ -253,7 +280,7 @@ class _Opening:
         self.producers.load(latest[1] if latest else (), start)
         segments.replay(self.producers, end_offset)
 
-    def recover(self, segments: Segments, first: Segment) -> int:
+    def recover(self, segments: Segments, first: Segment) -> Steps[int]:
         """Verify and index every segment from `first` on; return the log end."""
         self.load_producers(segments, first.base_offset)
         end = first.base_offset
@@ -275,7 +302,7 @@ class _Opening:
                 end = segment.base_offset
                 self.producers.end_offset = end
                 write_snapshot(self.fs, self.path, end, self.producers.entries()).close()
-            end = self.scan(segment, end)
+            end = yield from self.scan(segment, end)
             if segment.file_size() > segment.size_bytes:
                 self.refuse_loss(segment, end)
                 self.drop_from(segments, segment.base_offset + 1)
@@ -295,9 +322,10 @@ class _Opening:
         self.snapshot_offset = max(snapshot_offsets(self.fs, self.path), default=NO_OFFSET)
         return end
 
-    def scan(self, segment: Segment, expected: int) -> int:
+    def scan(self, segment: Segment, expected: int) -> Steps[int]:
         """Verify and index one segment up to its first bad batch; return the offset it ends at."""
         end = expected
+        batches = size_bytes = 0
         # A topic that is compacted no longer may still have gaps, where it was synced.
         for found in segment.recover(INT64_MAX if self.has_gaps else self.recovery_point):
             header = found.header
@@ -305,6 +333,11 @@ class _Opening:
             if header.producer_id >= 0:
                 note_producer(self.producers, segment, header, found.data)
             end = header.next_offset
+            batches += 1
+            size_bytes += header.size_bytes
+            if batches >= _BATCHES_PER_SLICE or size_bytes >= _BYTES_PER_SLICE:
+                batches = size_bytes = 0
+                yield
         self.producers.end_offset = end
         self.report.segments_scanned += 1
         self.report.bytes_scanned += segment.size_bytes

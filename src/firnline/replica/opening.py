@@ -6,7 +6,8 @@ answered in between. Order is kept: what was added first is opened first, and a 
 one begins. Source: reliability d 50.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -18,8 +19,8 @@ from firnline.base.ids import Uuid
 from firnline.base.ports import File
 from firnline.replica.partition import Partition
 
-# About 5 ms of the loop.
-SLICE = 16
+# Some milliseconds of the loop: as many are finished in one go, and the next ones begun.
+SLICE = 8
 _RETRY_MS = 100
 _T = TypeVar("_T")
 
@@ -36,6 +37,11 @@ class Job:
     files: Sequence[File]
 
 
+# Yields after each slice of a recovery; returns what is to be synced, or the effects of what needs nothing.
+Begun = Generator[None, None, Job | Effects]
+_TIMER = ("opening", "go on")
+
+
 @dataclass(slots=True)
 class _Waiter:
     """Someone who waits until `target` keys are done with."""
@@ -48,18 +54,21 @@ class _Waiter:
 class Opening:
     """A queue of partitions.
 
-    begin(key, now_ms)             open the log and say what it needs; effects when it needs nothing
+    begin(key, now_ms)             open the log, in slices, and say what it needs; effects for nothing
     finish(job, problem, now_ms)   all of it is on disk, or not
     """
 
     def __init__(
         self,
-        begin: Callable[[Key, int], Job | Effects],
+        begin: Callable[[Key, int], Begun],
         finish: Callable[[Job, StorageError | None, int], Effects],
     ) -> None:
         self._begin = begin
         self._finish = finish
         self._queue: dict[Key, None] = {}
+        self._keys: deque[Key] = deque()  # of the slice that is being opened
+        self._jobs: list[Job] = []  # what it has come to
+        self._current: Begun | None = None  # the log that is recovered, a slice at a time
         self._unfinished = 0  # jobs of the slice that is being synced
         self._added = self._done = 0
         self._waiters: list[_Waiter] = []
@@ -78,27 +87,47 @@ class Opening:
 
     def go(self, now_ms: int) -> Effects:
         """Begin the next slice, unless one is under way."""
+        if self._current is not None:
+            return []
+        return self._go_on(now_ms)
+
+    def _go_on(self, now_ms: int) -> Effects:
         effects: Effects = []
-        while self._queue and not self._unfinished and not self._is_stopped:
-            jobs = self._begin_slice(effects, now_ms)
+        while (self._queue or self._keys) and not self._unfinished and not self._is_stopped:
+            if not self._open_slice(effects, now_ms):
+                return [*effects, SetTimer(key=_TIMER, at_ms=now_ms, then=self._go_on)]
+            jobs, self._jobs = self._jobs, []
             self._unfinished = len(jobs)
             needs = [(job, job.files) for job in jobs]
             effects += sync_in_pool("open logs", needs, self._synced)
         return effects if self._unfinished else effects + self._tell_waiters(now_ms)
 
-    def _begin_slice(self, effects: Effects, now_ms: int) -> list[Job]:
-        """Open some logs; what there is to say of those that cannot be goes to `effects`."""
-        keys = list(islice(self._queue, SLICE))
-        jobs: list[Job] = []
-        for key in keys:
-            del self._queue[key]
-            begun = self._begin(key, now_ms)
+    def _open_slice(self, effects: Effects, now_ms: int) -> bool:
+        """Open some logs; what there is to say of those that cannot be goes to `effects`.
+
+        False when one takes longer than others can wait: it goes on in the next turn.
+        """
+        if not self._keys:
+            self._keys.extend(islice(self._queue, SLICE))
+            for key in self._keys:
+                del self._queue[key]
+        while self._keys:
+            current = self._current or self._begin(self._keys[0], now_ms)
+            try:
+                next(current)
+            except StopIteration as end:
+                self._current = None
+                begun = end.value
+            else:
+                self._current = current
+                return False
+            self._keys.popleft()
+            self._done += 1
             if isinstance(begun, Job):
-                jobs.append(begun)
+                self._jobs.append(begun)
             else:
                 effects += begun
-        self._done += len(keys)
-        return jobs
+        return True
 
     def _synced(self, jobs: list[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
         if self._is_stopped:
@@ -112,14 +141,17 @@ class Opening:
     def stop(self) -> None:
         """Open nothing more; what is under way is forgotten."""
         self._is_stopped = True
+        if self._current is not None:
+            self._current.close()
         self._queue.clear()
+        self._keys.clear()
         self._waiters.clear()
 
     def when_done(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
         """Run `then(now_ms)` once all that was added so far is open, or after `at_most_ms`."""
         if self._is_stopped:
             return []
-        if not self._queue and not self._unfinished:
+        if not self._queue and not self._keys and not self._unfinished:
             return then(now_ms)
         waiter = _Waiter(self._added, then)
         self._waiters.append(waiter)

@@ -3,7 +3,8 @@
 An image of a million partitions is some million objects and not one cycle, and every full collection would
 look at each of them again: hundreds of milliseconds in which nobody is answered. So what the image has grown
 to is taken out of the collector's sight (`gc.freeze`) each time it has grown by a tenth, and looks at what is
-young are small. Figures, and what that costs: docs/decisions/0010.
+young are small. Consumer groups, which are some ten objects each, are counted with its partitions. Figures,
+and what that costs: docs/decisions/0010.
 """
 
 import gc
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 # and 5 ms. The third is for what grows and is not the image.
 THRESHOLDS = (3_000, 4, 300)
 LOOK_S = 2.0
-# Partitions that a new image has at least before it is worth the while.
+# Partitions and groups that have come at least before it is worth the while.
 GROWTH_MIN = 1_000
 _TENTH = 10
 
@@ -33,20 +34,20 @@ class Collector:
     """Looks after the collector of this process. Off from the start until the metadata is loaded."""
 
     def __init__(self) -> None:
-        self._partitions = 0  # when it froze last
+        self._count = 0  # of partitions and groups, when it froze last
         gc.set_threshold(*THRESHOLDS)
         gc.disable()
 
-    def look(self, metadata: Loading) -> None:
-        """Call every now and then."""
+    def look(self, metadata: Loading, groups: int = 0) -> None:
+        """Call every now and then; `groups` are the consumer groups that this node keeps."""
         if metadata.is_loading:
             gc.disable()
             return
-        count = metadata.census.partitions
+        count = metadata.census.partitions + groups
         if not gc.isenabled():
             self._freeze(count)  # without a look: all that was loaded is young
             gc.enable()
-        elif count >= self._partitions + max(self._partitions // _TENTH, GROWTH_MIN):
+        elif count >= self._count + max(self._count // _TENTH, GROWTH_MIN):
             gc.collect(1)  # what is young and of no use must not be kept for ever
             self._freeze(count)
 
@@ -55,6 +56,6 @@ class Collector:
         gc.unfreeze()
         gc.enable()
 
-    def _freeze(self, partitions: int) -> None:
+    def _freeze(self, count: int) -> None:
         gc.freeze()
-        self._partitions = partitions
+        self._count = count

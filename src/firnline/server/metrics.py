@@ -6,7 +6,7 @@ asks. The names are those the JMX exporter gives to Kafka's beans, so that dashb
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from prometheus_client import ProcessCollector, start_http_server
@@ -17,11 +17,12 @@ from firnline.api.dispatch import RequestCount
 from firnline.base.errors import ConfigError
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
+from firnline.replica.partition import Partition
 from firnline.runtime.loop import Runtime
 from firnline.server import loop_metrics, quorum_metrics, replica_metrics
 from firnline.server.loop_metrics import LoopFacts
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
-from firnline.server.replica_metrics import ReplicaFacts
+from firnline.server.replica_metrics import PARTITIONS_PER_LOOK, ReplicaFacts
 
 _HOST = "127.0.0.1"
 _ANSWER_S = 5.0
@@ -62,26 +63,24 @@ class Snapshot(NamedTuple):
     loop: LoopFacts
 
 
-def look(runtime: Runtime) -> Snapshot:
-    """Take a snapshot, on the loop."""
+def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
+    """Take a snapshot, on the loop; yields after some partitions, so that others have their turn."""
     node: BrokerNode | ControllerNode = runtime.node
     hosted = list(node.hosted) if isinstance(node, BrokerNode) else []
     tier = node.tier if isinstance(node, BrokerNode) else None
-    is_few = len(hosted) <= PARTITION_SERIES_MAX
+    replicas = ReplicaFacts()
+    if isinstance(node, BrokerNode):
+        replicas = yield from replica_metrics.look(node)
+    partitions: list[PartitionSizes] = []
+    if len(hosted) <= PARTITION_SERIES_MAX:
+        for first in range(0, len(hosted), PARTITIONS_PER_LOOK):
+            partitions += map(_sizes, hosted[first : first + PARTITIONS_PER_LOOK])
+            yield
     return Snapshot(
         requests=_all_requests(runtime),
         connections=sum(server.connection_count for server in runtime.servers),
-        replicas=replica_metrics.look(node) if isinstance(node, BrokerNode) else ReplicaFacts(),
-        partitions=[
-            PartitionSizes(
-                *partition.topic_partition,
-                partition.log.log_start_offset,
-                partition.log.log_end_offset,
-                partition.log.size_bytes,
-                len(partition.log.closed_segments()) + 1,
-            )
-            for partition in (hosted if is_few else ())
-        ],
+        replicas=replicas,
+        partitions=partitions,
         tier=[
             TierLag(
                 row.topic,
@@ -95,6 +94,35 @@ def look(runtime: Runtime) -> Snapshot:
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
         loop=loop_metrics.look(runtime.loop),
     )
+
+
+def _sizes(partition: Partition) -> PartitionSizes:
+    log = partition.log
+    return PartitionSizes(
+        *partition.topic_partition,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.size_bytes,
+        len(log.closed_segments()) + 1,
+    )
+
+
+def ask_for_all(runtime: Runtime) -> Snapshot:
+    """Called on a thread: take a snapshot, a slice in each turn of the loop."""
+    steps = look(runtime)
+
+    def step() -> Snapshot | None:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Snapshot = end.value
+            return found
+        return None
+
+    while True:
+        found: Snapshot | None = runtime.ask(step, _ANSWER_S)
+        if found is not None:
+            return found
 
 
 def _all_requests(runtime: Runtime) -> list[RequestCount]:
@@ -212,7 +240,7 @@ class Exporter(Collector):
             runtime = self._runtime
             if runtime is None:
                 return
-            found: Snapshot = runtime.ask(lambda: look(runtime), _ANSWER_S)
+            found = ask_for_all(runtime)
         yield from families(found)
         yield from self._quorum.families(found.quorum)
 

@@ -4,7 +4,7 @@ Names and meanings are those of Kafka's ReplicaManager: a partition that is move
 replicas it had, not by those on their way in. Source: spec 2.10; KIP-841, KIP-858.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -14,6 +14,8 @@ from firnline.metadata.image import PartitionImage
 from firnline.replica.alter import IsrCounters
 from firnline.replica.partition import Partition
 
+# Looked at in one go: below a millisecond.
+PARTITIONS_PER_LOOK = 250
 _MANAGER = "kafka_server_replicamanager_"
 
 
@@ -31,26 +33,38 @@ class ReplicaFacts(NamedTuple):
     unassigned_directories: int = 0
 
 
-def look(node: BrokerNode) -> ReplicaFacts:
-    """Take the facts, on the loop."""
+def look(node: BrokerNode) -> Generator[None, None, ReplicaFacts]:
+    """Take the facts, on the loop; yields after some partitions, returns them."""
     hosted = list(node.hosted)
-    led = [partition for partition in hosted if partition.is_leader]
-    states = [(partition, _state(node, partition)) for partition in led]
-    return ReplicaFacts(
+    facts = ReplicaFacts(
         partitions=len(hosted),
-        leaders=len(led),
-        offline=sum(partition.is_offline for partition in hosted),
-        under_replicated=sum(
-            len(partition.isr) < _factor(partition, state) for partition, state in states
-        ),
-        under_min_isr=sum(len(partition.isr) < partition.min_isr for partition in led),
-        at_min_isr=sum(len(partition.isr) == partition.min_isr for partition in led),
-        reassigning=sum(
+        changes=node.parts.replication.isr_counters,
+        unassigned_directories=node.parts.replication.unassigned,
+    )
+    for first in range(0, len(hosted), PARTITIONS_PER_LOOK):
+        facts = _with(facts, node, hosted[first : first + PARTITIONS_PER_LOOK])
+        yield
+    return facts
+
+
+def _with(facts: ReplicaFacts, node: BrokerNode, some: Sequence[Partition]) -> ReplicaFacts:
+    """Return the facts with those of some more partitions."""
+    led = [partition for partition in some if partition.is_leader]
+    states = [(partition, _state(node, partition)) for partition in led]
+    return facts._replace(
+        leaders=facts.leaders + len(led),
+        offline=facts.offline + sum(partition.is_offline for partition in some),
+        under_replicated=facts.under_replicated
+        + sum(len(partition.isr) < _factor(partition, state) for partition, state in states),
+        under_min_isr=facts.under_min_isr
+        + sum(len(partition.isr) < partition.min_isr for partition in led),
+        at_min_isr=facts.at_min_isr
+        + sum(len(partition.isr) == partition.min_isr for partition in led),
+        reassigning=facts.reassigning
+        + sum(
             state is not None and bool(state.adding_replicas or state.removing_replicas)
             for _, state in states
         ),
-        changes=node.parts.replication.isr_counters,
-        unassigned_directories=node.parts.replication.unassigned,
     )
 
 

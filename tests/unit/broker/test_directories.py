@@ -7,6 +7,7 @@ import pytest
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.broker.node import BrokerNode
+from firnline.log.recovery import at_once
 from firnline.metadata.image import PartitionImage
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
@@ -267,7 +268,7 @@ def test_a_new_log_goes_where_metadata_has_the_replica() -> None:
     for number in range(5, 9):
         wanted = id_of(rig[BROKERS[0]].broker, "/two")
         name = TopicPartition("u", number)
-        log = storage.open(name, b"x" * 16, config, rig.now_ms, directory_id=wanted)
+        log = at_once(storage.open_steps(name, b"x" * 16, config, rig.now_ms, directory_id=wanted))
         assert log.path.startswith("/two/")
 
 
@@ -282,8 +283,9 @@ def test_no_empty_replica_takes_the_place_of_one_in_a_failed_directory() -> None
     name = TopicPartition("t", 7)
     failed = id_of(rig[lost].broker, "/two")
     with pytest.raises(StorageError, match="directory of this replica failed"):
-        storage.open(name, b"x" * 16, log.config, rig.now_ms, directory_id=failed)
-    assert storage.open(name, b"x" * 16, log.config, rig.now_ms).path.startswith("/one")
+        at_once(storage.open_steps(name, b"x" * 16, log.config, rig.now_ms, directory_id=failed))
+    again = at_once(storage.open_steps(name, b"x" * 16, log.config, rig.now_ms))
+    assert again.path.startswith("/one")
 
 
 def cordoned(rig: Rig, node_id: int) -> tuple[bytes, ...] | None:

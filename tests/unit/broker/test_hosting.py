@@ -36,8 +36,9 @@ class Store:
         self.files: list[Any] = []
         self.has_failed = False
         self.may_make = True
+        self.slices = 0  # of the recovery of each log
 
-    def open(
+    def open_steps(
         self,
         topic_partition: TopicPartition,
         topic_id: Uuid,
@@ -51,6 +52,8 @@ class Store:
         if self.broken:
             facts = {} if self.error is None else {"error": self.error, "path": "/one/t-0"}
             raise StorageError("cannot open", **facts)
+        for _ in range(self.slices):
+            yield
         self.opened.append((topic_partition, topic_id))
         log = ListLog(*topic_partition, topic_id=topic_id)
         log.config = config
@@ -124,6 +127,9 @@ class Node:
     def go_on(self) -> None:
         """Do the oldest piece of work for the disk pool."""
         submit = self.work.pop(0)
+        if isinstance(submit, SetTimer):
+            self.run(submit.then(0))
+            return
         assert isinstance(submit, Submit)
         self.run(submit.then(submit.work(), 0))
 
@@ -478,7 +484,7 @@ def test_whoever_waits_is_told_when_all_before_him_is_open_or_his_time_is_over()
     node.commit(topic("u", OTHER_ID), *(placed(index, topic_id=OTHER_ID) for index in range(40)))
     while node.work:
         node.go_on()
-    assert told == [("hasty", 0), ("patient", 48)]
+    assert told == [("hasty", 0), ("patient", 40)]
     timer.then(2000)
     node.hosting.when_settled(saying("late"), 0)
     assert told[2:] == [("late", 80)]
@@ -592,3 +598,64 @@ def test_a_partition_that_moves_away_while_its_log_is_cut_is_given_up_after_it()
     assert node.store.dropped == []
     node.run(log_of(partition).is_whole())
     assert node.store.dropped == [TopicPartition("t", 0)]
+
+
+# --------------------------------------------------------------- while a log is being recovered
+
+
+def recovering(*indexes: int, slices: int = 5) -> Node:
+    """A node that finds logs of a crash: each takes so many turns of the loop."""
+    node = Node()
+    node.holds_work = True
+    node.store.slices = slices
+    node.commit(topic(), *map(placed, indexes))
+    return node
+
+
+def test_a_long_recovery_leaves_the_loop_to_others_after_each_slice() -> None:
+    node = recovering(0, 1)
+    done: list[int] = []
+    node.run(node.hosting.when_settled(lambda now_ms: done.append(now_ms) or [], 0))  # type: ignore[func-returns-value]
+    for _ in range(10):
+        assert len(node.store.opened) < 2
+        (timer,) = node.work
+        assert isinstance(timer, SetTimer)
+        assert timer.at_ms == 0
+        node.go_on()
+    assert (len(node.store.opened), done) == (2, [])
+    while node.work:
+        node.go_on()
+    assert len(node.hosted) == 2
+    assert done == [0]
+
+
+def test_what_changes_while_a_log_is_recovered_is_acted_on_when_it_is_open() -> None:
+    node = recovering(0)
+    node.go_on()
+    node.commit(moved(leader=NODE_ID, replicas=[NODE_ID], isr=[NODE_ID]), placed(1))
+    assert len(node.work) == 1  # still one recovery at a time
+    while node.work:
+        node.go_on()
+    assert node.partition().leader_epoch == 1
+    assert [tp.partition for tp, _ in node.store.opened] == [0, 1]
+
+
+def test_a_topic_deleted_while_its_log_is_recovered_leaves_nothing() -> None:
+    node = recovering(0, 1)
+    node.go_on()
+    node.commit(
+        r.RemoveTopicRecord(topic_id=ID), topic(topic_id=OTHER_ID), placed(topic_id=OTHER_ID)
+    )
+    while node.work:
+        node.go_on()
+    assert node.partition().topic_id == OTHER_ID
+    assert node.store.dropped == [TopicPartition("t", 0)]
+    assert [topic_id for _, topic_id in node.store.opened] == [ID, OTHER_ID]
+
+
+def test_a_recovery_ends_when_the_node_does() -> None:
+    node = recovering(0)
+    node.hosting.stop()
+    while node.work:
+        node.go_on()
+    assert node.store.opened == []

@@ -250,6 +250,29 @@ def test_groups_are_left_to_the_next_leader() -> None:
     assert left == [3]
 
 
+def test_groups_are_loaded_once_while_nobody_else_leads_them() -> None:
+    """A leader that is elected again goes on with what it has; in an epoch between another one wrote."""
+    loaded: list[int] = []
+    groups: Any = SimpleNamespace(
+        load_partition=lambda index, batches, then, now_ms: loaded.append(index) or [],
+        unload_partition=lambda index, now_ms: [],
+    )
+    ground = Coordination(groups)
+    mine = partition("__consumer_offsets", 3)
+    for epoch, loads in ((5, 1), (6, 1), (7, 1), (9, 2), (10, 2)):
+        mine.leader_epoch = epoch
+        ground.on_leading(mine, 0)
+        assert len(loaded) == loads, epoch
+    ground.on_not_leading(mine, 0)
+    mine.leader_epoch = 11
+    ground.on_leading(mine, 0)
+    assert len(loaded) == 3
+    ground.failed[3] = StorageError("damaged")
+    mine.leader_epoch = 12
+    ground.on_leading(mine, 0)
+    assert len(loaded) == 4
+
+
 def test_a_partition_of_groups_that_cannot_be_read_is_remembered_and_served_by_nobody() -> None:
     harness = Harness()
     harness.create_topic()

@@ -126,6 +126,7 @@ def test_no_step_of_a_long_load_does_more_than_a_slice_and_all_is_answered_in_be
     assert max(rows for rows, _, _ in steps) <= RECORDS_PER_SLICE
     assert world.said == [None]
     assert sum(len(world.fetched(f"g{n}")) for n in range(10)) == 70
+    assert world.groups.group_count == 10
 
 
 def test_a_batch_of_ten_thousand_commits_is_taken_in_slices_too(world: Watched) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from firnline.base.errors import StorageError
 from firnline.log.log import Log
-from firnline.log.recovery import RecoveryReport
+from firnline.log.recovery import RecoveryReport, opening_steps
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
@@ -498,3 +498,26 @@ def test_the_real_file_system_is_opened_the_same(tmp_path: Path) -> None:
     ):
         file.write(b"junk")
     assert len(found_records(start())) == log.closed_segments()[-1].end_offset + 1
+
+
+def test_a_long_recovery_gives_the_loop_back_after_some_batches() -> None:
+    """Whoever opens logs while it answers others goes on with them after each slice."""
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=1 << 20))
+    fill(log, 2_000)
+    wanted = found_records(log)
+    crashed = fs.crash(SeededRng(), keep="all")
+    where = log.topic_partition
+    steps = opening_steps(
+        crashed, PATH, where, topic_id=log.topic_id, config=log.config, now_ms=NOW
+    )
+    count = 0
+    while True:
+        try:
+            next(steps)
+            count += 1
+        except StopIteration as end:
+            again = end.value
+            break
+    assert count >= 2_000 // 256
+    assert found_records(again) == wanted

@@ -95,3 +95,13 @@ def test_a_snapshot_that_is_loaded_later_is_not_looked_at_either(metadata: Metad
     metadata.is_loading = False
     collector.look(metadata)
     assert gc.isenabled()
+
+
+def test_consumer_groups_are_taken_out_of_sight_like_partitions(metadata: Metadata) -> None:
+    collector = Collector()
+    metadata.is_loading = False
+    collector.look(metadata)
+    frozen = gc.get_freeze_count()
+    loaded = [[number] for number in range(20_000)]
+    collector.look(metadata, GROWTH_MIN)
+    assert gc.get_freeze_count() >= frozen + len(loaded)

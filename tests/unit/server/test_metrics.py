@@ -16,7 +16,7 @@ from firnline.base.errors import ConfigError
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SlowSteps
-from firnline.server import metrics
+from firnline.server import metrics, replica_metrics
 from firnline.server.metrics import Exporter
 from firnline.tiered.objects.memory import MemoryStore
 from tests.unit.broker.harness import Harness
@@ -176,3 +176,20 @@ def test_what_held_the_loop_up_is_told_by_name() -> None:
     assert found["firnline_loop_longest_step_seconds", "request metadata"] == 0.02
     assert found["firnline_loop_slow_turns_total", ""] == 1
     assert found["firnline_loop_longest_turn_seconds", ""] == 0.03
+
+
+def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_metrics, "PARTITIONS_PER_LOOK", 10)
+    monkeypatch.setattr(metrics, "PARTITIONS_PER_LOOK", 10)
+    harness = Harness()
+    harness.create_topic(partitions=95)
+    asked: list[object] = []
+    with shown(harness) as exporter:
+        runtime: Any = exporter._runtime
+        ask = runtime.ask
+        runtime.ask = lambda work, timeout_s: asked.append(work) or ask(work, timeout_s)  # type: ignore[func-returns-value]
+        found = scrape(exporter)
+    assert found["kafka_server_replicamanager_partitioncount", ""] == 95
+    assert found["kafka_server_replicamanager_leadercount", ""] == 95
+    assert len([name for name, _ in found if name == "kafka_log_log_size"]) == 95
+    assert len(asked) > 95 / 10

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from firnline.log.recovery import at_once
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -15,11 +16,15 @@ from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Rig
 from tests.unit.broker.test_replication import BROKERS, isr, leader, produce, started
 
 
+def looked(node: Any) -> replica_metrics.ReplicaFacts:
+    return at_once(replica_metrics.look(node))
+
+
 def facts(rig: Rig) -> ReplicaFacts:
     """Of the broker that leads."""
     found = leader(rig)
     assert found is not None
-    return replica_metrics.look(rig[found].broker)
+    return looked(rig[found].broker)
 
 
 def values(found: ReplicaFacts) -> dict[str, float]:
@@ -72,11 +77,11 @@ def test_a_partition_that_moves_is_counted_as_such_and_not_as_under_replicated()
     topic = ReassignableTopic(name="t2", partitions=[wanted])
     request = AlterPartitionReassignmentsRequest(topics=[topic])
     assert rig.ask(old, request, 0).error_code == 0
-    rig.until(lambda: replica_metrics.look(rig[old].broker).reassigning == 1)
-    assert replica_metrics.look(rig[old].broker).under_replicated == 0
+    rig.until(lambda: looked(rig[old].broker).reassigning == 1)
+    assert looked(rig[old].broker).under_replicated == 0
     rig.cut.clear()
     rig.until(lambda: ("t2", 0) not in rig[old].broker.partitions)
-    assert replica_metrics.look(rig[new].broker).reassigning == 0
+    assert looked(rig[new].broker).reassigning == 0
 
 
 def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
@@ -96,6 +101,6 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         loop=SimpleNamespace(slow_steps=SlowSteps()),
         now_ms=lambda: rig.now_ms,
     )
-    rows = {row.name: row.requests for row in metrics.look(runtime).requests}
+    rows = {row.name: row.requests for row in at_once(metrics.look(runtime)).requests}
     assert rows["broker_heartbeat"] > 0
     assert rows["create_topics"] == 1
