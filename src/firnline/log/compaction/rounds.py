@@ -319,7 +319,6 @@ class _CleanedSegment:
 
     def __init__(self, fs: Fs, job: CompactionJob, base_offset: int) -> None:
         self._fs = fs
-        self._directory = job.path
         self._stem = f"{job.path}/{names.stem(base_offset)}"
         self._interval_bytes = job.index_interval_bytes
         self._has_old_txns = fs.exists(self._stem + names.TXN_INDEX)
@@ -393,7 +392,7 @@ class _CleanedSegment:
         self._waiting, self._waiting_bytes = [], 0
 
     def finish(self, aborted: Sequence[AbortedTxn]) -> None:
-        """Write and sync everything: the names too, which are then only to be changed."""
+        """Write and sync everything."""
         self._write()
         self._times.maybe_add(self._max_time_ms, self._max_time_offset)
         files = [self._file, self._index.open_written(), self._times.open_written()]
@@ -407,7 +406,6 @@ class _CleanedSegment:
         for file in files:
             file.sync()
             file.close()
-        self._fs.sync_dir(self._directory)
 
     def remove(self) -> None:
         """Take it back: nothing knows of it yet."""
