@@ -295,11 +295,11 @@ static void put_be32(uint8_t *at, uint32_t value) {
 static void put_be64(uint8_t *at, uint64_t value) { put_be32(at, (uint32_t)(value >> 32)); put_be32(at + 4, (uint32_t)value); }
 
 /* Where a walk is: in the bytes, in the offsets, in the leader epochs; and where the segment ends. */
-struct walk { const uint8_t *at, *end; int64_t expected, epoch, end_offset; };
+struct progress { const uint8_t *at, *end; int64_t expected, epoch, end_offset; };
 struct plain { const uint8_t *at; Py_ssize_t size; int attributes; struct body body; int64_t last_offset; };
 
 /* Look at the next batch: 1 if it is whole, good and plain. The walk stays where it is. */
-static int next_plain(const struct walk *w, struct plain *p) {
+static int next_plain(const struct progress *w, struct plain *p) {
     const uint8_t *at = p->at = w->at;
     if (w->end - at < HEADER_BYTES) return 0;
     int64_t size = (int64_t)(int32_t)be32(at + 8) + 12, base_offset = be64(at);
@@ -310,12 +310,12 @@ static int next_plain(const struct walk *w, struct plain *p) {
     if (base_offset < w->expected || __builtin_add_overflow(base_offset, (int64_t)delta, &p->last_offset)
         || p->last_offset >= w->end_offset || (int32_t)be32(at + 12) < w->epoch)
         return 0;
-    if (own_crc(at + CRC_START, (size_t)(size - CRC_START)) != be32(at + 17)) return 0;
+    if (any_crc_on(0, at + CRC_START, (size_t)(size - CRC_START)) != be32(at + 17)) return 0;
     p->size = (Py_ssize_t)size;
     p->body = (struct body){at + HEADER_BYTES, (Py_ssize_t)size - HEADER_BYTES, count, base_offset, delta};
     return 1;
 }
-static void pass(struct walk *w, const struct plain *p) {
+static void pass(struct progress *w, const struct plain *p) {
     w->at += p->size;
     w->expected = p->last_offset + 1;
     w->epoch = (int32_t)be32(p->at + 12);
@@ -333,12 +333,12 @@ static PyObject *map_batches(PyObject *module, PyObject *const *args, Py_ssize_t
     if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
     const uint8_t *base = view.buf;
     int64_t at = place[0] < 0 || place[0] > view.len ? view.len : place[0];
-    struct walk w = {base + at, base + view.len, place[1], place[2], place[3]};
+    struct progress w = {base + at, base + view.len, place[1], place[2], place[3]};
     struct plain p;
     int status = 1;
     o.used = more[0];
     o.latest = more[1];
-    while (HAS_OWN_CRC && next_plain(&w, &p)) {
+    while (next_plain(&w, &p)) {
         if (p.last_offset >= more[2]) {
             status = put_keys(&p.body, &o, more[2], more[3]);
             if (status < 1) break;
@@ -398,7 +398,7 @@ static void put_header(uint8_t *at, const struct plain *p, Py_ssize_t size, int6
         at[22] &= LOG_APPEND;
         put_be64(at + 27, (uint64_t)-1);
     }
-    put_be32(at + 17, own_crc(at + CRC_START, (size_t)(size - CRC_START)));
+    put_be32(at + 17, any_crc_on(0, at + CRC_START, (size_t)(size - CRC_START)));
 }
 
 /* Write what is left of one batch: 1 done, 0 Python is to do it, -1 with an exception. */
@@ -444,7 +444,7 @@ static PyObject *filter_batches(PyObject *module, PyObject *const *args, Py_ssiz
     if (PyObject_GetBuffer(args[10], &lasts, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); PyBuffer_Release(&view); return NULL; }
     const uint8_t *base = view.buf;
     int64_t at = place[0] < 0 || place[0] > view.len ? view.len : place[0];
-    struct walk w = {base + at, base + view.len, place[1], place[2], place[3]};
+    struct progress w = {base + at, base + view.len, place[1], place[2], place[3]};
     struct plain p;
     /* What is left of a batch is never longer than the batch. */
     PyObject *out = PyBytes_FromStringAndSize(NULL, view.len - at), *found = NULL;
@@ -452,7 +452,7 @@ static PyObject *filter_batches(PyObject *module, PyObject *const *args, Py_ssiz
     struct written n = {room, room, index[0], index[1], index[2], index[3], index[4], 0, 0, PyList_New(0)};
     o.latest = more[0];
     int status = out && n.entries ? 1 : -1;
-    while (status > 0 && HAS_OWN_CRC && next_plain(&w, &p)) {
+    while (status > 0 && next_plain(&w, &p)) {
         int is_kept = p.last_offset + 1 == more[2]
             || is_among(lasts.buf, lasts.len / 16, p.last_offset, be64(p.at + 43));
         status = filter_one(&p, &o, more[1], is_kept, &n);
