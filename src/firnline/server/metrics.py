@@ -61,7 +61,7 @@ class Snapshot(NamedTuple):
     tier: list[TierLag]
     quorum: QuorumFacts
     loop: LoopFacts
-    compaction: CompactionFacts | None
+    compaction: CompactionFacts | None = None
 
 
 def _compaction(node: BrokerNode | ControllerNode, runtime: Runtime) -> CompactionFacts | None:

@@ -395,3 +395,14 @@ def test_a_log_without_one_record_left_ends_where_it_ended(fs: CrashableFs) -> N
     assert [row[1] for row in rows(log)] == [b"i"]
     again = opened(fs, compacted(), recovery_point=log.log_end_offset)
     assert again.log_end_offset == log.log_end_offset == 5
+
+
+def test_a_segment_of_a_compacted_topic_rolls_in_time_for_its_lag(fs: CrashableFs) -> None:
+    """The active segment is never compacted: it must not wait longer than its records may."""
+    log = new_log(fs, max_compaction_lag_ms=HOUR, segment_ms=DAY)
+    put(log, "k", "v")
+    assert not log.roll_if_due(NOW + HOUR)
+    assert log.roll_if_due(NOW + HOUR + 1)
+    log.config = compacted(segment_ms=DAY, cleanup_policy=("delete",), max_compaction_lag_ms=HOUR)
+    put(log, "k", "v")
+    assert not log.roll_if_due(NOW + HOUR + 1)
