@@ -5,6 +5,7 @@
  * Python goes the way for all cases. Each has a twin in Python which says the same of the same bytes, and
  * which is its oracle in tests/unit/native: `turn` in runtime/turn.py, `usual_request` in
  * api/usual.py, `usual_batch` and `usual_records` in records/usual.py. No state is kept between calls.
+ * What compaction spends its time on is in _compaction.h, with its twins in log/compaction/cleaner.py.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -312,6 +313,7 @@ static PyObject *usual_records(PyObject *module, PyObject *const *args, Py_ssize
     Py_XDECREF(rows);
     return NULL;
 }
+#include "_compaction.h"
 
 /* ---- requests --------------------------------------------------------------------------------- */
 
@@ -683,6 +685,10 @@ static PyObject *walk_batches(PyObject *module, PyObject *const *args, Py_ssize_
 /* ---- the module ------------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
+    {"filter_batches", (PyCFunction)(void (*)(void))filter_batches, METH_FASTCALL, "See log/compaction/walk.py."},
+    {"filter_body", (PyCFunction)(void (*)(void))filter_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
+    {"map_batches", (PyCFunction)(void (*)(void))map_batches, METH_FASTCALL, "See log/compaction/walk.py."},
+    {"map_body", (PyCFunction)(void (*)(void))map_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
     {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
     {"usual_batch", usual_batch, METH_O, "See records/usual.py."},

@@ -621,7 +621,7 @@ def good_batches(
     Raises StorageError for a message of the formats before v2, which is not garbage and must not be cut off.
     """
     expected, epoch = base_offset, NO_EPOCH
-    for found in whole_batches(file):
+    for found in _whole_batches(file):
         header = found.header
         if header.base_offset < expected or header.leader_epoch < epoch:
             return
@@ -631,7 +631,7 @@ def good_batches(
         expected, epoch = header.next_offset, header.leader_epoch
 
 
-def whole_batches(file: File) -> Iterator[FoundBatch]:
+def _whole_batches(file: File) -> Iterator[FoundBatch]:
     """Iterate over the batches of a file whose length fits and whose CRC is right."""
     size, position = file.size(), 0
     chunk, chunk_start = b"", 0

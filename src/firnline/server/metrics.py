@@ -19,7 +19,8 @@ from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.replica.partition import Partition
 from firnline.runtime.loop import Runtime
-from firnline.server import loop_metrics, quorum_metrics, replica_metrics
+from firnline.server import compaction_metrics, loop_metrics, quorum_metrics, replica_metrics
+from firnline.server.compaction_metrics import CompactionFacts
 from firnline.server.loop_metrics import LoopFacts
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
 from firnline.server.replica_metrics import PARTITIONS_PER_LOOK, ReplicaFacts
@@ -61,6 +62,14 @@ class Snapshot(NamedTuple):
     tier: list[TierLag]
     quorum: QuorumFacts
     loop: LoopFacts
+    compaction: CompactionFacts | None = None
+
+
+def _compaction(node: BrokerNode | ControllerNode, runtime: Runtime) -> CompactionFacts | None:
+    if not isinstance(node, BrokerNode):
+        return None
+    paths = [directory.path for directory in node.storage.directories]
+    return compaction_metrics.look(node.parts.compacting, paths, runtime.now_ms())
 
 
 def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
@@ -93,6 +102,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         ],
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
         loop=loop_metrics.look(runtime.loop),
+        compaction=_compaction(node, runtime),
     )
 
 
@@ -154,6 +164,7 @@ def families(found: Snapshot) -> Iterator[Metric]:
     yield from _partitions(found.partitions)
     yield from _tier(found.tier)
     yield from loop_metrics.families(found.loop)
+    yield from compaction_metrics.families(found.compaction)
 
 
 def _requests(rows: list[RequestCount]) -> Iterator[Metric]:

@@ -6,11 +6,13 @@ the production code: it gets effects carried out, is killed, loses power, or is 
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import (
     CancelTimer,
     CloseConnection,
+    Compact,
     Effect,
     Effects,
     Flush,
@@ -22,6 +24,7 @@ from firnline.base.effects import (
     Warn,
 )
 from firnline.base.errors import StorageError
+from firnline.log.compaction.rounds import CleanedGroup, Round, compact
 from firnline.metadata.meta_log import MetaLog
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.node import RaftNode
@@ -226,6 +229,35 @@ class Process:
         delay_us = self.host.chance.spread(20, 20_000)
         self.host.world.after(delay_us, self.step, f"done: {effect.name}", effect.then, result)
 
+    def _compact(self, effect: Compact) -> None:
+        """A process of its own, which goes on while this one is paused, and ends with it."""
+        running = compact(self.host.fs, effect.job)
+        self._later_group(effect, running)
+
+    def _later_group(self, effect: Compact, running: Round) -> None:
+        delay_us = self.host.chance.spread(1_000, 1_000_000)
+        self.host.world.after(delay_us, self._group, effect, running)
+
+    def _group(self, effect: Compact, running: Round) -> None:
+        if not self.is_alive:
+            return
+        try:
+            group = next(running)
+        except StopIteration as stop:
+            self.step("compacted", effect.then, stop.value)
+        except StorageError as problem:
+            self.step("not compacted", effect.then, problem)
+        else:
+            self.step("compacted a group", partial(self._put, effect, running), group)
+
+    def _put(self, effect: Compact, running: Round, group: CleanedGroup, now_ms: int) -> Effects:
+        effects = effect.on_group(group, now_ms)
+        if effects is not None:
+            self._later_group(effect, running)
+            return effects
+        running.close()
+        return effect.then(StorageError("the log changed while it was compacted"), now_ms)
+
     def _flush(self, effect: Flush) -> None:
         self._waiting.append(effect)
         if not self._in_flight:
@@ -280,6 +312,7 @@ _ACTIONS: dict[type, Callable[[Process, Any], None]] = {
     SetTimer: Process._set_timer,
     CancelTimer: Process._cancel_timer,
     Submit: Process._submit,
+    Compact: Process._compact,
     Note: Process._note,
     Warn: Process._warn,
     CloseConnection: Process._close_connection,

@@ -8,6 +8,7 @@ from firnline.api.dispatch import Dispatcher, frame_bytes
 from firnline.base.effects import (
     CancelTimer,
     CloseConnection,
+    Compact,
     Effects,
     Flush,
     Reply,
@@ -20,6 +21,7 @@ from firnline.broker.node import BrokerNode
 from firnline.broker.wiring import build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
+from firnline.log.compaction.rounds import compact
 from firnline.log.directory import format_directory
 from firnline.metadata import records as r
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
@@ -112,6 +114,7 @@ class Harness:
 
     holds_flushes  a Flush waits until `flush()`: what is acknowledged meanwhile was not waited for
     holds_work     work for the pools waits until `work_once()`
+    holds_rounds   rounds of compaction wait until `compact_once()`
     """
 
     def __init__(
@@ -138,6 +141,8 @@ class Harness:
         self.holds_flushes = False
         self.work: list[Submit] = []
         self.holds_work = False
+        self.rounds: list[Compact] = []
+        self.holds_rounds = False
         self.stopped_ms: int | None = None
         self.running_ms: int | None = None
         self._correlation = 0
@@ -179,6 +184,10 @@ class Harness:
                 self.flushes.append(effect)
                 if not self.holds_flushes:
                     self.flush()
+            elif kind is Compact:
+                self.rounds.append(effect)
+                if not self.holds_rounds:
+                    self.compact_once()
             elif kind is Submit:
                 self.work.append(effect)
                 if not self.holds_work:
@@ -203,6 +212,24 @@ class Harness:
         """Do the oldest work for a pool, and go on."""
         submit = self.work.pop(0)
         self.run(submit.then(_result(submit), self.now_ms))
+
+    def compact_once(self) -> None:
+        """Do the oldest round of compaction, as the process beside the loop would."""
+        effect = self.rounds.pop(0)
+        running = compact(self.fs, effect.job)
+        result: object = None
+        try:
+            while True:
+                put = effect.on_group(next(running), self.now_ms)
+                if put is None:
+                    result = StorageError("the log changed while it was compacted")
+                    break
+                self.run(put)
+        except StopIteration as stop:
+            result = stop.value
+        except StorageError as problem:
+            result = problem
+        self.run(effect.then(result, self.now_ms))
 
     def flush(self) -> None:
         """Sync what waits for it, and go on."""

@@ -21,6 +21,7 @@ from tests.log_world import (
     append,
     batch,
     end_txn,
+    flush,
     found_headers,
     found_records,
     opened,
@@ -130,6 +131,52 @@ def test_an_aborted_record_is_dropped_and_its_marker_follows(fs: CrashableFs) ->
         round_of(fs, log, now_ms=NOW + hours * HOUR)
     assert marker not in [header.base_offset for header in found_headers(log)]
     assert log.aborted_transactions(0, log.log_end_offset) == []
+
+
+def test_a_marker_of_nothing_stays_until_its_horizon_and_one_of_something_stays(
+    fs: CrashableFs,
+) -> None:
+    log = new_log(fs, delete_retention_ms=HOUR)
+    append(log, batch("x", key=b"a", pid=7, seq=0, is_transactional=True))
+    aborted = end_txn(log, 7, ABORT).base_offset
+    append(log, batch("y", key=b"b", pid=8, seq=0, is_transactional=True))
+    committed = end_txn(log, 8, COMMIT).base_offset
+    append(log, batch("z", key=b"c", pid=7, seq=1))
+
+    def markers(now_ms: int) -> list[tuple[int, int]]:
+        put(log, f"more{now_ms}", "v")
+        settled(log)
+        round_of(fs, log, now_ms=now_ms)
+        found = [header for header in found_headers(log) if header.is_control]
+        return [(h.base_offset, h.attributes & DELETE_HORIZON_MASK) for h in found]
+
+    assert markers(NOW) == [(aborted, 0), (committed, 0)]
+    horizon = [(aborted, DELETE_HORIZON_MASK), (committed, 0)]
+    assert markers(NOW + 1) == horizon
+    assert markers(NOW + HOUR) == horizon
+    assert markers(NOW + HOUR + 1) == [(committed, 0)]
+
+
+def test_what_a_checkpoint_does_not_vouch_for_is_not_compacted(fs: CrashableFs) -> None:
+    """After one Flush the name of the lineage's file may still be lost: a start would begin below it."""
+    log = new_log(fs)
+    for _ in range(12):
+        put(log, "k", "v")
+    log.roll(NOW)
+    flush(log)
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.recovery_point == 12 > log.recovery_start
+    assert round_of(fs, log)[0] is None
+
+
+def test_the_names_of_a_swap_are_synced_by_the_next_flush(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    for _ in range(12):
+        put(log, "k", "v")
+    settled(log)
+    assert not log.dirty_files()
+    round_of(fs, log)
+    assert [file.path for file in log.dirty_files()] == [PATH]
 
 
 def test_the_sequence_of_a_producer_survives_the_loss_of_its_records(fs: CrashableFs) -> None:
@@ -348,3 +395,14 @@ def test_a_log_without_one_record_left_ends_where_it_ended(fs: CrashableFs) -> N
     assert [row[1] for row in rows(log)] == [b"i"]
     again = opened(fs, compacted(), recovery_point=log.log_end_offset)
     assert again.log_end_offset == log.log_end_offset == 5
+
+
+def test_a_segment_of_a_compacted_topic_rolls_in_time_for_its_lag(fs: CrashableFs) -> None:
+    """The active segment is never compacted: it must not wait longer than its records may."""
+    log = new_log(fs, max_compaction_lag_ms=HOUR, segment_ms=DAY)
+    put(log, "k", "v")
+    assert not log.roll_if_due(NOW + HOUR)
+    assert log.roll_if_due(NOW + HOUR + 1)
+    log.config = compacted(segment_ms=DAY, cleanup_policy=("delete",), max_compaction_lag_ms=HOUR)
+    put(log, "k", "v")
+    assert not log.roll_if_due(NOW + HOUR + 1)

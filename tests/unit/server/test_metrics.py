@@ -106,7 +106,7 @@ def test_more_partitions_than_anybody_looks_at_are_only_counted(
     with shown(harness) as exporter:
         found = scrape(exporter)
     assert found["kafka_server_replicamanager_partitioncount", ""] == 4
-    assert not [name for name, _ in found if name.startswith("kafka_log_log")]
+    assert not [name for name, _ in found if name.startswith("kafka_log_log_")]
 
 
 def test_a_port_in_use_is_refused_by_name() -> None:

@@ -10,12 +10,14 @@ timestamp, attribute bit 6.
 Source: KIP-98, KIP-534.
 """
 
+from array import array
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn
 
 from crc32c import crc32c
 
 from firnline.base.errors import KafkaError, ProtocolError, StorageError
+from firnline.base.native import native
 from firnline.base.ports import Buffer
 from firnline.base.units import INT64_MAX
 from firnline.log.checkpoint import DAMAGE_REMEDY
@@ -177,9 +179,44 @@ def filter_body_python(
     return Survivors(kept, has_tombstones, greatest if kept else 0, None if is_same else bytes(out))
 
 
-map_body: Callable[[Buffer, int, int, int, OffsetMap, int, int], int] = map_body_python
+def _map_body_native(
+    body: Buffer,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    offsets: OffsetMap,
+    start_offset: int,
+    keys_max: int,
+) -> int:
+    assert native is not None
+    table, secret, used = offsets.table, offsets.secret, offsets.count
+    of_batch = (body, count, base_offset, last_offset_delta)
+    found = native.map_body(*of_batch, table, secret, used, start_offset, keys_max)
+    status, offsets.count = found
+    return int(status)
+
+
+def _filter_body_native(
+    body: Buffer,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    offsets: OffsetMap,
+    drops_tombstones: bool,
+    shift: int,
+) -> Survivors | None:
+    assert native is not None
+    table, secret, latest = offsets.table, offsets.secret, offsets.latest_offset
+    of_batch = (body, count, base_offset, last_offset_delta)
+    found = native.filter_body(*of_batch, table, secret, latest, drops_tombstones, shift)
+    return None if found is None else Survivors(*found)
+
+
+map_body: Callable[[Buffer, int, int, int, OffsetMap, int, int], int] = (
+    map_body_python if native is None else _map_body_native
+)
 filter_body: Callable[[Buffer, int, int, int, OffsetMap, bool, int], Survivors | None] = (
-    filter_body_python
+    filter_body_python if native is None else _filter_body_native
 )
 
 
@@ -238,11 +275,14 @@ class BatchCleaner:
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        self._offsets = offsets
+        self.offsets = offsets
         self.transactions = transactions
         self._last_batches = last_batches
-        self._upto_offset = upto_offset
-        self._now_ms = now_ms
+        # Where the data of each producer ends, and its id, ascending, as native code takes them.
+        ends = sorted((last.last_offset, pid) for pid, last in last_batches.items() if pid >= 0)
+        self.last_offsets = array("q", [n for end in ends if end[0] >= 0 for n in end])
+        self.upto_offset = upto_offset
+        self.now_ms = now_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, INT64_MAX)
         self.records_read = 0
         self.records_kept = 0
@@ -275,7 +315,7 @@ class BatchCleaner:
 
     def _is_expired(self, header: BatchHeader) -> bool:
         has_horizon = header.attributes & DELETE_HORIZON_MASK
-        return bool(has_horizon) and header.base_timestamp <= self._now_ms
+        return bool(has_horizon) and header.base_timestamp <= self.now_ms
 
     def _filtered(
         self, path: str, header: BatchHeader, data: Buffer, is_expired: bool, shift: int = 0
@@ -285,7 +325,7 @@ class BatchCleaner:
             header.record_count,
             header.base_offset,
             header.last_offset_delta,
-            self._offsets,
+            self.offsets,
             is_expired,
             shift,
         )
@@ -341,7 +381,7 @@ class BatchCleaner:
 
     def _emptied(self, header: BatchHeader) -> Buffer | None:
         """A batch without records, where its place or its producer's sequence is to be known; else None."""
-        if not self._is_last(header) and header.next_offset != self._upto_offset:
+        if not self._is_last(header) and header.next_offset != self.upto_offset:
             return None
         kept = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
         bare = header._replace(attributes=header.attributes & kept)

@@ -8,18 +8,17 @@ between two groups brings no deleted key back. Nothing here changes a file that 
 Source: KIP-58, KIP-534.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from firnline.base.errors import StorageError
-from firnline.base.ids import NO_EPOCH
+from firnline.base.native import native
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.units import INT32_MAX
 from firnline.log import names
-from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.compaction.cleaner import (
     BatchCleaner,
-    Damaged,
     LastBatch,
     body_of,
     control_kind,
@@ -28,9 +27,9 @@ from firnline.log.compaction.cleaner import (
 )
 from firnline.log.compaction.offset_map import SLOT_BYTES, OffsetMap
 from firnline.log.compaction.transactions import CleanedTransactions
+from firnline.log.compaction.walk import SegmentWalk
 from firnline.log.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from firnline.log.offset_index import OffsetIndex
-from firnline.log.segment import FoundBatch, whole_batches
 from firnline.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import AbortedTxn, TxnIndex
@@ -206,75 +205,84 @@ def _mapped(fs: Fs, job: CompactionJob, aborted: list[AbortedTxn], pace: Pace) -
     transactions = CleanedTransactions(
         txn for txn in aborted if txn.last_offset >= job.first_dirty_offset
     )
-    start = job.first_dirty_offset
+    mapper = _Mapper(offsets, transactions, job.first_dirty_offset, keys_max)
     for segment in job.segments:
-        if segment.end_offset <= start:
+        if segment.end_offset <= job.first_dirty_offset:
             continue
-        path = _log_path(job.path, segment.base_offset)
-        for header, data in _batches(fs, path, segment, pace):
-            if header.last_offset < start:
-                continue
-            if header.is_control:
-                transactions.is_spent(header, control_kind(path, header, data))
-            elif not transactions.is_aborted(header):
-                done = map_body(
-                    body_of(path, header, data),
-                    header.record_count,
-                    header.base_offset,
-                    header.last_offset_delta,
-                    offsets,
-                    start,
-                    keys_max,
-                )
-                if done < 0:
-                    damaged(path, header, "its records are not what its header says")
-                if not done:
+        with closing(_walk(fs, job.path, segment)) as walk:
+            while walk.has_more():
+                begun = walk.position
+                if mapper.many(walk) or (walk.has_more() and mapper.one(walk)):
                     return offsets
-            offsets.latest_offset = header.last_offset
+                pace(walk.position - begun)
         offsets.latest_offset = segment.end_offset - 1
     return offsets
 
 
-def _log_path(directory: str, base_offset: int) -> str:
-    return f"{directory}/{names.stem(base_offset)}{names.LOG}"
+class _Mapper:
+    """Puts keys into the table. Its methods return True when that is full."""
 
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        start_offset: int,
+        keys_max: int,
+    ) -> None:
+        self._offsets = offsets
+        self._transactions = transactions
+        self._start_offset = start_offset
+        self._keys_max = keys_max
 
-def _batches(
-    fs: Fs, path: str, segment: SegmentToClean, pace: Pace
-) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Every batch of a closed segment, verified; StorageError where one is not good.
+    def many(self, walk: SegmentWalk) -> bool:
+        """Pass the batches that need no decision, as many as follow one another; none without native code."""
+        if native is None:
+            return False
+        offsets = self._offsets
+        at, expected, epoch, offsets.count, offsets.latest_offset, is_full = native.map_batches(
+            walk.chunk,
+            walk.at,
+            walk.expected,
+            walk.epoch,
+            walk.end_offset,
+            offsets.table,
+            offsets.secret,
+            offsets.count,
+            offsets.latest_offset,
+            self._start_offset,
+            self._keys_max,
+        )
+        walk.moved(at, expected, epoch)
+        return bool(is_full)
 
-    What no CRC covers is checked, too: that offsets ascend within the segment, and epochs do not fall.
-    """
-    file = fs.open_to_read(path)
-    try:
-        if file.size() != segment.size_bytes:
-            raise StorageError("a segment changed while it was compacted", path=path)
-        position, expected, epoch = 0, segment.base_offset, NO_EPOCH
-        for found in whole_batches(file):
-            header = found.header
-            in_order = expected <= header.base_offset <= header.last_offset < segment.end_offset
-            if not in_order or header.leader_epoch < epoch:
-                break
-            yield header._replace(position=found.position), _bytes_of(found)
-            expected, epoch = header.next_offset, header.leader_epoch
-            position = found.position + header.size_bytes
-            pace(header.size_bytes)
-        if position != segment.size_bytes:
-            raise Damaged(
-                "a damaged batch stops the compaction of a log",
-                path=path,
-                position=position,
-                offset=expected,
-                remedy=DAMAGE_REMEDY,
+    def one(self, walk: SegmentWalk) -> bool:
+        """Pass one batch, whatever it is."""
+        header, data = walk.take()
+        if header.last_offset < self._start_offset:
+            return False
+        if header.is_control:
+            self._transactions.is_spent(header, control_kind(walk.path, header, data))
+        elif not self._transactions.is_aborted(header):
+            done = map_body(
+                body_of(walk.path, header, data),
+                header.record_count,
+                header.base_offset,
+                header.last_offset_delta,
+                self._offsets,
+                self._start_offset,
+                self._keys_max,
             )
-    finally:
-        file.close()
+            if done < 0:
+                damaged(walk.path, header, "its records are not what its header says")
+            if not done:
+                return True
+        self._offsets.latest_offset = header.last_offset
+        return False
 
 
-def _bytes_of(found: FoundBatch) -> memoryview:
-    start = found.header.position
-    return memoryview(found.data)[start : start + found.header.size_bytes]
+def _walk(fs: Fs, directory: str, segment: SegmentToClean) -> SegmentWalk:
+    path = f"{directory}/{names.stem(segment.base_offset)}{names.LOG}"
+    return SegmentWalk(fs, path, segment.base_offset, segment.end_offset, segment.size_bytes)
 
 
 def _clean(
@@ -288,12 +296,16 @@ def _clean(
     new = _CleanedSegment(fs, job, group[0].base_offset)
     try:
         for segment in group:
-            path = _log_path(job.path, segment.base_offset)
-            for header, data in _batches(fs, path, segment, pace):
-                kept = cleaner.clean(path, header, data)
-                if kept is not None:
-                    new.append(kept, header, cleaner.max_time_ms)
-                    pace(len(kept))
+            with closing(_walk(fs, job.path, segment)) as walk:
+                while walk.has_more():
+                    begun = walk.position + new.size_bytes
+                    new.append_many(walk, cleaner)
+                    if walk.has_more():
+                        header, data = walk.take()
+                        kept = cleaner.clean(walk.path, header, data)
+                        if kept is not None:
+                            new.append(kept, header, cleaner.max_time_ms)
+                    pace(walk.position + new.size_bytes - begun)
         new.finish(cleaner.transactions.kept)
         cleaner.transactions.kept = []
     except BaseException:
@@ -307,7 +319,6 @@ class _CleanedSegment:
 
     def __init__(self, fs: Fs, job: CompactionJob, base_offset: int) -> None:
         self._fs = fs
-        self._directory = job.path
         self._stem = f"{job.path}/{names.stem(base_offset)}"
         self._interval_bytes = job.index_interval_bytes
         self._has_old_txns = fs.exists(self._stem + names.TXN_INDEX)
@@ -333,11 +344,45 @@ class _CleanedSegment:
             self._index.add(header.last_offset, self.size_bytes)
             self._times.maybe_add(self._max_time_ms, self._max_time_offset)
             self._unindexed_bytes = 0
+        self._unindexed_bytes += len(data)
+        self._wait(data)
+
+    def append_many(self, walk: SegmentWalk, cleaner: BatchCleaner) -> None:
+        """Write what survives of the batches that need no decision, as many as follow one another."""
+        if native is None:
+            return
+        found = native.filter_batches(
+            walk.chunk,
+            walk.at,
+            walk.expected,
+            walk.epoch,
+            walk.end_offset,
+            cleaner.offsets.table,
+            cleaner.offsets.secret,
+            cleaner.offsets.latest_offset,
+            cleaner.now_ms,
+            cleaner.upto_offset,
+            cleaner.last_offsets,
+            self.size_bytes,
+            self._unindexed_bytes,
+            self._interval_bytes,
+            self._max_time_ms,
+            self._max_time_offset,
+        )
+        at, expected, epoch, data, entries, self._unindexed_bytes, *rest = found
+        self._max_time_ms, self._max_time_offset, read, kept = rest
+        for last_offset, position, time_ms, time_offset in entries:
+            self._index.add(last_offset, position)
+            self._times.maybe_add(time_ms, time_offset)
+        cleaner.records_read += read
+        cleaner.records_kept += kept
+        walk.moved(at, expected, epoch)
+        self._wait(data)
+
+    def _wait(self, data: Buffer) -> None:
         self._waiting.append(data)
-        size_bytes = len(data)
-        self._waiting_bytes += size_bytes
-        self._unindexed_bytes += size_bytes
-        self.size_bytes += size_bytes
+        self._waiting_bytes += len(data)
+        self.size_bytes += len(data)
         if self._waiting_bytes >= _WRITE_BYTES:
             self._write()
 
@@ -347,7 +392,7 @@ class _CleanedSegment:
         self._waiting, self._waiting_bytes = [], 0
 
     def finish(self, aborted: Sequence[AbortedTxn]) -> None:
-        """Write and sync everything: the names too, which are then only to be changed."""
+        """Write and sync everything."""
         self._write()
         self._times.maybe_add(self._max_time_ms, self._max_time_offset)
         files = [self._file, self._index.open_written(), self._times.open_written()]
@@ -361,7 +406,6 @@ class _CleanedSegment:
         for file in files:
             file.sync()
             file.close()
-        self._fs.sync_dir(self._directory)
 
     def remove(self) -> None:
         """Take it back: nothing knows of it yet."""

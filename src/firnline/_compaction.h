@@ -1,0 +1,471 @@
+/* What compaction does to every record: find its key's last offset, keep it or not. Included by _native.c.
+ *
+ * The twins are in log/compaction/offset_map.py and log/compaction/cleaner.py: the table is the same, byte for
+ * byte, and so is every body. `*_batches` goes over whole batches that need no decision but that: not compressed,
+ * not transactional, not control batches, no tombstone that is met for the first time. At any other, and at one
+ * that is not good, it stops, and Python goes on from there.
+ */
+
+/* ---- BLAKE2b with a key of 16 bytes and a digest of 16: RFC 7693 ------------------------------ */
+
+static const uint64_t B2_IV[8] = {
+    0x6a09e667f3bcc908u, 0xbb67ae8584caa73bu, 0x3c6ef372fe94f82bu, 0xa54ff53a5f1d36f1u,
+    0x510e527fade682d1u, 0x9b05688c2b3e6c1fu, 0x1f83d9abfb41bd6bu, 0x5be0cd19137e2179u,
+};
+static const uint8_t B2_SIGMA[12][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+};
+
+static uint64_t le64(const uint8_t *at) {
+    uint64_t value = 0;
+    for (int i = 7; i >= 0; i--) value = value << 8 | at[i];
+    return value;
+}
+static void put_le64(uint8_t *at, uint64_t value) {
+    for (int i = 0; i < 8; i++, value >>= 8) at[i] = (uint8_t)value;
+}
+static uint64_t turned(uint64_t value, int by) { return value >> by | value << (64 - by); }
+
+#define B2_MIX(a, b, c, d, x, y) do { \
+    v[a] += v[b] + (x); v[d] = turned(v[d] ^ v[a], 32); v[c] += v[d]; v[b] = turned(v[b] ^ v[c], 24); \
+    v[a] += v[b] + (y); v[d] = turned(v[d] ^ v[a], 16); v[c] += v[d]; v[b] = turned(v[b] ^ v[c], 63); } while (0)
+
+static void b2_block(uint64_t h[8], const uint8_t block[128], uint64_t counted, int is_last) {
+    uint64_t m[16], v[16];
+    for (int i = 0; i < 16; i++) m[i] = le64(block + 8 * i);
+    for (int i = 0; i < 8; i++) { v[i] = h[i]; v[i + 8] = B2_IV[i]; }
+    v[12] ^= counted;
+    if (is_last) v[14] = ~v[14];
+    for (int r = 0; r < 12; r++) {
+        const uint8_t *s = B2_SIGMA[r];
+        B2_MIX(0, 4, 8, 12, m[s[0]], m[s[1]]);   B2_MIX(1, 5, 9, 13, m[s[2]], m[s[3]]);
+        B2_MIX(2, 6, 10, 14, m[s[4]], m[s[5]]);  B2_MIX(3, 7, 11, 15, m[s[6]], m[s[7]]);
+        B2_MIX(0, 5, 10, 15, m[s[8]], m[s[9]]);  B2_MIX(1, 6, 11, 12, m[s[10]], m[s[11]]);
+        B2_MIX(2, 7, 8, 13, m[s[12]], m[s[13]]); B2_MIX(3, 4, 9, 14, m[s[14]], m[s[15]]);
+    }
+    for (int i = 0; i < 8; i++) h[i] ^= v[i] ^ v[i + 8];
+}
+
+/* ---- the table -------------------------------------------------------------------------------- */
+
+#define SLOT_BYTES 24
+#define SECRET_BYTES 16
+/* `h` is the hash after the block of the secret; `latest` the last offset that the table covers. */
+struct offsets { Py_buffer view; uint8_t *table; uint64_t slots, h[8]; int64_t used, latest; uint8_t secret[128]; };
+
+/* Take over table and secret; 0 with an exception. */
+static int open_offsets(struct offsets *o, PyObject *table, PyObject *secret) {
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(secret, &bytes, &size)) return 0;
+    if (size != SECRET_BYTES) { PyErr_SetString(PyExc_ValueError, "a secret has 16 bytes"); return 0; }
+    if (PyObject_GetBuffer(table, &o->view, PyBUF_WRITABLE)) return 0;
+    if (o->view.len < 2 * SLOT_BYTES || o->view.len % SLOT_BYTES) {
+        PyBuffer_Release(&o->view);
+        PyErr_SetString(PyExc_ValueError, "a table has whole slots, two or more");
+        return 0;
+    }
+    o->table = o->view.buf;
+    o->slots = (uint64_t)o->view.len / SLOT_BYTES;
+    memset(o->secret, 0, sizeof o->secret);
+    memcpy(o->secret, bytes, SECRET_BYTES);
+    memcpy(o->h, B2_IV, sizeof o->h);
+    o->h[0] ^= 0x01010000u ^ SECRET_BYTES << 8 ^ 16;
+    return 1;
+}
+
+/* The slot of a key: its own, or an empty one; `hash` is what belongs there. A full table has none: NULL. */
+static uint8_t *slot_of(const struct offsets *o, const uint8_t *key, Py_ssize_t size, uint8_t hash[16]) {
+    uint64_t h[8];
+    uint8_t block[128];
+    memcpy(h, o->h, sizeof h);
+    b2_block(h, o->secret, 128, size == 0);
+    for (Py_ssize_t done = 0; done < size; done += 128) {
+        Py_ssize_t left = size - done, part = left < 128 ? left : 128;
+        memcpy(block, key + done, (size_t)part);
+        memset(block + part, 0, (size_t)(128 - part));
+        b2_block(h, block, 128 + (uint64_t)(done + part), part == left);
+    }
+    put_le64(hash, h[0]);
+    put_le64(hash + 8, h[1]);
+    uint64_t place = h[0] % o->slots;
+    for (uint64_t tries = 0; tries < o->slots; tries++) {
+        uint8_t *slot = o->table + place * SLOT_BYTES;
+        if (!le64(slot + 16) || !memcmp(slot, hash, 16)) return slot;
+        if (++place == o->slots) place = 0;
+    }
+    return NULL;
+}
+
+/* ---- records ---------------------------------------------------------------------------------- */
+
+/* Where the parts of a record are, as in cleaner.py; `key` is NULL without one. */
+struct record {
+    const uint8_t *start, *time_at, *offset_at, *end, *key;
+    int64_t time_delta;
+    int32_t offset_delta, key_size;
+    int has_value;
+};
+
+/* Read the next record of `all`; 0 when it is not what it says. */
+static int next_record(struct reader *all, struct record *found) {
+    found->start = all->at;
+    int32_t size = varint32(all);
+    if (all->failed || size < 1) return 0;
+    const uint8_t *at = take(all, size);
+    if (!at) return 0;
+    struct reader r = {at + 1, at + size, 0};
+    found->time_at = r.at;
+    found->time_delta = varint(&r, 10);
+    found->offset_at = r.at;
+    found->offset_delta = varint32(&r);
+    found->key_size = varint32(&r);
+    found->key = NULL;
+    if (!r.failed && found->key_size >= 0) {
+        found->key = take(&r, found->key_size);
+        if (!found->key) return 0;
+    }
+    int32_t value_size = varint32(&r);
+    if (r.failed || value_size > r.end - r.at) return 0;
+    found->has_value = value_size >= 0;
+    found->end = at + size;
+    return 1;
+}
+
+/* A batch's records: what is asked of both walks. */
+struct body { const uint8_t *at; Py_ssize_t size; int64_t count, base_offset, last_delta; };
+
+/* 1 all put, 0 the table is full, -1 not what the header says. */
+static int put_keys(const struct body *b, struct offsets *o, int64_t start_offset, int64_t keys_max) {
+    struct reader all = {b->at, b->at + b->size, 0};
+    struct record r;
+    int64_t before = -1;
+    uint8_t hash[16];
+    for (int64_t i = 0; i < b->count; i++) {
+        if (!next_record(&all, &r) || r.offset_delta <= before || r.offset_delta > b->last_delta) return -1;
+        before = r.offset_delta;
+        int64_t offset = b->base_offset + r.offset_delta;
+        if (!r.key || offset < start_offset) continue;
+        if (o->used >= keys_max) return 0;
+        uint8_t *slot = slot_of(o, r.key, r.key_size, hash);
+        if (!slot) return 0;
+        if (!le64(slot + 16)) {
+            memcpy(slot, hash, 16);
+            o->used++;
+        }
+        put_le64(slot + 16, (uint64_t)offset + 1);
+    }
+    return all.at == all.end ? 1 : -1;
+}
+
+static int survives(const struct record *r, int64_t offset, const struct offsets *o, int drops_tombstones) {
+    if (offset > o->latest) return 1;
+    if (!r->key) return 0;
+    uint8_t hash[16];
+    const uint8_t *slot = slot_of(o, r->key, r->key_size, hash);
+    if (slot && (uint64_t)offset + 1 < le64(slot + 16)) return 0;
+    return r->has_value || !drops_tombstones;
+}
+
+static uint8_t *put_varint(uint8_t *at, int64_t value) {
+    uint64_t rest = (uint64_t)value << 1 ^ (uint64_t)(value >> 63);
+    for (; rest > 127; rest >>= 7) *at++ = (uint8_t)(rest & 127) | 128;
+    *at++ = (uint8_t)rest;
+    return at;
+}
+
+struct left { int64_t count, max_delta; int has_tombstones, is_same; uint8_t *end; };
+
+/* Write what survives to `out`, which has room for the body and, with a shift, 15 bytes more for each record. Nothing is
+ * written while all survive as they are. 0 when the records are not what the header says. */
+static int put_survivors(const struct body *b, const struct offsets *o, int drops_tombstones, int64_t shift,
+                         uint8_t *out, struct left *left) {
+    struct reader all = {b->at, b->at + b->size, 0};
+    struct record r;
+    const uint8_t *run = b->at;
+    int64_t before = -1;
+    *left = (struct left){0, INT64_MIN, 0, shift == 0, out};
+    for (int64_t i = 0; i < b->count; i++) {
+        if (!next_record(&all, &r) || r.offset_delta <= before || r.offset_delta > b->last_delta) return 0;
+        before = r.offset_delta;
+        if (!survives(&r, b->base_offset + r.offset_delta, o, drops_tombstones)) {
+            if (!shift) {
+                memcpy(left->end, run, (size_t)(r.start - run));
+                left->end += r.start - run;
+            }
+            run = r.end;
+            left->is_same = 0;
+            continue;
+        }
+        left->count++;
+        left->has_tombstones |= !r.has_value;
+        if (r.time_delta > left->max_delta) left->max_delta = r.time_delta;
+        if (!shift) continue;
+        int64_t moved;
+        if (__builtin_add_overflow(r.time_delta, shift, &moved)) return 0;
+        uint8_t time[10], *time_end = put_varint(time, moved);
+        Py_ssize_t rest = r.end - r.offset_at;
+        left->end = put_varint(left->end, 1 + (time_end - time) + rest);
+        *left->end++ = r.time_at[-1];
+        memcpy(left->end, time, (size_t)(time_end - time));
+        left->end += time_end - time;
+        memcpy(left->end, r.offset_at, (size_t)rest);
+        left->end += rest;
+    }
+    if (all.at != all.end) return 0;
+    if (!shift && !left->is_same) {
+        memcpy(left->end, run, (size_t)(all.end - run));
+        left->end += all.end - run;
+    }
+    if (!left->count) left->max_delta = 0;
+    return 1;
+}
+
+/* Read numbers from arguments; 0 with an exception. */
+static int numbers(PyObject *const *args, Py_ssize_t count, int64_t *into) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        into[i] = PyLong_AsLongLong(args[i]);
+        if (into[i] == -1 && PyErr_Occurred()) return 0;
+    }
+    return 1;
+}
+
+/* map_body(body, count, base offset, last delta, table, secret, used, start offset, keys max): (status, used) */
+static PyObject *map_body(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    int64_t of_batch[3], more[3];
+    struct offsets o;
+    Py_buffer view;
+    if (count != 9) return PyErr_Format(PyExc_TypeError, "map_body takes 9 arguments");
+    if (!numbers(args + 1, 3, of_batch) || !numbers(args + 6, 3, more) || !open_offsets(&o, args[4], args[5])) return NULL;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
+    o.used = more[0];
+    struct body b = {view.buf, view.len, of_batch[0], of_batch[1], of_batch[2]};
+    int status = put_keys(&b, &o, more[1], more[2]);
+    PyBuffer_Release(&view);
+    PyBuffer_Release(&o.view);
+    return Py_BuildValue("iL", status, (long long)o.used);
+}
+
+/* filter_body(body, count, base offset, last delta, table, secret, latest, drops tombstones, shift): what is left,
+ * (count, has tombstones, max delta, body or None), or None. */
+static PyObject *filter_body(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    int64_t of_batch[3], more[3];
+    struct offsets o;
+    Py_buffer view;
+    if (count != 9) return PyErr_Format(PyExc_TypeError, "filter_body takes 9 arguments");
+    if (!numbers(args + 1, 3, of_batch) || !numbers(args + 6, 3, more) || !open_offsets(&o, args[4], args[5])) return NULL;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
+    o.latest = more[0];
+    struct body b = {view.buf, view.len, of_batch[0], of_batch[1], of_batch[2]};
+    /* A record has 5 bytes or more: length, attributes, two deltas, key and value sizes. */
+    Py_ssize_t room = view.len + (more[2] ? 15 * (view.len / 5 + 1) : 0);
+    PyObject *out = PyBytes_FromStringAndSize(NULL, room), *found = NULL;
+    struct left left;
+    if (out && put_survivors(&b, &o, more[1] != 0, more[2], (uint8_t *)PyBytes_AS_STRING(out), &left)) {
+        Py_ssize_t size = left.end - (uint8_t *)PyBytes_AS_STRING(out);
+        if (left.is_same) { Py_DECREF(out); out = Py_NewRef(Py_None); }
+        else _PyBytes_Resize(&out, size);
+        if (out) found = Py_BuildValue("LOLO", (long long)left.count, left.has_tombstones ? Py_True : Py_False,
+                                       (long long)left.max_delta, out);
+    } else if (out) {
+        found = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(out);
+    PyBuffer_Release(&view);
+    PyBuffer_Release(&o.view);
+    return found;
+}
+
+/* ---- whole batches ---------------------------------------------------------------------------- */
+
+#define PLAIN_MASK 0x37  /* codec, transactional, control */
+#define LOG_APPEND 0x08
+#define HORIZON 0x40
+
+static void put_be32(uint8_t *at, uint32_t value) {
+    at[0] = (uint8_t)(value >> 24); at[1] = (uint8_t)(value >> 16); at[2] = (uint8_t)(value >> 8); at[3] = (uint8_t)value;
+}
+static void put_be64(uint8_t *at, uint64_t value) { put_be32(at, (uint32_t)(value >> 32)); put_be32(at + 4, (uint32_t)value); }
+
+/* Where a walk is: in the bytes, in the offsets, in the leader epochs; and where the segment ends. */
+struct progress { const uint8_t *at, *end; int64_t expected, epoch, end_offset; };
+struct plain { const uint8_t *at; Py_ssize_t size; int attributes; struct body body; int64_t last_offset; };
+
+/* Look at the next batch: 1 if it is whole, good and plain. The walk stays where it is. */
+static int next_plain(const struct progress *w, struct plain *p) {
+    const uint8_t *at = p->at = w->at;
+    if (w->end - at < HEADER_BYTES) return 0;
+    int64_t size = (int64_t)(int32_t)be32(at + 8) + 12, base_offset = be64(at);
+    int32_t delta = (int32_t)be32(at + 23), count = (int32_t)be32(at + 57);
+    p->attributes = be16(at + 21);
+    if (size < HEADER_BYTES || size > w->end - at || at[16] != 2 || p->attributes & PLAIN_MASK || delta < 0 || count < 0)
+        return 0;
+    if (base_offset < w->expected || __builtin_add_overflow(base_offset, (int64_t)delta, &p->last_offset)
+        || p->last_offset >= w->end_offset || (int32_t)be32(at + 12) < w->epoch)
+        return 0;
+    if (any_crc_on(0, at + CRC_START, (size_t)(size - CRC_START)) != be32(at + 17)) return 0;
+    p->size = (Py_ssize_t)size;
+    p->body = (struct body){at + HEADER_BYTES, (Py_ssize_t)size - HEADER_BYTES, count, base_offset, delta};
+    return 1;
+}
+static void pass(struct progress *w, const struct plain *p) {
+    w->at += p->size;
+    w->expected = p->last_offset + 1;
+    w->epoch = (int32_t)be32(p->at + 12);
+}
+
+/* map_batches(data, position, expected offset, epoch, end offset, table, secret, used, latest, start offset, keys max):
+ * (position, expected offset, epoch, used, latest, is full) after the plain batches that follow one another. */
+static PyObject *map_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    int64_t place[4], more[4];
+    struct offsets o;
+    Py_buffer view;
+    if (count != 11) return PyErr_Format(PyExc_TypeError, "map_batches takes 11 arguments");
+    if (!numbers(args + 1, 4, place) || !numbers(args + 7, 4, more) || !open_offsets(&o, args[5], args[6])) return NULL;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
+    const uint8_t *base = view.buf;
+    int64_t at = place[0] < 0 || place[0] > view.len ? view.len : place[0];
+    struct progress w = {base + at, base + view.len, place[1], place[2], place[3]};
+    struct plain p;
+    int status = 1;
+    o.used = more[0];
+    o.latest = more[1];
+    while (next_plain(&w, &p)) {
+        if (p.last_offset >= more[2]) {
+            status = put_keys(&p.body, &o, more[2], more[3]);
+            if (status < 1) break;
+            o.latest = p.last_offset;
+        }
+        pass(&w, &p);
+    }
+    PyBuffer_Release(&view);
+    PyBuffer_Release(&o.view);
+    return Py_BuildValue("nLLLLO", (Py_ssize_t)(w.at - base), (long long)w.expected, (long long)w.epoch,
+                         (long long)o.used, (long long)o.latest, status == 0 ? Py_True : Py_False);
+}
+
+/* Whether (offset, producer) is among `count` pairs, ascending. */
+static int is_among(const int64_t (*pairs)[2], Py_ssize_t count, int64_t offset, int64_t producer) {
+    Py_ssize_t low = 0, high = count;
+    while (low < high) {
+        Py_ssize_t middle = (low + high) / 2;
+        if (pairs[middle][0] < offset || (pairs[middle][0] == offset && pairs[middle][1] < producer)) low = middle + 1;
+        else high = middle;
+    }
+    return low < count && pairs[low][0] == offset && pairs[low][1] == producer;
+}
+
+/* What filter_batches writes, and when the next index entry is due: as `Segment.note`. */
+struct written {
+    uint8_t *out, *end;
+    int64_t size_before, unindexed, interval, max_time, max_time_offset, read, kept;
+    PyObject *entries;
+};
+
+/* Take note of a batch of `size` bytes that was written at the end; 0 with an exception. */
+static int note_written(struct written *n, Py_ssize_t size, int64_t last_offset, int64_t max_time) {
+    if (max_time > n->max_time) { n->max_time = max_time; n->max_time_offset = last_offset; }
+    if (n->unindexed > n->interval) {
+        PyObject *entry = Py_BuildValue("LLLL", (long long)last_offset, (long long)(n->size_before + (n->end - n->out)),
+                                        (long long)n->max_time, (long long)n->max_time_offset);
+        if (!entry) return 0;
+        int is_bad = PyList_Append(n->entries, entry);
+        Py_DECREF(entry);
+        if (is_bad) return 0;
+        n->unindexed = 0;
+    }
+    n->unindexed += size;
+    n->end += size;
+    return 1;
+}
+
+/* The header of the batch that begins at `at`, changed for what is left of it. */
+static void put_header(uint8_t *at, const struct plain *p, Py_ssize_t size, int64_t count, int64_t max_time) {
+    memcpy(at, p->at, HEADER_BYTES);
+    put_be32(at + 8, (uint32_t)(size - 12));
+    put_be64(at + 35, (uint64_t)max_time);
+    put_be32(at + 57, (uint32_t)count);
+    if (!count) {
+        at[21] = 0;
+        at[22] &= LOG_APPEND;
+        put_be64(at + 27, (uint64_t)-1);
+    }
+    put_be32(at + 17, any_crc_on(0, at + CRC_START, (size_t)(size - CRC_START)));
+}
+
+/* Write what is left of one batch: 1 done, 0 Python is to do it, -1 with an exception. */
+static int filter_one(const struct plain *p, const struct offsets *o, int64_t now_ms, int is_kept, struct written *n) {
+    struct left left;
+    int64_t base_time = be64(p->at + 27), max_time = be64(p->at + 35), greatest;
+    int is_expired = p->attributes & HORIZON && base_time <= now_ms;
+    if (!put_survivors(&p->body, o, is_expired, 0, n->end + HEADER_BYTES, &left)) return 0;
+    if (left.has_tombstones && !(p->attributes & HORIZON)) return 0;
+    n->read += p->body.count;
+    n->kept += left.count;
+    Py_ssize_t size = p->size;
+    if (!left.count) {
+        if (!is_kept) return 1;
+        size = HEADER_BYTES;
+        put_header(n->end, p, size, 0, max_time);
+    } else if (left.is_same) {
+        memcpy(n->end, p->at, (size_t)size);
+    } else {
+        if (!(p->attributes & LOG_APPEND)) {
+            if (__builtin_add_overflow(base_time, left.max_delta, &greatest)) greatest = base_time < 0 ? -1 : INT64_MAX;
+            if (greatest < -1) greatest = -1;
+            if (greatest < max_time) max_time = greatest;
+        }
+        size = left.end - n->end;
+        put_header(n->end, p, size, left.count, max_time);
+    }
+    return note_written(n, size, p->last_offset, max_time) ? 1 : -1;
+}
+
+/* filter_batches(data, position, expected offset, epoch, end offset, table, secret, latest, now ms, upto offset,
+ * where the data of producers ends, size before, unindexed, interval, max time, its offset): (position, expected offset,
+ * epoch, what is to be written, index entries, unindexed, max time, its offset, records read, records kept) */
+static PyObject *filter_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    int64_t place[4], more[3], index[5];
+    struct offsets o;
+    Py_buffer view, lasts;
+    if (count != 16) return PyErr_Format(PyExc_TypeError, "filter_batches takes 16 arguments");
+    if (!numbers(args + 1, 4, place) || !numbers(args + 7, 3, more) || !numbers(args + 11, 5, index)
+        || !open_offsets(&o, args[5], args[6])) return NULL;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
+    if (PyObject_GetBuffer(args[10], &lasts, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); PyBuffer_Release(&view); return NULL; }
+    const uint8_t *base = view.buf;
+    int64_t at = place[0] < 0 || place[0] > view.len ? view.len : place[0];
+    struct progress w = {base + at, base + view.len, place[1], place[2], place[3]};
+    struct plain p;
+    /* What is left of a batch is never longer than the batch. */
+    PyObject *out = PyBytes_FromStringAndSize(NULL, view.len - at), *found = NULL;
+    uint8_t *room = out ? (uint8_t *)PyBytes_AS_STRING(out) : NULL;
+    struct written n = {room, room, index[0], index[1], index[2], index[3], index[4], 0, 0, PyList_New(0)};
+    o.latest = more[0];
+    int status = out && n.entries ? 1 : -1;
+    while (status > 0 && next_plain(&w, &p)) {
+        int is_kept = p.last_offset + 1 == more[2]
+            || is_among(lasts.buf, lasts.len / 16, p.last_offset, be64(p.at + 43));
+        status = filter_one(&p, &o, more[1], is_kept, &n);
+        if (status > 0) pass(&w, &p);
+    }
+    if (status >= 0 && !_PyBytes_Resize(&out, n.end - n.out))
+        found = Py_BuildValue("nLLOOLLLLL", (Py_ssize_t)(w.at - base), (long long)w.expected, (long long)w.epoch, out,
+                              n.entries, (long long)n.unindexed, (long long)n.max_time, (long long)n.max_time_offset,
+                              (long long)n.read, (long long)n.kept);
+    Py_XDECREF(out);
+    Py_XDECREF(n.entries);
+    PyBuffer_Release(&lasts);
+    PyBuffer_Release(&view);
+    PyBuffer_Release(&o.view);
+    return found;
+}

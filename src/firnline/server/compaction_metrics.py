@@ -1,0 +1,84 @@
+"""What a broker knows of its compaction, for the metrics port, under Kafka's names. WORLD."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from firnline.replica.compacting import Compacting
+
+_MANAGER = "kafka_log_logcleanermanager_"
+_CLEANER = "kafka_log_logcleaner_"
+
+
+class CompactionFacts(NamedTuple):
+    """Percent, seconds, milliseconds, bytes; `uncleanable` is (directory, partitions, bytes)."""
+
+    uncleanable: list[tuple[str, int, int]]
+    max_dirty_percent: int
+    since_last_run_ms: int
+    delay_s: int
+    recopy_percent: int
+    map_percent: int
+    last_s: float
+    rounds: int
+    failed: int
+    read_bytes: int
+    written_bytes: int
+
+
+def look(compacting: Compacting, directories: list[str], now_ms: int) -> CompactionFacts:
+    """Take the facts, on the loop."""
+    facts = compacting.facts
+    known = facts.uncleanable
+    return CompactionFacts(
+        [
+            (path, len(known.get(path, ())), sum(known.get(path, {}).values()))
+            for path in directories
+        ],
+        facts.max_dirty_percent,
+        now_ms - facts.looked_ms if facts.looked_ms else 0,
+        facts.max_delay_ms // 1000,
+        facts.last_recopy_percent,
+        facts.last_map_percent,
+        facts.last_seconds,
+        facts.rounds,
+        facts.failed,
+        facts.bytes_read,
+        facts.bytes_written,
+    )
+
+
+def families(found: CompactionFacts | None) -> Iterator[Metric]:
+    """Say facts in Prometheus' terms; nothing on a node without a broker."""
+    if found is None:
+        return
+    count = GaugeMetricFamily(
+        _MANAGER + "uncleanable_partitions_count",
+        "Logs that are not compacted because a batch is damaged.",
+        labels=["logDirectory"],
+    )
+    size = GaugeMetricFamily(
+        _MANAGER + "uncleanable_bytes", "Bytes in them.", labels=["logDirectory"]
+    )
+    for path, partitions, size_bytes in found.uncleanable:
+        count.add_metric([path], partitions)
+        size.add_metric([path], size_bytes)
+    yield count
+    yield size
+    for name, value, words in (
+        (_MANAGER + "max_dirty_percent", found.max_dirty_percent, "New part of the dirtiest log."),
+        (_MANAGER + "time_since_last_run_ms", found.since_last_run_ms, "Since the last look."),
+        (_CLEANER + "max_compaction_delay_secs", found.delay_s, "Beyond max.compaction.lag.ms."),
+        (_CLEANER + "cleaner_recopy_percent", found.recopy_percent, "Kept by the last round."),
+        (_CLEANER + "max_buffer_utilization_percent", found.map_percent, "Of its table of keys."),
+        (_CLEANER + "max_clean_time_secs", found.last_s, "How long the last round took."),
+    ):
+        yield GaugeMetricFamily(name, words, value)
+    for name, value, words in (
+        ("rounds", found.rounds, "Rounds of compaction that came to their end."),
+        ("failed_rounds", found.failed, "Rounds that did not."),
+        ("read_bytes", found.read_bytes, "What rounds read."),
+        ("written_bytes", found.written_bytes, "What rounds wrote."),
+    ):
+        yield CounterMetricFamily("firnline_compaction_" + name, words, value)

@@ -1,0 +1,161 @@
+"""Which log is compacted when, and what becomes of a round when the log changes under it."""
+
+from firnline.base.ids import TopicPartition
+from firnline.log import checkpoint
+from firnline.log.log import Log
+from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from firnline.records.build import NewRecord, build_batch
+from firnline.server import compaction_metrics
+from tests.log_world import found_records
+from tests.unit.broker.harness import DATA, Harness
+
+LOOK_MS = 1000
+SETTINGS = {
+    "log_cleaner_backoff_ms": str(LOOK_MS),
+    "log_flush_offset_checkpoint_interval_ms": "100",
+    "replica_high_watermark_checkpoint_interval_ms": "100",
+    "log_segment_bytes": "1048576",
+}
+
+
+def node(**more: str) -> Harness:
+    return Harness(**(SETTINGS | more))
+
+
+def topic(harness: Harness, name: str = "t", **configs: str) -> Log:
+    """Make a compacted topic with closed segments full of old values; return its log."""
+    settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.1"}
+    harness.create_topic(name, **(settings | configs))
+    log = harness.node.hosted.by_name[TopicPartition(name, 0)].log
+    dirty(harness, log)
+    return log
+
+
+def dirty(harness: Harness, log: Log) -> None:
+    for number in range(30):
+        data = build_batch([NewRecord(b"k%d" % (number % 3), b"%d" % number, harness.now_ms)])
+        answer = harness.produced(topic=log.topic_partition.topic, data=data)
+        assert answer.error_code == 0
+        if number % 10 == 9:
+            log.roll(harness.now_ms)
+
+
+def test_a_compacted_topic_is_compacted_and_others_are_not() -> None:
+    harness = node()
+    log, plain = topic(harness), topic(harness, "plain", cleanup_policy="delete")
+    before, plain_before = log.size_bytes, plain.size_bytes
+    harness.pass_time(10 * LOOK_MS)
+    assert log.size_bytes < before / 4
+    assert plain.size_bytes == plain_before
+    assert log.compaction.first_dirty_offset == 30
+    facts = harness.node.parts.compacting.facts
+    assert (facts.rounds, facts.failed) == (1, 0)
+
+
+def test_the_disk_knows_of_the_gaps_before_there_are_any() -> None:
+    harness = node()
+    log = topic(harness)
+    harness.holds_rounds = True
+    harness.pass_time(3 * LOOK_MS)
+    assert harness.rounds
+    said = checkpoint.read_offsets(harness.fs, f"{DATA}/{checkpoint.CLEANER_OFFSETS}")
+    points = checkpoint.read_offsets(harness.fs, f"{DATA}/{checkpoint.RECOVERY_POINTS}")
+    assert said[log.topic_partition] == 0
+    assert points[log.topic_partition] >= harness.rounds[0].job.upto_offset
+
+
+def test_no_log_is_touched_where_the_cleaner_is_off() -> None:
+    harness = node(log_cleaner_enable="false")
+    log = topic(harness)
+    before = log.size_bytes
+    harness.pass_time(10 * LOOK_MS)
+    assert log.size_bytes == before
+
+
+def test_so_many_rounds_at_a_time_as_there_are_threads_the_dirtiest_first() -> None:
+    for threads in (1, 2):
+        harness = node(log_cleaner_threads=str(threads))
+        once = topic(harness, "once")
+        harness.pass_time(3 * LOOK_MS)
+        harness.holds_rounds = True
+        dirty(harness, once)
+        dirty(harness, once)
+        logs = [topic(harness, name) for name in ("a", "b")]
+        harness.pass_time(3 * LOOK_MS)
+        assert [effect.job.path for effect in harness.rounds] == [log.path for log in logs][
+            :threads
+        ]
+
+
+def test_a_log_with_a_damaged_batch_is_put_aside_and_the_others_go_on() -> None:
+    harness = node()
+    log, other = topic(harness, "bad"), topic(harness, "good")
+    segment = log.closed_segments()[0]
+    harness.fs.files(log.path)[segment.stem_path.rpartition("/")[2] + ".log"].data[80] ^= 1
+    before = log.size_bytes
+    harness.pass_time(20 * LOOK_MS)
+    assert log.size_bytes == before
+    assert other.size_bytes < before / 4
+    told = [line for line in harness.warnings if "bad-0 is not compacted" in line]
+    assert len(told) == 1
+    assert "offset=1 " in told[0]
+    facts = compaction_metrics.look(harness.node.parts.compacting, [DATA], harness.now_ms)
+    assert facts.uncleanable == [(DATA, 1, before)]
+    names = {family.name for family in compaction_metrics.families(facts)}
+    assert "kafka_log_logcleanermanager_uncleanable_partitions_count" in names
+
+
+def test_a_round_of_a_topic_that_was_deleted_meanwhile_changes_nothing() -> None:
+    harness = node()
+    topic(harness)
+    harness.holds_rounds = True
+    harness.pass_time(3 * LOOK_MS)
+    job = harness.rounds[0]
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    again = topic(harness)
+    before = again.size_bytes
+    harness.compact_once()
+    assert again.size_bytes == before
+    assert job.job.path == again.path
+    assert harness.node.parts.compacting.facts.void == 1
+
+
+def test_a_round_that_a_stop_overtakes_changes_nothing() -> None:
+    harness = node()
+    log = topic(harness)
+    harness.holds_rounds = True
+    harness.pass_time(3 * LOOK_MS)
+    before = log.size_bytes
+    fs = harness.stop()
+    harness.compact_once()
+    assert log.size_bytes == before
+    again = Harness(fs, **SETTINGS)
+    again.pass_time(10 * LOOK_MS)
+    found = again.node.hosted.by_name[TopicPartition("t", 0)].log
+    assert found.size_bytes < before / 4
+
+
+def test_a_full_disk_is_told_once_and_tried_again() -> None:
+    harness = node()
+    log = topic(harness)
+    before = log.size_bytes
+    harness.fs.fail("append", ".cleaned", "ENOSPC", times=3)
+    harness.pass_time(3 * LOOK_MS)
+    assert len([line for line in harness.warnings if "not compacted" in line]) == 1
+    harness.pass_time(10 * LOOK_MS)
+    assert log.size_bytes < before / 4
+
+
+def test_tombstones_go_when_their_time_is_over() -> None:
+    harness = node(log_cleaner_delete_retention_ms="1")
+    log = topic(harness, "u", delete_retention_ms="1")
+    gone = build_batch([NewRecord(b"k0", None, harness.now_ms)])
+    harness.produced(topic=log.topic_partition.topic, data=gone)
+    for turn in range(3):
+        data = build_batch([NewRecord(b"n%d" % turn, b"v", harness.now_ms)])
+        harness.produced(topic=log.topic_partition.topic, data=data)
+        log.roll(harness.now_ms)
+        harness.pass_time(5 * LOOK_MS)
+    assert harness.fetched(0, topic=log.topic_partition.topic).error_code == 0
+    keys = [record.key for record in found_records(log)]
+    assert keys == [b"k1", b"k2", b"n0", b"n1", b"n2"]
