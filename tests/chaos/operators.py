@@ -4,11 +4,15 @@ Every row of the table in docs/OPERATIONS.md is a test in a test_operator_*.py, 
 """
 
 import contextlib
+import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +70,11 @@ def fill(broker: Broker, *topics: str) -> None:
 def copy_of(directory: Path, to: Path) -> Path:
     """What was put away: a backup, or the snapshot of a disk."""
     return Path(shutil.copytree(directory, to))
+
+
+def doctor(*arguments: str | Path) -> tuple[int, dict[str, Any]]:
+    """The exit code of `firnline doctor`, and what it found."""
+    command = [sys.executable, "-m", "firnline", "doctor", "--format", "json", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, json.loads(done.stdout or "{}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from firnline.client.admin import Admin
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
@@ -19,8 +20,10 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from firnline.records.batch import headers
 from firnline.testing.cluster import Cluster
 from firnline.testing.plugin import TIERED_TOPIC
+from tests.chaos.operators import doctor
 from tests.chaos.workload import PATIENCE_S, Workload, read_all, violations
 from tests.wire.line import Line
 
@@ -181,3 +184,53 @@ def move(cluster: Cluster, topic: str, replicas: list[int]) -> None:
         answer = line.ask(request, 0)
     assert answer.error_code == 0
     assert all(p.error_code == 0 for t in answer.responses for p in t.partitions), answer
+
+
+def test_a_replica_that_differs_is_found_and_mended_as_the_doctor_says(cluster: Cluster) -> None:
+    """Damage of before: another record of the right length and checksum, below what is committed."""
+    topic, node_id = "forked", 4
+    with Admin(cluster.bootstrap) as admin:
+        admin.create_topic(topic, partitions=1, replication_factor=4, configs={})
+    cluster.await_in_sync(topic)
+    with Workload(cluster.bootstrap, topic, 1) as work:
+        work.await_acks(200)
+        work.finish()
+    cluster.await_in_sync(topic)
+    at = ("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--newest", "0")
+    code, found = doctor(*at)
+    assert (code, found["findings"]) == (0, []), found
+    assert found["looked_at"] == {"partitions over the brokers": 1}
+    cluster.stop_node(node_id)
+    path = home(cluster, node_id) / "data" / f"{topic}-0"
+    offset = fork(next(path.glob("*.log")))
+    cluster.start_node(node_id)
+    cluster.await_in_sync(topic)
+    assert cluster.leader_of(topic) != node_id, "who leads again is decided every five minutes"
+    code, found = doctor(*at)
+    assert code == 3
+    (finding,) = found["findings"]
+    assert (finding["kind"], finding["where"]) == ("replicas-differ", f"{topic}-0")
+    assert finding["what"].startswith(f"offset {offset}: ")
+    assert f"broker {node_id} has" in finding["what"]
+    assert "move the partition's directory there away" in finding["remedy"]
+    cluster.stop_node(node_id)
+    both = ("--data-dir", path.parent, "--data-dir", home(cluster, 1) / "data")
+    code, found = doctor(*both, "--topic", topic)
+    assert (code, [each["kind"] for each in found["findings"]]) == (3, ["replicas-differ"])
+    path.rename(path.parent.parent / "away")
+    cluster.start_node(node_id)
+    cluster.await_in_sync(topic)
+    until("the copies are the same", lambda: doctor(*at)[0] == 0)
+
+
+def fork(file: Path) -> int:
+    """Give one batch in the middle another content, and the checksum that fits; return its offset."""
+    data = bytearray(file.read_bytes())
+    found = [*headers(data)]
+    batch = found[len(found) // 2]
+    end = batch.position + batch.size_bytes
+    data[end - 3] ^= 0x01
+    begin = batch.position + 21  # what the checksum covers
+    data[begin - 4 : begin] = crc32c(bytes(data[begin:end])).to_bytes(4, "big")
+    file.write_bytes(data)
+    return batch.base_offset

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from firnline.testing.plugin import Broker
-from tests.chaos.operators import RECORDS, copy_of, fill, numbers, produce, running
+from tests.chaos.operators import RECORDS, copy_of, doctor, fill, numbers, produce, running
 from tests.chaos.test_operator_errors import one_line, refused
 
 ALL = list(range(RECORDS))
@@ -155,6 +155,11 @@ def test_old_metadata_beside_newer_logs_costs_no_record(base: Path) -> None:
         f"{base / 'b' / name}: these records belong to no topic" in broker.log_text()
         for name in aside
     )
+    code, found = doctor("--data-dir", base / "a", "--data-dir", base / "b")
+    assert code == 3
+    assert [(each["kind"], Path(each["where"]).name) for each in found["findings"]] == [
+        ("kept-aside", name) for name in aside
+    ]
     # The newer copy comes back, and each directory under its name: all is as it was.
     shutil.rmtree(base / "a")
     new.rename(base / "a")

@@ -21,6 +21,7 @@ COMMANDS = {
     "cluster": ("firnline.cli.cluster", "Brokers, controllers, partitions: the whole at a glance."),
     "quorum": ("firnline.cli.quorum", "Who leads the metadata quorum, and who is how far."),
     "tier": ("firnline.cli.tier", "What is in the remote tier, and what still waits."),
+    "doctor": ("firnline.cli.doctor", "Find damage that was done before, and what mends it."),
     "sim": ("firnline.cli.sim", "Run a quorum, or a whole cluster, in a simulated world, by seed."),
     "dump": ("firnline.cli.dump", "Print the files of a log as text."),
 }

@@ -1,0 +1,342 @@
+"""`firnline doctor`: damage that was done before, found where nobody looks every day. WORLD.
+
+Nothing is changed. Over the brokers: do the replicas of a partition hold the same batches? In the tier: does
+each catalog explain what the store holds, and does the log begin where the tier does? In directories: records
+that are kept aside, and copies of one partition that differ. Source: rel-R9, spec T10, T62.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from firnline.base.errors import FirnlineError, KafkaError, StorageError
+from firnline.base.ids import TopicPartition, Uuid, uuid_text
+from firnline.cli.show import as_json, format_option, rows
+from firnline.client.admin import EARLIEST_LOCAL, LATEST, Admin
+from firnline.client.copies import Piece, Replica, first_difference, pieces
+from firnline.log import names
+from firnline.log.checkpoint import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    read_offsets,
+    read_partition_metadata,
+)
+from firnline.log.directory import META_PROPERTIES
+from firnline.runtime.disk import RealFs
+from firnline.tiered.catalog import CatalogCorrupt, PartitionCatalog, list_topics, read_catalog
+from firnline.tiered.objects.layout import LOG, segment_folder
+from firnline.tiered.objects.local_dir import DirectoryStore, path_of
+from firnline.tiered.spi import ObjectMissing, ObjectStore
+
+SOMETHING_IS_WRONG = 3
+_NEWEST = 10_000
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, where, and what to do about it."""
+
+    kind: str
+    where: str
+    what: str
+    remedy: str
+
+
+class _Report:
+    """What was found, and how much was looked at."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.looked: Counter[str] = Counter()
+
+    def add(self, kind: str, where: str, what: str) -> None:
+        self.findings.append(Finding(kind, where, what, _REMEDIES[kind]))
+
+
+_REMEDIES = {
+    "replicas-differ": "keep the copy that consumers were served from (the leader's); stop the other broker,"
+    " move the partition's directory there away, and start it: it is fetched anew",
+    "not-compared": "look again when the broker answers and the replica has caught up",
+    "kept-aside": "if the topic was deleted, remove the directory; otherwise put the newer metadata back,"
+    " and the directory under its name",
+    "not-formatted": "put meta.properties back, as docs/OPERATIONS.md says",
+    "log-start-above-tier": "if retention did not do it, stop the broker, lower the partition's line in"
+    " log-start-offset-checkpoint to the first offset that the tier has, and start it with the tier",
+    "catalog-explains-less": "bring the lost records of __remote_log_metadata back, from another replica or"
+    " a backup; nothing deletes these objects until then",
+    "catalog-damaged": "its leader writes the next one; if it stays, put an older copy of the catalog back",
+    "object-missing": "put the object back from a copy of the tier; without it its records are lost",
+}
+
+
+@click.command()
+@click.option(
+    "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...",
+    help="Ask these brokers. Default: 127.0.0.1:9092, unless --tier or --data-dir is given.",
+)  # fmt: skip
+@click.option("--tier", metavar="URI", help="Look into this tier: a directory, or file:///path.")
+@click.option(
+    "--data-dir", "directories", multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Look into this log directory, of a broker that is stopped; of several, compare the copies.",
+)  # fmt: skip
+@click.option("--topic", "topics", multiple=True, help="Of these topics alone.")
+@click.option(
+    "--newest", type=click.IntRange(0), default=_NEWEST, show_default=True,
+    help="How many offsets of each replica are compared over the brokers; 0 for all.",
+)  # fmt: skip
+@format_option
+def command(
+    bootstrap: str | None,
+    tier: str | None,
+    directories: tuple[Path, ...],
+    topics: tuple[str, ...],
+    newest: int,
+    style: str,
+) -> None:
+    """Find damage that was done before: replicas that differ, records aside, a tier that explains less.
+
+    Nothing is changed. For scripts the exit code is 0 when nothing was found, 3 when something was, and 1
+    when nobody could be asked. Replicas of compacted topics are cleaned each by itself, and not compared.
+    """
+    report = _Report()
+    starts: dict[tuple[str, int], int] = {}
+    if bootstrap is None and tier is None and not directories:
+        bootstrap = "127.0.0.1:9092"
+    if bootstrap is not None:
+        with Admin(bootstrap) as admin:
+            _look_at_brokers(admin, topics, newest, report)
+            if tier is not None:
+                starts = _log_starts(admin)
+    if tier is not None:
+        _look_at_tier(_store(tier), topics, starts, report)
+    if directories:
+        _look_at_directories(directories, topics, report)
+    if style == "json":
+        looked = dict(sorted(report.looked.items()))
+        as_json({"looked_at": looked, "findings": [each._asdict() for each in report.findings]})
+    else:
+        said = ", ".join(f"{n} {what}" for what, n in sorted(report.looked.items())) or "nothing"
+        click.echo(f"looked at: {said}", err=True)
+        rows([each._asdict() for each in report.findings], style, empty="nothing is wrong")
+    if report.findings:
+        sys.exit(SOMETHING_IS_WRONG)
+
+
+# ------------------------------------------------------------------------------------------- brokers
+
+
+def _look_at_brokers(admin: Admin, topics: tuple[str, ...], newest: int, report: _Report) -> None:
+    """Compare each replica with the leader's, between the watermark of both and `newest` offsets before."""
+    answer = admin.metadata(list(topics) or None)
+    brokers = {
+        each.node_id: admin.node(each.node_id, each.host, each.port) for each in answer.brokers
+    }
+    for topic in answer.topics:
+        if topic.error_code:
+            continue
+        is_compacted = "compact" in (
+            admin.topic_configs(topic.name, only_changed=False).get("cleanup.policy") or ""
+        )
+        for part in topic.partitions:
+            others = [each for each in part.replica_nodes if each != part.leader_id]
+            if is_compacted or not others:
+                report.looked["partitions without a copy to compare"] += 1
+                continue
+            where = f"{topic.name}-{part.partition_index}"
+            leader = brokers.get(part.leader_id)
+            if leader is None:
+                report.add("not-compared", where, "nobody leads it")
+                continue
+            report.looked["partitions over the brokers"] += 1
+            number = part.partition_index
+            begin = admin.offsets(leader, topic.name, [number], EARLIEST_LOCAL).get(number, 0)
+            end = admin.offsets(leader, topic.name, [number], LATEST).get(number, 0)
+            begin = max(begin, end - newest) if newest else begin
+            for node_id in others:
+                copies = [
+                    (each, Replica(brokers[each], topic.topic_id, number))
+                    for each in (part.leader_id, node_id)
+                    if each in brokers
+                ]
+                _compare_over_brokers(where, copies, begin, end, report)
+
+
+def _compare_over_brokers(
+    where: str, copies: list[tuple[int, Replica]], begin: int, end: int, report: _Report
+) -> None:
+    if len(copies) < 2:
+        report.add("not-compared", where, "a broker with a copy is not there")
+        return
+    (leader_id, leader), (other_id, other) = copies
+    if begin >= end:
+        return
+    try:
+        end = min(end, other.high_watermark(begin))
+        found = first_difference(
+            leader.pieces(begin, end), other.pieces(begin, end), begin=begin, end=end
+        )
+    except FirnlineError as problem:
+        report.add("not-compared", where, f"broker {other_id}: {problem}")
+        return
+    if found is not None:
+        one, two = _said(found.one), _said(found.other)
+        what = f"offset {found.offset}: broker {leader_id} (leader) has {one}, broker {other_id} has {two}"
+        report.add("replicas-differ", where, what)
+
+
+def _said(piece: Piece | None) -> str:
+    if piece is None:
+        return "nothing"
+    span = f"{piece.base_offset} to {piece.last_offset}"
+    return f"{span} of epoch {piece.leader_epoch}, checksum {piece.crc & 0xFFFFFFFF:08x}"
+
+
+def _log_starts(admin: Admin) -> dict[tuple[str, int], int]:
+    """Where the log of each tiered partition begins, by topic id and partition."""
+    return {
+        (row["topic_id"], row["partition"]): row["log_start_offset"]
+        for row in admin.tier_status(None)
+    }
+
+
+# ---------------------------------------------------------------------------------------------- tier
+
+
+def _store(uri: str) -> ObjectStore:
+    root = path_of(uri) or uri
+    return DirectoryStore(root, is_writer=False)
+
+
+def _look_at_tier(
+    store: ObjectStore,
+    topics: tuple[str, ...],
+    starts: Mapping[tuple[str, int], int],
+    report: _Report,
+) -> None:
+    for topic in list_topics(store):
+        if topic.is_deleted or (topics and topic.topic not in topics):
+            continue
+        for partition in topic.partitions:
+            report.looked["partitions in the tier"] += 1
+            where = f"{topic.topic}-{partition}"
+            try:
+                catalog = read_catalog(store, topic.topic_id, partition)
+            except (CatalogCorrupt, ObjectMissing) as problem:
+                report.add("catalog-damaged", where, str(problem))
+                continue
+            if catalog is not None:
+                start = starts.get((uuid_text(topic.topic_id), partition), catalog.log_start_offset)
+                _look_at_catalog(
+                    store, where, catalog, max(start, catalog.log_start_offset), report
+                )
+
+
+def _look_at_catalog(
+    store: ObjectStore, where: str, catalog: PartitionCatalog, log_start: int, report: _Report
+) -> None:
+    folder = segment_folder(catalog.topic_id, catalog.partition)
+    held = {info.key for info in store.list_prefix(folder) if info.key.endswith(LOG)}
+    known = {segment.key() for segment in catalog.segments}
+    for key in sorted(known - held):
+        report.add("object-missing", where, key)
+    covered = sorted((each.base_offset, each.end_offset) for each in catalog.segments)
+    unknown = sorted((_base_offset(key), key) for key in held - known)
+    below = [base for base, _ in unknown if base < log_start]
+    above = [base for base, _ in unknown if base >= log_start and not _is_covered(base, covered)]
+    if below:
+        what = (
+            f"the log begins at {log_start}; the store holds {len(below)} logs from {min(below)} on"
+        )
+        report.add("log-start-above-tier", where, what)
+    hidden = [base for base, end in covered if end < log_start]
+    if hidden:
+        what = f"the log begins at {log_start}; the catalog has segments from {min(hidden)} on"
+        report.add("log-start-above-tier", where, what)
+    if above:
+        last = catalog.highest_offset
+        what = f"the store holds {len(above)} logs from {min(above)} on, the catalog ends at {last}"
+        report.add("catalog-explains-less", where, what)
+
+
+def _base_offset(key: str) -> int:
+    digits = key.rpartition("/")[2].partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _is_covered(offset: int, spans: Iterable[tuple[int, int]]) -> bool:
+    return any(base <= offset <= end for base, end in spans)
+
+
+# --------------------------------------------------------------------------------------- directories
+
+
+class _Copy(NamedTuple):
+    """The files of one replica; offsets that may be compared: [begin, end)."""
+
+    path: Path
+    begin: int
+    end: int
+    is_compacted: bool
+
+
+def _look_at_directories(
+    directories: tuple[Path, ...], topics: tuple[str, ...], report: _Report
+) -> None:
+    fs = RealFs()
+    copies: dict[tuple[Uuid, TopicPartition], list[_Copy]] = {}
+    for root in directories:
+        if not (root / META_PROPERTIES).exists():
+            report.add("not-formatted", str(root), "no meta.properties says whose it is")
+        starts = read_offsets(fs, str(root / LOG_STARTS))
+        marks = read_offsets(fs, str(root / HIGH_WATERMARKS))
+        cleaned = read_offsets(fs, str(root / CLEANER_OFFSETS))
+        for path in sorted(root.iterdir()):
+            if path.name.endswith(names.STRAY_DIR):
+                size = sum(file.stat().st_size for file in path.glob("*" + names.LOG))
+                report.add(
+                    "kept-aside", str(path), f"{size} bytes of records that belong to no topic"
+                )
+            place = names.parse_partition_dir(path.name) if path.is_dir() else None
+            if place is None or (topics and place.topic not in topics):
+                continue
+            try:
+                topic_id = read_partition_metadata(fs, str(path))
+            except StorageError:
+                topic_id = None
+            if topic_id is not None:
+                report.looked["replicas in directories"] += 1
+                copy = _Copy(path, starts.get(place, 0), marks.get(place, 0), place in cleaned)
+                copies.setdefault((topic_id, place), []).append(copy)
+    for (_, place), found in copies.items():
+        for other in found[1:]:
+            _compare_files(str(place), found[0], other, report)
+
+
+def _compare_files(where: str, one: _Copy, other: _Copy, report: _Report) -> None:
+    if one.is_compacted or other.is_compacted:
+        return
+    begin = max(one.begin, other.begin, _first(one.path), _first(other.path))
+    end = min(one.end, other.end)
+    try:
+        found = first_difference(_in_files(one.path), _in_files(other.path), begin=begin, end=end)
+    except KafkaError as problem:
+        report.add("not-compared", where, f"{one.path} and {other.path}: {problem}")
+        return
+    if found is not None:
+        here, there = f"{one.path} has {_said(found.one)}", f"{other.path} has {_said(found.other)}"
+        report.add("replicas-differ", where, f"offset {found.offset}: {here}, {there}")
+
+
+def _first(path: Path) -> int:
+    found = sorted(path.glob("*" + names.LOG))
+    return int(found[0].stem) if found else 0
+
+
+def _in_files(path: Path) -> Iterator[Piece]:
+    for file in sorted(path.glob("*" + names.LOG)):
+        yield from pieces(file.read_bytes())
