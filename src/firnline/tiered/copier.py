@@ -16,6 +16,7 @@ from firnline.base.ids import TopicIdPartition
 from firnline.base.units import MINUTE_MS
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services
+from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import plan_ranges, segment_epochs
 from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
 from firnline.tiered.spi import (
@@ -36,8 +37,11 @@ LOOK_AGAIN_MS = 10 * MINUTE_MS
 class Copier:
     """Copies what is due of one led partition. `run` answers once; one run at a time."""
 
-    def __init__(self, services: Services, hosted: Hosted, catalog: CatalogKeeper) -> None:
+    def __init__(
+        self, services: Services, hosted: Hosted, catalog: CatalogKeeper, late: LateCopies
+    ) -> None:
         self._services = services
+        self._late = late
         self._hosted = hosted
         self._catalog = catalog
         self._done: Done | None = None
@@ -86,26 +90,34 @@ class Copier:
         """Take the log start from the tier, where deletes went on before this node led (3.4-1, X42).
 
         Only once it is known that the metadata explains all that the catalog did. Never above local data, and
-        never when the metadata knows nothing of the partition although data below the local start must be
-        somewhere: that is a loss to report, not to act on (F28).
+        never to local data where the metadata does not say that the tier ever had what lay right below it:
+        that is a loss to report, not to act on (F28).
         """
         hosted, log = self._hosted, self._hosted.log
         finished = hosted.finished(self._services.metadata)
         if isinstance(finished, KafkaError) or not hosted.is_tiered:
             return
         self._has_adopted = True
-        if not finished and not self._services.metadata.has_history(hosted.where):
-            return
         plan = plan_ranges(
             finished,
             log.epochs.entries(),
             start_offset=min((s.base_offset for s in finished), default=0),
             end_offset=log.local_log_start_offset,
         )
+        if not plan and not self._was_copied(log.local_log_start_offset - 1):
+            return
         first = plan[0][1] if plan else log.local_log_start_offset
         start = min(first, log.local_log_start_offset)
         if start > log.log_start_offset:
             log.advance_log_start(start)
+
+    def _was_copied(self, offset: int) -> bool:
+        """Whether the metadata says that the tier has had the offset, deleted since or not."""
+        epoch = self._hosted.log.epochs.epoch_at(offset)
+        if epoch is None:
+            return False
+        highest = self._services.metadata.highest_offset(self._hosted.where, epoch)
+        return isinstance(highest, int) and highest >= offset
 
     # ---------------------------------------------------------------------------- one segment
 
@@ -282,9 +294,8 @@ class Copier:
     def _finished(self, segment: RemoteSegment, error: KafkaError | None, now_ms: int) -> Effects:
         if error is not None:
             self._unsure = segment
-            if not self._hosted.leads:
-                self.give_up()
-            return self._finish(error, now_ms)
+            late = [] if self._hosted.leads else self.give_up(now_ms)
+            return [*late, *self._finish(error, now_ms)]
         return self._copy_counts(segment, now_ms)
 
     def _copy_counts(self, segment: RemoteSegment, now_ms: int) -> Effects:
@@ -299,13 +310,17 @@ class Copier:
         known = self._services.metadata.get(segment.topic_id_partition, segment.segment_id)
         if known is not None and known.state == SegmentState.COPY_STARTED:
             return self._publish_finished(segment, now_ms)
+        if known is None or known.state != SegmentState.COPY_FINISHED:
+            return [*self.give_up(now_ms), *self._next(now_ms)]
         return self._copy_counts(segment, now_ms)
 
-    def give_up(self) -> None:
-        """The role is over: a copy of unknown outcome is no longer this node's to finish."""
-        if self._unsure is not None:
-            self._services.copying.pop(self._unsure.segment_id, None)
-            self._unsure = None
+    def give_up(self, now_ms: int) -> Effects:
+        """A copy of unknown outcome is not this node's to finish: the role is over, or it was deleted."""
+        segment, self._unsure = self._unsure, None
+        if segment is None:
+            return []
+        self._services.copying.pop(segment.segment_id, None)
+        return self._late.note(segment, now_ms)
 
     # -------------------------------------------------------------------------------- failure
 
@@ -324,7 +339,8 @@ class Copier:
         now_ms: int,
     ) -> Effects:
         if problem is not None:
-            return self._left_behind(segment, error, now_ms)
+            late = self._late.note(segment, now_ms)
+            return [*late, *self._left_behind(segment, error, now_ms)]
         return [
             Submit(
                 name=f"take back {segment.topic}-{segment.partition} at {segment.base_offset}",

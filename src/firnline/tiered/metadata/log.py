@@ -32,8 +32,8 @@ from firnline.protocol.schema import Message
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
-from firnline.tiered.metadata_cache import MetadataCache
-from firnline.tiered.metadata_records import (
+from firnline.tiered.metadata.cache import MetadataCache
+from firnline.tiered.metadata.records import (
     RemoteLogSegmentIdEntry,
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,
@@ -521,6 +521,12 @@ class TopicMetadataLog:
         consumed = self._consumed.get(self.partition_of(where))
         cache = consumed.caches.get(where) if consumed else None
         return cache.get(segment_id) if cache else None
+
+    def was_deleted(self, where: TopicIdPartition, segment_id: Uuid) -> bool:
+        """Whether that segment's deletion is finished, as far as it is remembered."""
+        consumed = self._consumed.get(self.partition_of(where))
+        cache = consumed.caches.get(where) if consumed else None
+        return cache is not None and cache.was_deleted(segment_id)
 
     def has_history(self, where: TopicIdPartition) -> bool:
         """Whether the metadata log ever spoke of that partition, as far as it is applied."""
