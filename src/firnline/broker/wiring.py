@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer
-from firnline.base.errors import ConfigError, KafkaError
+from firnline.base.errors import ConfigError, FirnlineError, KafkaError
 from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
+    TopicIdPartition,
     Uuid,
 )
 from firnline.base.ports import Fs, Rng
@@ -314,7 +315,26 @@ def _hosting(
         hosting.on_not_leading.append(tier.on_not_leading)
         hosting.on_configured.append(tier.on_configured)
         hosting.on_dropped.append(tier.on_dropped)
+        tier.tier.services.on_damaged = partial(_let_another_lead, hosted, replication)
     return hosting
+
+
+def _let_another_lead(
+    hosted: HostedPartitions,
+    replication: Replication,
+    where: TopicIdPartition,
+    _problem: FirnlineError,
+    now_ms: int,
+) -> Effects:
+    """A segment of a partition that is led here is damaged: told as lost, it is led by another (KIP-858).
+
+    It is followed here again as soon as the controller has elected. Nothing is told where nobody else is in
+    sync: what is sound is served on.
+    """
+    partition = hosted.by_id.get((where.topic_id, where.partition))
+    if partition is None or not partition.is_leader or len(partition.isr) < 2:
+        return []
+    return replication.on_lost((where.topic_id, where.partition), now_ms)
 
 
 def _replication(

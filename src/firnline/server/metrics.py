@@ -61,6 +61,7 @@ class Snapshot(NamedTuple):
     replicas: ReplicaFacts
     partitions: list[PartitionSizes]
     tier: list[TierLag]
+    tier_damaged_segments: int
     quorum: QuorumFacts
     loop: LoopFacts
     compaction: CompactionFacts | None = None
@@ -102,6 +103,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
             )
             for row in (() if tier is None else tier.status())
         ],
+        tier_damaged_segments=0 if tier is None else tier.services.counters.damaged_segments,
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
         loop=loop_metrics.look(runtime.loop),
         compaction=_compaction(node, runtime),
@@ -165,6 +167,11 @@ def families(found: Snapshot) -> Iterator[Metric]:
     yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
     yield from _tier(found.tier)
+    yield CounterMetricFamily(
+        "firnline_tier_damaged_segments",
+        "Damaged segments that were found since the start, of the log or in the tier.",
+        value=found.tier_damaged_segments,
+    )
     yield from loop_metrics.families(found.loop)
     yield from compaction_metrics.families(found.compaction)
 

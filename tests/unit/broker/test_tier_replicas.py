@@ -486,3 +486,29 @@ def put_back(fs: Any, path: str, end_offset: int) -> None:
     log.truncate_to(end_offset)
     log.sync_now()
     log.close()
+
+
+def test_a_leader_with_a_damaged_segment_copies_none_of_it_and_another_leads() -> None:
+    """Bit rot on the leader: it would have reached the tier, and the good replicas would have dropped theirs."""
+    w = World()
+    w.produce(2)
+    rotten = w.lead_again()
+    assert w.isr() == BROKERS
+    path = f"{w.log(rotten).path}/{0:020}.log"
+    file = w.rig[rotten].fs.open(path)
+    data = bytearray(file.read(0, file.size()))
+    data[len(data) // 2] ^= 1
+    file.truncate(0)
+    file.append(data)
+    file.close()
+    w.produce(3)
+    w.until(lambda: w.leader not in (None, rotten))
+    w.until(lambda: w.isr() == BROKERS)
+    w.drained()
+    assert w.numbers(w.lead_again()) == list(range(5))
+    status = w.rig[rotten].broker.tier
+    assert status is not None
+    assert status.services.counters.damaged_segments == 1
+    told = [line for line in w.rig[rotten].warnings if "not copied to the tier" in line]
+    assert len(told) == 1
+    assert "t-0" in told[0]

@@ -3,7 +3,7 @@
 A batch's CRC leaves out its base offset and its leader epoch, and says nothing about which batches there
 should be. The copier has seen every batch; what it saw becomes a fingerprint, which travels as the
 custom metadata (KIP-917) of COPY_FINISHED, so that every later leader knows it, and from there into the
-catalog. Custom metadata, big endian, at most 118 bytes:
+catalog. Custom metadata, big endian, at most 61 bytes:
 
     2  "FL"        1  version, 1       1  flags: 1 = may have gaps
     4  CRC of the first batch, as its header states it
