@@ -271,6 +271,12 @@ class Listener:
         self.heard.append(f"leads {epoch}")
         return []
 
+    def on_useless_snapshot(
+        self, snapshot_id: OffsetAndEpoch, replica_id: int, now_ms: int
+    ) -> Effects:
+        self.heard.append(f"useless {snapshot_id.offset}-{snapshot_id.epoch} to {replica_id}")
+        return []
+
     def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
         self.heard.append(f"leader {leader_id} of {epoch}")
         return []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from firnline.base.effects import CancelTimer, Effects, Note, Peer, SetTimer
+from firnline.base.effects import CancelTimer, Effects, Note, Peer, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
@@ -285,6 +285,17 @@ class MetadataQuorum:
         assert self._reign is None, "the active controller never loads a snapshot"
         self._begin_snapshot(snapshot_id, now_ms)
         return self._follow(now_ms)
+
+    def on_useless_snapshot(
+        self, snapshot_id: OffsetAndEpoch, replica_id: int, now_ms: int
+    ) -> Effects:
+        """A replica fetched it again and again: what damages it is on our disk, or on its own."""
+        name = snapshot_name(snapshot_id)
+        line = (
+            f"node {replica_id} cannot load the snapshot {name} of the metadata: another is taken"
+        )
+        warning = Warn(line=f"{line}. Look at the disks of both nodes")
+        return [warning, *self.snapshotter.take(lambda outcome, at_ms: [], now_ms)]
 
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
         """Publish what is committed, oldest first, and answer who waited for it."""

@@ -15,7 +15,7 @@ from firnline.raft import wire
 from firnline.raft.fetch_rules import Diverging, SnapshotNeeded, Valid, judge_fetch
 from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
-from firnline.raft.snapshot_serve import Downloads, serve_chunk
+from firnline.raft.snapshot_serve import BEGUN_IN_VAIN, Downloads, serve_chunk
 from firnline.raft.standing import Standing, refusal
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import (
@@ -455,8 +455,13 @@ class Leader:
         chunk = serve_chunk(standing.log, wanted, partition.position, request.max_bytes)
         if isinstance(chunk, KafkaError):
             return [answer(wire.fetch_snapshot_response(chunk.code, standing.known))]
-        self._note_snapshot(request.replica_id, partition, wanted, now_ms)
+        replica = self._note_snapshot(request.replica_id, partition, wanted, now_ms)
         effects = self._contact(request.replica_id, now_ms)
+        if (
+            partition.position == 0
+            and self._downloads.begins(_key(replica), wanted) == BEGUN_IN_VAIN
+        ):
+            effects += standing.listener.on_useless_snapshot(wanted, replica.node_id, now_ms)
         response = wire.fetch_snapshot_response(Code.NONE, standing.known, chunk=chunk)
         return [*effects, answer(response)]
 

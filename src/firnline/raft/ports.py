@@ -190,6 +190,12 @@ class RaftListener(Protocol):
         """A snapshot was installed in place of the log: load it; commits go on from its end (Q39)."""
         ...
 
+    def on_useless_snapshot(
+        self, snapshot_id: OffsetAndEpoch, replica_id: int, now_ms: int
+    ) -> Effects:
+        """A replica cannot load this snapshot of the leader's: its disk may have damaged it. Take another."""
+        ...
+
     def on_committed(self, end_offset: int, now_ms: int) -> Effects:
         """Everything below `end_offset` is committed; it is in the log."""
         ...

@@ -17,6 +17,8 @@ from firnline.raft.ports import SnapshotFile
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 
 HOLD_MAX_MS = HOUR_MS
+# A replica that begins the same snapshot so often found it damaged: it would for ever.
+BEGUN_IN_VAIN = 3
 
 
 class Chunk(NamedTuple):
@@ -63,10 +65,12 @@ def serve_chunk(
 
 
 class _Hold:
-    __slots__ = ("began_ms", "heard_ms", "offset")
+    __slots__ = ("began_ms", "begun", "begun_id", "heard_ms", "offset")
 
     def __init__(self, offset: int, now_ms: int) -> None:
         self.offset = offset  # the log must not begin after it
+        self.begun_id: OffsetAndEpoch | None = None
+        self.begun = 0  # how often it began to fetch that snapshot
         self.began_ms = self.heard_ms = now_ms
 
 
@@ -87,6 +91,15 @@ class Downloads:
         """It was told to fetch that snapshot, or it fetches a piece of it."""
         hold = self._holds.setdefault(replica, _Hold(snapshot_id.offset, now_ms))
         hold.offset, hold.heard_ms = snapshot_id.offset, now_ms
+
+    def begins(self, replica: Hashable, snapshot_id: OffsetAndEpoch) -> int:
+        """It asks for the first piece; return how often it has done so, of this snapshot."""
+        hold = self._holds.get(replica)
+        if hold is None:
+            return 0
+        hold.begun = hold.begun + 1 if hold.begun_id == snapshot_id else 1
+        hold.begun_id = snapshot_id
+        return hold.begun
 
     def reaches(self, replica: Hashable, offset: int, *, newest_snapshot: int, now_ms: int) -> None:
         """It fetches from the log again: it has caught up where no cleaning can outrun it."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from firnline.base.effects import Note, Submit
+from firnline.base.effects import Note, Submit, Warn
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.format import format_storage
@@ -153,6 +153,24 @@ def test_what_the_log_had_since_its_last_snapshot_counts_after_a_restart_too() -
     running.log.close()
     again = Running(fs, SnapshotSettings(max_new_record_bytes=3_000))
     assert again.quorum.snapshotter.is_emitting or again.log.newest_snapshot_id is not None
+
+
+def test_a_snapshot_that_a_replica_cannot_load_is_replaced_by_another() -> None:
+    running = Running(a_disk(), SnapshotSettings(max_new_record_bytes=1_000))
+    topic = 0
+    while running.log.newest_snapshot_id is None:
+        running.set(topic := topic + 1)
+        running.finish()
+    first = running.log.newest_snapshot_id
+    running.set(topic + 1)
+    running.loop.run(running.quorum.on_useless_snapshot(first, 9, running.loop.now_ms))
+    running.finish()
+    newest = running.log.newest_snapshot_id
+    assert newest is not None
+    assert newest.offset > first.offset
+    (line,) = [x.line for x in running.loop.others if isinstance(x, Warn)]
+    assert "node 9 cannot load" in line
+    assert snapshot_name(first) in line
 
 
 def test_what_changed_before_a_restart_counts_for_the_ratio_after_it() -> None:

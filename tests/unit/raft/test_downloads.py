@@ -98,6 +98,18 @@ def test_who_is_nobody_holds_nothing() -> None:
     assert clean(net, leader) == 8
 
 
+def test_a_replica_that_fetches_a_snapshot_in_vain_makes_the_leader_take_another() -> None:
+    """The leader's disk damaged it after the start, when snapshots are read: nobody else would notice."""
+    _, leader = leading(ALONE)
+    for begun in range(1, 6):
+        assert not a_piece(leader, 9).error_code
+        assert not a_piece(leader, 9, at=4).error_code
+        said = [line for line in leader.listener.heard if line.startswith("useless")]
+        assert said == (["useless 4-1 to 9"] if begun >= 3 else []), "once"
+    a_piece(leader, 8)
+    assert [line for line in leader.listener.heard if line.startswith("useless")] == said
+
+
 def test_another_leader_holds_nothing_yet() -> None:
     net, leader = leading(ALONE)
     fetched(leader, 9, (0, 0))

@@ -437,6 +437,8 @@ def test_an_empty_replica_catches_up_over_a_snapshot_while_its_leader_cleans() -
     assert leader.disk.start_offset == 0
     net.run_for(3_000)
     assert net[9].listener.heard[-2:] == ["snapshot 3-1", "committed 7"]
+    (line,) = net[9].notes
+    assert f"up to offset 3 of epoch 1 from node {leader.node_id}" in line
     assert net[9].disk.values() == leader.disk.values()[3:]
     leader.run(leader.timers.pop(("raft", "clean")).then(net.now_ms))
     assert leader.disk.start_offset == 6

@@ -31,6 +31,11 @@ class Told:
         self.heard.append(("leader", epoch))
         return []
 
+    def on_useless_snapshot(
+        self, snapshot_id: OffsetAndEpoch, replica_id: int, now_ms: int
+    ) -> Effects:
+        return []
+
     def on_leader_change(self, leader_id: int, epoch: int, now_ms: int) -> Effects:
         self.heard.append(("leader-change", leader_id))
         return []
