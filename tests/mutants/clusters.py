@@ -140,4 +140,14 @@ CLUSTERS = (
             ),
         ),
     ),
+    Mutant(
+        "rel-R7, in a cluster: a refusal of the second copy says nothing of the first",
+        "replica.alter:AlterPartitions._answered",
+        "partition.unanswered(change)",
+        "pass",
+        seeds=(3, 13, 18, *SEEDS),
+        seconds=75,
+        profile="late-copies",
+        invariants=("rel-R2", "rel-R6"),
+    ),
 )

@@ -102,7 +102,9 @@ class CrashableFile:
         self._fs.check("read", self.path)
         if position + size > self._cut:
             raise records_cut(self.path, position + size, self._cut)
-        return bytes(self._inode.data[position : position + size])
+        data = bytes(self._inode.data[position : position + size])
+        self._fs.count_read(len(data))
+        return data
 
     def truncate(self, size: int) -> None:
         self._fs.check("truncate", self.path)
@@ -140,6 +142,7 @@ class CrashableFs:
         self.clock_ms = clock_ms
         self.capacity_bytes = capacity_bytes
         self.syncs = 0
+        self.read_bytes = 0  # by the node, so far
         # Whoever looks at the disk from outside of the machine meets no fault, and uses none up.
         self.is_examined = False
         self._root = _Directory()
@@ -173,6 +176,11 @@ class CrashableFs:
                     continue
                 fault.times -= 1
                 raise StorageError(f"cannot {operation}", path=path, error=fault.error)
+
+    def count_read(self, size_bytes: int) -> None:
+        """Somebody reads: whoever looks from outside costs the node nothing."""
+        if not self.is_examined:
+            self.read_bytes += size_bytes
 
     def take(self, size_bytes: int, path: str) -> None:
         """Raise ENOSPC when `size_bytes` more do not fit."""

@@ -93,6 +93,10 @@ class Surroundings(Protocol):
         """The production code raised: judge whether it may have."""
         ...
 
+    def took(self, process: "Process", what: str, taken_us: int) -> None:
+        """A step took so long that it matters: judge whether it may."""
+        ...
+
     def stopped(self, process: "Process", *, is_power: bool) -> None:
         """The process is gone: its connections too."""
         ...
@@ -107,6 +111,7 @@ class Process:
         "follow",
         "host",
         "is_alive",
+        "is_busy",
         "is_paused",
         "is_ready",
         "machine",
@@ -122,9 +127,10 @@ class Process:
         self.number = number
         self.is_alive = True
         self.is_paused = False
+        self.is_busy = False  # a step takes its time, and whatever comes waits
         self.is_ready = False  # its machine is made
         self.clock = SteadyClock(host.clock.monotonic, host.clock.wall)
-        self.step_ms = self.clock.now_ms()  # when the last step began; no step takes time
+        self.step_ms = self.clock.now_ms()  # when the last step began
         self.machine: Machine
         self.backlog: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self.follow: Event | None = None
@@ -143,27 +149,55 @@ class Process:
         """Do it now, or when the pause ends; never when the process is gone."""
         if not self.is_alive:
             return
-        if self.is_paused:
+        if self.is_held:
             self.backlog.append((action, arguments))
         else:
+            action(*arguments)
+
+    @property
+    def is_held(self) -> bool:
+        """Does what comes wait?"""
+        return self.is_paused or self.is_busy
+
+    def go_on(self) -> None:
+        """Handle what came in meanwhile, in the order it came, until something holds the process up."""
+        while self.backlog and self.is_alive and not self.is_held:
+            action, arguments = self.backlog.popleft()
             action(*arguments)
 
     def step(self, what: str, then: Callable[..., Effects], *results: Any) -> None:
         """Let the production code take one step, carry out what it asks for, and have it judged."""
         if not self.is_alive:
             return
-        if self.is_paused:
+        if self.is_held:
             self.backlog.append((self.step, (what, then, *results)))
             return
         host = self.host
         host.world.note(host.node_id, what)
         now_ms = self.step_ms = self.clock.now_ms()
+        read_bytes = host.fs.read_bytes
         try:
             self.execute(then(*results, now_ms))
         except Exception as problem:  # noqa: BLE001 - whatever the node raises is what is judged
             host.surroundings.failed(self, problem)
             return
         host.surroundings.stepped(self)
+        if self.is_alive:
+            self._take_time(what, host.fs.read_bytes - read_bytes)
+
+    def _take_time(self, what: str, read_bytes: int) -> None:
+        """A step takes as long as what it read says; what it sends leaves when it begins."""
+        host = self.host
+        taken_us = host.options.step_us(read_bytes)
+        if not taken_us:
+            return
+        self.is_busy = True
+        host.world.after(taken_us, self._is_done)
+        host.surroundings.took(self, what, taken_us)
+
+    def _is_done(self) -> None:
+        self.is_busy = False
+        self.go_on()
 
     def execute(self, effects: Effects) -> None:
         """Carry out effects in order."""
@@ -180,7 +214,10 @@ class Process:
         self.host.surroundings.send(self, effect)
 
     def _reply(self, effect: Reply) -> None:
+        fs = self.host.fs
+        read_bytes = fs.read_bytes
         self.host.surroundings.reply(self, effect)
+        fs.read_bytes = read_bytes  # the kernel moves what an answer points to
 
     def _warn(self, effect: Warn) -> None:
         self.host.world.note(self.host.node_id, f"warns: {effect.line}")
@@ -200,7 +237,7 @@ class Process:
         self._timers[effect.key] = self.host.world.after(delay_us, self._timer_due, effect)
 
     def _timer_due(self, effect: SetTimer) -> None:
-        if self.is_paused:
+        if self.is_held:
             self.backlog.append((self._timer_due, (effect,)))
             return
         event = self._timers.get(effect.key)
@@ -292,7 +329,7 @@ class Process:
     def _flushed(self, problems: dict[str, StorageError]) -> None:
         if not self.is_alive:
             return
-        if self.is_paused:
+        if self.is_held:
             self.backlog.append((self._flushed, (problems,)))
             return
         finished, self._in_flight = self._in_flight, []
@@ -422,9 +459,7 @@ class Host:
         if process is None or not process.is_paused:
             return
         process.is_paused = False
-        while process.backlog and process.is_alive and not process.is_paused:
-            action, arguments = process.backlog.popleft()
-            action(*arguments)
+        process.go_on()
 
     def _end(self, *, is_power: bool) -> bool:
         process, self.process = self.process, None

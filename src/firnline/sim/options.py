@@ -44,6 +44,8 @@ class Options(NamedTuple):
     chaos_s: int
     fault_kinds: tuple[str, ...]
     fault_gap_us: tuple[int, int]  # between two faults, lowest and highest
+    # What a step of a node costs.
+    read_us_per_kib: int
     # The network.
     delay_us: int
     jitter_us: int
@@ -79,6 +81,11 @@ class Options(NamedTuple):
     # A whole cluster: the observers are brokers then. None: controllers, and brokers that only observe.
     cluster: "Shape | None" = None
 
+    def step_us(self, read_bytes: int) -> int:
+        """How long a step takes that reads so much; below a millisecond it does not matter."""
+        taken_us = read_bytes * self.read_us_per_kib // 1024
+        return taken_us if taken_us >= MS else 0
+
     @property
     def voter_ids(self) -> tuple[int, ...]:
         return tuple(range(1, self.voters + 1))
@@ -106,6 +113,7 @@ def draw_options(seed: int) -> Options:
         fault_gap_us=chance.pick(
             ((200 * MS, 2000 * MS), (500 * MS, 5000 * MS), (2000 * MS, 8000 * MS))
         ),
+        read_us_per_kib=Chance(seed, "cost").pick((0, 20, 200)),
         delay_us=chance.spread(50, 3_000),
         jitter_us=chance.spread(50, 10_000),
         tail_percent=chance.pick((0, 0, 1, 3)),

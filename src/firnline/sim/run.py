@@ -25,6 +25,8 @@ from firnline.sim.world import MS, SECOND, Line, World
 # The first leader is elected before anything fails.
 _CALM_US = 3 * SECOND
 _LOOK_US = 100 * MS
+# The least time a node has until it is missed is two seconds.
+_STEP_US_MAX = 250 * MS
 # What rel-Q19 allows, in election timeouts; and after that, how long until all nodes are equal.
 _ELECTION_TIMEOUTS = 10
 _EQUAL_US = 60 * SECOND
@@ -149,6 +151,12 @@ class Cluster:
         place = f"{where.filename.rpartition('/firnline/')[2]}:{where.lineno}"
         text = f"{type(problem).__name__} at {place}: {problem}"
         self.checkers.complain("rel-X1", text, host.node_id)
+
+    def took(self, process: Process, what: str, taken_us: int) -> None:
+        """A loop that is held up answers nobody: heartbeats are missed, leaders deposed (rel-X2)."""
+        if taken_us > _STEP_US_MAX:
+            text = f"a step held the loop for {taken_us // MS} ms: {what}"
+            self.checkers.complain("rel-X2", text, process.node_id)
 
     def stopped(self, process: Process, *, is_power: bool) -> None:
         self.network.process_ended(process, is_power=is_power)

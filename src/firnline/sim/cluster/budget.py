@@ -22,9 +22,13 @@ _MIN_ISR = "min.insync.replicas"
 
 
 class Atlas:
-    """Which replicas are dirty. `image` is the newest that is committed anywhere."""
+    """Which replicas are dirty. `image` is the newest that is committed anywhere.
 
-    def __init__(self, hosts: dict[int, Host], ledger: Ledger) -> None:
+    min_isr  min.insync.replicas of topics that do not say
+    """
+
+    def __init__(self, hosts: dict[int, Host], ledger: Ledger, min_isr: int = 1) -> None:
+        self.min_isr = min_isr
         self.image: ClusterImage = EMPTY_IMAGE
         self._hosts = hosts
         self._ledger = ledger
@@ -122,7 +126,8 @@ class Atlas:
             if not is_wipe and self.is_kept(node_id, key):
                 continue
             dirty = [each for each in state.replicas if self.is_dirty(each, key)]
-            least = int(self.image.topic_config_overrides(topic).get(_MIN_ISR, "1"))
+            given = self.image.topic_config_overrides(topic).get(_MIN_ISR)
+            least = self.min_isr if given is None else int(given)
             least = min(least, len(state.replicas))
             if len({*dirty, node_id}) > least - 1 or not self._clean(key, state, node_id):
                 return False

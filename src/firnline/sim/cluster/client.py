@@ -47,6 +47,7 @@ class Client:
     # What a node has, and a client has not; nobody looks for it there.
     broker: Any = None
     controller: Any = None
+    knows_internal = False  # whether topics of the brokers' own are in `places`
     quorum: MetadataQuorum
     raft: RaftNode
     log: MetaLog
@@ -120,7 +121,7 @@ class Client:
         found = [
             Place(topic.name, topic.topic_id, row.partition_index, row.leader_id, row.leader_epoch)
             for topic in answer.topics
-            if not topic.error_code
+            if not topic.error_code and (self.knows_internal or not topic.is_internal)
             for row in topic.partitions
         ]
         self.places = {place.key: self._newer(place) for place in found}

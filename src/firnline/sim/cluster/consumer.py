@@ -38,6 +38,8 @@ _LOOK_UP_MS = 3_000
 class Consumer(Client):
     """`positions` is where it reads next, by partition."""
 
+    knows_internal = True
+
     def __init__(
         self, options: Options, chance: Chance, on_read: OnRead, may_go_back: MayGoBack
     ) -> None:

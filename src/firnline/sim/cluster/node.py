@@ -61,6 +61,10 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
         "log.flush.offset.checkpoint.interval.ms": shape.flush_checkpoint_ms,
         "replica.high.watermark.checkpoint.interval.ms": 5_000,
         "offsets.topic.num.partitions": 1,
+        "offsets.topic.replication.factor": min(3, len(broker_ids(options))),
+        "offsets.retention.minutes": 2_147_483_647,
+        "group.initial.rebalance.delay.ms": 200,
+        "min.insync.replicas": shape.min_isr,
         # Clocks jump by days; a producer that is forgotten meanwhile writes twice, as Kafka's does.
         "producer.id.expiration.ms": 2_147_483_647,
     }

@@ -111,6 +111,15 @@ def _late_copies(options: Options) -> Options:
     return bent._replace(fault_kinds=kinds, fault_gap_us=(4_000 * MS, 20_000 * MS))
 
 
+def _groups(options: Options) -> Options:
+    """Coordinators that change while members commit, and loops that take long to read what they committed."""
+    kinds = ("elect", "elect", "kill", "stop", "pause", "clog", "isolate", "deaf-to-controllers")
+    bent = _replicated(options, members=3, commit_gap_ms=50, min_isr=2)
+    return bent._replace(
+        fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS), read_us_per_kib=2_000
+    )
+
+
 PROFILES: dict[str, Callable[[Options], Options]] = {
     "r1": _r1,
     "r3": _r3,
@@ -120,6 +129,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "r8": _r8,
     "r13": _r13,
     "r19": _r19,
+    "groups": _groups,
     "late-copies": _late_copies,
     "late-answers": _late_answers,
     "unclean": _unclean,

@@ -24,8 +24,10 @@ from firnline.sim.cluster.race_faults import RaceFaults
 from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.cluster.shape import draw_cluster
 from firnline.sim.cluster.wire_checks import WireChecks
+from firnline.sim.groups.checks import GroupChecks
+from firnline.sim.groups.member import Member
 from firnline.sim.host import Host, Machine, Process
-from firnline.sim.net import PORT, Call, Network, Watcher
+from firnline.sim.net import BROKER_PORT, PORT, Call, Network, Watcher
 from firnline.sim.options import Options
 from firnline.sim.run import Cluster, Form
 from firnline.sim.world import MS, SECOND, World
@@ -55,7 +57,11 @@ class Users:
             )
             for number in range(shape.consumers)
         ]
-        everybody: list[Client] = [self.admin, *self.producers, *self.consumers]
+        self.members = [
+            Member(number, options, world.chance("member", number))
+            for number in range(shape.members)
+        ]
+        everybody: list[Client] = [self.admin, *self.producers, *self.consumers, *self.members]
         self.by_id = {CLIENT_IDS_FROM + number: each for number, each in enumerate(everybody)}
         self.hosts: dict[int, Host] = {}
 
@@ -82,6 +88,8 @@ class Users:
         self.admin.is_on = False
         for producer in self.producers:
             producer.is_on = False
+        for member in self.members:
+            member.is_on = False
 
     def broken_promises(self, image: ClusterImage) -> list[str]:
         """Topics that were made, or deleted, and are not, or are (rel-Q16)."""
@@ -101,9 +109,10 @@ class Users:
 class Watch:
     """Hands each message to whom it concerns: what controllers are asked, and what brokers are."""
 
-    def __init__(self, quorum: Watcher, brokers: WireChecks) -> None:
+    def __init__(self, quorum: Watcher, brokers: WireChecks, groups: GroupChecks) -> None:
         self._quorum = quorum
         self._brokers = brokers
+        self._groups = groups
 
     def sent(self, process: Process, to_id: int, effect: Send) -> None:
         if effect.peer.port == PORT:
@@ -114,11 +123,13 @@ class Watch:
         if call.port == PORT:
             self._quorum.received(process, call)
         self._brokers.received(process, call)
+        self._groups.received(process, call)
 
     def answered(self, process: Process, call: Call, response: Message) -> None:
         if call.port == PORT:
             self._quorum.answered(process, call, response)
         self._brokers.answered(process, call, response)
+        self._groups.answered(process, call, response)
 
     def told(self, process: Process, effect: Send, response: Message) -> None:
         self._brokers.told(process, effect, response)
@@ -134,7 +145,8 @@ class WholeCluster(Cluster):
         super().__init__(options, world, mode)
         complain, truth = self.checkers.complain, self.checkers.truth
         self.ledger = Ledger()
-        self.atlas = Atlas(self.hosts, self.ledger)
+        assert options.cluster is not None
+        self.atlas = Atlas(self.hosts, self.ledger, options.cluster.min_isr)
         self.faults.atlas = self.atlas
         self.wire = wire = WireChecks(world, self.ledger, complain)
         self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
@@ -142,6 +154,7 @@ class WholeCluster(Cluster):
             self.ledger, self.atlas, self.replicas, wire, complain
         )
         truth.on_image = metadata.on_image
+        self.groups = GroupChecks(self.hosts, self.ledger, self.atlas, complain)
         users = self.workload
         users.on_read, users.ledger = self.wire.read, self.ledger
         for producer in users.producers:
@@ -149,7 +162,9 @@ class WholeCluster(Cluster):
         for node_id in users.by_id:
             users.hosts[node_id] = Host(node_id, world, options, self)
         everybody = self.hosts | users.hosts
-        self.network = Network(world, options, everybody, Watch(self.checkers, self.wire))
+        self.network = Network(
+            world, options, everybody, Watch(self.checkers, self.wire, self.groups)
+        )
         self.faults.use(self.network)
 
     def _make_faults(self, mode: str) -> RaceFaults:
@@ -193,6 +208,12 @@ class WholeCluster(Cluster):
         super().stepped(process)
         self.replicas.stepped(process)
         self.wire.stepped()
+
+    def took(self, process: Process, what: str, taken_us: int) -> None:
+        """A broker of its own that is not counted in yet reads its logs, and nobody misses it (rel-X2)."""
+        machine = process.machine
+        if machine.controller is not None or machine.takes(BROKER_PORT):
+            super().took(process, what, taken_us)
 
     def stopped(self, process: Process, *, is_power: bool) -> None:
         super().stopped(process, is_power=is_power)
@@ -258,10 +279,24 @@ class WholeCluster(Cluster):
                     if consumer.positions.get(key) != end:
                         position = consumer.positions.get(key)
                         return f"a consumer of {where} is at {position}, the end is {end}"
+        return self._unsettled()
+
+    def _unsettled(self) -> str | None:
+        """What keeps the group from having an owner for each partition, in one generation (rel-C6)."""
+        members = self.workload.members
+        for member in members:
+            if not member.is_settled:
+                return f"member {member.number} of the group is at {member.phase.value!r}"
+        if len({member.generation for member in members}) > 1:
+            return f"the group is in generations {[member.generation for member in members]}"
+        owned = sorted(spot for member in members for spot in member.share)
+        if members and owned != members[0].spots():
+            return f"{members[0].spots()} are read by the group, and owned are {owned}"
         return None
 
     def check_history(self) -> None:
-        """rel-R14 in the end: every log is as the ledger has it."""
+        """rel-R14 in the end: every log is as the ledger has it. rel-C5: and every commit is there."""
+        self.groups.check_end()
         for producer in self.workload.producers:
             for key, text in producer.out_of_order:
                 if not self.ledger.of(key).lost:

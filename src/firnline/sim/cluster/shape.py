@@ -48,6 +48,9 @@ class Shape(NamedTuple):
     in_flight: int  # batches of an idempotent lane that are under way at once, at most
     consumers: int
     admin_gap_ms: int
+    members: int  # of a consumer group
+    commit_gap_ms: int
+    min_isr: int  # of topics that do not say
 
 
 def broker_ids(options: Options) -> tuple[int, ...]:
@@ -65,6 +68,7 @@ def draw_cluster(seed: int, profile: str | None = None) -> Options:
     is_combined = chance.below(4) == 0
     if is_combined:
         brokers = max(brokers, voters)
+    groups = Chance(seed, "groups")
     session_timeout_ms = chance.pick((2_000, 3_000, 6_000))
     lag_max_ms = chance.pick((1_000, 2_000, 6_000))
     shape = Shape(
@@ -88,6 +92,9 @@ def draw_cluster(seed: int, profile: str | None = None) -> Options:
         in_flight=Chance(seed, "in flight").pick((1, 1, 2, 5)),
         consumers=1,
         admin_gap_ms=chance.pick((1_000, 3_000, 8_000)),
+        members=groups.pick((0, 0, 2, 3)),
+        commit_gap_ms=groups.pick((100, 300, 1_000)),
+        min_isr=min(2, (brokers + 1) // 2),
     )
     options = base._replace(
         voters=voters,
