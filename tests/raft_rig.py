@@ -696,6 +696,5 @@ def alone(node_id: int = 1, **options: Any) -> tuple[Net, Member]:
 
 def one_record(base_offset: int, epoch: int, value: bytes) -> bytes:
     """A batch of one record, as a log holds it."""
-    return bytes(
-        build_batch([NewRecord(None, value, 5)], base_offset=base_offset, leader_epoch=epoch)
-    )
+    records = [NewRecord(None, value, 5)]
+    return bytes(build_batch(records, base_offset=base_offset, leader_epoch=epoch))
