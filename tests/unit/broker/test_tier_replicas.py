@@ -489,7 +489,7 @@ def put_back(fs: Any, path: str, end_offset: int) -> None:
 
 
 def test_a_leader_with_a_damaged_segment_copies_none_of_it_and_another_leads() -> None:
-    """Bit rot on the leader: it would have reached the tier, and the good replicas would have dropped theirs."""
+    """Bit rot would have reached the tier, and the good replicas would have dropped theirs."""
     w = World()
     w.produce(2)
     rotten = w.lead_again()
