@@ -4,6 +4,7 @@ Effects are carried out one by one and counted, so that a test can stop a node b
 them. Appends to `__remote_log_metadata` are committed at once unless a plan says otherwise.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,19 +20,30 @@ from firnline.base.effects import (
     Submit,
     Warn,
 )
-from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid
+from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.ids import TopicIdPartition, TopicPartition, Uuid, uuid_text
 from firnline.config.topic import TopicConfig
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
 from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.record import records
 from firnline.sim.disk import CrashableFs
+from firnline.tiered.metadata_cache import MetadataCache
+from firnline.tiered.metadata_log import from_record
+from firnline.tiered.metadata_records import decode
+from firnline.tiered.objects.layout import DATA_FOLDER
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.remote_log import RemoteLog
 from firnline.tiered.settings import TierSettings
-from firnline.tiered.spi import IndexKind, RemoteSegment, SegmentData
+from firnline.tiered.spi import (
+    IndexKind,
+    RemoteSegment,
+    SegmentData,
+    SegmentState,
+    SegmentUpdate,
+)
 
 TOPIC_ID = bytes(15) + b"\x07"
 WHERE = TopicIdPartition(TOPIC_ID, 0)
@@ -57,6 +69,10 @@ class SmallRng:
         return bytes([0x40 + self._seed]) + self._serial.to_bytes(15, "big")
 
 
+# Those of the test that runs; `tests/unit/tiered/conftest.py` looks for orphans in each when it is over.
+CLUSTERS: deque["Cluster"] = deque(maxlen=200)
+
+
 @dataclass
 class Cluster:
     """What outlives every node: the metadata topic, the store, the image."""
@@ -69,6 +85,33 @@ class Cluster:
     has_topic: bool = True
     leads: dict[int, int] = field(default_factory=dict)  # metadata partition -> node; default: all
     now_ms: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        CLUSTERS.append(self)
+
+    def known(self) -> dict[bytes, SegmentState]:
+        """What the metadata topic says of each segment that is not deleted."""
+        caches: dict[tuple[bytes, int], MetadataCache] = {}
+        for batch in (batch for batches in self.metadata.values() for batch in batches):
+            (header,) = headers(batch)
+            for record in records(batch, header):
+                try:
+                    change = None if record.value is None else from_record(decode(record.value))
+                except (ProtocolError, ValueError):
+                    continue
+                if change is not None:
+                    cache = caches.setdefault((change.topic_id, change.partition), MetadataCache())
+                    if isinstance(change, RemoteSegment):
+                        cache.add(change)
+                    elif isinstance(change, SegmentUpdate):
+                        cache.update(change)
+        return {s.segment_id: s.state for cache in caches.values() for s in cache.segments()}
+
+    def orphans(self) -> list[str]:
+        """Objects of segments that the metadata does not know: nobody will ever delete them."""
+        known = {uuid_text(segment_id) for segment_id in self.known()}
+        found = [key for key in self.store.objects if key.startswith(DATA_FOLDER)]
+        return [key for key in found if key.rpartition("/")[2][21:43] not in known]
 
     def append(self, partition: int, batch: bytearray) -> Appended:
         base = self.ends.get(partition, 0)
@@ -170,6 +213,7 @@ SETTINGS = {
     "task_interval_ms": 1000,
     "retry_backoff_ms": 100,
     "dangling_after_ms": 60_000,
+    "late_put_ms": 10_000,
     "metadata_consume_wait_ms": 5_000,
     "remover_interval_ms": 5_000,
     "fetch_max_wait_ms": 2_000,

@@ -16,6 +16,7 @@ from firnline.base.ids import TopicIdPartition
 from firnline.base.units import MINUTE_MS
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services
+from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import plan_ranges, segment_epochs
 from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
 from firnline.tiered.spi import (
@@ -36,8 +37,11 @@ LOOK_AGAIN_MS = 10 * MINUTE_MS
 class Copier:
     """Copies what is due of one led partition. `run` answers once; one run at a time."""
 
-    def __init__(self, services: Services, hosted: Hosted, catalog: CatalogKeeper) -> None:
+    def __init__(
+        self, services: Services, hosted: Hosted, catalog: CatalogKeeper, late: LateCopies
+    ) -> None:
         self._services = services
+        self._late = late
         self._hosted = hosted
         self._catalog = catalog
         self._done: Done | None = None
@@ -282,9 +286,8 @@ class Copier:
     def _finished(self, segment: RemoteSegment, error: KafkaError | None, now_ms: int) -> Effects:
         if error is not None:
             self._unsure = segment
-            if not self._hosted.leads:
-                self.give_up()
-            return self._finish(error, now_ms)
+            late = [] if self._hosted.leads else self.give_up(now_ms)
+            return [*late, *self._finish(error, now_ms)]
         return self._copy_counts(segment, now_ms)
 
     def _copy_counts(self, segment: RemoteSegment, now_ms: int) -> Effects:
@@ -299,13 +302,17 @@ class Copier:
         known = self._services.metadata.get(segment.topic_id_partition, segment.segment_id)
         if known is not None and known.state == SegmentState.COPY_STARTED:
             return self._publish_finished(segment, now_ms)
+        if known is None or known.state != SegmentState.COPY_FINISHED:
+            return [*self.give_up(now_ms), *self._next(now_ms)]
         return self._copy_counts(segment, now_ms)
 
-    def give_up(self) -> None:
-        """The role is over: a copy of unknown outcome is no longer this node's to finish."""
-        if self._unsure is not None:
-            self._services.copying.pop(self._unsure.segment_id, None)
-            self._unsure = None
+    def give_up(self, now_ms: int) -> Effects:
+        """A copy of unknown outcome is not this node's to finish: the role is over, or it was deleted."""
+        segment, self._unsure = self._unsure, None
+        if segment is None:
+            return []
+        self._services.copying.pop(segment.segment_id, None)
+        return self._late.note(segment, now_ms)
 
     # -------------------------------------------------------------------------------- failure
 
@@ -324,7 +331,8 @@ class Copier:
         now_ms: int,
     ) -> Effects:
         if problem is not None:
-            return self._left_behind(segment, error, now_ms)
+            late = self._late.note(segment, now_ms)
+            return [*late, *self._left_behind(segment, error, now_ms)]
         return [
             Submit(
                 name=f"take back {segment.topic}-{segment.partition} at {segment.base_offset}",

@@ -34,6 +34,7 @@ def decide(
     now_ms: int,
     is_copying: Callable[[RemoteSegment], bool],
     is_dangling: Callable[[RemoteSegment], bool],
+    late_put_ms: int = 0,
     applies_limits: bool = True,
 ) -> Decision:
     """Apply the limits of the whole log to the remote segments of one partition.
@@ -41,12 +42,15 @@ def decide(
     covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
     is_copying      being copied by this node now: nothing from it on is looked at
     is_dangling     a COPY_STARTED that nobody will finish
+    late_put_ms     so long after an abandoned copy was deleted it is deleted once more
     applies_limits  False: only what lies below the log start or was begun to be deleted goes
     """
     epochs = filled(log.epochs.entries())
     chosen: dict[bytes, RemoteSegment] = {}
     for segment in segments:
         left_over = segment.state == SegmentState.DELETE_STARTED
+        if segment.is_abandoned and now_ms - segment.event_timestamp_ms < late_put_ms:
+            continue
         if left_over or (segment.state == SegmentState.COPY_STARTED and is_dangling(segment)):
             chosen[segment.segment_id] = segment
     if not epochs:  # an epoch cache that knows nothing decides nothing (rel-T14)
@@ -59,6 +63,8 @@ def decide(
             is_finished = False
             break
         if segment.segment_id in chosen or segment.state == SegmentState.COPY_STARTED:
+            continue
+        if segment.state == SegmentState.DELETE_STARTED:
             continue
         if segment.epochs[-1][0] <= first_epoch and segment.end_offset < log.log_start_offset:
             walk.drop(segment.size_bytes)
@@ -166,7 +172,8 @@ class SegmentRemoval:
     """Deletes given segments: all DELETE_STARTED first, `between`, then each object and DELETE_FINISHED.
 
     A segment that cannot be deleted stays DELETE_STARTED and does not hold up the others (F21); the
-    first error is reported. `may_go_on` is asked before each step.
+    first error is reported. `may_go_on` is asked before each step. `is_final` False: unfinished copies of
+    other brokers stay DELETE_STARTED as well, for a put may bring their objects back.
     """
 
     def __init__(
@@ -177,6 +184,7 @@ class SegmentRemoval:
         may_go_on: Callable[[], bool],
         between: Callable[[Done, int], Effects],
         done: Done,
+        is_final: bool = True,
     ) -> None:
         self._services = services
         self._to_mark = list(segments)
@@ -184,6 +192,7 @@ class SegmentRemoval:
         self._may_go_on = may_go_on
         self._between = between
         self._done = done
+        self._is_final = is_final
         self._error: FirnlineError | None = None
 
     def begin(self, now_ms: int) -> Effects:
@@ -250,6 +259,9 @@ class SegmentRemoval:
             self._services.counters.delete_errors += 1
             self._error = self._error or as_error(result)
             return self._delete_next(now_ms)
+        is_others = segment.broker_id != self._services.settings.node_id
+        if segment.state == SegmentState.COPY_STARTED and is_others and not self._is_final:
+            return self._delete_next(now_ms)
         then = partial(self._unnamed)
         return self._publish(segment, SegmentState.DELETE_FINISHED, then, now_ms)
 
@@ -295,6 +307,7 @@ class Expiry:
             may_go_on=lambda: hosted.leads,
             between=self._catalog.request,
             done=self._finish,
+            is_final=False,
         )
         return removal.begin(now_ms)
 
@@ -318,6 +331,7 @@ class Expiry:
                 now_ms=now_ms,
                 is_copying=lambda s: s.segment_id in self._services.copying,
                 is_dangling=lambda s: self.is_dangling(s, now_ms),
+                late_put_ms=self._services.settings.late_put_ms,
                 applies_limits=self._is_limit_due(now_ms),
             )
         # Tiering was turned off: the log starts where local data does, and the tier is emptied (T49).

@@ -17,6 +17,9 @@ from firnline.tiered.spi import (
     SegmentUpdate,
 )
 
+# Deleted segments whose ids are remembered, of each partition.
+DELETED_KEPT = 256
+
 
 class _EpochView:
     """One leader epoch: finished segments by their first offset in it, and the rest by id."""
@@ -72,11 +75,12 @@ def epoch_end(segment: RemoteSegment, epoch: int) -> int:
 class MetadataCache:
     """The remote segments of one partition, as far as the metadata log has been applied."""
 
-    __slots__ = ("_by_epoch", "_by_id", "delete")
+    __slots__ = ("_by_epoch", "_by_id", "_deleted", "delete")
 
     def __init__(self) -> None:
         self._by_id: dict[Uuid, RemoteSegment] = {}
         self._by_epoch: dict[int, _EpochView] = {}
+        self._deleted: dict[Uuid, None] = {}  # the newest ones
         self.delete: PartitionDelete | None = None
 
     @property
@@ -112,6 +116,8 @@ class MetadataCache:
             broker_id=change.broker_id,
             event_timestamp_ms=change.event_timestamp_ms,
             custom_metadata=known.custom_metadata if custom is None else custom,
+            is_abandoned=known.is_abandoned
+            or (known.state == SegmentState.COPY_STARTED and known.broker_id != change.broker_id),
         )
         self._by_id[segment.segment_id] = segment
         for epoch, start in segment.epochs:
@@ -124,6 +130,9 @@ class MetadataCache:
                 view.forget(segment.segment_id)
         if segment.state == SegmentState.DELETE_FINISHED:
             del self._by_id[segment.segment_id]
+            self._deleted[segment.segment_id] = None
+            if len(self._deleted) > DELETED_KEPT:
+                del self._deleted[next(iter(self._deleted))]
         return True
 
     def apply_delete(self, change: PartitionDelete) -> bool:
@@ -138,6 +147,10 @@ class MetadataCache:
     @property
     def delete_state(self) -> DeleteState | None:
         return self.delete.state if self.delete else None
+
+    def was_deleted(self, segment_id: Uuid) -> bool:
+        """Whether it is among the newest ones whose deletion was finished."""
+        return segment_id in self._deleted
 
     def get(self, segment_id: Uuid) -> RemoteSegment | None:
         """Return the segment unless it is deleted or unknown."""

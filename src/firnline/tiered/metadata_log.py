@@ -522,6 +522,12 @@ class TopicMetadataLog:
         cache = consumed.caches.get(where) if consumed else None
         return cache.get(segment_id) if cache else None
 
+    def was_deleted(self, where: TopicIdPartition, segment_id: Uuid) -> bool:
+        """Whether that segment's deletion is finished, as far as it is remembered."""
+        consumed = self._consumed.get(self.partition_of(where))
+        cache = consumed.caches.get(where) if consumed else None
+        return cache is not None and cache.was_deleted(segment_id)
+
     def has_history(self, where: TopicIdPartition) -> bool:
         """Whether the metadata log ever spoke of that partition, as far as it is applied."""
         consumed = self._consumed.get(self.partition_of(where))

@@ -19,6 +19,7 @@ from firnline.tiered.copier import Copier, task_key
 from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, LogView, Services
 from firnline.tiered.index_cache import IndexCache
+from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import plan_ranges
 from firnline.tiered.metadata_log import MetadataFeed, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
@@ -72,10 +73,10 @@ class _NewsWaiter(NamedTuple):
 class _Tasks:
     """One hosted partition with its tasks, and who waits for them."""
 
-    def __init__(self, services: Services, hosted: Hosted) -> None:
+    def __init__(self, services: Services, hosted: Hosted, late: LateCopies) -> None:
         self.hosted = hosted
         self.catalog = CatalogKeeper(services, hosted)
-        self.copier = Copier(services, hosted, self.catalog)
+        self.copier = Copier(services, hosted, self.catalog, late)
         self.expiry = Expiry(services, hosted, self.catalog)
         self.copy_failures = 0
         self.expiry_failures = 0
@@ -126,6 +127,7 @@ class RemoteLog:
         self.indexes = IndexCache(self.services, log_dir)
         self.reader = RemoteReader(self.services, self.indexes)
         self.remover = Remover(self.services, topic_exists)
+        self.late_copies = LateCopies(self.services)
         self._tasks: dict[TopicIdPartition, _Tasks] = {}
         self._is_started = False
         # Followers that wait until all metadata of now is known here.
@@ -183,17 +185,18 @@ class RemoteLog:
         known = self._tasks.get(where)
         if not self._concerns_us(log):
             return [] if known is None else self.on_stop(where, now_ms)
+        given_up: Effects = []
         if known is not None:
             old = known.hosted
             if (old.is_leader, old.leader_epoch) == (is_leader, leader_epoch) and old.log is log:
                 return []  # tasks read the configuration anew with each run
             old.is_over = True
-            known.copier.give_up()
+            given_up = known.copier.give_up(now_ms)
         hosted = Hosted(log, is_leader=is_leader, leader_epoch=leader_epoch)
-        tasks = self._tasks[where] = _Tasks(self.services, hosted)
+        tasks = self._tasks[where] = _Tasks(self.services, hosted, self.late_copies)
         if known is not None:
             tasks.flushes, known.flushes = known.flushes, []
-        return self._begin(tasks, now_ms) if self._is_started else []
+        return given_up + (self._begin(tasks, now_ms) if self._is_started else [])
 
     @staticmethod
     def _concerns_us(log: LogView) -> bool:
@@ -221,7 +224,7 @@ class RemoteLog:
         if tasks is None:
             return effects
         tasks.hosted.is_over = True
-        tasks.copier.give_up()
+        effects += tasks.copier.give_up(now_ms)
         self.services.metadata.unassign(where)
         effects += [CancelTimer(key=task_key(what, where)) for what in ("copy", "expire")]
         for _, _, then in tasks.flushes:

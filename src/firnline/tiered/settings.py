@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from firnline.base.errors import ConfigError
-from firnline.base.units import HOUR_MS, INT64_MAX, MIB
+from firnline.base.units import HOUR_MS, INT64_MAX, MIB, MINUTE_MS
 from firnline.config.broker import BrokerConfig
 
 NO_LIMIT = -1
@@ -32,6 +32,8 @@ class TierSettings:
     fetch_max_wait_ms: int = 500
     # A COPY_STARTED of another broker that is older than this is nobody's any more (rel-T13).
     dangling_after_ms: int = HOUR_MS
+    # A put of it may end so much later than it was deleted: then it is deleted once more.
+    late_put_ms: int = 10 * MINUTE_MS
     remover_interval_ms: int = HOUR_MS  # remote.partition.remover.task.interval.ms, the seed's
     metadata_partitions: int = 50
     metadata_replication_factor: int = 3

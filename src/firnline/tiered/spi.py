@@ -118,6 +118,8 @@ class RemoteSegment(NamedTuple):
     state: SegmentState = SegmentState.COPY_STARTED
     custom_metadata: bytes | None = None
     txn_index_empty: bool = False
+    # Its copy was not finished, and another broker than the copier deletes it: a put may still be under way.
+    is_abandoned: bool = False
 
     @property
     def topic_id_partition(self) -> TopicIdPartition:
@@ -281,6 +283,10 @@ class RemoteLogMetadata(Protocol):
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
         """Return one segment that is not deleted, as far as it is known, ready or not."""
+        ...
+
+    def was_deleted(self, where: TopicIdPartition, segment_id: Uuid) -> bool:
+        """Whether that segment's deletion is finished; False too where it is too long ago to be known."""
         ...
 
     def has_history(self, where: TopicIdPartition) -> bool:

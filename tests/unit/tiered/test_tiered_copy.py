@@ -397,6 +397,7 @@ def test_status_says_what_lies_where() -> None:
     assert row.remote_bytes == sum(s.size_bytes for s in node.segments())
 
 
+@pytest.mark.loses_metadata
 def test_status_names_a_hole() -> None:
     """F28: metadata that lost a segment which is nowhere else."""
     cluster = Cluster()

@@ -421,6 +421,7 @@ def test_readers_hear_of_the_deletion_before_the_first_object_goes() -> None:
     assert node.tier.problem is None
 
 
+@pytest.mark.loses_metadata  # its objects are made by hand
 def test_a_topic_of_the_same_name_is_not_touched() -> None:
     """F23, X41."""
     cluster = Cluster()

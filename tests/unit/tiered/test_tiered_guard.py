@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.batch import headers
@@ -15,6 +17,7 @@ from firnline.tiered.spi import RemoteStorageError, SegmentState
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 RETENTION_MS = 100_000
+pytestmark = pytest.mark.loses_metadata
 
 
 def tiered(cluster: Cluster, *texts: str, **config: Any) -> Node:

@@ -1,6 +1,9 @@
 """The directory tier and the storage on it: durable, whole or not there, clear when it fails."""
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from firnline.tiered.objects.layout import (
     parse_written_epoch,
     part_key,
 )
-from firnline.tiered.objects.local_dir import MARK, DirectoryStore, path_of
+from firnline.tiered.objects.local_dir import MARK, PUTTING, DirectoryStore, path_of
 from firnline.tiered.objects.storage import ObjectStorage, open_store
 from firnline.tiered.spi import (
     IndexKind,
@@ -69,7 +72,7 @@ def test_deleting_is_idempotent_and_leaves_no_empty_folders(store: DirectoryStor
     store.delete("t/1/x")
     store.delete("t/1/x")
     store.delete("never/was")
-    assert os.listdir(store.root) == [MARK]
+    assert sorted(os.listdir(store.root)) == [PUTTING, MARK]
     put(store, "t/1/x", b"2")
     assert store.get("t/1/x") == b"2"
 
@@ -105,6 +108,7 @@ def test_a_put_that_fails_half_way_leaves_nothing_and_the_old_object_stays(
         store.put("t/x", breaks(), size_bytes=3)
     assert store.get("t/x") == b"old"
     assert os.listdir(os.path.join(store.root, "t")) == ["x"]
+    assert temporaries(store) == []
 
 
 def test_a_full_disk_says_so_and_leaves_nothing(
@@ -145,6 +149,60 @@ def test_an_object_is_synced_before_its_name_and_its_name_before_the_answer(
     monkeypatch.setattr(local_dir.os, "replace", noting_replace)
     put(store, "a/b/x", b"1")
     assert done == ["sync folder", "sync folder", "sync file", "rename", "sync folder"]
+
+
+def temporaries(store: DirectoryStore) -> list[str]:
+    return sorted(os.listdir(os.path.join(store.root, PUTTING)))
+
+
+def test_what_a_killed_process_was_putting_goes_with_the_next_start(store: DirectoryStore) -> None:
+    """As large as a segment, and no listing shows it."""
+    program = (
+        "import sys, time\n"
+        "from firnline.tiered.objects.local_dir import DirectoryStore\n"
+        "def chunks():\n"
+        "    yield b'x' * 1000\n"
+        "    print('half', flush=True)\n"
+        "    time.sleep(60)\n"
+        "DirectoryStore(sys.argv[1]).put('data/t/x', chunks(), size_bytes=2000)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, store.root], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "half\n"
+        DirectoryStore(store.root)
+        [name] = temporaries(store)
+        assert f"@{process.pid}-" in name, "it lives, and goes on"
+    finally:
+        process.kill()
+        process.wait()
+    DirectoryStore(store.root)
+    assert temporaries(store) == []
+    assert store.list_prefix("data/") == []
+
+
+def test_what_another_machine_is_putting_stays_until_it_is_old(store: DirectoryStore) -> None:
+    for name in ("elsewhere@1-0.tmp", "elsewhere@2-0.tmp", "notes.txt"):
+        Path(store.root, PUTTING, name).write_bytes(b"x")
+    old_s = time.time() - 3700
+    for name in ("elsewhere@2-0.tmp", "notes.txt"):
+        os.utime(os.path.join(store.root, PUTTING, name), (old_s, old_s))
+    DirectoryStore(store.root)
+    assert temporaries(store) == ["elsewhere@1-0.tmp", "notes.txt"]
+
+
+def test_a_node_that_runs_for_long_looks_again(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(store.root, PUTTING, "elsewhere@1-0.tmp").write_bytes(b"x")
+    put(store, "t/x", b"1")
+    assert temporaries(store) == ["elsewhere@1-0.tmp"]
+    later_s = time.time() + 3700
+    monkeypatch.setattr(local_dir.time, "time", lambda: later_s)
+    put(store, "t/x", b"1")
+    assert temporaries(store) == []
 
 
 def test_an_unmounted_tier_is_not_taken_for_an_empty_one(store: DirectoryStore) -> None:

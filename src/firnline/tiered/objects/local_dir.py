@@ -7,6 +7,8 @@ A mark in the root tells the tier's directory from an empty mount point. Source:
 
 import contextlib
 import os
+import socket
+import time
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
@@ -17,7 +19,11 @@ from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
 
 MARK = ".firnline-tier"
 _MARK_TEXT = "This directory is the remote tier of a Firnline cluster. docs/formats/tier.md\n"
+# Where what is being put grows; on the tier's file system, so that a rename makes it an object.
+PUTTING = ".firnline-putting"
 _TEMPORARY = ".tmp"
+# What was not written to for so long belongs to a process that died, wherever it ran.
+_DEAD_S = 3600.0
 _serial = count()
 
 
@@ -38,31 +44,51 @@ class DirectoryStore:
                 remedy="mount it, or name the directory that this cluster has used; or, to go on without that"
                 f" history, put {CLUSTER_KEY} there, as docs/formats/tier.md says",
             )
+        self._swept_s = 0.0
         if is_writer:
             self._make_root()
+            self._sweep()
         elif not os.path.isdir(self.root):
             raise RemoteStorageError("there is no such tier directory", path=self.root)
 
     def _make_root(self) -> None:
         try:
-            os.makedirs(self.root, exist_ok=True)
+            os.makedirs(os.path.join(self.root, PUTTING), exist_ok=True)
             mark = os.path.join(self.root, MARK)
             if not os.path.exists(mark):
-                _write_durably(mark, (_MARK_TEXT.encode(),))
+                _write_durably(mark, (_MARK_TEXT.encode(),), self.root)
         except OSError as problem:
             raise RemoteStorageError(
                 f"the tier's directory cannot be made or written: {problem.strerror}",
                 path=self.root,
             ) from None
 
+    def _sweep(self) -> None:
+        """Remove what dead processes were putting: those of this machine at once, others when it is old.
+
+        One folder is looked at, however large the tier is; now and then, since other machines write there.
+        """
+        now_s = time.time()
+        if now_s - self._swept_s < _DEAD_S:
+            return
+        self._swept_s = now_s
+        with contextlib.suppress(OSError), os.scandir(os.path.join(self.root, PUTTING)) as found:
+            for entry in found:
+                with contextlib.suppress(OSError):
+                    if _is_dead(entry.name, now_s - entry.stat().st_mtime):
+                        os.unlink(entry.path)
+
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """See `ObjectStore`. A full disk leaves nothing of the object behind."""
         path = self._path(key)
+        self._sweep()
         for attempt in (1, 2):
             self._check_root()
             try:
                 self._make_folder(os.path.dirname(path))
-                _write_durably(path, chunks, size_bytes)
+                putting = os.path.join(self.root, PUTTING)
+                self._make_folder(putting)
+                _write_durably(path, chunks, putting, size_bytes)
                 return
             except FileNotFoundError:
                 # A delete next door took the empty folder away; nothing of `chunks` was read yet.
@@ -169,10 +195,35 @@ def _raise_unless_gone(problem: OSError) -> None:
         raise problem
 
 
-def _write_durably(path: str, chunks: Iterable[Buffer], size_bytes: int | None = None) -> None:
-    """Write beside `path`, sync, check the length, rename, sync the folder."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{os.getpid()}-{next(_serial)}{_TEMPORARY}")
+def _is_dead(name: str, age_s: float) -> bool:
+    """Whether whoever was writing the temporary file `name` is gone."""
+    host, _, rest = name.removesuffix(_TEMPORARY).rpartition("@")
+    pid = rest.partition("-")[0]
+    if not name.endswith(_TEMPORARY) or not pid.isdecimal():
+        return False  # not one of ours
+    if age_s >= _DEAD_S:
+        return True
+    if host != _host() or int(pid) == os.getpid():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # somebody else's, and alive
+    return False
+
+
+def _host() -> str:
+    return socket.gethostname().replace(os.sep, "_")
+
+
+def _write_durably(
+    path: str, chunks: Iterable[Buffer], putting: str, size_bytes: int | None = None
+) -> None:
+    """Write in the folder `putting`, sync, check the length, rename to `path`, sync its folder."""
+    folder = os.path.dirname(path)
+    temporary = os.path.join(putting, f"{_host()}@{os.getpid()}-{next(_serial)}{_TEMPORARY}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:

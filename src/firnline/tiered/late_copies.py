@@ -1,0 +1,75 @@
+"""Objects that this process put for a segment whose fate it was not told: deleted once that is known. PURE.
+
+A put that hangs may end after another broker took its segment for abandoned, deleted it, and said so: then
+its objects are nobody's, and no listing is ever asked for them. Who put them looks at the metadata until it
+says what became of the segment: finished, and all is well; deleted, and they are deleted again. That the
+metadata does not know a segment is no reason. Source: KIP-405; rel-T12, rel-T13.
+"""
+
+from functools import partial
+from typing import Any
+
+from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.ids import Uuid
+from firnline.tiered.hosted import Services
+from firnline.tiered.spi import RemoteSegment, SegmentState
+
+REMEMBERED = 1000
+_TIMER = ("tier", "late copies")
+
+
+class LateCopies:
+    """The node's copies of unknown outcome, the oldest first."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._waiting: dict[Uuid, RemoteSegment] = {}
+        self._is_ticking = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def note(self, segment: RemoteSegment, now_ms: int) -> Effects:
+        """Objects of the segment were put, and whether it counts is not known."""
+        self._waiting[segment.segment_id] = segment
+        if len(self._waiting) > REMEMBERED:
+            del self._waiting[next(iter(self._waiting))]
+        return self._look(now_ms)
+
+    def _look(self, now_ms: int) -> Effects:
+        """Delete what was deleted before; ask again later about what is open."""
+        effects: Effects = []
+        for segment_id, segment in list(self._waiting.items()):
+            if self._is_deleted(segment):
+                name = f"delete late copy of {segment.topic}-{segment.partition}"
+                work = partial(self._services.storage.delete_segment, segment)
+                then = partial(self._deleted, segment_id)
+                effects.append(Submit(name=name, pool="expire", work=work, then=then))
+            elif self._state(segment) == SegmentState.COPY_FINISHED:
+                del self._waiting[segment_id]
+        return effects + self._tick(now_ms)
+
+    def _tick(self, now_ms: int) -> Effects:
+        if self._is_ticking or not self._waiting:
+            return []
+        self._is_ticking = True
+        at_ms = now_ms + self._services.settings.task_interval_ms
+        return [SetTimer(key=_TIMER, at_ms=at_ms, then=self._ticked)]
+
+    def _ticked(self, now_ms: int) -> Effects:
+        self._is_ticking = False
+        return self._look(now_ms)
+
+    def _state(self, segment: RemoteSegment) -> SegmentState | None:
+        known = self._services.metadata.get(segment.topic_id_partition, segment.segment_id)
+        return None if known is None else known.state
+
+    def _is_deleted(self, segment: RemoteSegment) -> bool:
+        if self._state(segment) == SegmentState.DELETE_STARTED:
+            return True
+        return self._services.metadata.was_deleted(segment.topic_id_partition, segment.segment_id)
+
+    def _deleted(self, segment_id: Uuid, result: Any, now_ms: int) -> Effects:
+        if not isinstance(result, Exception):
+            self._waiting.pop(segment_id, None)
+        return self._tick(now_ms)

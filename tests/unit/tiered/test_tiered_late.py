@@ -1,0 +1,108 @@
+"""Puts that end late, and copiers that die: nothing is left in the store that nobody will delete."""
+
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Effect, Submit
+from firnline.tiered.spi import RemoteStorageError, SegmentState
+from tests.tier_world import SETTINGS, Cluster, Node
+
+DANGLING_MS = SETTINGS["dangling_after_ms"]
+LATE_MS = SETTINGS["late_put_ms"]
+
+
+def is_copy(effect: Effect) -> bool:
+    return isinstance(effect, Submit) and effect.name.startswith("copy ")
+
+
+def hung(cluster: Cluster) -> tuple[Node, Node]:
+    """A leader whose put hangs, and its successor, which has the same records."""
+    old = Node(cluster, 1).start().lead(0)
+    new = Node(cluster, 2).start()
+    new.role(is_leader=False, epoch=0)
+    old.produce(0, "a")
+    new.follow(old)
+    new.log.roll(cluster.now_ms)
+    old.held = is_copy
+    old.advance(2_000)
+    assert len(old.on_hold) == 1, "no copy is under way"
+    new.lead(1)
+    old.role(is_leader=False, epoch=1)
+    return old, new
+
+
+def test_a_deposed_leader_deletes_what_it_put_too_late() -> None:
+    cluster = Cluster()
+    old, new = hung(cluster)
+    new.advance(DANGLING_MS + LATE_MS + 5_000)
+    assert SegmentState.COPY_STARTED not in cluster.known().values(), "it is not taken for dead yet"
+    old.release()
+    assert cluster.orphans() == []
+
+
+def test_it_tries_again_while_the_store_refuses() -> None:
+    cluster = Cluster()
+    old, new = hung(cluster)
+    new.advance(DANGLING_MS + LATE_MS + 5_000)
+    old.storage.fail("delete", RemoteStorageError("not now"), times=2)
+    old.release()
+    assert cluster.orphans() != [], "nothing was put, so nothing is tried"
+    old.advance(5_000)
+    assert cluster.orphans() == []
+
+
+def test_a_late_put_that_still_counts_stays() -> None:
+    """T8: the copy of a deposed leader is as good as any, if nobody took it for dead."""
+    cluster = Cluster()
+    old, new = hung(cluster)
+    old.release()
+    old.advance(5_000)
+    new.advance(5_000)
+    assert list(cluster.known().values()).count(SegmentState.COPY_FINISHED) >= 1
+    assert cluster.orphans() == []
+    assert new.read_all() == new.read_all()
+
+
+def test_who_died_after_a_late_put_is_cleaned_up_after_by_the_leader() -> None:
+    """What it takes for abandoned it deletes twice: a put may end after the first time."""
+    cluster = Cluster()
+    old, new = hung(cluster)
+    new.advance(DANGLING_MS + 1_500)
+    states = list(cluster.known().values())
+    assert SegmentState.DELETE_STARTED in states, "deleted once, and not forgotten"
+    [copy] = old.on_hold
+    assert isinstance(copy, Submit)
+    copy.work()  # and then it is gone
+    assert any(key.endswith(".log") for key in cluster.store.objects)
+    new.advance(LATE_MS + 2_000)
+    assert cluster.orphans() == []
+    assert SegmentState.DELETE_STARTED not in cluster.known().values()
+
+
+def test_a_leader_that_follows_goes_on_with_the_second_time() -> None:
+    cluster = Cluster()
+    old, new = hung(cluster)
+    new.advance(DANGLING_MS + 1_500)
+    third = Node(cluster, 3).start()
+    third.follow(new)
+    third.lead(2)
+    new.role(is_leader=False, epoch=2)
+    [copy] = old.on_hold
+    assert isinstance(copy, Submit)
+    copy.work()
+    third.advance(LATE_MS + 2_000)
+    assert cluster.orphans() == []
+    assert SegmentState.DELETE_STARTED not in cluster.known().values()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_copy_that_fails_after_it_was_taken_for_dead_leaves_nothing(when: str) -> None:
+    cluster = Cluster()
+    old, new = hung(cluster)
+    new.advance(DANGLING_MS + LATE_MS + 5_000)
+    error: Any = RemoteStorageError("cut off")
+    old.storage.fail("copy", error, when=when)
+    old.release()
+    old.advance(5_000)
+    assert cluster.orphans() == []
