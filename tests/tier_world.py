@@ -29,9 +29,9 @@ from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from firnline.sim.disk import CrashableFs
-from firnline.tiered.metadata_cache import MetadataCache
-from firnline.tiered.metadata_log import from_record
-from firnline.tiered.metadata_records import decode
+from firnline.tiered.metadata.cache import MetadataCache
+from firnline.tiered.metadata.log import from_record
+from firnline.tiered.metadata.records import decode
 from firnline.tiered.objects.layout import DATA_FOLDER
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage

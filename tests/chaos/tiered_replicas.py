@@ -1,13 +1,21 @@
 """Three brokers and a tier that they share: brokers die, stop, lose their disks; what each serves. WORLD."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, uuid_text
 from firnline.client.connection import Connection
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.records.record import all_records
+from firnline.tiered.metadata.cache import MetadataCache
+from firnline.tiered.metadata.log import from_record
+from firnline.tiered.metadata.records import decode
+from firnline.tiered.objects.local_dir import PUTTING
+from firnline.tiered.spi import RemoteSegment, SegmentUpdate
 from tests.chaos.workload import PATIENCE_S, SILENT, Positions
 from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
 from tests.peers.topics import await_partitions, is_whole
@@ -106,3 +114,42 @@ def _read_partition(connection: Connection, partition: int) -> list[tuple[int, i
         if row.error_code == 0 and at >= row.high_watermark:
             return rows
         assert time.monotonic() < deadline, f"partition {partition} ended at {at}"
+
+
+def orphans(bootstrap: str, tier: Path, metadata_partitions: int = 3) -> list[str]:
+    """List the store: what the metadata does not know, and what somebody was still putting."""
+    caches: dict[tuple[bytes, int], MetadataCache] = {}
+    for value in _metadata_values(bootstrap, metadata_partitions):
+        change = from_record(decode(value))
+        if change is None:
+            continue
+        cache = caches.setdefault((change.topic_id, change.partition), MetadataCache())
+        if isinstance(change, RemoteSegment):
+            cache.add(change)
+        elif isinstance(change, SegmentUpdate):
+            cache.update(change)
+    known = {uuid_text(s.segment_id) for cache in caches.values() for s in cache.segments()}
+    objects = [path for path in (tier / "data").rglob("*") if path.is_file()]
+    putting = [str(path) for path in (tier / PUTTING).iterdir()]
+    return [str(path) for path in objects if path.name[21:43] not in known] + putting
+
+
+def _metadata_values(bootstrap: str, partitions: int) -> Iterator[bytes]:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "auditor", "enable.auto.commit": False}
+        | SILENT
+    )
+    try:
+        for index in range(partitions):
+            where = TopicPartition(REMOTE_LOG_METADATA_TOPIC, index, OFFSET_BEGINNING)
+            low, end = consumer.get_watermark_offsets(where, timeout=PATIENCE_S)
+            consumer.assign([where] if end > low else [])
+            at, deadline = low, time.monotonic() + PATIENCE_S
+            while at < end:
+                assert time.monotonic() < deadline, f"{where} is silent at {at}"
+                for message in consumer.consume(500, 0.2):
+                    assert message.error() is None, message.error()
+                    at = message.offset() + 1
+                    yield message.value()
+    finally:
+        consumer.close()

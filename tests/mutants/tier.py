@@ -6,6 +6,8 @@ _FOLLOWING = "tests/unit/replica/test_follower_tier.py::"
 _GROUND = "tests/unit/broker/test_tier_ground.py::"
 _TRUNCATION = "tests/unit/log/test_truncation.py::"
 _READ = "tests/unit/tiered/test_tiered_read.py::"
+_GUARD = "tests/unit/tiered/test_tiered_guard.py::"
+_LATE = "tests/unit/tiered/test_tiered_late.py::"
 _CLOSEST = "tests/unit/broker/test_closest_replica.py::"
 
 TIER = (
@@ -34,14 +36,14 @@ TIER = (
     ),
     Mutant(
         "T22: an answer from before the question is none",
-        "broker.tier_ground:MetadataFeed._ends_came",
+        "broker.tier.feed:MetadataFeed._ends_came",
         "mirror.is_again or ",
         "",
         tests=(_GROUND + "test_an_answer_from_before_the_question_is_none",),
     ),
     Mutant(
         "F28: records that were committed meanwhile are no loss",
-        "broker.tier_ground:MetadataFeed._records_came",
+        "broker.tier.feed:MetadataFeed._records_came",
         "max(mirror.end, ends[-1])",
         "mirror.end",
         tests=(_GROUND + "test_records_that_were_committed_while_others_were_fetched_are_no_loss",),
@@ -52,6 +54,68 @@ TIER = (
         "metadata.lookup(where, epoch=epoch, offset=offset) is not None",
         "True",
         tests=(_READ + "test_a_follower_looks_again_in_all_that_is_committed_by_now",),
+    ),
+    Mutant(
+        "rel-T2: files that go never move the start of a tiered log",
+        "log.log:Log._condemn",
+        "if not self.is_tiered:",
+        "if not self.is_tiered or self._config.remote_log_copy_disable:",
+        tests=(
+            "tests/unit/log/test_retention.py::"
+            "test_files_that_go_never_move_the_start_of_a_tiered_log",
+        ),
+    ),
+    Mutant(
+        "T61: a broker without its tier does not start",
+        "broker.node:BrokerNode.take_image",
+        "absence.refuse_start(self.config, image)",
+        "pass",
+        tests=(
+            "tests/unit/broker/test_tier_replicas.py::"
+            "test_a_broker_that_lost_its_tier_refuses_to_start_and_the_log_stays_whole",
+        ),
+    ),
+    Mutant(
+        "T62: a catalog never gives way to one that explains less",
+        "tiered.catalog_writer:CatalogKeeper._write",
+        "if missing:",
+        "if False:",
+        tests=(_GUARD + "test_metadata_that_was_lost_costs_neither_the_catalog_nor_the_history",),
+    ),
+    Mutant(
+        "T62: nobody expires on metadata that explains less",
+        "tiered.expiry:Expiry.run",
+        "not self._catalog.explains_all()",
+        "False",
+        tests=(_GUARD + "test_metadata_that_shrinks_under_a_leader_stops_it",),
+    ),
+    Mutant(
+        "KIP-595: a new leader's history is compared even where nothing is new",
+        "broker.tier.feed:MetadataFeed._ends_came",
+        "mirror.epoch == NO_EPOCH or mirror.verified == mirror.leader",
+        "True",
+        tests=(_GROUND + "test_what_was_read_is_compared_with_each_new_leaders_history",),
+    ),
+    Mutant(
+        "KIP-595: metadata that forked is read again",
+        "tiered.metadata.log:TopicMetadataLog._step",
+        "fork is not None",
+        "False",
+        tests=(_GUARD + "test_metadata_that_forked_is_read_again_and_nobody_acts_meanwhile",),
+    ),
+    Mutant(
+        "rel-T13: who put too late deletes it",
+        "tiered.copier:Copier.give_up",
+        "self._late.note(segment, now_ms)",
+        "[]",
+        tests=(_LATE + "test_a_deposed_leader_deletes_what_it_put_too_late",),
+    ),
+    Mutant(
+        "rel-T13: an abandoned copy is deleted twice",
+        "tiered.expiry:SegmentRemoval._deleted",
+        "not self._is_final",
+        "False",
+        tests=(_LATE + "test_who_died_after_a_late_put_is_cleaned_up_after_by_the_leader",),
     ),
     Mutant(
         "KIP-392: a replica that left, or whose files failed, answers nobody",

@@ -20,6 +20,7 @@ from tests.chaos.tiered_replicas import (
     await_all_in_sync,
     leaders,
     local_start,
+    orphans,
     read_from_broker,
 )
 from tests.chaos.workload import Positions, Workload, read_all, violations
@@ -83,6 +84,7 @@ def test_spark_reads_what_a_consumer_read_after_two_leaders_went(
         ends = {row["partition"]: row["highest_remote_offset"] for row in flushed}
         assert ends == {p: rows[-1][0] for p, rows in found.items()}
         assert "failing" not in _tier(cluster, "status", TOPIC)
+        eventually("the store holds no orphan", lambda: orphans(cluster.bootstrap, tier) == [])
     print(f"cluster: {time.monotonic() - began:.1f} s, {sum(map(len, found.values()))} records")
 
     rows = (

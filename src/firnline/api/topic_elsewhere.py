@@ -11,7 +11,7 @@ from typing import Any
 from firnline.base.effects import Appended, Effects, Peer, Send, Unanswered
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition, Uuid
-from firnline.broker.tier_feed import Fork
+from firnline.broker.tier.feed import Fork
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -13,7 +13,7 @@ from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import LOST_DIRECTORY, TopicPartition, Uuid
 from firnline.base.ports import File
-from firnline.broker import tier_absence
+from firnline.broker.tier import absence
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
@@ -201,10 +201,10 @@ class Hosting:
         # In an empty log that leads, nothing would be left of what was acknowledged.
         may_make = said != LOST_DIRECTORY or found[1].isr != (self._node_id,)
         config = self._config_of(name.topic)
-        if tier_absence.is_beyond(
+        if absence.is_beyond(
             self._config, name.topic, self._image.topic_config_overrides(name.topic)
         ):
-            problem = tier_absence.not_served()
+            problem = absence.not_served()
             return self._not_served(
                 key, name, problem, now_ms, is_lost=found[1].isr != (self._node_id,)
             )
@@ -321,7 +321,7 @@ class Hosting:
             return []
         config = self._config_of(topic)
         effects: Effects = []
-        is_beyond = tier_absence.is_beyond(
+        is_beyond = absence.is_beyond(
             self._config, topic, self._image.topic_config_overrides(topic)
         )
         for index in sorted(found.partitions):
@@ -329,7 +329,7 @@ class Hosting:
             if partition is not None and partition.log.config != config:
                 if is_beyond and not partition.log.config.remote_storage_enable:
                     effects.append(
-                        Warn(line=tier_absence.tiered_meanwhile(str(partition.topic_partition)))
+                        Warn(line=absence.tiered_meanwhile(str(partition.topic_partition)))
                     )
                 partition.log.config = config
                 effects += _tell(self.on_configured, partition, now_ms)

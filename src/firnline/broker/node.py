@@ -15,7 +15,6 @@ from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
-from firnline.broker import tier_absence
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.controller_port import ControllerPort
 from firnline.broker.fetch import Fetching
@@ -27,6 +26,7 @@ from firnline.broker.list_offsets import ListingOffsets
 from firnline.broker.produce import Producing
 from firnline.broker.quorum_ground import Ground
 from firnline.broker.storage import Storage
+from firnline.broker.tier import absence
 from firnline.config.broker import BrokerConfig
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
@@ -43,7 +43,7 @@ from firnline.replica.partition import ACKS_ALL, Partition
 from firnline.replica.replication import Replication
 
 if TYPE_CHECKING:
-    from firnline.broker.tier_ground import TierGround
+    from firnline.broker.tier.ground import TierGround
     from firnline.tiered.remote_log import RemoteLog
 
 # How long an append of one of our own coordinators waits for followers.
@@ -185,7 +185,7 @@ class BrokerNode:
         """
         hosting = self.parts.hosting
         image = self.image
-        tier_absence.refuse_start(self.config, image)
+        absence.refuse_start(self.config, image)
 
         def taken(at_ms: int) -> Effects:
             effects = self.storage.put_strays_aside(lambda found: found in image.topics_by_id)

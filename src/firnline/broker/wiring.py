@@ -57,8 +57,8 @@ from firnline.replica.replication import ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
-    from firnline.broker.tier_feed import Elsewhere
-    from firnline.broker.tier_ground import TierGround
+    from firnline.broker.tier.feed import Elsewhere
+    from firnline.broker.tier.ground import TierGround
     from firnline.tiered.settings import TierSettings
 
     class OtherLeaders(LeaderPort, Elsewhere, Protocol):
@@ -460,8 +460,8 @@ def _tier(
     if remote_storage is None:
         return None
     # A node without a tier starts without its code: a sixth of the time a start takes.
-    from firnline.broker.tier_feed import MetadataFeed
-    from firnline.broker.tier_ground import TierGround
+    from firnline.broker.tier.feed import MetadataFeed
+    from firnline.broker.tier.ground import TierGround
     from firnline.tiered.remote_log import RemoteLog
     from firnline.tiered.settings import tier_settings
 

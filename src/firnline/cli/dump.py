@@ -287,7 +287,7 @@ def _metadata_record(row: Record) -> Fact:
 
 
 def _tier_record(row: Record) -> Fact:
-    from firnline.tiered.metadata_records import decode
+    from firnline.tiered.metadata.records import decode
 
     fact = _named(decode(row.value or b""))
     value = fact["value"]

@@ -48,6 +48,7 @@ class TierLag(NamedTuple):
     lag_segments: int
     lag_bytes: int
     remote_bytes: int
+    unexplained_segments: int
 
 
 class Snapshot(NamedTuple):
@@ -89,6 +90,7 @@ def look(runtime: Runtime) -> Snapshot:
                 row.copy_lag_segments,
                 row.copy_lag_bytes,
                 row.remote_bytes,
+                row.unexplained_segments,
             )
             for row in (() if tier is None else tier.status())
         ],
@@ -169,6 +171,12 @@ def _tier(rows: list[TierLag]) -> Iterator[Metric]:
         ("logsizebytes", "remote_bytes", "Bytes in the tier."),
     ):
         yield _by_partition(prefix + name, words, rows, field)
+    yield _by_partition(
+        "firnline_tier_unexplained_segments",
+        "Segments that the tier holds and its metadata does not know: nothing is copied or deleted.",
+        rows,
+        "unexplained_segments",
+    )
 
 
 def _by_partition(

@@ -21,7 +21,7 @@ from firnline.tiered.hosted import Hosted, LogView, Services
 from firnline.tiered.index_cache import IndexCache
 from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import plan_ranges
-from firnline.tiered.metadata_log import MetadataFeed, TopicMetadataLog
+from firnline.tiered.metadata.log import MetadataFeed, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.reader import Built, Found, Read, RemoteReader
 from firnline.tiered.remover import Remover

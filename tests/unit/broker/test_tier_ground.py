@@ -6,7 +6,7 @@ from typing import Any
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
-from firnline.broker.tier_feed import Fork, MetadataFeed
+from firnline.broker.tier.feed import Fork, MetadataFeed
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import FsyncRule
 from tests.unit.broker.hosting import hosted

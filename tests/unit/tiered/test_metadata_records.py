@@ -3,7 +3,7 @@
 import pytest
 
 from firnline.base.errors import ProtocolError
-from firnline.tiered.metadata_records import (
+from firnline.tiered.metadata.records import (
     TYPES,
     RemoteLogSegmentIdEntry,
     RemoteLogSegmentMetadataRecord,

@@ -10,8 +10,8 @@ from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from firnline.tiered.catalog import CatalogHead, PartitionCatalog, encode_head, read_catalog
-from firnline.tiered.metadata_log import from_record, segment_record
-from firnline.tiered.metadata_records import decode, encode
+from firnline.tiered.metadata.log import from_record, segment_record
+from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.objects.layout import HeadName, head_key, heads_folder
 from firnline.tiered.spi import RemoteStorageError, SegmentState
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config

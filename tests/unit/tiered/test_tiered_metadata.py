@@ -8,15 +8,15 @@ import pytest
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered.metadata_cache import MetadataCache
-from firnline.tiered.metadata_log import (
+from firnline.tiered.metadata.cache import MetadataCache
+from firnline.tiered.metadata.log import (
     STEP_BYTES,
     TopicMetadataLog,
     metadata_partition_of,
     segment_record,
 )
-from firnline.tiered.metadata_records import decode, encode
-from firnline.tiered.segment_state import may_follow, may_follow_delete
+from firnline.tiered.metadata.records import decode, encode
+from firnline.tiered.metadata.states import may_follow, may_follow_delete
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     DeleteState,

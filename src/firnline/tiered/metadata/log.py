@@ -32,8 +32,8 @@ from firnline.protocol.schema import Message
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
-from firnline.tiered.metadata_cache import MetadataCache
-from firnline.tiered.metadata_records import (
+from firnline.tiered.metadata.cache import MetadataCache
+from firnline.tiered.metadata.records import (
     RemoteLogSegmentIdEntry,
     RemoteLogSegmentMetadataRecord,
     RemoteLogSegmentMetadataUpdateRecord,

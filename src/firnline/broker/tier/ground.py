@@ -10,7 +10,7 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
 from firnline.broker.fetch import RemoteData
 from firnline.broker.list_offsets import OffsetFound
-from firnline.broker.tier_feed import MetadataFeed
+from firnline.broker.tier.feed import MetadataFeed
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.metadata.delta import ClusterDelta

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from firnline.base.ids import NO_OFFSET, Uuid
-from firnline.tiered.segment_state import may_follow, may_follow_delete
+from firnline.tiered.metadata.states import may_follow, may_follow_delete
 from firnline.tiered.spi import (
     DeleteState,
     PartitionDelete,
