@@ -129,6 +129,17 @@ def test_a_tiered_follower_begins_with_the_local_part() -> None:
     assert log.epochs.entries() == ((0, 10), (3, 60))
 
 
+def test_a_follower_cut_below_its_files_keeps_its_log_start() -> None:
+    """What the tier has below stays the log's, with its lineage, whatever became of local files."""
+    log = opened(CrashableFs(), small(remote_storage_enable=True))
+    log.truncate_fully(100, log_start_offset=10, lineage=((0, 10), (3, 60), (5, 90)))
+    log.truncate_to(80)
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 80, 80)
+    assert log.epochs.entries() == ((0, 10), (3, 60))
+    log.truncate_to(5)
+    assert (log.log_start_offset, log.log_end_offset, log.epochs.entries()) == (5, 5, ())
+
+
 def test_producer_state_is_taken_over_from_elsewhere(log: Log) -> None:
     append(log, batch("a", pid=7, seq=0))
     log.roll(NOW)

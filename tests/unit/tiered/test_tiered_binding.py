@@ -1,0 +1,121 @@
+"""Whose tier it is: bound at first use, asked at each start and by each leader."""
+
+import json
+from typing import Any
+
+import pytest
+
+from firnline.tiered.objects.binding import Binding, WrongTier, bind, binding_text, check_bound
+from firnline.tiered.objects.layout import CLUSTER_KEY
+from firnline.tiered.objects.local_dir import DirectoryStore
+from firnline.tiered.objects.memory import MemoryStore
+from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, URI, ObjectStorage
+from firnline.tiered.spi import RemoteStorageError
+from tests.tier_world import Cluster, Node
+
+OURS = Binding("ours", is_in_use=False, uri="/tier")
+USED = Binding("ours", is_in_use=True, uri="/tier")
+
+
+def put(store: MemoryStore, key: str, text: str) -> None:
+    store.put(key, (text.encode(),), size_bytes=len(text))
+
+
+def test_the_first_use_binds_and_later_ones_find_it() -> None:
+    store = MemoryStore()
+    bind(store, OURS)
+    assert json.loads(store.objects[CLUSTER_KEY]) == {
+        "firnline": "tier",
+        "version": 1,
+        "clusterId": "ours",
+    }
+    before = dict(store.objects)
+    bind(store, USED)
+    check_bound(store, "ours")
+    assert store.objects == before
+
+
+def test_another_clusters_is_refused_by_both_names() -> None:
+    store = MemoryStore()
+    bind(store, Binding("theirs", is_in_use=False, uri="/tier"))
+    with pytest.raises(WrongTier, match=r"another cluster .*/tier.*found=theirs expected=ours"):
+        bind(store, OURS)
+    with pytest.raises(WrongTier, match="another cluster"):
+        check_bound(store, "ours")
+
+
+def test_an_empty_one_is_refused_by_who_has_used_a_tier() -> None:
+    store = MemoryStore()
+    with pytest.raises(WrongTier, match="the tier is empty") as said:
+        bind(store, USED)
+    assert store.objects == {}
+    assert binding_text("ours") in str(said.value)
+    put(store, CLUSTER_KEY, binding_text("ours"))
+    bind(store, USED)
+
+
+@pytest.mark.parametrize("key", ["data/t/0/x.log", "names/t/1.live", "catalog/t/0/heads/x.jsonl"])
+def test_one_that_an_earlier_release_used_is_taken_over(key: str) -> None:
+    store = MemoryStore()
+    put(store, key, "x")
+    bind(store, USED)
+    check_bound(store, "ours")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "ours", '{"clusterId":"ours","version":"x"}'])
+def test_a_damaged_object_is_refused_with_what_it_should_say(text: str) -> None:
+    store = MemoryStore()
+    put(store, CLUSTER_KEY, text)
+    with pytest.raises(WrongTier, match="damaged") as said:
+        bind(store, OURS)
+    assert binding_text("ours") in str(said.value)
+
+
+def test_one_of_a_newer_release_is_not_touched() -> None:
+    store = MemoryStore()
+    put(store, CLUSTER_KEY, '{"firnline":"tier","version":2,"clusterId":"ours"}')
+    with pytest.raises(RemoteStorageError, match="newer"):
+        bind(store, OURS)
+
+
+def test_a_store_that_does_not_answer_at_start_is_asked_by_the_first_leader(tmp_path: Any) -> None:
+    """An outage of the tier does not keep brokers from starting (T42)."""
+
+    class Down(MemoryStore):
+        def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+            raise RemoteStorageError("no answer")
+
+    storage = ObjectStorage(Down())
+    storage.configure({CLUSTER_ID: "ours", IN_USE: "true"})
+    assert storage.binding is not None
+    opened = ObjectStorage()
+    opened.configure({URI: str(tmp_path / "tier"), CLUSTER_ID: "ours"})
+    assert isinstance(opened.store, DirectoryStore)
+    check_bound(opened.store, "ours")
+
+
+def test_a_store_that_lost_its_owner_is_written_to_no_more() -> None:
+    """It was emptied, or another file system mounted, under brokers that run."""
+    cluster = Cluster()
+    bind(cluster.store, Binding("ours", is_in_use=False, uri=""))
+    node = Node(cluster).start()
+    node.tier.services.cluster_id = "ours"
+    node.lead(0)
+    node.produce(0, "a")
+    node.advance(1000)
+    assert len(node.segments()) == 1
+    cluster.store.objects.clear()
+    cluster.store.show()
+    node.lead(1)
+    node.produce(1, "b")
+    node.advance(60_000)
+    assert cluster.store.objects == {}
+    [line] = node.warnings
+    assert "the tier has lost cluster.json" in line
+    problem = node.tier.status()[0].problem
+    assert problem is not None
+    assert "cluster.json" in problem
+    bind(cluster.store, Binding("theirs", is_in_use=False, uri=""))
+    node.advance(60_000)
+    assert list(cluster.store.objects) == [CLUSTER_KEY]
+    assert "belongs to another cluster" in node.warnings[-1]
