@@ -398,6 +398,8 @@ class CatalogKeeper:
         """
         if self._services.catalog is None:
             return not lacks_what_went(self._hosted, self._services.metadata)
+        if self.is_begun and self.is_current:
+            return True  # nothing was applied since
         finished = self._hosted.finished(self._services.metadata)
         if not self.is_begun or isinstance(finished, KafkaError):
             return False

@@ -90,26 +90,34 @@ class Copier:
         """Take the log start from the tier, where deletes went on before this node led (3.4-1, X42).
 
         Only once it is known that the metadata explains all that the catalog did. Never above local data, and
-        never when the metadata knows nothing of the partition although data below the local start must be
-        somewhere: that is a loss to report, not to act on (F28).
+        never to local data where the metadata does not say that the tier ever had what lay right below it:
+        that is a loss to report, not to act on (F28).
         """
         hosted, log = self._hosted, self._hosted.log
         finished = hosted.finished(self._services.metadata)
         if isinstance(finished, KafkaError) or not hosted.is_tiered:
             return
         self._has_adopted = True
-        if not finished and not self._services.metadata.has_history(hosted.where):
-            return
         plan = plan_ranges(
             finished,
             log.epochs.entries(),
             start_offset=min((s.base_offset for s in finished), default=0),
             end_offset=log.local_log_start_offset,
         )
+        if not plan and not self._was_copied(log.local_log_start_offset - 1):
+            return
         first = plan[0][1] if plan else log.local_log_start_offset
         start = min(first, log.local_log_start_offset)
         if start > log.log_start_offset:
             log.advance_log_start(start)
+
+    def _was_copied(self, offset: int) -> bool:
+        """Whether the metadata says that the tier has had the offset, deleted since or not."""
+        epoch = self._hosted.log.epochs.epoch_at(offset)
+        if epoch is None:
+            return False
+        highest = self._services.metadata.highest_offset(self._hosted.where, epoch)
+        return isinstance(highest, int) and highest >= offset
 
     # ---------------------------------------------------------------------------- one segment
 

@@ -13,10 +13,11 @@ from firnline.tiered.catalog import CatalogHead, PartitionCatalog, encode_head, 
 from firnline.tiered.metadata.log import from_record, segment_record
 from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.objects.layout import HeadName, head_key, heads_folder
-from firnline.tiered.spi import RemoteStorageError, SegmentState
+from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState, SegmentUpdate
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 RETENTION_MS = 100_000
+DELETE_STARTED, DELETE_FINISHED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
 pytestmark = pytest.mark.loses_metadata
 
 
@@ -131,6 +132,39 @@ def test_a_start_of_the_history_that_is_lost_does_not_move_the_log_start() -> No
     assert fresh.log.log_start_offset == 0
 
 
+def test_a_store_without_a_catalog_is_judged_by_the_local_files() -> None:
+    """What went from them was in the tier; metadata that is cut short must not be taken for "all expired"."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    first = node.segments()[0]
+    lose(cluster, keep=lambda batch: speaks_of(batch, first.segment_id))
+    fresh = Node(cluster, fs=node.crash(), config=node.config)
+    fresh.tier.services.catalog = None
+    fresh.start().lead(1)
+    fresh.advance(5000)
+    fresh.run(fresh.tier.services.metadata.update(deletion(first, DELETE_STARTED), ignore, 0))
+    fresh.run(fresh.tier.services.metadata.update(deletion(first, DELETE_FINISHED), ignore, 0))
+    again_fresh = Node(cluster, fs=fresh.crash(), config=node.config)
+    again_fresh.tier.services.catalog = None
+    again_fresh.start().lead(2)
+    again_fresh.advance(RETENTION_MS + 20_000)
+    assert again_fresh.segments() == []
+    assert again_fresh.log.log_start_offset == 0
+    [line] = again_fresh.warnings
+    assert "local files went because the tier had them" in line
+    assert again_fresh.tier.status()[0].unexplained_segments == 1
+
+
+def deletion(segment: RemoteSegment, state: SegmentState) -> SegmentUpdate:
+    return SegmentUpdate(
+        segment.topic_id, segment.topic, segment.partition, segment.segment_id, state, 1, 0
+    )
+
+
+def ignore(error: KafkaError | None, now_ms: int) -> list[Any]:
+    return []
+
+
 def test_all_goes_on_when_the_metadata_is_back() -> None:
     cluster = Cluster()
     node = tiered(cluster, *"abc")
@@ -211,6 +245,7 @@ def test_metadata_that_shrinks_under_a_leader_stops_it() -> None:
     for view in cache._by_epoch.values():
         view.forget(victim.segment_id)
     del cache._by_id[victim.segment_id]
+    node.run(metadata.on_applied(WHERE, cluster.now_ms))
     node.advance(RETENTION_MS + 20_000)
     assert segment_keys(cluster) == kept
     assert newest(cluster) == said
