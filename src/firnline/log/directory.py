@@ -497,7 +497,7 @@ class LogDirectory:
         def done(problem: Exception | None, now_ms: int) -> Effects:
             more = self._keeping.pop(name)
             effects = self._begin_keeping(name, more) if more else []
-            return effects + tell(waiters, problem, now_ms)
+            return tell(waiters, problem, now_ms) + effects
 
         def tell(rest: list[Kept], problem: Exception | None, now_ms: int) -> Effects:
             effects: Effects = []

@@ -205,7 +205,7 @@ def test_logs_that_are_cut_at_a_time_share_the_writes_of_their_points() -> None:
     first.work()
     [flush] = first.then(None, NOW)
     flush.files[0].sync()
-    second, truncate = flush.then(None, NOW)
+    truncate, second = flush.then(None, NOW)
     assert truncate.name == "truncate /data/t-0"
     second.work()
     [flush] = second.then(None, NOW)
@@ -243,7 +243,7 @@ def test_a_hundred_logs_that_waited_for_one_write_do_not_all_go_on_in_one_step()
     first = only(cut(found, TP, 0))
     assert [effect for each in others for effect in cut(found, each, 0)] == []
     [flush] = first.then(first.work(), NOW)
-    [second, _] = flush.then(None, NOW)
+    [_, second] = flush.then(None, NOW)
     [flush] = second.then(second.work(), NOW)
     *some, timer = flush.then(None, NOW)
     assert len(some) < 20
