@@ -38,6 +38,8 @@ _META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
+# Who waited for a checkpoint and goes on in one step: a log that is cut then takes some 0.2 ms.
+_TOLD = 16
 # What must not vouch for a part of a log that is about to be cut.
 _LOWERED = (checkpoint.RECOVERY_POINTS, checkpoint.CLEANER_OFFSETS)
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
@@ -495,8 +497,15 @@ class LogDirectory:
         def done(problem: Exception | None, now_ms: int) -> Effects:
             more = self._keeping.pop(name)
             effects = self._begin_keeping(name, more) if more else []
-            for then in waiters:
+            return tell(waiters, problem, now_ms) + effects
+
+        def tell(rest: list[Kept], problem: Exception | None, now_ms: int) -> Effects:
+            effects: Effects = []
+            for then in rest[:_TOLD]:
                 effects += then(problem, now_ms)
+            if len(rest) > _TOLD:
+                go_on = partial(tell, rest[_TOLD:], problem)
+                effects.append(SetTimer(key=(path, writes), at_ms=now_ms, then=go_on))
             return effects
 
         return [

@@ -205,7 +205,7 @@ def test_logs_that_are_cut_at_a_time_share_the_writes_of_their_points() -> None:
     first.work()
     [flush] = first.then(None, NOW)
     flush.files[0].sync()
-    second, truncate = flush.then(None, NOW)
+    truncate, second = flush.then(None, NOW)
     assert truncate.name == "truncate /data/t-0"
     second.work()
     [flush] = second.then(None, NOW)
@@ -224,11 +224,30 @@ def carried_out(effects: Effects) -> list[str]:
             cuts.append(effect.name)
         elif isinstance(effect, Submit):
             waiting += effect.then(effect.work(), NOW)
+        elif isinstance(effect, SetTimer):
+            waiting += effect.then(NOW)
         else:
             for file in effect.files:
                 file.sync()
             waiting += effect.then(None, NOW)
     return cuts
+
+
+def test_a_hundred_logs_that_waited_for_one_write_do_not_all_go_on_in_one_step() -> None:
+    found = directory()
+    others = [TopicPartition("t", number) for number in range(1, 101)]
+    for each in others:
+        log = found.open(each, TOPIC_ID, TopicConfig(), NOW)
+        log.append_as_leader(batch("a"), leader_epoch=0, now_ms=NOW)
+        log.sync_now()
+    first = only(cut(found, TP, 0))
+    assert [effect for each in others for effect in cut(found, each, 0)] == []
+    [flush] = first.then(first.work(), NOW)
+    [_, second] = flush.then(None, NOW)
+    [flush] = second.then(second.work(), NOW)
+    *some, timer = flush.then(None, NOW)
+    assert len(some) < 20
+    assert len(some) + len(carried_out([timer])) == 100
 
 
 @pytest.mark.parametrize("is_cut_first", [True, False])
