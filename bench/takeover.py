@@ -3,11 +3,11 @@
     python -m bench.takeover                      1,200,000 commits
     python -m bench.takeover --commits 5000000
 
-Two of three combined nodes have the partition. Its log is written into their directories, a batch for each commit as
-consumers write them, and its leader is killed -9. From one connection for each kind, requests go to the node
-that takes over, one after the other: while it loads, and the same for some seconds afterwards, which is the
-baseline. `quorum` is DescribeQuorum at its controller, which waits where a Vote or a beat of a broker would.
-Bars: 30 s for 1,200,000 commits; p99 at most 5 ms above that of the baseline.
+Two of three combined nodes have the partition. Its log is written into their directories, a batch for each
+commit as consumers write them, and its leader is killed -9. From one connection for each kind, requests go
+to the node that takes over, one after the other: while it loads, and the same for some seconds afterwards,
+which is the baseline. `quorum` is DescribeQuorum at its controller, which waits where a Vote or a beat of a
+broker would. Bars: 30 s for 1,200,000 commits; p99 at most 5 ms above that of the baseline.
 """
 
 import argparse
