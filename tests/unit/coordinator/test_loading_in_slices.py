@@ -192,13 +192,43 @@ def test_a_session_of_the_last_term_does_not_end_one_of_this(world: Watched) -> 
 
 
 def test_nobody_writes_for_groups_of_which_the_partition_has_gone(world: Watched) -> None:
-    """A join phase ends between the moment it goes and the moment its group is closed."""
-    world.enter("a")
-    timer = world.timers["group", "g", "join", ""]
+    """The last session of a group ends between the moment it goes and the moment the group is closed: what it
+    would write is of an old term, and the partition may be led here again."""
+    ids = world.stable("a")
+    timer = world.timers["group", "g", "member", ids["a"]]
     world.is_holding = True
     world.run(world.groups.unload_partition(0, world.now_ms))
     world.run(timer.then(world.now_ms))
     assert world.held == []
+
+
+def test_whoever_waits_is_not_kept_by_the_load_of_another_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Watched(monkeypatch, offsets_topic_num_partitions=2)
+    mine = next(name for name in "abcdef" if world.groups.partition_for(name) == 0)
+    world.enter("a", group=mine)
+    world.run(
+        world.groups.load_partition(
+            1, [batches(commits(2_000))], lambda said, now_ms: [], world.now_ms
+        )
+    )
+    world.step()
+    world.run(world.groups.unload_partition(0, world.now_ms))
+    world.step()
+    assert world.answer_to("a").code is Code.NOT_COORDINATOR
+
+
+def test_a_commit_on_its_way_for_the_next_topic_of_that_name_is_not_deleted(
+    world: Watched,
+) -> None:
+    world.commit("a", ("t", 0, 5))
+    world.is_holding = True
+    world.run(world.groups.on_topics_deleted(["t"], world.now_ms))
+    world.commit("b", ("t", 0, 1))
+    world.finish()
+    world.commit_appends()
+    assert world.fetched() == {("t", 0): 1}
 
 
 def test_a_large_partition_is_left_in_slices(world: Watched) -> None:
