@@ -58,7 +58,7 @@ class Compaction:
                         neither this log nor a leader's that it followed was ever compacted
     """
 
-    __slots__ = ("_fs", "_ledger", "_log", "_segments", "first_dirty_offset")
+    __slots__ = ("_fs", "_ledger", "_log", "_segments", "first_dirty_offset", "swaps")
 
     def __init__(self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger) -> None:
         self._log = log
@@ -66,6 +66,7 @@ class Compaction:
         self._segments = segments
         self._ledger = ledger
         self.first_dirty_offset = NO_OFFSET
+        self.swaps = 0  # groups that were put in, since the log was opened
 
     @property
     def may_have_gaps(self) -> bool:
@@ -188,6 +189,7 @@ class Compaction:
         self._segments.replace_run(bases, new)
         self._ledger.removed(old)
         self._ledger.dir_changes += 1
+        self.swaps += 1
         return retention.removal(
             self._fs, gone, log.path, delay_ms=log.config.file_delete_delay_ms, now_ms=now_ms
         )
