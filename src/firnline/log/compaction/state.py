@@ -161,6 +161,7 @@ class Compaction:
             last_batches=tuple(
                 (entry.producer_id, entry.last_offset, entry.producer_epoch)
                 for entry in log.producers.entries()
+                if entry.last_offset < dirt.upto_offset
             ),
             map_bytes=rules.map_bytes,
             load_factor=rules.load_factor,
