@@ -111,6 +111,7 @@ def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) ->
     """
     if not job.segments:
         return RoundDone(job.first_dirty_offset, 0, 0, 0, 0, 0.0)
+    _remove_leftovers(fs, job.path)
     aborted = _aborted(fs, job)
     offsets = _mapped(fs, job, aborted, pace)
     end_offset = max(offsets.latest_offset + 1, job.first_dirty_offset)
@@ -144,6 +145,13 @@ def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) ->
         cleaner.records_kept,
         offsets.count / offsets.slots,
     )
+
+
+def _remove_leftovers(fs: Fs, path: str) -> None:
+    """Of a round that was given up: to a start they say that no swap above them was decided."""
+    for name in fs.list_dir(path):
+        if name.endswith(names.CLEANED):
+            fs.remove(f"{path}/{name}")
 
 
 def grouped(

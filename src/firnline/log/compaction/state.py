@@ -180,7 +180,7 @@ class Compaction:
         could not be changed: the next start finishes what was begun.
         """
         log, bases = self._log, group.bases
-        if cuts != self.cuts or not self._segments.has_run(bases):
+        if cuts != self.cuts or not self._segments.has_run(bases) or log.truncation is not None:
             return None
         snapshots = [snapshot_path(log.path, base) for base in bases[1:]]
         gone = swap_in(self._fs, log.path, bases, snapshots)
