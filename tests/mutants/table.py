@@ -1,6 +1,7 @@
 """Every guard whose loss must be noticed, and by whom. Names are those of traps (X) and invariants (rel-)."""
 
 from tests.mutants.clusters import CLUSTERS
+from tests.mutants.compaction import COMPACTION
 from tests.mutants.patch import Mutant
 from tests.mutants.races import RACES
 from tests.mutants.replicas import REPLICAS
@@ -42,6 +43,7 @@ _SNAPSHOTS = {
 MUTANTS = (
     *REPLICAS,
     *CLUSTERS,
+    *COMPACTION,
     *RACES,
     *TIER,
     # ------------------------------------------------------------------------------ elections

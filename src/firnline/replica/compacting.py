@@ -141,6 +141,7 @@ class Compacting:
         return (
             "compact" in log.config.cleanup_policy
             and not partition.is_offline
+            and log.truncation is None
             and self._hosted.by_name.get(partition.topic_partition) is partition
             and log.path not in self._running
             and not self._is_uncleanable(log)
@@ -215,6 +216,7 @@ class Compacting:
             and not self._storage.is_settling
             and not partition.is_offline
             and partition.log is running.log
+            and running.log.truncation is None
             and self._hosted.by_name.get(partition.topic_partition) is partition
             and running.log.compaction.cuts == running.cuts
             and "compact" in running.log.config.cleanup_policy

@@ -249,6 +249,12 @@ class RealFs:
         except OSError as problem:
             raise storage_error("look at", path, problem) from problem
 
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        try:
+            os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+        except OSError as problem:
+            raise storage_error("set the time of", path, problem) from problem
+
     def volume_bytes(self, path: str) -> tuple[int, int]:
         try:
             found = os.statvfs(path)

@@ -351,6 +351,9 @@ class CrashableFs:
     def modified_ms(self, path: str) -> int:
         return self._inode(path, "look at").modified_ms
 
+    def set_modified_ms(self, path: str, time_ms: int) -> None:
+        self._inode(path, "set the time of").modified_ms = time_ms
+
     def lock(self, path: str) -> Callable[[], None]:
         self.open(path, create=True)
         if self._locked.get(path):

@@ -43,6 +43,10 @@ class CommittedLog:
         """Where the batch begins that holds `offset`."""
         return self._ends[max(0, bisect_right(self._ends, offset) - 1)]
 
+    def borders_from(self, offset: int) -> list[int]:
+        """Where batches begin, from the one that holds `offset` on."""
+        return self._ends[max(0, bisect_right(self._ends, offset) - 1) : -1]
+
     def end_before_epoch(self, epoch: int) -> int:
         """Where what was committed in earlier epochs ends; they do not fall along the log (rel-R11)."""
         return self._ends[bisect_left(self._epochs, epoch, lo=1) - 1]

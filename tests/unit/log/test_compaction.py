@@ -406,3 +406,42 @@ def test_a_segment_of_a_compacted_topic_rolls_in_time_for_its_lag(fs: CrashableF
     log.config = compacted(segment_ms=DAY, cleanup_policy=("delete",), max_compaction_lag_ms=HOUR)
     put(log, "k", "v")
     assert not log.roll_if_due(NOW + HOUR + 1)
+
+
+def test_a_round_that_retention_overtook_is_void(fs: CrashableFs) -> None:
+    """compact,delete: the segments that the round began with are not all there any more."""
+    log = new_log(fs, cleanup_policy=("compact", "delete"), retention_ms=HOUR)
+    for number in range(12):
+        put(log, f"k{number}", "v", time_ms=NOW - (2 * HOUR if number < 6 else 0))
+    settled(log)
+    job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+    group = next(compact(fs, job))
+    assert log.delete_due_segments(NOW)
+    assert log.compaction.put(group, log.compaction.cuts, NOW) is None
+    assert [row[0] for row in rows(log)] == list(range(log.log_start_offset, 12))
+    round_of(fs, log)
+    assert rows(log)[0][0] == log.log_start_offset > 0
+
+
+def test_records_without_a_time_are_as_old_as_they_were(fs: CrashableFs) -> None:
+    """Else each round would make them young again, and retention would never get them."""
+    log = new_log(fs)
+    for _ in range(6):
+        put(log, "k", "v", time_ms=-1)
+    settled(log)
+    fs._inode(log.closed_segments()[-1].stem_path + ".log", "age").modified_ms = NOW - DAY
+    round_of(fs, log)
+    assert fs.modified_ms(log.closed_segments()[-1].stem_path + ".log") == NOW - DAY
+
+
+def test_a_swap_changes_the_names_of_so_many_segments_at_most(
+    fs: CrashableFs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firnline.log.compaction.rounds.GROUP_SEGMENTS_MAX", 3)
+    log = new_log(fs, segment_bytes=100_000)
+    for number in range(8):
+        put(log, f"k{number}", "v")
+        log.roll(NOW)
+    settled(log)
+    job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
+    assert [len(group.bases) for group in compact(fs, job)] == [3, 3, 2]

@@ -127,3 +127,21 @@ def test_a_swap_of_kafkas_takes_the_old_index_of_transactions_with_it() -> None:
     again = opened(fs.crash(SeededRng(), keep="all"), compacted(), recovery_point=3)
     assert again.aborted_transactions(0, 3) == []
     assert [record.value for record in found_records(again)] == [b"v"]
+
+
+def test_what_a_killed_round_left_undoes_no_later_swap() -> None:
+    """Its segments are gone by retention: no later round would write under that name again."""
+    for renames in range(8):
+        fs = CrashableFs()
+        log = opened(fs, compacted())
+        for number in range(12):
+            put(log, f"k{number}", "v")
+        settled(log)
+        log.advance_log_start(5)
+        log.delete_due_segments(NOW)
+        assert log.first_base_offset == 5
+        fs.open(f"{PATH}/{STEM}.log{names.CLEANED}", create=True).append(b"half")
+        swapped(fs, log, NOW, renames)
+        after = fs.crash(SeededRng(), keep="all")
+        again = opened(after, compacted(), recovery_point=12, log_start_offset=5)
+        assert [record.offset for record in found_records(again)] == list(range(5, 12))

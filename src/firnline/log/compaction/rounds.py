@@ -37,6 +37,8 @@ from firnline.records.batch import BatchHeader
 
 # What is read and written before the throttle is asked, and what is written with one call.
 _WRITE_BYTES = 1 << 20
+# A swap changes some names for each segment of a group, on the loop: a millisecond or two.
+GROUP_SEGMENTS_MAX = 50
 
 
 class SegmentToClean(NamedTuple):
@@ -109,6 +111,7 @@ def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) ->
     """
     if not job.segments:
         return RoundDone(job.first_dirty_offset, 0, 0, 0, 0, 0.0)
+    _remove_leftovers(fs, job.path)
     aborted = _aborted(fs, job)
     offsets = _mapped(fs, job, aborted, pace)
     end_offset = max(offsets.latest_offset + 1, job.first_dirty_offset)
@@ -144,6 +147,13 @@ def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) ->
     )
 
 
+def _remove_leftovers(fs: Fs, path: str) -> None:
+    """Of a round that was given up: to a start they say that no swap above them was decided."""
+    for name in fs.list_dir(path):
+        if name.endswith(names.CLEANED):
+            fs.remove(f"{path}/{name}")
+
+
 def grouped(
     fs: Fs, job: CompactionJob, segments: Sequence[SegmentToClean]
 ) -> list[list[SegmentToClean]]:
@@ -155,6 +165,7 @@ def grouped(
         room, room_index = room - segment.size_bytes, room_index - index
         room_times -= times
         fits = groups and min(room, room_index, room_times) >= 0
+        fits = fits and len(groups[-1]) < GROUP_SEGMENTS_MAX
         if fits and segment.end_offset - 1 - groups[-1][0].base_offset <= INT32_MAX:
             groups[-1].append(segment)
             continue
@@ -280,8 +291,12 @@ class _Mapper:
         return False
 
 
+def _log_path(directory: str, base_offset: int) -> str:
+    return f"{directory}/{names.stem(base_offset)}{names.LOG}"
+
+
 def _walk(fs: Fs, directory: str, segment: SegmentToClean) -> SegmentWalk:
-    path = f"{directory}/{names.stem(segment.base_offset)}{names.LOG}"
+    path = _log_path(directory, segment.base_offset)
     return SegmentWalk(fs, path, segment.base_offset, segment.end_offset, segment.size_bytes)
 
 
@@ -306,7 +321,8 @@ def _clean(
                         if kept is not None:
                             new.append(kept, header, cleaner.max_time_ms)
                     pace(walk.position + new.size_bytes - begun)
-        new.finish(cleaner.transactions.kept)
+        modified_ms = fs.modified_ms(_log_path(job.path, group[-1].base_offset))
+        new.finish(cleaner.transactions.kept, modified_ms)
         cleaner.transactions.kept = []
     except BaseException:
         new.remove()
@@ -391,7 +407,7 @@ class _CleanedSegment:
             self._file.append_all(self._waiting)
         self._waiting, self._waiting_bytes = [], 0
 
-    def finish(self, aborted: Sequence[AbortedTxn]) -> None:
+    def finish(self, aborted: Sequence[AbortedTxn], modified_ms: int) -> None:
         """Write and sync everything."""
         self._write()
         self._times.maybe_add(self._max_time_ms, self._max_time_offset)
@@ -403,6 +419,8 @@ class _CleanedSegment:
             for txn in aborted:
                 index.add(txn)
             files.append(self._fs.open(self._path(names.TXN_INDEX)))
+        # What has no timestamp is as old as its file.
+        self._fs.set_modified_ms(self._path(names.LOG), modified_ms)
         for file in files:
             file.sync()
             file.close()

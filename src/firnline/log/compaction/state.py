@@ -58,7 +58,7 @@ class Compaction:
                         neither this log nor a leader's that it followed was ever compacted
     """
 
-    __slots__ = ("_fs", "_ledger", "_log", "_segments", "first_dirty_offset")
+    __slots__ = ("_fs", "_ledger", "_log", "_segments", "first_dirty_offset", "swaps")
 
     def __init__(self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger) -> None:
         self._log = log
@@ -66,6 +66,7 @@ class Compaction:
         self._segments = segments
         self._ledger = ledger
         self.first_dirty_offset = NO_OFFSET
+        self.swaps = 0  # groups that were put in, since the log was opened
 
     @property
     def may_have_gaps(self) -> bool:
@@ -160,6 +161,7 @@ class Compaction:
             last_batches=tuple(
                 (entry.producer_id, entry.last_offset, entry.producer_epoch)
                 for entry in log.producers.entries()
+                if entry.last_offset < dirt.upto_offset
             ),
             map_bytes=rules.map_bytes,
             load_factor=rules.load_factor,
@@ -178,7 +180,7 @@ class Compaction:
         could not be changed: the next start finishes what was begun.
         """
         log, bases = self._log, group.bases
-        if cuts != self.cuts or not self._segments.has_run(bases):
+        if cuts != self.cuts or not self._segments.has_run(bases) or log.truncation is not None:
             return None
         snapshots = [snapshot_path(log.path, base) for base in bases[1:]]
         gone = swap_in(self._fs, log.path, bases, snapshots)
@@ -188,6 +190,7 @@ class Compaction:
         self._segments.replace_run(bases, new)
         self._ledger.removed(old)
         self._ledger.dir_changes += 1
+        self.swaps += 1
         return retention.removal(
             self._fs, gone, log.path, delay_ms=log.config.file_delete_delay_ms, now_ms=now_ms
         )

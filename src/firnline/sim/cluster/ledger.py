@@ -9,6 +9,7 @@ import sys
 
 from firnline.base.ids import Uuid
 from firnline.records.batch import NO_PRODUCER_ID, BatchHeader
+from firnline.sim.cluster.compaction_checks import KeyedHistory
 from firnline.sim.truth import CommittedLog
 
 Key = tuple[Uuid, int]
@@ -33,6 +34,8 @@ class PartitionTruth(CommittedLog):
         # newest batch is of those epochs may be another one from the offset on.
         self._left: list[tuple[int, int, int]] = []
         self.problem: str | None = None  # rel-R12
+        self.is_compacted = False  # replicas may have less
+        self.keyed = KeyedHistory(self)
         self.times: list[tuple[int, int]] = []  # (offset, max timestamp) of each batch
         self._sequences: dict[tuple[int, int], int] = {}
 

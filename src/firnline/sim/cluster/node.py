@@ -68,6 +68,8 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
         # Clocks jump by days; a producer that is forgotten meanwhile writes twice, as Kafka's does.
         "producer.id.expiration.ms": 2_147_483_647,
     }
+    if any(topic.is_compacted for topic in shape.topics):
+        settings["log.cleaner.backoff.ms"] = 500
     return load({key: str(value) for key, value in settings.items()})
 
 

@@ -26,6 +26,8 @@ from firnline.sim.world import EPOCH_S, Chance
 
 ACKS_ALL, ACKS_ONE = -1, 1
 _RETRY_MS = 100
+# Of a compacted topic.
+_KEYS = 200
 _PRODUCE_TIMEOUT_MS = 3_000
 # After so many attempts a batch is given up, and an idempotent lane begins anew.
 _ATTEMPTS_MAX = 60
@@ -56,6 +58,7 @@ class Producer(Client):
         self.is_deposed: Callable[[tuple[Uuid, int], int], bool] = _never
         self._lanes: dict[tuple[Uuid, int], Lane] = {}
         self._made = 0
+        self._compacted = [topic.name for topic in self.shape.topics if topic.is_compacted]
         self._version_max = chance.pick((13, 13, 12, 9, 7))
 
     def start(self, now_ms: int) -> Effects:
@@ -124,7 +127,7 @@ class Producer(Client):
             self._made += 1
             value = b"%02d/%07d/%03d" if is_even else b"%d/%d/%d"
             rows = [
-                NewRecord(None, value % (self.number, self._made, row), self._time_ms(row))
+                self._keyed(lane, value % (self.number, self._made, row), self._time_ms(row))
                 for row in range(count)
             ]
             data = build_batch(
@@ -134,6 +137,14 @@ class Producer(Client):
                 base_sequence=lane.sequence if lane.is_idempotent else -1,
             )
             lane.add(bytes(data), count)
+
+    def _keyed(self, lane: Lane, value: bytes, time_ms: int) -> NewRecord:
+        """A record; in a compacted topic with a key, and some of them delete it."""
+        place = self.places.get(lane.key)
+        if place is None or place.topic not in self._compacted:
+            return NewRecord(None, value, time_ms)
+        key = b"%d" % self.chance.below(_KEYS)
+        return NewRecord(key, None if self.chance.happens(10) else value, time_ms)
 
     def _time_ms(self, row: int) -> int:
         """Times that mostly grow, as records of several machines do."""

@@ -120,6 +120,20 @@ def _groups(options: Options) -> Options:
     )
 
 
+def _compacted(options: Options) -> Options:
+    """Small segments of topics that are compacted, by leaders and followers that come and go."""
+    kinds = ("kill", "kill", "pause", "slow-link", "elect", "stop", "cut")
+    topics = (
+        TopicShape("t0", 2, 3, 2, is_compacted=True),
+        TopicShape("t1", 1, 3, 1, is_compacted=True),
+        TopicShape("t2", 1, 3, 2),
+    )
+    bent = _replicated(options, batch_gap_ms=60, flush_checkpoint_ms=500, segment_bytes=4_096)
+    assert bent.cluster is not None
+    shape = bent.cluster._replace(topics=topics)
+    return bent._replace(fault_kinds=kinds, cluster=shape, fault_gap_us=(500 * MS, 4_000 * MS))
+
+
 PROFILES: dict[str, Callable[[Options], Options]] = {
     "r1": _r1,
     "r3": _r3,
@@ -133,6 +147,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "late-copies": _late_copies,
     "late-answers": _late_answers,
     "unclean": _unclean,
+    "compacted": _compacted,
 }
 
 

@@ -13,6 +13,7 @@ from firnline.records.batch import headers
 from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import Atlas
+from firnline.sim.cluster.compaction_checks import is_compacted
 from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth, name
 from firnline.sim.cluster.wire_checks import Promise, WireChecks
 from firnline.sim.host import Host, Process
@@ -40,6 +41,7 @@ class Seen:
         "partition_epoch",
         "proposed",
         "state",
+        "swaps",
         "verified",
     )
 
@@ -57,6 +59,7 @@ class Seen:
         self.verified = log.log_start_offset  # below it the log is as the ledger says
         self.last_epoch = log.epochs.latest_epoch if log.log_end_offset else NO_EPOCH
         self.cuts = 0
+        self.swaps = log.compaction.swaps
         self.began_us = 0  # when it began to lead in this epoch
         self.alone_us: int | None = None  # since when it leads with nobody in sync
 
@@ -125,6 +128,7 @@ class ReplicaChecks:
                 log.log_start_offset,
                 partition.proposed,
                 partition.isr,
+                log.compaction.swaps,
             )
             one = seen.get(key)
             if one is None or one.partition is not partition:
@@ -157,6 +161,7 @@ class ReplicaChecks:
     ) -> None:
         log, truth = partition.log, self._ledger.of(key)
         process.host.fs.is_examined = True
+        truth.is_compacted |= is_compacted(log)
         self._note_cuts(seen, partition, truth)
         if self._wire.applying is not None and log.log_end_offset != seen.end_offset:
             self._check_answer(process, key, seen, partition)
@@ -175,6 +180,8 @@ class ReplicaChecks:
             self._on_high_watermark(process, key, seen, partition, truth)
         if partition.proposed is not seen.proposed:
             self._on_proposal(process, key, seen, partition)
+        if log.compaction.swaps != seen.swaps:
+            self._on_compacted(process, key, seen, partition, truth)
         process.host.fs.is_examined = False
         self._note_alone(process, key, seen, partition)
         seen.end_offset, seen.log_start = log.log_end_offset, log.log_start_offset
@@ -182,6 +189,23 @@ class ReplicaChecks:
         seen.leader_epoch, seen.is_leader = partition.leader_epoch, partition.is_leader
         seen.partition_epoch = partition.partition_epoch
         seen.proposed = partition.proposed
+
+    def _on_compacted(
+        self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
+    ) -> None:
+        """rel-C10: a round took nothing that a reader of the whole log must find."""
+        seen.swaps = partition.log.compaction.swaps
+        start, end = partition.log.log_start_offset, min(seen.verified, truth.end_offset)
+        problem = None if truth.has_past else self._lacks(partition, truth, start, end)
+        if problem is not None:
+            text = f"{name(key)} from {start} to {end} after a compaction: {problem}"
+            self._complain("rel-C10", text, process.node_id)
+
+    @staticmethod
+    def _lacks(partition: Partition, truth: PartitionTruth, start: int, end: int) -> str | None:
+        data = read(partition.log, start, end)
+        retention_ms = partition.log.config.delete_retention_ms
+        return truth.keyed.differs(data, start, end, retention_ms)
 
     def _note_cuts(self, seen: Seen, partition: Partition, truth: PartitionTruth) -> None:
         if seen.cuts == truth.cuts:
@@ -419,6 +443,8 @@ class ReplicaChecks:
         self, seen: Seen, partition: Partition, truth: PartitionTruth, end: int
     ) -> str | None:
         start = max(seen.verified, partition.log.log_start_offset)
+        if truth.is_compacted:
+            return self._lacks(partition, truth, start, end)
         if truth.position(start) is None:
             # The log start may lie within a batch.
             start = truth.border_before(start)

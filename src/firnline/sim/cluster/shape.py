@@ -22,6 +22,7 @@ class TopicShape(NamedTuple):
     replication_factor: int
     min_isr: int
     unclean: str = NEVER
+    is_compacted: bool = False
 
 
 class Shape(NamedTuple):

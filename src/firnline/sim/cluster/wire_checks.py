@@ -288,6 +288,8 @@ class WireChecks:
         key, log = (here.topic_id, asked.partition_index), here.log
         if self._ledger.of(key).judged_to(here.leader_epoch) < log.log_end_offset:
             return  # an unclean election left it behind, and it has not heard
+        if asked.timestamp >= 0 and self._ledger.of(key).is_compacted:
+            return  # the first record of that time may be gone
         expected: tuple[int, ...]
         if asked.timestamp < 0:
             expected = (log.log_start_offset,)
@@ -317,6 +319,11 @@ class WireChecks:
         """
         truth = self._ledger.of(key)
         judged_to = truth.judged_to(leader_epoch)
+        if truth.is_compacted:
+            problem = None if truth.has_past else truth.keyed.is_so(data)
+            if problem is not None:
+                self._complain("rel-C1", f"{name(key)}: consumer {number} got {problem}")
+            return
         for header in headers(data):
             if header.next_offset <= position or header.base_offset >= judged_to:
                 continue

@@ -1,0 +1,85 @@
+"""What compaction may take from a replica, and what it must leave: rel-C10. SIM.
+
+The ledger has whatever was committed, in full. Of a compacted partition a replica has less: every record it
+has is one that was committed, at the same offset, and the newest record of each key that lies in it is there.
+"""
+
+from typing import TYPE_CHECKING
+
+from firnline.base.units import DAY_MS
+from firnline.records.batch import headers
+from firnline.records.record import records
+
+if TYPE_CHECKING:
+    from firnline.sim.cluster.ledger import PartitionTruth
+
+# With a longer delete.retention.ms no tombstone may be missing either, whatever the clocks do.
+_FOR_EVER_MS = 1000 * DAY_MS
+
+
+def is_compacted(log: object) -> bool:
+    """Is that a log of a topic that is compacted now?"""
+    return "compact" in log.config.cleanup_policy  # type: ignore[attr-defined]
+
+
+class KeyedHistory:
+    """Records that were ever committed to one partition, by offset and by key."""
+
+    def __init__(self, truth: "PartitionTruth") -> None:
+        self._truth = truth
+        self._cuts = 0
+        self._upto = 0
+        self._rows: dict[int, tuple[bytes | None, bytes | None]] = {}
+        self._newest: dict[bytes, int] = {}
+
+    def _catch_up(self) -> None:
+        truth = self._truth
+        if truth.cuts != self._cuts:
+            self._rows.clear()
+            self._newest.clear()
+            self._cuts, self._upto = truth.cuts, 0
+        for base_offset in truth.borders_from(self._upto):
+            batch = truth.batch_at(base_offset)
+            if batch is None:
+                continue
+            header = next(headers(batch))
+            if not header.is_control:
+                for row in records(batch, header):
+                    self._rows[row.offset] = row.key, row.value
+                    if row.key is not None:
+                        self._newest[row.key] = row.offset
+        self._upto = truth.end_offset
+
+    def is_so(self, data: bytes) -> str | None:
+        """Say which record of whole batches was never committed."""
+        self._catch_up()
+        before = -1
+        for header in headers(data):
+            if header.base_offset >= self._upto:
+                break
+            for row in () if header.is_control else records(data, header):
+                if self._rows.get(row.offset) != (row.key, row.value):
+                    return f"another record at {row.offset} (epoch {header.leader_epoch})"
+                if row.offset <= before:
+                    return f"offset {row.offset} comes after {before}"
+                before = row.offset
+        return None
+
+    def differs(
+        self, data: bytes, start_offset: int, end_offset: int, delete_retention_ms: int
+    ) -> str | None:
+        """Compare what a replica has of [`start_offset`, `end_offset`); say what it must not lack."""
+        problem = self.is_so(data)
+        if problem is not None:
+            return problem
+        has = {
+            row.offset: None
+            for header in headers(data)
+            if not header.is_control
+            for row in records(data, header)
+        }
+        for key, offset in self._newest.items():
+            may_go = self._rows[offset][1] is None and delete_retention_ms < _FOR_EVER_MS
+            if start_offset <= offset < end_offset and offset not in has and not may_go:
+                return f"the newest record of {key!r}, {offset}, is not there"
+        return None
