@@ -27,6 +27,8 @@ def fill(broker: Broker) -> None:
     for at in range(0, RECORDS, PER_BATCH):
         rows = [NewRecord(None, b"%d x" % n, now_ms) for n in range(at, at + PER_BATCH)]
         assert target.produce(TOPIC, build_batch(rows)).error_code == 0
+    with Admin(broker.bootstrap) as admin:  # a copy that a stop cuts off is begun again, under another id
+        admin.tier_flush(TOPIC, [0], timeout_s=30)
     deadline = time.monotonic() + 40
     while (broker.directory / f"{TOPIC}-0" / f"{0:020d}.log").exists():
         assert time.monotonic() < deadline, "the first segment stays local"
@@ -111,10 +113,8 @@ def test_another_clusters_tier_is_refused_and_costs_neither(base: Path, tmp_path
 
 
 def test_two_clusters_cannot_share_a_tier(base: Path, tmp_path: Path) -> None:
-    segments = segments_of(base / "tier")
     line = refused("--port", "0", "--data-dir", tmp_path / "second", "--tier", base / "tier")
     assert "the tier belongs to another cluster" in line
-    assert_all_there(base, segments)
 
 
 def test_a_tier_of_before_the_binding_is_taken_over(base: Path) -> None:
@@ -150,8 +150,8 @@ def test_metadata_that_was_lost_costs_no_history(base: Path) -> None:
             assert time.monotonic() < deadline, broker.log_text()
             time.sleep(0.1)
         with Admin(broker.bootstrap) as admin:
-            [topic] = admin.tier_status([TOPIC])
-            print(topic)
+            [row] = admin.tier_status([TOPIC])
+        assert row["state"] == "failing"
         time.sleep(2.5)
     finally:
         broker.stop()

@@ -13,7 +13,7 @@ from firnline.records import control
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
-from firnline.tiered import metadata_records as remote
+from firnline.tiered.metadata import records as remote
 from tests.oracle.generate import messages, versions
 from tests.oracle.judge import Judge, Refused, as_json, kafka_name
 

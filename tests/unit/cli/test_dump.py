@@ -15,7 +15,7 @@ from firnline.metadata import records as metadata_records
 from firnline.metadata.snapshot_file import snapshot_batches
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered import metadata_records as tier_records
+from firnline.tiered.metadata import records as tier_records
 
 TIME_MS = 1_700_000_000_000
 STEM = "00000000000000000100"

@@ -14,7 +14,7 @@ from firnline.protocol.messages import MODULES, REQUESTS
 from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
 from firnline.protocol.schema import NEVER, OPEN, Field, Message, Struct, Versions, parse_versions
 from firnline.records import control
-from firnline.tiered import metadata_records as remote
+from firnline.tiered.metadata import records as remote
 
 pytestmark = pytest.mark.peer
 
