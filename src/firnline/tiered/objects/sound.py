@@ -82,12 +82,12 @@ def read_sound(fs: Fs, due: ToCopy) -> SoundSegment:
     segment = due.segment
     found = {suffix: _read_file(fs, segment.stem_path + suffix) for suffix in _INDEXES}
     rebuilt = []
-    walk, log_crc, markers = _walk(fs, due, found[layout.OFFSET_INDEX], found[layout.TIME_INDEX])
+    walk, log_crc = _walk(fs, due, found[layout.OFFSET_INDEX], found[layout.TIME_INDEX])
     if not (walk.offset_index_fits and walk.time_index_fits):
         rebuilt += [layout.OFFSET_INDEX, layout.TIME_INDEX]
         built = _build_indexes(fs, due)
         found[layout.OFFSET_INDEX], found[layout.TIME_INDEX] = built
-    if markers or found[layout.TXN_INDEX]:
+    if walk.state[Slot.ABORTS] or found[layout.TXN_INDEX]:
         txns = encode_entries(_aborted(fs, due))
         if txns != found[layout.TXN_INDEX]:
             rebuilt.append(layout.TXN_INDEX)
@@ -132,8 +132,8 @@ def _read_file(fs: Fs, path: str) -> bytes:
     return read_whole(fs, path) or b""
 
 
-def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk, int, int]:
-    """Pass over every batch; return the walk, the CRC of the file, and the number of control batches."""
+def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk, int]:
+    """Pass over every batch; return the walk, and the CRC of the file."""
     segment = due.segment
     walk = BatchWalk(
         segment.base_offset, segment.end_offset, due.epochs, offsets=offsets, times=times
@@ -158,7 +158,7 @@ def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk,
         raise _damaged(
             due, "records are missing, and the log was never compacted here", segment.base_offset
         )
-    return walk, crc, walk.state[Slot.CONTROLS]
+    return walk, crc
 
 
 def _size_of_first(data: Buffer) -> int:
