@@ -16,7 +16,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import Buffer, Fs
 from firnline.base.units import MIB
-from firnline.log.checkpoint import CLEANER_OFFSETS, read_offsets, read_whole
+from firnline.log.checkpoint import read_whole
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.producer_state import (
     ProducerStates,
@@ -56,6 +56,7 @@ class ToCopy(NamedTuple):
 
     before           the closed segments before it that are still here, oldest first.
     epochs           of the segment; `lineage` is the partition's history up to its end, as a checkpoint.
+    may_have_gaps    the log, or a leader's that it followed, was compacted once.
     """
 
     partition: TopicPartition
@@ -65,6 +66,7 @@ class ToCopy(NamedTuple):
     epochs: Epochs
     lineage: bytes
     index_interval_bytes: int
+    may_have_gaps: bool
 
 
 class SoundSegment(NamedTuple):
@@ -154,9 +156,9 @@ def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk,
             crc = crc32c(memoryview(data)[:passed], crc)
     finally:
         file.close()
-    if walk.has_gaps and not was_compacted(fs, due):
+    if walk.has_gaps and not due.may_have_gaps:
         raise _damaged(
-            due, "records are missing, and the log was never compacted here", segment.base_offset
+            due, "records are missing, and the log was never compacted", segment.base_offset
         )
     return walk, crc
 
@@ -164,12 +166,6 @@ def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk,
 def _size_of_first(data: Buffer) -> int:
     """Return the size of a batch that is larger than a chunk, of which `data` is the beginning."""
     return parse_header(data).size_bytes if len(data) >= CHUNK_BYTES else len(data)
-
-
-def was_compacted(fs: Fs, due: ToCopy) -> bool:
-    """Whether the log's compaction is on record: then offsets may be missing, whatever its topic is now."""
-    log_dir = due.directory.rpartition("/")[0]
-    return due.partition in read_offsets(fs, f"{log_dir}/{CLEANER_OFFSETS}")
 
 
 def _damaged(due: ToCopy, why: str, offset: int, /, **facts: object) -> DamagedSegment:
