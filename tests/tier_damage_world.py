@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError, KafkaError
-from firnline.log.checkpoint import CLEANER_OFFSETS, write_offsets
 from firnline.records.batch import headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
@@ -29,7 +28,7 @@ from firnline.tiered.objects.layout import (
 from firnline.tiered.reader import RemoteReader
 from firnline.tiered.spi import RemoteSegment
 from tests.tier_damage import CUT, EMPTY, FLIP, KINDS, ZEROS, damaged
-from tests.tier_world import TP, WHERE, Cluster, Node
+from tests.tier_world import WHERE, Cluster, Node
 
 # The log is the most of a tier, and what is in a catalog comes before all else.
 SUFFIXES = (
@@ -60,7 +59,6 @@ def written(tag: str, *, is_old: bool) -> Node:
     node = Node(Cluster()).start()
     if is_old:
         node.storage.custom_metadata = b""
-    write_offsets(node.fs, f"/data/{CLEANER_OFFSETS}", {TP: 9})
     for offset in (0, 1, 5, 6, 40, 41) if not is_old else range(6):
         batch = bytearray(build_batch([NewRecord(b"k", f"{tag}{offset}".encode(), T0 + offset)]))
         set_offset_and_epoch(batch, 0, offset, 3)

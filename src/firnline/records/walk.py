@@ -12,6 +12,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from firnline.base.errors import KafkaError
 from firnline.base.native import native
 from firnline.base.ports import Buffer
 from firnline.records.batch import (
@@ -19,8 +20,10 @@ from firnline.records.batch import (
     CRC_START,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
+    BatchHeader,
     parse_header,
 )
+from firnline.records.record import records
 
 # Of a batch: base offset, length, leader epoch, magic, CRC. With each batch's CRC they say every byte.
 HEADS_BYTES = 21
@@ -61,7 +64,7 @@ class Slot:
     FIRST_CRC = 5  # as the first batch states it
     MAX_TIMESTAMP = 6
     GAPS = 7  # batches before or in which offsets are missing
-    CONTROLS = 8  # control batches
+    ABORTS = 8  # control batches that may end a transaction by an abort
     OFFSET_ENTRY = 9  # the next entry of the offset index to compare, of the time index
     TIME_ENTRY = 10
     WRONG_INDEX = 11  # 1: the offset index differs from the batches, 2: the time index does
@@ -174,7 +177,8 @@ def walk_batches_python(
                 or head.record_count <= last - head.base_offset
             ):
                 state[Slot.GAPS] += 1
-            state[Slot.CONTROLS] += bool(head.attributes & CONTROL_MASK)
+            if head.attributes & CONTROL_MASK:
+                state[Slot.ABORTS] += _may_abort(view, head)
             if not state[Slot.POSITION]:
                 state[Slot.FIRST_CRC] = crc
             with view[at : at + HEADS_BYTES] as prefix:
@@ -182,6 +186,21 @@ def walk_batches_python(
             state[Slot.NEXT_OFFSET] = last + 1
             state[Slot.POSITION] += end - at
             at = end
+
+
+def _may_abort(data: Buffer, head: BatchHeader) -> bool:
+    """Whether a control batch may abort a transaction: its record's key is version and type, 0 for ABORT."""
+    if not head.record_count:
+        return False  # what a compaction leaves of one
+    if head.codec:
+        return True
+    try:
+        for record in records(data, head):
+            key = record.key or b""
+            return len(key) >= 4 and key[2:4] == bytes(2)
+    except KafkaError:
+        pass
+    return True
 
 
 def _note(

@@ -175,6 +175,7 @@ class Copier:
             epochs=epochs,
             lineage=epoch_checkpoint([e for e in history if e[1] <= local.end_offset]),
             index_interval_bytes=log.config.index_interval_bytes,
+            may_have_gaps=log.compaction.may_have_gaps,
         )
         return [
             Submit(

@@ -56,6 +56,13 @@ class EpochView(Protocol):
     def epoch_at(self, offset: int) -> int | None: ...
 
 
+class CompactionView(Protocol):
+    """What compaction did to the log."""
+
+    @property
+    def may_have_gaps(self) -> bool: ...
+
+
 class AbortedView(Protocol):
     """One aborted transaction."""
 
@@ -88,6 +95,8 @@ class LogView(Protocol):
     def last_stable_offset(self) -> int: ...
     @property
     def epochs(self) -> EpochView: ...
+    @property
+    def compaction(self) -> CompactionView: ...
     @property
     def size_bytes(self) -> int: ...
 

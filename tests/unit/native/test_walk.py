@@ -62,8 +62,17 @@ def test_a_sound_segment_has_no_problem_and_no_gaps(walked: Callable[..., BatchW
     found = walked(offsets=offsets, times=times)
     assert (found.problem, found.has_gaps, found.position) == (Problem.NONE, False, len(DATA))
     assert (found.offset_index_fits, found.time_index_fits) == (True, True)
-    assert found.state[Slot.CONTROLS] == 1
+    assert found.state[Slot.ABORTS] == 0, "a control record, and no marker"
     assert walked(end=109).has_gaps, "the last offset is missing"
+
+
+@pytest.mark.parametrize(("kind", "aborts"), [(0, 1), (1, 0), (2, 0)])
+def test_an_abort_is_told_from_other_control_records(
+    walked: Callable[..., BatchWalk], kind: int, aborts: int
+) -> None:
+    row = NewRecord(struct.pack(">hh", 0, kind), bytes(6), 5)
+    data = build_batch([row], base_offset=100, leader_epoch=2, is_control=True)
+    assert walked(bytes(data)).state[Slot.ABORTS] == aborts
 
 
 def changed(at: int, data: bytes) -> bytes:

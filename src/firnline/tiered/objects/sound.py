@@ -16,7 +16,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import Buffer, Fs
 from firnline.base.units import MIB
-from firnline.log.checkpoint import CLEANER_OFFSETS, read_offsets, read_whole
+from firnline.log.checkpoint import read_whole
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.producer_state import (
     ProducerStates,
@@ -56,6 +56,7 @@ class ToCopy(NamedTuple):
 
     before           the closed segments before it that are still here, oldest first.
     epochs           of the segment; `lineage` is the partition's history up to its end, as a checkpoint.
+    may_have_gaps    the log, or a leader's that it followed, was compacted once.
     """
 
     partition: TopicPartition
@@ -65,6 +66,7 @@ class ToCopy(NamedTuple):
     epochs: Epochs
     lineage: bytes
     index_interval_bytes: int
+    may_have_gaps: bool
 
 
 class SoundSegment(NamedTuple):
@@ -82,12 +84,12 @@ def read_sound(fs: Fs, due: ToCopy) -> SoundSegment:
     segment = due.segment
     found = {suffix: _read_file(fs, segment.stem_path + suffix) for suffix in _INDEXES}
     rebuilt = []
-    walk, log_crc, markers = _walk(fs, due, found[layout.OFFSET_INDEX], found[layout.TIME_INDEX])
+    walk, log_crc = _walk(fs, due, found[layout.OFFSET_INDEX], found[layout.TIME_INDEX])
     if not (walk.offset_index_fits and walk.time_index_fits):
         rebuilt += [layout.OFFSET_INDEX, layout.TIME_INDEX]
         built = _build_indexes(fs, due)
         found[layout.OFFSET_INDEX], found[layout.TIME_INDEX] = built
-    if markers or found[layout.TXN_INDEX]:
+    if walk.state[Slot.ABORTS] or found[layout.TXN_INDEX]:
         txns = encode_entries(_aborted(fs, due))
         if txns != found[layout.TXN_INDEX]:
             rebuilt.append(layout.TXN_INDEX)
@@ -132,8 +134,8 @@ def _read_file(fs: Fs, path: str) -> bytes:
     return read_whole(fs, path) or b""
 
 
-def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk, int, int]:
-    """Pass over every batch; return the walk, the CRC of the file, and the number of control batches."""
+def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk, int]:
+    """Pass over every batch; return the walk, and the CRC of the file."""
     segment = due.segment
     walk = BatchWalk(
         segment.base_offset, segment.end_offset, due.epochs, offsets=offsets, times=times
@@ -154,22 +156,16 @@ def _walk(fs: Fs, due: ToCopy, offsets: bytes, times: bytes) -> tuple[BatchWalk,
             crc = crc32c(memoryview(data)[:passed], crc)
     finally:
         file.close()
-    if walk.has_gaps and not was_compacted(fs, due):
+    if walk.has_gaps and not due.may_have_gaps:
         raise _damaged(
-            due, "records are missing, and the log was never compacted here", segment.base_offset
+            due, "records are missing, and the log was never compacted", segment.base_offset
         )
-    return walk, crc, walk.state[Slot.CONTROLS]
+    return walk, crc
 
 
 def _size_of_first(data: Buffer) -> int:
     """Return the size of a batch that is larger than a chunk, of which `data` is the beginning."""
     return parse_header(data).size_bytes if len(data) >= CHUNK_BYTES else len(data)
-
-
-def was_compacted(fs: Fs, due: ToCopy) -> bool:
-    """Whether the log's compaction is on record: then offsets may be missing, whatever its topic is now."""
-    log_dir = due.directory.rpartition("/")[0]
-    return due.partition in read_offsets(fs, f"{log_dir}/{CLEANER_OFFSETS}")
 
 
 def _damaged(due: ToCopy, why: str, offset: int, /, **facts: object) -> DamagedSegment:
