@@ -22,7 +22,7 @@ from crc32c import crc32c
 
 from bench.measure import report
 from bench.metadata import LEVEL, content
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, Note, SetTimer, Submit
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.load import load
 from firnline.metadata import records as r
@@ -118,13 +118,13 @@ class Node:
     def turn(self) -> None:
         """One turn of the loop; what a slice costs is measured, what a thread syncs is not."""
         effect = self.waiting.pop(0)
-        effects: Effects
+        effects: Effects = []
         if isinstance(effect, SetTimer):
             paused, began = PAUSES.total_s, time.thread_time()
             effects = effect.then(NOW)
             took = time.thread_time() - began
             self.slices.append(took - (PAUSES.total_s - paused))
-        else:
+        elif not isinstance(effect, Note):
             assert isinstance(effect, Submit)
             effects = effect.then(effect.work(), NOW)
         self.waiting += effects
@@ -132,7 +132,8 @@ class Node:
     def clean(self) -> None:
         limits = QuorumSettings(retention_max_bytes=0)
         while (start := next_start_offset(self.log, settings=limits, now_ms=NOW)) is not None:
-            for timer in self.log.retire_snapshots(start, now_ms=NOW):
+            effects = self.log.retire_snapshots(start, now_ms=NOW)
+            for timer in [each for each in effects if isinstance(each, SetTimer)]:
                 for submit in timer.then(NOW):
                     submit.work()
 

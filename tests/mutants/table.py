@@ -316,10 +316,11 @@ MUTANTS = (
     Mutant(
         "X12: a download that cleaning cut off is begun anew",
         "raft.follower:Follower._on_chunk",
-        "            transfer.drop()\n",
+        "        transfer.drop()\n",
         "",
         tests=(
-            "tests/unit/raft/test_following.py::test_a_snapshot_that_went_in_spite_of_that_is_not_waited_for",
+            "tests/unit/raft/test_following.py::"
+            "test_a_snapshot_that_is_gone_on_the_leader_is_not_waited_for",
         ),
     ),
     Mutant(

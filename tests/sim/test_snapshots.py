@@ -60,3 +60,23 @@ def test_bits_that_flip_in_snapshots_cost_no_record_and_elect_nobody_who_forgot(
     assert "It was set aside as" in story
     assert ("neither votes nor stands" in story) == is_barred
     assert ("takes part in elections again" in story) == is_barred
+
+
+@pytest.mark.parametrize("seed", [17, 18, 22])
+def test_a_voter_that_begins_at_0_again_tells_histories_apart(seed: int) -> None:
+    """Its segment was still there when its snapshot was damaged; 17 elects who forgot, without the guard."""
+    options = draw_options(seed)._replace(
+        voters=3,
+        observers=0,
+        fault_kinds=("rot", "isolate", "isolate", "kill", "pause"),
+        fault_gap_us=(150_000, 900_000),
+        snapshot_bytes=4_000,
+        retention_bytes=8_000,
+        cleaning_interval_ms=300,
+        delete_delay_ms=0,
+        start_offset_lag_ms=0,
+        min_changed_percent=0,
+        election_timeout_ms=300,
+        fetch_timeout_ms=800,
+    )
+    assert run(seed, seconds=25, options=options).first is None

@@ -12,7 +12,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
 from firnline.base.ports import File, Fs
-from firnline.base.units import INT32_MAX
+from firnline.base.units import INT32_MAX, MIB
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log import names
@@ -51,6 +51,7 @@ from firnline.raft.ports import SnapshotPart
 from firnline.records.batch import headers
 
 QUORUM_STATE = "quorum-state"
+_READ_BYTES = MIB
 _PARTITION = TopicPartition(METADATA_TOPIC, 0)
 _REMEDY = (
     "restore the directory from a copy; where other voters have the whole log, empty it and start this"
@@ -271,8 +272,23 @@ class MetaLog:
         if began_at in ends and began_at <= log.log_end_offset:
             if log.advance_log_start(began_at) and _began_at(self._fs, log.path) != began_at:
                 log.epochs.write()  # recovery took the batches below for part of the log
-        elif log.log_start_offset > 0:
-            log.advance_log_start(min(end for end in ends if end >= log.log_start_offset))
+        elif later := [end for end in ends if end >= max(began_at, log.log_start_offset, 1)]:
+            # The one that it began at is damaged, or recovery does not know that it began later.
+            if began_at > 0 or log.log_start_offset > 0:
+                log.advance_log_start(min(later))
+        elif began_at > 0:
+            self._find_lineage()
+
+    def _find_lineage(self) -> None:
+        """The log is used from its first record on, again: whose epoch those are, only they can say."""
+        log, offset = self._log, self._log.log_start_offset
+        entries: list[tuple[int, int]] = []
+        while offset < log.log_end_offset:
+            for header in headers(log.read_batches(offset, max_bytes=_READ_BYTES)):
+                if not entries or entries[-1][0] != header.leader_epoch:
+                    entries.append((header.leader_epoch, header.base_offset))
+                offset = header.next_offset
+        log.epochs.take_over(tuple(entries), log.log_end_offset)
 
     # -- the log -----------------------------------------------------------------------------------
 

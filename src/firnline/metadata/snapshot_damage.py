@@ -130,11 +130,11 @@ def _mark(end: OffsetAndEpoch) -> str:
 
 
 def _ids(fs: Fs, directory: str, suffix: str) -> list[OffsetAndEpoch]:
-    found = []
-    for name in fs.list_dir(directory):
-        if name.endswith(suffix):
-            stem = name.removesuffix(suffix).removesuffix(SUFFIX)
-            snapshot_id = parse_snapshot_name(stem + SUFFIX)
-            if snapshot_id is not None:
-                found.append(snapshot_id)
-    return found
+    places = [place_of(name) for name in fs.list_dir(directory) if name.endswith(suffix)]
+    return [place for place in places if place is not None]
+
+
+def place_of(name: str) -> OffsetAndEpoch | None:
+    """Return what a log once reached, as such a file's name says; None for other files."""
+    stem = name.removesuffix(DAMAGED).removesuffix(FORGOTTEN)
+    return None if stem == name else parse_snapshot_name(stem.removesuffix(SUFFIX) + SUFFIX)

@@ -5,6 +5,7 @@ import struct
 from typing import Any
 
 from firnline.log import names
+from firnline.metadata.snapshot_damage import place_of
 from firnline.metadata.snapshot_file import SUFFIX, parse_snapshot_name
 from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES
 from firnline.sim.disk import CrashableFs, Inode
@@ -56,6 +57,9 @@ class DurableLog:
             inode = found[name]
             if name.endswith(names.LOG):
                 self._segments.append((int(name.removesuffix(names.LOG)), inode))
+            elif (place := place_of(name)) is not None:
+                # A voter that lost it elects nobody without it: for what is committed it is as good.
+                self._offset = max(self._offset, place.offset)
             elif name.endswith(SUFFIX) and inode.surviving_bytes == len(inode.data):
                 snapshot_id = parse_snapshot_name(name)
                 if snapshot_id is not None:

@@ -13,6 +13,7 @@ from firnline.base.effects import (
     CancelTimer,
     Effects,
     Flush,
+    Note,
     Reply,
     Send,
     SetTimer,
@@ -96,6 +97,7 @@ class Member:
         self.rng = SeededRng(node_id)
         self.fs = CrashableFs(clock_ms=lambda: rig.now_ms)
         self.warnings: list[str] = []
+        self.notes: list[str] = []
         self.node: Node | None = None
         self.is_running = self.is_stopped = False
         self.life = 0
@@ -188,6 +190,8 @@ class Member:
             effect.context.connection.answer(effect)
         elif kind is Warn:
             self.warnings.append(effect.line)
+        elif kind is Note:
+            self.notes.append(effect.line)
         else:
             assert self.node is not None
             self.run(self.node.perform(effect, rig.now_ms))

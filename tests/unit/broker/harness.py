@@ -11,6 +11,7 @@ from firnline.base.effects import (
     Compact,
     Effects,
     Flush,
+    Note,
     Reply,
     SetTimer,
     Submit,
@@ -138,6 +139,7 @@ class Harness:
         self.timers: dict[Any, SetTimer] = {}
         self.flushes: list[Flush] = []
         self.warnings: list[str] = []
+        self.notes: list[str] = []
         self.holds_flushes = False
         self.work: list[Submit] = []
         self.holds_work = False
@@ -176,6 +178,8 @@ class Harness:
                 effect.context.connection.is_closed = True
             elif kind is Warn:
                 self.warnings.append(effect.line)
+            elif kind is Note:
+                self.notes.append(effect.line)
             elif kind is SetTimer:
                 self.timers[effect.key] = effect
             elif kind is CancelTimer:

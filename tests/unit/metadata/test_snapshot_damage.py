@@ -6,6 +6,7 @@ import pytest
 
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.config.broker import BrokerConfig
 from firnline.metadata.meta_log import MetaLog, open_meta_log
 from firnline.metadata.snapshot_damage import DAMAGED, FORGOTTEN, told_of_damage
 from firnline.metadata.snapshot_file import parse_snapshot_name, snapshot_name
@@ -32,14 +33,24 @@ from tests.meta_log_world import (
     snapshot_bytes,
     sync,
 )
+from tests.quorum_rig import broker_config
 
 AT_4, AT_8 = OffsetAndEpoch(4, 1), OffsetAndEpoch(8, 2)
 END = OffsetAndEpoch(10, 2)
 
 
-def opened(fs: CrashableFs, *, has_peers: bool = True, in_directory: bool = False) -> MetaLog:
+ONE_SEGMENT = broker_config()
+
+
+def opened(
+    fs: CrashableFs,
+    *,
+    has_peers: bool = True,
+    in_directory: bool = False,
+    config: BrokerConfig = CONFIG,
+) -> MetaLog:
     directory = in_use(fs) if in_directory else None
-    return open_meta_log(fs, CONFIG, now_ms=NOW, has_peers=has_peers, directory=directory)
+    return open_meta_log(fs, config, now_ms=NOW, has_peers=has_peers, directory=directory)
 
 
 def a_log(fs: CrashableFs, *snapshots: OffsetAndEpoch) -> MetaLog:
@@ -110,6 +121,42 @@ def test_a_snapshot_without_a_log_behind_it_outweighs_an_older_one_that_is_damag
     flip(fs, AT_8)
     again = opened(fs, has_peers=False)
     assert (again.start_offset, again.end_offset, again.forgotten) == (20, 20, None)
+
+
+def test_a_log_that_is_used_from_its_beginning_again_knows_its_epochs_from_there() -> None:
+    """They were forgotten when it began later: as leader it would take another history for its own."""
+    fs = a_disk()
+    log = opened(fs, config=ONE_SEGMENT)
+    extend(log, *[1] * 4, *[2] * 3, *[5] * 3)
+    commit(log)
+    freeze(log, OffsetAndEpoch(8, 5))
+    log.retire_snapshots(8, now_ms=NOW)
+    assert log.end_offset_for(2) == OffsetAndEpoch(8, 5)
+    log.close()
+    flip(fs, OffsetAndEpoch(8, 5))
+    for _ in range(2):
+        log = opened(fs, config=ONE_SEGMENT)
+        assert (log.start_offset, log.end_offset, log.last_epoch) == (0, 10, 5)
+        assert log.end_offset_for(1) == OffsetAndEpoch(4, 1)
+        assert log.end_offset_for(4) == OffsetAndEpoch(7, 2)
+        log.close()
+
+
+def test_a_log_that_began_at_a_damaged_snapshot_begins_at_the_next_one() -> None:
+    fs = a_disk()
+    log = opened(fs, config=ONE_SEGMENT)
+    extend(log, *[1] * 4, *[2] * 3, *[5] * 3)
+    commit(log)
+    freeze(log, OffsetAndEpoch(6, 2))
+    freeze(log, OffsetAndEpoch(8, 5))
+    log.retire_snapshots(6, now_ms=NOW)
+    log.close()
+    flip(fs, OffsetAndEpoch(6, 2))
+    for _ in range(2):
+        log = opened(fs, config=ONE_SEGMENT)
+        assert (log.start_offset, ids(log)) == (8, [OffsetAndEpoch(8, 5)])
+        check(log, fs)
+        log.close()
 
 
 def test_a_damaged_older_snapshot_is_no_hindrance() -> None:
@@ -296,16 +343,20 @@ def test_flipped_bits_cost_no_record_and_no_promise(seed: int) -> None:
     """Whatever is altered of its snapshots: a log has what it had, or says up to where it is short of it."""
     chance = random.Random(seed)
     fs = a_disk()
-    log = opened(fs)
+    config = chance.choice([CONFIG, ONE_SEGMENT])
+    log = opened(fs, config=config)
     epoch = 1
+    epochs: list[int] = []  # of each record
     for _ in range(chance.randrange(1, 5)):
         for _ in range(chance.randrange(1, 12)):
             epoch += chance.random() < 0.2
+            epochs.append(epoch)
             extend(log, epoch)
         commit(log)
         if chance.random() < 0.8:
             freeze(log, OffsetAndEpoch(log.end_offset, log.last_epoch))
             if chance.random() < 0.5:
+                epochs.append(epoch)
                 extend(log, epoch)
                 commit(log)
         stored = ids(log)
@@ -327,7 +378,7 @@ def test_flipped_bits_cost_no_record_and_no_promise(seed: int) -> None:
             flip(fs, snapshot_id, at)
             sound.discard(snapshot_id)
     for _ in range(2):
-        again = opened(fs)
+        again = opened(fs, config=config)
         assert set(ids(again)) <= sound
         if again.forgotten is None:
             assert (again.end_offset, again.last_epoch) == end
@@ -336,6 +387,9 @@ def test_flipped_bits_cost_no_record_and_no_promise(seed: int) -> None:
             stands_in = max((one.offset for one in ids(again)), default=0)
             assert all(now[row[0]] == row for row in had if row[0] >= stands_in)
             assert again.start_offset == 0 or again.start_offset in {i.offset for i in ids(again)}
+            for one in {*epochs[again.start_offset :]}:
+                ends = OffsetAndEpoch(len(epochs) - epochs[::-1].index(one), one)
+                assert again.end_offset_for(one) == ends
         else:
             assert again.forgotten == end
             assert again.end_offset == 0
