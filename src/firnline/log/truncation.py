@@ -258,6 +258,9 @@ class StartOver:
             self._write_lineage()
         rules = self._segments.active.rules
         self._new = Segment.create(fs, path, self._offset, rules=rules, now_ms=self._now_ms)
+        # Its name says where the log is, and while it is empty nothing else does: without it a power cut
+        # would leave a log that begins at 0 again, and offsets that were given out once.
+        fs.sync_dir(path)
 
     def end(self) -> Iterator[None]:
         new, ledger = self._new, self._ledger

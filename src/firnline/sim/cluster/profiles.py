@@ -114,7 +114,7 @@ def _late_copies(options: Options) -> Options:
 def _groups(options: Options) -> Options:
     """Coordinators that change while members commit, and loops that take long to read what they committed."""
     kinds = ("elect", "elect", "kill", "stop", "pause", "clog", "isolate", "deaf-to-controllers")
-    bent = _replicated(options, members=3, commit_gap_ms=50, min_isr=2)
+    bent = _replicated(options, members=3, commit_gap_ms=50, commit_bytes=1_000, min_isr=2)
     return bent._replace(
         fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS), read_us_per_kib=2_000
     )

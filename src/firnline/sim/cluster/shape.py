@@ -51,6 +51,7 @@ class Shape(NamedTuple):
     admin_gap_ms: int
     members: int  # of a consumer group
     commit_gap_ms: int
+    commit_bytes: int  # that a commit keeps beside each offset, at least
     min_isr: int  # of topics that do not say
 
 
@@ -95,6 +96,7 @@ def draw_cluster(seed: int, profile: str | None = None) -> Options:
         admin_gap_ms=chance.pick((1_000, 3_000, 8_000)),
         members=groups.pick((0, 0, 2, 3)),
         commit_gap_ms=groups.pick((100, 300, 1_000)),
+        commit_bytes=groups.pick((0, 0, 500)),
         min_isr=min(2, (brokers + 1) // 2),
     )
     options = base._replace(

@@ -68,6 +68,7 @@ class Member(Client):
         self._coordinator = -1
         self._member_id = ""
         self._assignments: list[SyncGroupRequestAssignment] = []
+        self._has_share = False
         self._shared: list[Spot] | None = None  # what it gave out, if it leads the group
         self._former: tuple[str, int, list[Spot]] | None = (
             None  # as who it may still believe to commit
@@ -142,7 +143,10 @@ class Member(Client):
             return [self._soon(now_ms)]
         self._coordinator = answer.coordinators[0].node_id
         # Who was a member stays one under the next coordinator, and looks what that one knows.
-        self.phase = Phase.JOIN if self.generation == _NO_GENERATION else Phase.FETCH
+        if self.generation == _NO_GENERATION:
+            self.phase = Phase.JOIN
+        else:
+            self.phase = Phase.FETCH if self._has_share else Phase.SYNC
         return self._go(now_ms)
 
     def _join(self, now_ms: int) -> Effects:
@@ -163,7 +167,7 @@ class Member(Client):
         if code:
             return [self._soon(now_ms)]
         self._member_id, self.generation = answer.member_id, answer.generation_id
-        self._assignments, self._shared = [], None
+        self._assignments, self._shared, self._has_share = [], None, False
         if answer.leader == answer.member_id:
             self._shared = self.spots()
             ids = [member.member_id for member in answer.members]
@@ -192,7 +196,7 @@ class Member(Client):
         if code:
             self._is_out(code)
             return [self._soon(now_ms)]
-        self.share = dict.fromkeys(spots_of(answer.assignment), 0)
+        self.share, self._has_share = dict.fromkeys(spots_of(answer.assignment), 0), True
         self.phase = Phase.FETCH
         return self._fetch(now_ms)
 
@@ -265,12 +269,13 @@ class Member(Client):
         self, member_id: str, generation: int, places: list[tuple[Spot, int]], then: Any
     ) -> Effects:
         self._commits += 1
+        number = f"{self.number}/{self._commits}".ljust(self.shape.commit_bytes)
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, index), offset in places:
             row = OffsetCommitRequestPartition(
                 partition_index=index,
                 committed_offset=offset,
-                committed_metadata=f"{self.number}/{self._commits}",
+                committed_metadata=number,
             )
             by_topic.setdefault(topic, []).append(row)
         request = OffsetCommitRequest(
