@@ -80,7 +80,7 @@ class Admin:
         addresses = [parse_address(text.strip()) for text in bootstrap.split(",") if text.strip()]
         if not addresses:
             raise Unreachable("no address is given: expected host:port")
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._bootstrap = [Connection(host, port, timeout_s=timeout_s) for host, port in addresses]
         self._chosen: Connection | None = None
         self._nodes: dict[int, Connection] = {}
@@ -129,7 +129,7 @@ class Admin:
     def node(self, node_id: int, host: str, port: int) -> Connection:
         """Return a connection to a node, kept for later calls."""
         if node_id not in self._nodes:
-            self._nodes[node_id] = Connection(host, port, timeout_s=self._timeout_s)
+            self._nodes[node_id] = Connection(host, port, timeout_s=self.timeout_s)
         return self._nodes[node_id]
 
     def brokers(self) -> list[Connection]:
@@ -208,7 +208,7 @@ class Admin:
         request = ListOffsetsRequest(
             replica_id=-1,
             topics=[ListOffsetsTopic(name=topic, partitions=wanted)],
-            timeout_ms=int(self._timeout_s * 1000),
+            timeout_ms=int(self.timeout_s * 1000),
         )
         answer = leader.ask(request)
         return {
@@ -339,7 +339,7 @@ class Admin:
             timeout_ms=int(timeout_s * 1000),
         )
         for broker in self.brokers():
-            for each in broker.ask(request, timeout_s=timeout_s + self._timeout_s).topics:
+            for each in broker.ask(request, timeout_s=timeout_s + self.timeout_s).topics:
                 for part in each.partitions:
                     # -1 speaks of the topic as a whole.
                     about = f"topic {topic}" if part.partition < 0 else f"{topic}-{part.partition}"
@@ -358,8 +358,8 @@ class Admin:
 
     @property
     def _timeout_ms(self) -> int:
-        return int(self._timeout_s * 1000)
+        return int(self.timeout_s * 1000)
 
     def _ask(self, connection: Connection, request: Message) -> Any:
         """Ask for a change: the broker may take the whole timeout, and we wait a little longer."""
-        return connection.ask(request, timeout_s=self._timeout_s + 5)
+        return connection.ask(request, timeout_s=self.timeout_s + 5)

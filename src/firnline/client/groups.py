@@ -1,6 +1,9 @@
 """Consumer groups as the command line shows them: members, offsets, lag. WORLD."""
 
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from firnline.base.errors import Code, KafkaError
 from firnline.client.admin import LATEST, Admin
@@ -14,6 +17,14 @@ from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 
 # The last version that names topics instead of giving their ids.
 _OFFSET_FETCH_BY_NAME = 9
+# What a coordinator says that has just taken over, or is about to: it is asked again for a while.
+_LATER = (
+    Code.COORDINATOR_LOAD_IN_PROGRESS,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR,
+)
+_RETRY_S = 0.1
+_T = TypeVar("_T")
 
 
 class GroupRow(NamedTuple):
@@ -48,17 +59,25 @@ def list_groups(admin: Admin) -> list[GroupRow]:
     """Return the groups of all brokers, by name."""
     rows = []
     for broker in admin.brokers():
-        answer = broker.ask(ListGroupsRequest())
-        refuse(answer.error_code, None, "groups")
-        rows += [
-            GroupRow(g.group_id, g.group_state, g.group_type, g.protocol_type)
-            for g in answer.groups
-        ]
+        for found in _when_loaded(admin, partial(_groups_of, broker)):
+            rows.append(
+                GroupRow(found.group_id, found.group_state, found.group_type, found.protocol_type)
+            )
     return sorted(rows)
+
+
+def _groups_of(broker: Connection) -> Any:
+    answer = broker.ask(ListGroupsRequest())
+    refuse(answer.error_code, None, "groups")
+    return answer.groups
 
 
 def describe_group(admin: Admin, group: str) -> GroupDescription:
     """Return one group. Raises KafkaError(GROUP_ID_NOT_FOUND) for one that nobody knows."""
+    return _when_loaded(admin, lambda: _describe(admin, group))
+
+
+def _describe(admin: Admin, group: str) -> GroupDescription:
     coordinator = find_coordinator(admin, group)
     (found,) = coordinator.ask(DescribeGroupsRequest(groups=[group])).groups
     refuse(found.error_code, None, f"group {group}")
@@ -79,9 +98,25 @@ def describe_group(admin: Admin, group: str) -> GroupDescription:
 
 def delete_group(admin: Admin, group: str) -> None:
     """Forget an empty group and its offsets."""
+    _when_loaded(admin, lambda: _delete(admin, group))
+
+
+def _delete(admin: Admin, group: str) -> None:
     coordinator = find_coordinator(admin, group)
     (result,) = coordinator.ask(DeleteGroupsRequest(groups_names=[group])).results
     refuse(result.error_code, None, f"group {group}")
+
+
+def _when_loaded(admin: Admin, ask: Callable[[], _T]) -> _T:
+    """Ask again while a coordinator reads what its predecessor left, as long as `admin` waits."""
+    until_s = time.monotonic() + admin.timeout_s
+    while True:
+        try:
+            return ask()
+        except KafkaError as problem:
+            if problem.code not in _LATER or time.monotonic() >= until_s:
+                raise
+        time.sleep(_RETRY_S)
 
 
 def find_coordinator(admin: Admin, group: str) -> Connection:
