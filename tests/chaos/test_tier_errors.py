@@ -27,7 +27,9 @@ def fill(broker: Broker) -> None:
     for at in range(0, RECORDS, PER_BATCH):
         rows = [NewRecord(None, b"%d x" % n, now_ms) for n in range(at, at + PER_BATCH)]
         assert target.produce(TOPIC, build_batch(rows)).error_code == 0
-    with Admin(broker.bootstrap) as admin:  # a copy that a stop cuts off is begun again, under another id
+    with Admin(
+        broker.bootstrap
+    ) as admin:  # a copy that a stop cuts off is begun again, under another id
         admin.tier_flush(TOPIC, [0], timeout_s=30)
     deadline = time.monotonic() + 40
     while (broker.directory / f"{TOPIC}-0" / f"{0:020d}.log").exists():

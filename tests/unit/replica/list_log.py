@@ -1,6 +1,7 @@
 """A partition log kept in a list: what `replica` and `broker` see of `log.Log`, nothing on disk."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Appended, Effects
@@ -63,6 +64,7 @@ class ListLog:
     def __init__(self, topic: str = "t", index: int = 0, topic_id: bytes = TOPIC_ID) -> None:
         self.topic_partition = TopicPartition(topic, index)
         self.topic_id = topic_id
+        self.compaction = SimpleNamespace(swaps=0, may_have_gaps=False)
         self.path = f"/{topic}-{index}"
         self.config = TopicConfig()
         self.recovery: object = None
