@@ -129,8 +129,8 @@ def test_a_disk_slower_than_the_session_costs_nothing(
 ) -> None:
     """Each sync takes longer than the broker's session: it beats on, answers late, and is not fenced."""
     with monkeypatch.context() as patch:
-        with_shim(patch, "slow_sync", SYNC_TAKES_S="0.7")
-        session = ["-X", "broker.session.timeout.ms=600", "-X", "broker.heartbeat.interval.ms=100"]
+        with_shim(patch, "slow_sync", SYNC_TAKES_S="0.5")
+        session = ["-X", "broker.session.timeout.ms=400", "-X", "broker.heartbeat.interval.ms=100"]
         broker = Broker(data, options=session)
         broker.start()
         try:
