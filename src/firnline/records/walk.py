@@ -12,7 +12,6 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from firnline.base.errors import KafkaError
 from firnline.base.native import native
 from firnline.base.ports import Buffer
 from firnline.records.batch import (
@@ -23,7 +22,6 @@ from firnline.records.batch import (
     BatchHeader,
     parse_header,
 )
-from firnline.records.record import records
 
 # Of a batch: base offset, length, leader epoch, magic, CRC. With each batch's CRC they say every byte.
 HEADS_BYTES = 21
@@ -194,13 +192,29 @@ def _may_abort(data: Buffer, head: BatchHeader) -> bool:
         return False  # what a compaction leaves of one
     if head.codec:
         return True
-    try:
-        for record in records(data, head):
-            key = record.key or b""
-            return len(key) >= 4 and key[2:4] == bytes(2)
-    except KafkaError:
-        pass
-    return True
+    at, end = head.position + HEADER_BYTES, head.position + head.size_bytes
+    with memoryview(data)[at:end] as body:
+        try:
+            at = _varint(body, 0, 5)[1] + 1  # length, attributes
+            at = _varint(body, at, 10)[1]  # timestamp
+            length, at = _varint(body, _varint(body, at, 5)[1], 5)
+        except (IndexError, ValueError):
+            return True
+        if length > len(body) - at:
+            return True
+        return length >= 4 and body[at + 2] == body[at + 3] == 0
+
+
+def _varint(data: memoryview, at: int, bytes_max: int) -> tuple[int, int]:
+    """Return a zigzag varint and where it ends; IndexError or ValueError where there is none."""
+    value = 0
+    for number in range(bytes_max):
+        byte = data[at + number]
+        value |= (byte & 127) << 7 * number
+        if byte < 128:
+            value &= 0xFFFFFFFF if bytes_max == 5 else 0xFFFFFFFFFFFFFFFF
+            return value >> 1 ^ -(value & 1), at + number + 1
+    raise ValueError("a varint is too long")
 
 
 def _note(

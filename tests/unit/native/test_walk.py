@@ -3,14 +3,16 @@
 import struct
 from array import array
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firnline.records import walk
-from firnline.records.batch import headers, set_offset_and_epoch
+from firnline.records.batch import HEADER_BYTES, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.walk import BatchWalk, Problem, Slot, walk_batches_python
 from tests.unit.native.compiled import native, needs_native
@@ -157,6 +159,25 @@ def test_both_walks_say_the_same(
         )
         states.append(list(one.state))
     assert states[0] == states[1]
+
+
+@needs_native
+def test_both_walks_judge_a_control_batch_alike_whatever_is_in_it() -> None:
+    """Method: two thousand control batches with some bytes of their record changed, and the CRC right."""
+    chance = Random(7)
+    for _ in range(2000):
+        row = NewRecord(chance.randbytes(chance.randint(0, 6)), chance.randbytes(3), 5)
+        data = build_batch([row], base_offset=100, leader_epoch=2, is_control=True)
+        for _ in range(chance.randint(0, 3)):
+            data[chance.randrange(HEADER_BYTES, len(data))] = chance.randrange(256)
+        struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
+        states = []
+        for run in (walk_batches_python, native.walk_batches):
+            one = BatchWalk(100, 100, EPOCHS)
+            run(bytes(data), array("q", [2, 100]), b"", b"", one.state)
+            states.append(list(one.state))
+        assert states[0] == states[1]
+        assert states[0][Slot.POSITION] == len(data)
 
 
 @needs_native
