@@ -291,6 +291,27 @@ class Faults:
         self._network.slow(*pair, extra_us)
         self._last(duration_us, lambda: self._network.slow(*pair, -extra_us))
 
+    def _stall(self, links: Sequence[tuple[int, int]], duration_us: int) -> None:
+        """Hold what goes over the connections that there are now; new ones are as good as ever."""
+        if self._is_over:
+            return
+        stalled = [self._network.stall(*link) for link in links]
+
+        def release() -> None:
+            for each in stalled:
+                self._network.release(each)
+
+        self._last(duration_us, release)
+
+    def _stall_one(self, fault: Fault, chance: Chance) -> None:
+        """Something in between forgets the connections of one node to another, and finds them again."""
+        pair = self._pair(chance)
+        if pair is None:
+            return
+        duration_us = chance.spread(1 * SECOND, 60 * SECOND)
+        self._note(fault, f"connections {pair[0]} -> {pair[1]} stall for {duration_us // MS} ms")
+        self._stall([pair], duration_us)
+
     # ---- disks and clocks
 
     def _slow_disk(self, fault: Fault, chance: Chance) -> None:

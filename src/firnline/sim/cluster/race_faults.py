@@ -83,27 +83,6 @@ class RaceFaults(ClusterFaults):
         self._later(fenced_us, [(other, voter) for voter in voters if voter != other], back_us)
         self._later(fenced_us, [(leader, other), (other, leader)], late_us + SECOND)
 
-    def _stall(self, links: Links, duration_us: int) -> None:
-        """Hold what goes over the connections that there are now; new ones are as good as ever."""
-        if self._is_over:
-            return
-        stalled = [self._network.stall(*link) for link in links]
-
-        def release() -> None:
-            for each in stalled:
-                self._network.release(each)
-
-        self._last(duration_us, release)
-
-    def _stall_one(self, fault: Fault, chance: Chance) -> None:
-        """Something in between forgets the connections of one node to another, and finds them again."""
-        pair = self._pair(chance)
-        if pair is None:
-            return
-        duration_us = chance.spread(1 * SECOND, 60 * SECOND)
-        self._note(fault, f"connections {pair[0]} -> {pair[1]} stall for {duration_us // MS} ms")
-        self._stall([pair], duration_us)
-
     def _later(self, begin_us: int, links: Links, end_us: int) -> None:
         """Cut links between two moments from now on."""
 
