@@ -180,4 +180,23 @@ CLUSTERS = (
         profile="groups",
         invariants=("rel-C6",),
     ),
+    Mutant(
+        "rel-X3: who is deposed takes its index back with its image",
+        "metadata.quorum:MetadataQuorum._dethrone",
+        "self.index.revert(pending.delta)",
+        "pass",
+        seeds=SEEDS,
+        seconds=25,
+        invariants=("rel-X3",),
+    ),
+    Mutant(
+        "rel-X4, in a cluster: after a truncation a log knows its producers by what is left",
+        "log.segments:Segments.replay_steps",
+        "note_producer(producers, segment, at_front, data, is_indexed=True)",
+        "pass",
+        seeds=(6, *SEEDS),
+        seconds=25,
+        profile="r8",
+        invariants=("rel-X4",),
+    ),
 )
