@@ -124,7 +124,7 @@ CLUSTERS = (
     # Either of the two is enough.
     Mutant(
         "KAFKA-18723, in a cluster: no answer carries records that came into the place of its own",
-        "log.segment:Segment.cut_to",
+        "log.segment:Segment.cut_memory",
         "self.cut_off(position)",
         "pass",
         seeds=(7, *SEEDS),
@@ -134,7 +134,7 @@ CLUSTERS = (
         also=(
             Mutant(
                 "a follower takes nothing that its leader cannot have",
-                "records.validate:judge_fetched",
+                "records.validate:check_fetched",
                 "epoch > leader_epoch",
                 "False",
             ),

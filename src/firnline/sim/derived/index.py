@@ -25,7 +25,7 @@ class IndexChecks:
         """The node took a step."""
         quorum = process.machine.quorum
         before, newest = self._images.get(process.node_id), quorum.newest
-        if newest is before or process.machine.controller is None:
+        if newest is before or process.node_id not in process.host.options.voter_ids:
             return
         self._images[process.node_id] = newest
         self._changes += 1
