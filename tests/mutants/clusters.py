@@ -124,7 +124,7 @@ CLUSTERS = (
     # Either of the two is enough.
     Mutant(
         "KAFKA-18723, in a cluster: no answer carries records that came into the place of its own",
-        "log.segment:Segment.cut_to",
+        "log.segment:Segment.cut_memory",
         "self.cut_off(position)",
         "pass",
         seeds=(7, *SEEDS),
@@ -134,7 +134,7 @@ CLUSTERS = (
         also=(
             Mutant(
                 "a follower takes nothing that its leader cannot have",
-                "records.validate:judge_fetched",
+                "records.validate:check_fetched",
                 "epoch > leader_epoch",
                 "False",
             ),
@@ -179,5 +179,24 @@ CLUSTERS = (
         seconds=25,
         profile="groups",
         invariants=("rel-C6",),
+    ),
+    Mutant(
+        "rel-X3: who is deposed takes its index back with its image",
+        "metadata.quorum:MetadataQuorum._dethrone",
+        "self.index.revert(pending.delta)",
+        "pass",
+        seeds=SEEDS,
+        seconds=25,
+        invariants=("rel-X3",),
+    ),
+    Mutant(
+        "rel-X4, in a cluster: after a truncation a log knows its producers by what is left",
+        "log.segments:Segments.replay_steps",
+        "note_producer(producers, segment, at_front, data, is_indexed=True)",
+        "pass",
+        seeds=(6, *SEEDS),
+        seconds=25,
+        profile="r8",
+        invariants=("rel-X4",),
     ),
 )

@@ -16,6 +16,7 @@ from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.compaction_checks import is_compacted
 from firnline.sim.cluster.ledger import Key, Ledger, PartitionTruth, name
 from firnline.sim.cluster.wire_checks import Promise, WireChecks
+from firnline.sim.derived.producers import ProducerChecks
 from firnline.sim.host import Host, Process
 from firnline.sim.world import SECOND, World
 
@@ -83,6 +84,7 @@ class ReplicaChecks:
         self._atlas = atlas
         self._complain = complain
         self._seen: dict[int, dict[Key, Seen]] = {}
+        self._producers = ProducerChecks(read, complain)
 
     def ended(self, process: Process) -> None:
         """A process is gone; the next one is looked at afresh."""
@@ -141,6 +143,7 @@ class ReplicaChecks:
                 continue
             one.state = state
             self._look(process, node, key, one, partition)
+            self._producers.changed(process, key, partition)
         if len(seen) > len(hosted):
             for key in [key for key in seen if key not in hosted]:
                 del seen[key]
