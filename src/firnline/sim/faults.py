@@ -106,7 +106,7 @@ class Faults:
         if self._is_over or self._wipe is not None:
             return
         chance = self._world.chance("fault", fault.number)
-        begin: Callable[[Fault, Chance], None] = getattr(self, _BEGIN[fault.kind])
+        begin: Callable[[Fault, Chance], None] = getattr(self, BEGINNINGS[fault.kind])
         begin(fault, chance)
 
     def _note(self, fault: Fault, text: str) -> None:
@@ -469,7 +469,7 @@ def _has_all(host: Host) -> bool:
 
 
 # By name, so that other clusters may do it in another way.
-_BEGIN: dict[str, str] = {
+BEGINNINGS: dict[str, str] = {
     "kill": "_kill",
     "power": "_power",
     "power-all": "_power_all",
