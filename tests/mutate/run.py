@@ -87,6 +87,7 @@ def run(
 ) -> int:
     """Run mutants until none is left or time is up; return how many were run."""
     functions = _functions()
+    gc.freeze()  # what is loaded stays; the processes of the mutants share it
     running: dict[int, Run] = {}
     done = 0
     is_over = False
@@ -243,7 +244,6 @@ def _warm() -> None:
         pytest.main(["-q", "--collect-only", "-m", "not soak", "-p", "no:cacheprovider", *SUITES])
     finally:
         os.dup2(out, 1)
-    gc.freeze()
 
 
 def main() -> int:
