@@ -21,13 +21,21 @@ static const uint8_t B2_SIGMA[12][16] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
 };
 
-static uint64_t le64(const uint8_t *at) {
-    uint64_t value = 0;
-    for (int i = 7; i >= 0; i--) value = value << 8 | at[i];
+static uint64_t little(uint64_t value) {
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return __builtin_bswap64(value);
+#else
     return value;
+#endif
+}
+static uint64_t le64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return little(value);
 }
 static void put_le64(uint8_t *at, uint64_t value) {
-    for (int i = 0; i < 8; i++, value >>= 8) at[i] = (uint8_t)value;
+    value = little(value);
+    memcpy(at, &value, 8);
 }
 static uint64_t turned(uint64_t value, int by) { return value >> by | value << (64 - by); }
 
@@ -55,8 +63,9 @@ static void b2_block(uint64_t h[8], const uint8_t block[128], uint64_t counted, 
 
 #define SLOT_BYTES 24
 #define SECRET_BYTES 16
-/* `h` is the hash after the block of the secret; `latest` the last offset that the table covers. */
-struct offsets { Py_buffer view; uint8_t *table; uint64_t slots, h[8]; int64_t used, latest; uint8_t secret[128]; };
+/* `empty` is the hash of no bytes, `h` the one after the block of the secret; `latest` the last offset that the table
+ * covers. */
+struct offsets { Py_buffer view; uint8_t *table; uint64_t slots, h[8], empty[8]; int64_t used, latest; };
 
 /* Take over table and secret; 0 with an exception. */
 static int open_offsets(struct offsets *o, PyObject *table, PyObject *secret) {
@@ -72,10 +81,13 @@ static int open_offsets(struct offsets *o, PyObject *table, PyObject *secret) {
     }
     o->table = o->view.buf;
     o->slots = (uint64_t)o->view.len / SLOT_BYTES;
-    memset(o->secret, 0, sizeof o->secret);
-    memcpy(o->secret, bytes, SECRET_BYTES);
+    uint8_t block[128] = {0};
+    memcpy(block, bytes, SECRET_BYTES);
     memcpy(o->h, B2_IV, sizeof o->h);
     o->h[0] ^= 0x01010000u ^ SECRET_BYTES << 8 ^ 16;
+    memcpy(o->empty, o->h, sizeof o->h);
+    b2_block(o->h, block, 128, 0);
+    b2_block(o->empty, block, 128, 1);
     return 1;
 }
 
@@ -83,8 +95,7 @@ static int open_offsets(struct offsets *o, PyObject *table, PyObject *secret) {
 static uint8_t *slot_of(const struct offsets *o, const uint8_t *key, Py_ssize_t size, uint8_t hash[16]) {
     uint64_t h[8];
     uint8_t block[128];
-    memcpy(h, o->h, sizeof h);
-    b2_block(h, o->secret, 128, size == 0);
+    memcpy(h, size ? o->h : o->empty, sizeof h);
     for (Py_ssize_t done = 0; done < size; done += 128) {
         Py_ssize_t left = size - done, part = left < 128 ? left : 128;
         memcpy(block, key + done, (size_t)part);

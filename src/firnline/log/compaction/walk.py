@@ -13,7 +13,7 @@ from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.compaction.cleaner import Damaged
 from firnline.records.batch import CRC_START, HEADER_BYTES, BatchHeader, parse_header
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 18
 
 
 class SegmentWalk:
