@@ -8,7 +8,7 @@ import click
 
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option, rows
 from firnline.client.quorum import QuorumState, ReplicaRow, describe_quorum
-from firnline.client.snapshots import NodeSnapshots, members, snapshots_of, take_snapshots
+from firnline.client.snapshots import Member, NodeSnapshots, members, snapshots_of, take_snapshots
 
 _DEFAULT_SERVER = "127.0.0.1:9092"
 
@@ -94,12 +94,10 @@ def snapshots(
     Each node takes its own. The exit code is 3 when a snapshot is damaged, or when a node lacks metadata that
     it had, or does not answer.
     """
-    bootstrap, is_controller = _bootstrap(servers, controllers)
-    found = members(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
     if context.invoked_subcommand is not None:
-        context.obj = found
+        context.obj = servers, controllers
         return
-    told = snapshots_of(found)
+    told = snapshots_of(_members(servers, controllers, timeout_s))
     if style == "json":
         as_json([_for_programs(node) for node in told])
     else:
@@ -113,17 +111,42 @@ def snapshots(
     "--node", "node_ids", type=int, multiple=True, metavar="ID", help="This node; may be repeated."
 )
 @click.option("--all", "is_all", is_flag=True, help="Every node, one after the other.")
+@quorum_options
 @click.pass_context
-def take(context: click.Context, node_ids: tuple[int, ...], is_all: bool) -> None:
+def take(
+    context: click.Context,
+    node_ids: tuple[int, ...],
+    is_all: bool,
+    servers: str | None,
+    controllers: str | None,
+    timeout_s: float,
+    style: str,
+) -> None:
     """Take a snapshot now, due or not, and wait until it is on the disk."""
     if bool(node_ids) == is_all:
         raise click.UsageError("one of --node and --all is needed")
-    taken = take_snapshots(context.obj, None if is_all else node_ids)
-    for each in taken:
-        at = f"offset {each.end_offset}, epoch {each.epoch}"
-        click.echo(f"node {each.member.node_id}: {each.problem or at}")
+    if not servers and not controllers:
+        servers, controllers = context.obj  # before the word `take`
+    taken = take_snapshots(_members(servers, controllers, timeout_s), None if is_all else node_ids)
+    if style == "json":
+        as_json(
+            [
+                each.member._asdict()
+                | {"end_offset": each.end_offset, "epoch": each.epoch, "problem": each.problem}
+                for each in taken
+            ]
+        )
+    else:
+        for each in taken:
+            at = f"offset {each.end_offset}, epoch {each.epoch}"
+            click.echo(f"node {each.member.node_id}: {each.problem or at}")
     if any(each.problem for each in taken):
         sys.exit(SOMETHING_IS_WRONG)
+
+
+def _members(servers: str | None, controllers: str | None, timeout_s: float) -> list[Member]:
+    bootstrap, is_controller = _bootstrap(servers, controllers)
+    return members(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
 
 
 _COLUMNS = ("snapshot", "size", "age", "log_start", "log_end", "until_next")

@@ -1,7 +1,7 @@
 """Snapshots of the metadata, asked of every node: each has its own. WORLD.
 
-Voters are asked where the quorum says that they listen, brokers where the cluster does. A node that does not
-answer, or cannot be asked from where we are, says so in its row.
+Brokers are asked where the cluster says that they listen, other voters where the quorum does. A node that
+does not answer, or cannot be asked from where we are, says so in its row.
 """
 
 from collections.abc import Collection, Sequence
@@ -53,8 +53,9 @@ def members(bootstrap: str, *, is_controller: bool, timeout_s: float) -> list[Me
 
 
 def _members(quorum: QuorumState, brokers: dict[int, str]) -> list[Member]:
+    # Who reached one broker reaches the others; a node alone listens nowhere as a controller.
     return [
-        Member(row.node_id, row.role, row.address or brokers.get(row.node_id, ""))
+        Member(row.node_id, row.role, brokers.get(row.node_id) or row.address)
         for row in quorum.replicas
     ]
 

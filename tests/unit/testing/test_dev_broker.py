@@ -215,3 +215,16 @@ def test_records_of_long_ago_are_still_there_a_moment_later(firnline_broker: Bro
     with Admin(firnline_broker.bootstrap) as admin:
         (leader,) = admin.brokers()
         assert admin.offsets(leader, "old", [0], EARLIEST) == {0: 0}
+
+
+def test_a_node_alone_shows_its_snapshots_and_takes_one(firnline_broker: Broker) -> None:
+    """As a controller it listens nowhere; the options may stand before `take` or behind it."""
+    where = ("--bootstrap-server", firnline_broker.bootstrap)
+    for command in (("snapshots", *where, "take", "--all"), ("snapshots", "take", "--all", *where)):
+        taken = firnline("quorum", *command)
+        assert (taken.returncode, taken.stderr) == (0, "")
+        assert "node 1: offset " in taken.stdout
+    shown = firnline("quorum", "snapshots", *where, "--format", "json")
+    assert shown.returncode == 0
+    (node,) = json.loads(shown.stdout)
+    assert (node["address"], len(node["snapshots"])) == (firnline_broker.bootstrap, 1)
