@@ -85,6 +85,8 @@ class Rig:
 
     def stepped(self, process: Process) -> None: ...
 
+    def took(self, process: Process, what: str, taken_us: int) -> None: ...
+
     def failed(self, process: Process, problem: BaseException) -> None:
         raise problem
 
@@ -176,6 +178,42 @@ def test_a_cut_of_the_way_back_lets_a_request_be_done_twice() -> None:
     rig.run(600 * MS)
     assert rig.machines[2].asked == [1, 7, 7]
     assert rig.answers[2:] == [(7, "answered")]
+
+
+def test_what_stalls_on_one_connection_comes_after_it_was_asked_again_on_another() -> None:
+    rig = Rig()
+    rig.ask(1)
+    rig.run(100 * MS)
+    stalled = rig.network.stall(1, 2)
+    rig.ask(7, timeout_ms=200)
+    rig.run(300 * MS)
+    rig.ask(8, timeout_ms=200)
+    rig.run(300 * MS)
+    assert rig.answers[1:] == [(7, "no answer in time"), (8, "answered")]
+    rig.network.release(stalled)
+    rig.run(600 * MS)
+    assert rig.machines[2].asked == [1, 8, 7]
+
+
+def test_a_node_that_reads_for_long_answers_afterwards() -> None:
+    """Goal: a loop that is held up is not asked meanwhile. Method: a step that reads a KiB, for 300 ms."""
+    rig = Rig(read_us_per_kib=300_000)
+    process, fs = rig.hosts[2].process, rig.hosts[2].fs
+    assert process is not None
+    rig.ask(1)
+    rig.run(100 * MS)
+
+    def read(now_ms: int) -> Effects:
+        fs.open("/long", create=True).append(bytes(1024))
+        fs.open("/long").read(0, 1024)
+        return []
+
+    process.step("reads", read)
+    rig.ask(2)
+    rig.run(250 * MS)
+    assert rig.machines[2].asked == [1]
+    rig.run(100 * MS)
+    assert rig.machines[2].asked == [1, 2]
 
 
 def test_who_asks_a_killed_node_is_refused_and_who_asks_a_dark_one_waits() -> None:
