@@ -14,6 +14,7 @@ import argparse
 import gc
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import signal
@@ -86,7 +87,6 @@ def run(
     todo: Iterator[Point], touched: Touched, *, ledger: Path, at: str, jobs: int, until_s: float
 ) -> int:
     """Run mutants until none is left or time is up; return how many were run."""
-    functions = _functions()
     gc.freeze()  # what is loaded stays; the processes of the mutants share it
     running: dict[int, Run] = {}
     done = 0
@@ -102,7 +102,7 @@ def run(
                 note(ledger, at, point, UNTOUCHED)
                 done += 1
                 continue
-            running[_start(point, waves, functions)] = Run(
+            running[_start(point, waves)] = Run(
                 point, waves, time.monotonic() + _limit_s(waves, touched.seconds)
             )
         for pid, result in _ended(running):
@@ -144,9 +144,7 @@ def note(ledger: Path, at: str, point: Point, result: str) -> None:
         print(f"{result}: {point.kind} {point.path}:{point.line} {point.text}", flush=True)
 
 
-def _start(
-    point: Point, waves: list[list[str]], functions: dict[tuple[str, str, int], FunctionType]
-) -> int:
+def _start(point: Point, waves: list[list[str]]) -> int:
     child = os.fork()
     if child:
         return child
@@ -156,7 +154,7 @@ def _start(
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
-        _apply(point, functions)
+        _apply(point)
         code = 0
         for wave in waves:
             ended = pytest.main(["-q", "-x", "-m", "not soak", "-p", "no:cacheprovider", *wave])
@@ -169,23 +167,28 @@ def _start(
         os._exit(code)
 
 
-def _apply(point: Point, functions: dict[tuple[str, str, int], FunctionType]) -> None:
+def _apply(point: Point) -> None:
     path = SOURCE / point.path
     code = mutated(path.read_text(), str(path), point)
-    function = functions.get((point.path, point.function, code.co_firstlineno))
+    function = function_of(point)
     if function is None or function.__code__.co_freevars != code.co_freevars:
         os._exit(_UNMADE_CODE)
+    if function.__code__.co_firstlineno != code.co_firstlineno:
+        os._exit(_UNMADE_CODE)  # the setter of a property
     function.__code__ = code
 
 
-def _functions() -> dict[tuple[str, str, int], FunctionType]:
-    """Return the functions of the product that are loaded, by file, name and first line."""
-    found: dict[tuple[str, str, int], FunctionType] = {}
-    for each in gc.get_objects():
-        if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(SOURCE)):
-            path = Path(each.__code__.co_filename).relative_to(SOURCE).as_posix()
-            found[path, each.__qualname__, each.__code__.co_firstlineno] = each
-    return found
+def function_of(point: Point) -> FunctionType | None:
+    """Return the loaded function that a mutant is of; None where a decorator took its place."""
+    name = Path(point.path).with_suffix("").as_posix().replace("/", ".")
+    owner: Any = importlib.import_module(f"firnline.{name.removesuffix('.__init__')}")
+    *classes, attribute = point.function.split(".")
+    for each in classes:
+        owner = getattr(owner, each)
+    found = inspect.getattr_static(owner, attribute, None)
+    for inner in ("__func__", "fget", "func", "__wrapped__"):
+        found = getattr(found, inner, found)
+    return found if isinstance(found, FunctionType) else None
 
 
 def _ended(running: dict[int, Run]) -> Iterator[tuple[int, str]]:

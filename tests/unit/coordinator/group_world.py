@@ -74,8 +74,9 @@ def load_into(groups: GroupCoordinator, partition: int, *batches: bytes) -> None
         return []
 
     effects = groups.load_partition(partition, batches, loaded, 0)
-    while not said:
-        (timer,) = [e for e in effects if isinstance(e, SetTimer) and e.at_ms == 0]
+    # To the end of the work, which is after the answer: another partition begins then.
+    while timers := [e for e in effects if isinstance(e, SetTimer) and e.at_ms == 0]:
+        (timer,) = timers
         effects = timer.then(0)
     assert said == [None]
 
