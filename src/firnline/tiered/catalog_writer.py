@@ -36,7 +36,7 @@ from firnline.tiered.catalog_guard import (
     unexplained,
 )
 from firnline.tiered.hosted import Done, Hosted, Services
-from firnline.tiered.objects.binding import WrongTier, check_bound
+from firnline.tiered.objects.binding import WrongTier
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
@@ -358,7 +358,7 @@ class CatalogKeeper:
                         topic_id=where.topic_id,
                         partition=where.partition,
                         now_ms=now_ms,
-                        cluster_id=self._services.cluster_id,
+                        check_owner=self._services.check_owner,
                     ),
                     then=self._begun,
                 )
@@ -565,14 +565,14 @@ def begin_catalog(
     topic_id: Uuid,
     partition: int,
     now_ms: int,
-    cluster_id: str | None = None,
+    check_owner: Callable[[], None] | None = None,
 ) -> Before:
     """Register the topic's name, once, and return what the catalog says.
 
-    Raises WrongTier, and nothing is registered, where the store is not that cluster's.
+    Raises WrongTier from `check_owner`, and nothing is registered, where the store is not the cluster's.
     """
-    if cluster_id is not None:
-        check_bound(store, cluster_id)
+    if check_owner is not None:
+        check_owner()
     listed = [info.key for info in store.list_prefix(names_folder(topic))]
     names = [name for name in map(parse_name, listed) if name is not None]
     if not any(name.topic_id == topic_id for name in names):

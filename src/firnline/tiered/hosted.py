@@ -168,7 +168,8 @@ class Services:
     catalog: ObjectStore | None
     fs: Fs
     rng: Rng
-    cluster_id: str | None = None  # whose tier it has to be, where that can be asked
+    # Raises in a worker thread where the store is not this cluster's; None where that cannot be asked.
+    check_owner: Callable[[], None] | None = None
     started_ms: int = 0
     now_ms: int = 0
     counters: Counters = field(default_factory=Counters)

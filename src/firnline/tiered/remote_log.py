@@ -107,10 +107,10 @@ class RemoteLog:
         catalog: ObjectStore | None = None,
         metadata: RemoteLogMetadata | None = None,
     ) -> None:
-        cluster_id = None
+        check_owner = None
         if isinstance(storage, ObjectStorage):
             catalog = storage.store if catalog is None else catalog
-            cluster_id = None if storage.binding is None else storage.binding.cluster_id
+            check_owner = storage.check_owner
         self._topic_metadata = TopicMetadataLog(feed, settings) if metadata is None else None
         chosen = metadata if self._topic_metadata is None else self._topic_metadata
         assert chosen is not None
@@ -121,7 +121,7 @@ class RemoteLog:
             catalog=catalog,
             fs=fs,
             rng=rng,
-            cluster_id=cluster_id,
+            check_owner=check_owner,
         )
         chosen.on_applied = self._on_applied
         self.indexes = IndexCache(self.services, log_dir)
