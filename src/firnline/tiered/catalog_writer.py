@@ -318,6 +318,8 @@ class CatalogKeeper:
         self._written: object = None
         # What the store said when the leadership began; None once a head of ours says at least that.
         self._before: Sequence[Row] | None = None
+        # Of those, what the store does not hold any more.
+        self._gone: dict[Uuid, None] = {}
         self._said: str | None = None
         self.is_begun = services.catalog is None
         # Runs once, when what the metadata says is known to be no less than what was said before.
@@ -373,7 +375,7 @@ class CatalogKeeper:
                     name=f"look for segments of {topic}-{where.partition}",
                     pool="copy",
                     work=partial(still_there, store, where.topic_id, where.partition, missing),
-                    then=self._compared,
+                    then=partial(self._compared, missing),
                 )
             ]
         return self._put(now_ms)
@@ -388,7 +390,11 @@ class CatalogKeeper:
             before,
             finished,
             log_start_offset=hosted.log.log_start_offset,
-            is_recorded=lambda found: metadata.get(hosted.where, found) is not None,
+            is_recorded=lambda found: (
+                found in self._gone
+                or metadata.get(hosted.where, found) is not None
+                or metadata.was_deleted(hosted.where, found)
+            ),
         )
 
     def explains_all(self) -> bool:
@@ -414,13 +420,17 @@ class CatalogKeeper:
         hosted.unexplained_segments = 1
         return self._refuse(nothing_below(hosted), [then], now_ms)
 
-    def _compared(self, result: Any, now_ms: int) -> Effects:
-        """The store has said which of the segments that we miss it holds."""
+    def _compared(self, missing: Sequence[Row], result: Any, now_ms: int) -> Effects:
+        """The store has said which of the segments that we miss it holds.
+
+        Where it holds none all is compared anew: the metadata may have lost more while it was asked.
+        """
         if isinstance(result, Exception):
             return self._answer(as_error(result), now_ms)
         self._hosted.unexplained_segments = len(result)
         if not result:
-            return self._put(now_ms)
+            self._gone.update(dict.fromkeys(row.segment_id for row in missing))
+            return self._write(now_ms)
         hosted = self._hosted
         return self._answer(
             problem_of(result, topic=hosted.topic, partition=hosted.where.partition), now_ms
@@ -495,6 +505,7 @@ class CatalogKeeper:
             return self._answer(as_error(result), now_ms)
         self._writer.committed(update)
         self._before = None
+        self._gone.clear()
         self._written = signature
         self.is_begun = True
         self._hosted.catalog_problem = self._said = None
@@ -513,6 +524,7 @@ class CatalogKeeper:
     def _answer(self, error: FirnlineError, now_ms: int) -> Effects:
         """Nothing was written: everybody who waits is told."""
         self._is_writing = False
+        self._gone.clear()
         waiting, self._waiting = self._waiting, []
         return self._refuse(error, waiting, now_ms)
 
