@@ -104,7 +104,7 @@ class CatalogUpdate(NamedTuple):
 
 
 class CatalogWriter:
-    """The catalog of one partition during one leadership.
+    """The catalog of one partition during one leadership. Used by one thread at a time: a worker prepares.
 
     `listed` are the keys found below the partition's catalog folder when the leadership began: only
     a hint for cleaning and for the sequence, which follows the clock besides.
@@ -449,14 +449,13 @@ class CatalogKeeper:
             return self._answer(state, now_ms)
         hosted.unexplained_segments = 0
         topic, where = hosted.topic, hosted.where
-        update = self._writer.prepare(state, now_ms)
         waiting, self._waiting = self._waiting, []
         return [
             Submit(
                 name=f"write catalog of {topic}-{where.partition}",
                 pool="copy",
-                work=partial(apply_update, store, update),
-                then=partial(self._applied, update, self._signature(), waiting),
+                work=partial(write_cut, store, self._writer, state, now_ms),
+                then=partial(self._applied, self._signature(), waiting),
             )
         ]
 
@@ -491,7 +490,6 @@ class CatalogKeeper:
 
     def _applied(
         self,
-        update: CatalogUpdate,
         signature: object,
         waiting: list[Done],
         result: Any,
@@ -499,10 +497,12 @@ class CatalogKeeper:
     ) -> Effects:
         assert self._writer is not None
         self._is_writing = False
-        if isinstance(result, Exception):
-            self._writer.failed(update)
+        update, problem = (None, result) if isinstance(result, Exception) else result
+        if problem is not None:
+            if update is not None:
+                self._writer.failed(update)
             self._waiting = waiting + self._waiting
-            return self._answer(as_error(result), now_ms)
+            return self._answer(as_error(problem), now_ms)
         self._writer.committed(update)
         self._before = None
         self._gone.clear()
@@ -552,6 +552,21 @@ def as_error(problem: Exception) -> FirnlineError:
 
 
 # ------------------------------------------------------------------- in worker threads (they block)
+
+
+def write_cut(
+    store: ObjectStore, writer: CatalogWriter, state: CatalogState, now_ms: int
+) -> tuple[CatalogUpdate, Exception | None]:
+    """Make the objects of a cut, and put them; return what was tried, and what went wrong.
+
+    A new leader writes all history, which takes as long as that is: the loop does not wait for it.
+    """
+    update = writer.prepare(state, now_ms)
+    try:
+        apply_update(store, update)
+    except Exception as problem:  # noqa: BLE001 - plug-ins raise what they like (F8, F34)
+        return update, problem
+    return update, None
 
 
 def apply_update(store: ObjectStore, update: CatalogUpdate) -> None:

@@ -1,10 +1,14 @@
 """The copy task: what goes to the tier, in which order, and what a failure leaves. Spec 3.4; F1-F10."""
 
+from typing import Any
+
 import pytest
 
+from firnline.base.effects import Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.tiered.catalog import read_catalog
+from firnline.tiered.catalog_writer import CatalogWriter
 from firnline.tiered.copier import parse_epoch_checkpoint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
 from firnline.tiered.spi import SegmentState
@@ -434,3 +438,26 @@ def test_the_log_start_comes_back_from_the_tier(lost: bool) -> None:
     fresh.advance(2000)
     assert fresh.log.log_start_offset == 1
     assert list(fresh.read_all()) == [1, 2]
+
+
+def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand rows take seconds: what is put is made where it is put."""
+    made: list[int] = []
+    prepare = CatalogWriter.prepare
+
+    def counted(writer: CatalogWriter, *state: Any) -> Any:
+        made.append(1)
+        return prepare(writer, *state)
+
+    monkeypatch.setattr(CatalogWriter, "prepare", counted)
+    node = Node(Cluster()).start()
+    node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("write cat")
+    node.lead(0)
+    node.produce(0, "a")
+    node.advance(5000)
+    assert node.on_hold
+    assert made == []
+    node.release()
+    node.advance(5000)
+    assert made != []
+    assert spans(node) == [(0, 0)]
