@@ -16,8 +16,9 @@ from firnline.tiered.objects import storage
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint, encode_fingerprint
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, SUFFIXES, TIME_INDEX, TXN_INDEX
 from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.spi import RemoteStorageError
-from tests.tier_world import TOPIC_ID, Cluster, Node
+from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
+from firnline.tiered.spi import DamagedSegment, RemoteStorageError
+from tests.tier_world import TOPIC_ID, TP, Cluster, Node
 
 LIMIT_BYTES = 128  # remote.log.metadata.custom.metadata.max.bytes, as Kafka has it
 
@@ -206,6 +207,37 @@ def test_aborted_transactions_and_producers_are_those_of_the_batches() -> None:
             found = [node.cluster.store.objects[k] for k in data_keys(node.cluster)]
             assert sorted(found) == expected
             assert len(node.warnings) == 1
+
+
+def test_a_damaged_snapshot_below_a_segment_does_not_change_its_aborted_transactions() -> None:
+    """Where what producers did before is not known, the batches alone do not say what was aborted."""
+    node = Node(Cluster()).start()
+    node.log.epochs.assign(3, 0)
+    kinds = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    node.produce(3, "begins", base_sequence=0, **kinds)
+    transaction(node, 8, 0, is_aborted=True)
+    marker = NewRecord(encode_key(ControlType.ABORT), bytes(6), node.cluster.now_ms)
+    node.log.append_as_leader(
+        build_batch([marker], is_control=True, **kinds),
+        leader_epoch=3, now_ms=node.cluster.now_ms, origin="coordinator",
+    )  # fmt: skip
+    node.produce(3, "tail")
+    first, second = node.log.closed_segments()
+    due = ToCopy(
+        TP, node.log.path, second, [], ((3, second.base_offset),), b"", 1, may_have_gaps=False
+    )
+    expected = txns(read_sound(node.fs, due))
+    assert len(expected) == 2 * 34
+    node.damage(first.snapshot_path, flip(50))
+    assert txns(read_sound(node.fs, due)) == expected
+    node.damage(second.stem_path + TXN_INDEX, lambda data: data[:-1])
+    with pytest.raises(DamagedSegment, match="transactions"):
+        read_sound(node.fs, due)
+
+
+def txns(sound: SoundSegment) -> bytes:
+    source = sound.data.txn_index
+    return b"" if source is None else b"".join(map(bytes, source.chunks()))
 
 
 def with_a_gap() -> Node:
