@@ -497,10 +497,12 @@ class CatalogKeeper:
     ) -> Effects:
         assert self._writer is not None
         self._is_writing = False
-        update, problem = (None, result) if isinstance(result, Exception) else result
+        if isinstance(result, Exception):  # not even begun
+            self._waiting = waiting + self._waiting
+            return self._answer(as_error(result), now_ms)
+        update, problem = result
         if problem is not None:
-            if update is not None:
-                self._writer.failed(update)
+            self._writer.failed(update)
             self._waiting = waiting + self._waiting
             return self._answer(as_error(problem), now_ms)
         self._writer.committed(update)

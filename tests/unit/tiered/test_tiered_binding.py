@@ -9,7 +9,7 @@ from firnline.tiered.objects.binding import Binding, WrongTier, bind, binding_te
 from firnline.tiered.objects.layout import CLUSTER_KEY
 from firnline.tiered.objects.local_dir import DirectoryStore
 from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, URI, ObjectStorage
+from firnline.tiered.objects.storage import CLUSTER_ID, URI, ObjectStorage
 from firnline.tiered.spi import RemoteStorageError
 from tests.tier_world import Cluster, Node
 

@@ -228,7 +228,7 @@ def test_a_deletion_that_was_recorded_is_no_loss(comes_back: bool) -> None:
 
 
 def test_what_is_lost_while_the_store_is_asked_is_missed_as_well() -> None:
-    """Which segments are missing is asked of the store in a thread; metadata that forks meanwhile lost more."""
+    """What is missing is asked of the store in a thread; metadata that forks meanwhile lost more."""
     cluster = Cluster()
     node = tiered(cluster, *"abc")
     said = newest(cluster)
