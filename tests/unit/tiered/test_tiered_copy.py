@@ -7,12 +7,13 @@ import pytest
 from firnline.base.effects import Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
+from firnline.tiered import remote_log
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import CatalogWriter
 from firnline.tiered.copier import parse_epoch_checkpoint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
 from firnline.tiered.spi import SegmentState
-from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
+from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 
 def spans(node: Node) -> list[tuple[int, int]]:
@@ -461,3 +462,20 @@ def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.Monkey
     node.advance(5000)
     assert made != []
     assert spans(node) == [(0, 0)]
+
+
+def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metrics page asks for it every few seconds, and costs follow the segments."""
+    monkeypatch.setattr(remote_log, "SEGMENTS_PER_LOOK", 1)
+    node = Node(Cluster()).start().lead(0)
+    node.produce(0, "a")
+    node.advance(1000)
+    steps = node.tier.status_steps()
+    next(steps)
+    node.run(
+        node.tier.on_stop(WHERE, node.cluster.now_ms)
+    )  # it leaves while others have their turn
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert [row.remote_segments for row in end.value.value] == [1]
+    assert node.tier.status() == []

@@ -1,4 +1,4 @@
-"""A tier that an earlier release wrote: no owner, no fingerprints. It is taken over, read and expired as before."""
+"""A tier of an earlier release, without owner or fingerprints: taken over, read and expired as before."""
 
 from typing import Any
 
