@@ -212,11 +212,9 @@ class Copier:
         self._services.counters.damaged_segments += is_new
         told: Effects = []
         if is_new:
-            told = [
-                Warn(line=f"not copied to the tier, nor anything after it: {problem}"),
-            ]
-            if self._services.may_hand_over(self._hosted.where, local.base_offset, now_ms):
-                told += self._services.on_damaged(self._hosted.where, problem, now_ms)
+            told = [Warn(line=f"not copied to the tier, nor anything after it: {problem}")]
+        if self._services.may_hand_over(self._hosted.where, local.base_offset, now_ms):
+            told += self._services.on_damaged(self._hosted.where, problem, now_ms)
         return [*told, *self._finish(problem, now_ms)]
 
     def _begin(
