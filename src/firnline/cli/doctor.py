@@ -154,8 +154,12 @@ def _look_at_brokers(admin: Admin, topics: tuple[str, ...], newest: int, report:
                 continue
             report.looked["partitions over the brokers"] += 1
             number = part.partition_index
-            begin = admin.offsets(leader, topic.name, [number], EARLIEST_LOCAL).get(number, 0)
-            end = admin.offsets(leader, topic.name, [number], LATEST).get(number, 0)
+            try:
+                begin = admin.offsets(leader, topic.name, [number], EARLIEST_LOCAL).get(number, 0)
+                end = admin.offsets(leader, topic.name, [number], LATEST).get(number, 0)
+            except FirnlineError as problem:
+                report.add("not-compared", where, f"broker {part.leader_id}: {problem}")
+                continue
             begin = max(begin, end - newest) if newest else begin
             for node_id in others:
                 copies = [
@@ -231,23 +235,36 @@ def _look_at_tier(
                 continue
             if catalog is not None:
                 start = starts.get((uuid_text(topic.topic_id), partition), catalog.log_start_offset)
-                _look_at_catalog(
-                    store, where, catalog, max(start, catalog.log_start_offset), report
-                )
+                _look_at_catalog(store, where, catalog, start, report)
 
 
 def _look_at_catalog(
-    store: ObjectStore, where: str, catalog: PartitionCatalog, log_start: int, report: _Report
+    store: ObjectStore, where: str, catalog: PartitionCatalog, start: int, report: _Report
 ) -> None:
-    folder = segment_folder(catalog.topic_id, catalog.partition)
-    held = {info.key for info in store.list_prefix(folder) if info.key.endswith(LOG)}
-    known = {segment.key() for segment in catalog.segments}
-    for key in sorted(known - held):
+    """Compare a catalog with what the store holds, twice: leaders copy and expire meanwhile."""
+    missing, unlisted = _differences(store, catalog)
+    if missing or unlisted:
+        try:
+            newest = read_catalog(store, catalog.topic_id, catalog.partition)
+        except (CatalogCorrupt, ObjectMissing) as problem:
+            report.add("catalog-damaged", where, str(problem))
+            return
+        if newest is None:
+            return  # the topic was deleted
+        catalog = newest
+        still_missing, still_unlisted = _differences(store, catalog)
+        missing, unlisted = missing & still_missing, unlisted & still_unlisted
+    log_start = max(start, catalog.log_start_offset)
+    for key in sorted(missing):
         report.add("object-missing", where, key)
     covered = sorted((each.base_offset, each.end_offset) for each in catalog.segments)
-    unknown = sorted((_base_offset(key), key) for key in held - known)
-    below = [base for base, _ in unknown if base < log_start]
-    above = [base for base, _ in unknown if base >= log_start and not _is_covered(base, covered)]
+    unknown = sorted(_base_offset(key) for key in unlisted)
+    below = [base for base in unknown if base < log_start]
+    above = [base for base in unknown if base >= log_start and not _is_covered(base, covered)]
+    if covered and above == [catalog.highest_offset + 1]:
+        # Its object is there before the catalog says so, for as long as it takes to read it back.
+        report.looked["copies that may be under way"] += 1
+        above = []
     if below:
         what = (
             f"the log begins at {log_start}; the store holds {len(below)} logs from {min(below)} on"
@@ -261,6 +278,14 @@ def _look_at_catalog(
         last = catalog.highest_offset
         what = f"the store holds {len(above)} logs from {min(above)} on, the catalog ends at {last}"
         report.add("catalog-explains-less", where, what)
+
+
+def _differences(store: ObjectStore, catalog: PartitionCatalog) -> tuple[set[str], set[str]]:
+    """Return the logs that the store lacks, and those that the catalog does not know."""
+    folder = segment_folder(catalog.topic_id, catalog.partition)
+    held = {info.key for info in store.list_prefix(folder) if info.key.endswith(LOG)}
+    known = {segment.key() for segment in catalog.segments}
+    return known - held, held - known
 
 
 def _base_offset(key: str) -> int:

@@ -17,6 +17,8 @@ from firnline.raft.ports import SnapshotFile
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 
 HOLD_MAX_MS = HOUR_MS
+# So many replicas hold something, those heard of last: a client may claim any id.
+HOLDS_MAX = 1_000
 # A replica that begins the same snapshot so often found it damaged: it would for ever.
 BEGUN_IN_VAIN = 3
 
@@ -89,8 +91,11 @@ class Downloads:
 
     def needs(self, replica: Hashable, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
         """It was told to fetch that snapshot, or it fetches a piece of it."""
-        hold = self._holds.setdefault(replica, _Hold(snapshot_id.offset, now_ms))
+        hold = self._holds.pop(replica, None) or _Hold(snapshot_id.offset, now_ms)
         hold.offset, hold.heard_ms = snapshot_id.offset, now_ms
+        self._holds[replica] = hold
+        if len(self._holds) > HOLDS_MAX:
+            del self._holds[next(iter(self._holds))]
 
     def begins(self, replica: Hashable, snapshot_id: OffsetAndEpoch) -> int:
         """It asks for the first piece; return how often it has done so, of this snapshot."""

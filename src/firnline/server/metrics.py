@@ -87,6 +87,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         for first in range(0, len(hosted), PARTITIONS_PER_LOOK):
             partitions += map(_sizes, hosted[first : first + PARTITIONS_PER_LOOK])
             yield
+    tier_rows = [] if tier is None else (yield from tier.status_steps())
     return Snapshot(
         requests=_all_requests(runtime),
         connections=sum(server.connection_count for server in runtime.servers),
@@ -101,7 +102,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
                 row.remote_bytes,
                 row.unexplained_segments,
             )
-            for row in (() if tier is None else tier.status())
+            for row in tier_rows
         ],
         tier_damaged_segments=0 if tier is None else tier.services.counters.damaged_segments,
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),

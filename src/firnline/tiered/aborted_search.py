@@ -19,6 +19,8 @@ from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.hosted import AbortedView, Hosted, Services
 from firnline.tiered.index_cache import AbortedTxn, IndexCache, SegmentIndexes
 from firnline.tiered.lineage import shared_end
+from firnline.tiered.objects.fingerprint import decode_fingerprint
+from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
 from firnline.tiered.spi import IndexKind, RemoteSegment, RemoteStorage
 
 Then = Callable[[Sequence[AbortedView] | FirnlineError, int], Effects]
@@ -278,7 +280,11 @@ class AbortedSearch:
 
 
 def _fetch_open(storage: RemoteStorage, segment: RemoteSegment) -> tuple[OpenTxn, ...]:
-    """Return the transactions that were open where the segment ends."""
-    entries = decode_snapshot(storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT))
+    """Return the transactions that were open where the segment ends. Raises DamagedObject, StorageError."""
+    data = storage.fetch_index(segment, IndexKind.PRODUCER_SNAPSHOT)
+    known = decode_fingerprint(segment.custom_metadata)
+    if known is not None:  # another segment's is whole, too
+        known.check(f"producers at {segment.base_offset}", PRODUCER_SNAPSHOT, data)
+    entries = decode_snapshot(data)
     found = [(e.producer_id, e.txn_first_offset) for e in entries if e.txn_first_offset >= 0]
     return tuple(sorted(found, key=lambda txn: txn[1]))

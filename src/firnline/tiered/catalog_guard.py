@@ -8,6 +8,7 @@ copied or deleted then, and the log start stays. Source: spec T62.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import StorageError
@@ -21,6 +22,9 @@ _REMEDY = (
     "bring the lost records of __remote_log_metadata back: from another replica of it, or from a backup."
     " Until then nothing of this partition is copied or deleted, and its catalog stays as it was"
 )
+
+# So many lost segments are looked for in the store, and counted.
+NAMED_MAX = 100
 
 
 class ExplainsLess(StorageError):
@@ -54,7 +58,7 @@ def unexplained(
 ) -> list[Row]:
     """Return what was said before, and is neither finished now nor below the log start nor being deleted.
 
-    is_recorded  whether the metadata knows of the segment in any state
+    is_recorded  whether the metadata knows of the segment in any state, deleted too
     """
     return [
         row
@@ -117,8 +121,12 @@ def read_before(
 def still_there(
     store: ObjectStore, topic_id: Uuid, partition: int, rows: Collection[Row]
 ) -> list[Row]:
-    """Return those of `rows` whose log object is in the store."""
-    return [row for row in rows if _has_log(store, topic_id, partition, row)]
+    """Return those of `rows` whose log object is in the store, the first `NAMED_MAX` at most.
+
+    It is asked again and again as long as there are some, and one is enough.
+    """
+    there = (row for row in rows if _has_log(store, topic_id, partition, row))
+    return list(islice(there, NAMED_MAX))
 
 
 def _has_log(store: ObjectStore, topic_id: Uuid, partition: int, row: Row) -> bool:

@@ -36,7 +36,7 @@ from firnline.tiered.catalog_guard import (
     unexplained,
 )
 from firnline.tiered.hosted import Done, Hosted, Services
-from firnline.tiered.objects.binding import WrongTier, check_bound
+from firnline.tiered.objects.binding import WrongTier
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
@@ -104,7 +104,7 @@ class CatalogUpdate(NamedTuple):
 
 
 class CatalogWriter:
-    """The catalog of one partition during one leadership.
+    """The catalog of one partition during one leadership. Used by one thread at a time: a worker prepares.
 
     `listed` are the keys found below the partition's catalog folder when the leadership began: only
     a hint for cleaning and for the sequence, which follows the clock besides.
@@ -318,6 +318,8 @@ class CatalogKeeper:
         self._written: object = None
         # What the store said when the leadership began; None once a head of ours says at least that.
         self._before: Sequence[Row] | None = None
+        # Of those, what the store does not hold any more.
+        self._gone: dict[Uuid, None] = {}
         self._said: str | None = None
         self.is_begun = services.catalog is None
         # Runs once, when what the metadata says is known to be no less than what was said before.
@@ -358,7 +360,7 @@ class CatalogKeeper:
                         topic_id=where.topic_id,
                         partition=where.partition,
                         now_ms=now_ms,
-                        cluster_id=self._services.cluster_id,
+                        check_owner=self._services.check_owner,
                     ),
                     then=self._begun,
                 )
@@ -373,7 +375,7 @@ class CatalogKeeper:
                     name=f"look for segments of {topic}-{where.partition}",
                     pool="copy",
                     work=partial(still_there, store, where.topic_id, where.partition, missing),
-                    then=self._compared,
+                    then=partial(self._compared, missing),
                 )
             ]
         return self._put(now_ms)
@@ -388,7 +390,11 @@ class CatalogKeeper:
             before,
             finished,
             log_start_offset=hosted.log.log_start_offset,
-            is_recorded=lambda found: metadata.get(hosted.where, found) is not None,
+            is_recorded=lambda found: (
+                found in self._gone
+                or metadata.get(hosted.where, found) is not None
+                or metadata.was_deleted(hosted.where, found)
+            ),
         )
 
     def explains_all(self) -> bool:
@@ -414,13 +420,17 @@ class CatalogKeeper:
         hosted.unexplained_segments = 1
         return self._refuse(nothing_below(hosted), [then], now_ms)
 
-    def _compared(self, result: Any, now_ms: int) -> Effects:
-        """The store has said which of the segments that we miss it holds."""
+    def _compared(self, missing: Sequence[Row], result: Any, now_ms: int) -> Effects:
+        """The store has said which of the segments that we miss it holds.
+
+        Where it holds none all is compared anew: the metadata may have lost more while it was asked.
+        """
         if isinstance(result, Exception):
             return self._answer(as_error(result), now_ms)
         self._hosted.unexplained_segments = len(result)
         if not result:
-            return self._put(now_ms)
+            self._gone.update(dict.fromkeys(row.segment_id for row in missing))
+            return self._write(now_ms)
         hosted = self._hosted
         return self._answer(
             problem_of(result, topic=hosted.topic, partition=hosted.where.partition), now_ms
@@ -439,14 +449,13 @@ class CatalogKeeper:
             return self._answer(state, now_ms)
         hosted.unexplained_segments = 0
         topic, where = hosted.topic, hosted.where
-        update = self._writer.prepare(state, now_ms)
         waiting, self._waiting = self._waiting, []
         return [
             Submit(
                 name=f"write catalog of {topic}-{where.partition}",
                 pool="copy",
-                work=partial(apply_update, store, update),
-                then=partial(self._applied, update, self._signature(), waiting),
+                work=partial(write_cut, store, self._writer, state, now_ms),
+                then=partial(self._applied, self._signature(), waiting),
             )
         ]
 
@@ -481,7 +490,6 @@ class CatalogKeeper:
 
     def _applied(
         self,
-        update: CatalogUpdate,
         signature: object,
         waiting: list[Done],
         result: Any,
@@ -489,12 +497,17 @@ class CatalogKeeper:
     ) -> Effects:
         assert self._writer is not None
         self._is_writing = False
-        if isinstance(result, Exception):
-            self._writer.failed(update)
+        if isinstance(result, Exception):  # not even begun
             self._waiting = waiting + self._waiting
             return self._answer(as_error(result), now_ms)
+        update, problem = result
+        if problem is not None:
+            self._writer.failed(update)
+            self._waiting = waiting + self._waiting
+            return self._answer(as_error(problem), now_ms)
         self._writer.committed(update)
         self._before = None
+        self._gone.clear()
         self._written = signature
         self.is_begun = True
         self._hosted.catalog_problem = self._said = None
@@ -513,6 +526,7 @@ class CatalogKeeper:
     def _answer(self, error: FirnlineError, now_ms: int) -> Effects:
         """Nothing was written: everybody who waits is told."""
         self._is_writing = False
+        self._gone.clear()
         waiting, self._waiting = self._waiting, []
         return self._refuse(error, waiting, now_ms)
 
@@ -542,6 +556,21 @@ def as_error(problem: Exception) -> FirnlineError:
 # ------------------------------------------------------------------- in worker threads (they block)
 
 
+def write_cut(
+    store: ObjectStore, writer: CatalogWriter, state: CatalogState, now_ms: int
+) -> tuple[CatalogUpdate, Exception | None]:
+    """Make the objects of a cut, and put them; return what was tried, and what went wrong.
+
+    A new leader writes all history, which takes as long as that is: the loop does not wait for it.
+    """
+    update = writer.prepare(state, now_ms)
+    try:
+        apply_update(store, update)
+    except Exception as problem:  # noqa: BLE001 - plug-ins raise what they like (F8, F34)
+        return update, problem
+    return update, None
+
+
 def apply_update(store: ObjectStore, update: CatalogUpdate) -> None:
     """Put parts, then the head; then delete what is superseded, which may fail without harm."""
     for key, data in update.puts:
@@ -565,14 +594,14 @@ def begin_catalog(
     topic_id: Uuid,
     partition: int,
     now_ms: int,
-    cluster_id: str | None = None,
+    check_owner: Callable[[], None] | None = None,
 ) -> Before:
     """Register the topic's name, once, and return what the catalog says.
 
-    Raises WrongTier, and nothing is registered, where the store is not that cluster's.
+    Raises WrongTier from `check_owner`, and nothing is registered, where the store is not the cluster's.
     """
-    if cluster_id is not None:
-        check_bound(store, cluster_id)
+    if check_owner is not None:
+        check_owner()
     listed = [info.key for info in store.list_prefix(names_folder(topic))]
     names = [name for name in map(parse_name, listed) if name is not None]
     if not any(name.topic_id == topic_id for name in names):

@@ -212,10 +212,9 @@ class Copier:
         self._services.counters.damaged_segments += is_new
         told: Effects = []
         if is_new:
-            told = [
-                Warn(line=f"not copied to the tier, nor anything after it: {problem}"),
-                *self._services.on_damaged(self._hosted.where, problem, now_ms),
-            ]
+            told = [Warn(line=f"not copied to the tier, nor anything after it: {problem}")]
+        if self._services.may_hand_over(self._hosted.where, local.base_offset, now_ms):
+            told += self._services.on_damaged(self._hosted.where, problem, now_ms)
         return [*told, *self._finish(problem, now_ms)]
 
     def _begin(
@@ -416,10 +415,13 @@ def parse_epoch_checkpoint(data: bytes) -> Epochs:
 
 
 def copy_segment(services: Services, segment: RemoteSegment, data: SegmentData) -> bytes | None:
-    """Store what is to be copied. Returns custom metadata; raises whatever fails."""
+    """Store what is to be copied. Returns custom metadata; raises whatever fails.
+
+    The limit is for what plug-ins make up: a fingerprint has a bound of its own.
+    """
     custom = services.storage.copy_segment(segment, data)
     limit = services.settings.custom_metadata_max_bytes
-    if custom is not None and len(custom) > limit:
+    if custom is not None and len(custom) > limit and custom != data.fingerprint:
         raise CustomMetadataTooLarge(
             "the storage plug-in returned too much custom metadata", size=len(custom), limit=limit
         )

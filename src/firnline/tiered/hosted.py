@@ -14,6 +14,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
+from firnline.base.units import HOUR_MS, MINUTE_MS
 from firnline.config.topic import TopicConfig
 from firnline.log.retention import is_tiered
 from firnline.tiered.lineage import highest_remote, plan_ranges
@@ -28,6 +29,10 @@ from firnline.tiered.spi import (
 )
 
 Done = Callable[[FirnlineError | None, int], Effects]
+
+# A leader gives way for one damaged segment so often at most, and remembers so many of them.
+HAND_OVER_AGAIN_MIN_MS, HAND_OVER_AGAIN_MAX_MS = 10 * MINUTE_MS, 24 * HOUR_MS
+HANDED_OVER_KEPT = 1000
 
 
 class ClosedSegment(Protocol):
@@ -168,7 +173,8 @@ class Services:
     catalog: ObjectStore | None
     fs: Fs
     rng: Rng
-    cluster_id: str | None = None  # whose tier it has to be, where that can be asked
+    # Raises in a worker thread where the store is not this cluster's; None where that cannot be asked.
+    check_owner: Callable[[], None] | None = None
     started_ms: int = 0
     now_ms: int = 0
     counters: Counters = field(default_factory=Counters)
@@ -176,6 +182,8 @@ class Services:
     copying: dict[Uuid, None] = field(default_factory=dict)
     # Told of a local segment that is damaged: whoever can let another replica lead.
     on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] = _nobody
+    # By damaged segment: when another replica was last asked to lead for it, and for how long that will do.
+    handed_over: dict[tuple[TopicIdPartition, int], tuple[int, int]] = field(default_factory=dict)
     copy_rate: ByteRate = field(init=False)
     fetch_rate: ByteRate = field(init=False)
 
@@ -187,6 +195,22 @@ class Services:
         self.fetch_rate = ByteRate(
             s.fetch_bytes_per_second, s.fetch_quota_windows, s.fetch_quota_window_ms
         )
+
+    def may_hand_over(self, where: TopicIdPartition, base_offset: int, now_ms: int) -> bool:
+        """Whether another replica is to lead because of that segment, which is damaged here.
+
+        At once, then after a while that doubles each time: where every replica has the damage, they would
+        depose each other for ever.
+        """
+        key = (where, base_offset)
+        before_ms, wait_ms = self.handed_over.pop(key, (0, 0))
+        is_due = now_ms - before_ms >= wait_ms
+        if is_due:
+            wait_ms = min(max(2 * wait_ms, HAND_OVER_AGAIN_MIN_MS), HAND_OVER_AGAIN_MAX_MS)
+        self.handed_over[key] = (now_ms if is_due else before_ms, wait_ms)
+        if len(self.handed_over) > HANDED_OVER_KEPT:
+            del self.handed_over[next(iter(self.handed_over))]
+        return is_due
 
     def backoff_ms(self, failures: int) -> int:
         """Return how long to wait after that many failures in a row: doubling, bounded, with jitter."""

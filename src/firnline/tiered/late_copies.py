@@ -24,6 +24,7 @@ class LateCopies:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._waiting: dict[Uuid, RemoteSegment] = {}
+        self._deleting: dict[Uuid, None] = {}
         self._is_ticking = False
 
     def __len__(self) -> int:
@@ -40,7 +41,10 @@ class LateCopies:
         """Delete what was deleted before; ask again later about what is open."""
         effects: Effects = []
         for segment_id, segment in list(self._waiting.items()):
+            if segment_id in self._deleting:
+                continue  # a store that hangs is not asked again and again
             if self._is_deleted(segment):
+                self._deleting[segment_id] = None
                 name = f"delete late copy of {segment.topic}-{segment.partition}"
                 work = partial(self._services.storage.delete_segment, segment)
                 then = partial(self._deleted, segment_id)
@@ -70,6 +74,7 @@ class LateCopies:
         return self._services.metadata.was_deleted(segment.topic_id_partition, segment.segment_id)
 
     def _deleted(self, segment_id: Uuid, result: Any, now_ms: int) -> Effects:
+        self._deleting.pop(segment_id, None)
         if not isinstance(result, Exception):
             self._waiting.pop(segment_id, None)
         return self._tick(now_ms)

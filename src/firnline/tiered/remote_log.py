@@ -5,7 +5,7 @@ with each leader epoch, each on a timer of its own; it does nothing for topics t
 (T4). Source: KIP-405 'RemoteLogManager'; spec 3.3, T8-T11, T49.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -32,6 +32,8 @@ from firnline.tiered.spi import ObjectStore, RemoteLogMetadata, RemoteStorage, S
 POLL_MS = SECOND_MS
 FLUSH_WAIT_MS = 60 * SECOND_MS
 NEWS_WAIT_MS = 10 * SECOND_MS
+# What a look at the status takes in one go, in segments; a row costs as much as so many, besides its own.
+SEGMENTS_PER_LOOK, ROW_SEGMENTS = 1000, 10
 
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
 
@@ -107,10 +109,10 @@ class RemoteLog:
         catalog: ObjectStore | None = None,
         metadata: RemoteLogMetadata | None = None,
     ) -> None:
-        cluster_id = None
+        check_owner = None
         if isinstance(storage, ObjectStorage):
             catalog = storage.store if catalog is None else catalog
-            cluster_id = None if storage.binding is None else storage.binding.cluster_id
+            check_owner = storage.check_owner
         self._topic_metadata = TopicMetadataLog(feed, settings) if metadata is None else None
         chosen = metadata if self._topic_metadata is None else self._topic_metadata
         assert chosen is not None
@@ -121,7 +123,7 @@ class RemoteLog:
             catalog=catalog,
             fs=fs,
             rng=rng,
-            cluster_id=cluster_id,
+            check_owner=check_owner,
         )
         chosen.on_applied = self._on_applied
         self.indexes = IndexCache(self.services, log_dir)
@@ -463,11 +465,28 @@ class RemoteLog:
 
     def status(self, topic_id: Uuid | None = None) -> list[StatusRow]:
         """Return a row per hosted partition, by topic and partition."""
-        rows = [
-            self._row(tasks)
-            for where, tasks in self._tasks.items()
-            if topic_id is None or where.topic_id == topic_id
-        ]
+        steps = self.status_steps(topic_id)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                rows: list[StatusRow] = end.value
+                return rows
+
+    def status_steps(self, topic_id: Uuid | None = None) -> Generator[None, None, list[StatusRow]]:
+        """Return what `status` does; yields after some segments, so that others have their turn."""
+        rows: list[StatusRow] = []
+        seen = 0
+        for where in list(self._tasks):
+            tasks = self._tasks.get(where)  # it may have left in between
+            if tasks is None or topic_id not in (None, where.topic_id):
+                continue
+            row = self._row(tasks)
+            rows.append(row)
+            seen += ROW_SEGMENTS + row.remote_segments + row.unfinished_segments
+            if seen >= SEGMENTS_PER_LOOK:
+                seen = 0
+                yield
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
     def _row(self, tasks: _Tasks) -> StatusRow:

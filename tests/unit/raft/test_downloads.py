@@ -4,7 +4,7 @@ from typing import Any
 
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS, QuorumSettings
-from firnline.raft.snapshot_serve import HOLD_MAX_MS, Downloads
+from firnline.raft.snapshot_serve import HOLD_MAX_MS, HOLDS_MAX, Downloads
 from tests.raft_rig import Member, Net, describe, fetch, fetch_snapshot, part
 
 AT_4, AT_8 = OffsetAndEpoch(4, 1), OffsetAndEpoch(8, 1)
@@ -153,3 +153,14 @@ def test_who_fetches_the_log_holds_what_it_has_not_read() -> None:
     assert downloads.lowest(1) == downloads.of("one", 1) == 6
     downloads.reaches("one", 8, newest_snapshot=8, now_ms=2)
     assert len(downloads) == 0
+
+
+def test_clients_that_make_up_ids_fill_no_memory_and_push_out_nobody_who_goes_on() -> None:
+    downloads = Downloads()
+    for number in range(5 * HOLDS_MAX):
+        downloads.needs(("made up", number), OffsetAndEpoch(900, 1), number)
+        if number % 100 == 0:
+            downloads.needs("voter", OffsetAndEpoch(500, 1), number)
+    assert len(downloads) == HOLDS_MAX
+    assert downloads.of("voter", 5 * HOLDS_MAX) == 500
+    assert downloads.lowest(5 * HOLDS_MAX) == 500

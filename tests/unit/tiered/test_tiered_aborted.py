@@ -3,12 +3,15 @@
 from typing import Any, cast
 
 import pytest
+from crc32c import crc32c
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.log.producer_state import SnapshotEntry, encode_snapshot
 from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import AbortedTxn, IndexCache, SegmentIndexes
+from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
+from firnline.tiered.objects.layout import PRODUCER_SNAPSHOT
 from firnline.tiered.spi import IndexKind, RemoteSegment
 
 COUNT = 1000
@@ -26,6 +29,7 @@ class Tier:
         self.local_log_start_offset = COUNT * SIZE if local_start < 0 else local_start
         self.asked: list[str] = []
         self.is_damaged = False
+        self.is_swapped = False
         self.epochs = self
         self.where = self.topic = None
         self.log = self
@@ -49,15 +53,22 @@ class Tier:
         base = number * SIZE
         return RemoteSegment(
             bytes(16), "t", 0, base.to_bytes(16, "big"), base, base + SIZE - 1, 100, 0,
-            ((0, base),), 1, 0,
+            ((0, base),), 1, 0, custom_metadata=self.fingerprint(base + SIZE - 1),
         )  # fmt: skip
+
+    def fingerprint(self, end: int) -> bytes:
+        data = self.snapshot(end)
+        sums = ((PRODUCER_SNAPSHOT, ObjectSum(len(data), crc32c(data))),)
+        return encode_fingerprint(Fingerprint(False, 0, 0, sums))
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
         assert kind == IndexKind.PRODUCER_SNAPSHOT
         self.asked.append(f"snapshot {segment.base_offset // SIZE}")
         if self.is_damaged:
             return b"what is this"
-        end = segment.end_offset
+        return self.snapshot(COUNT * SIZE if self.is_swapped else segment.end_offset)
+
+    def snapshot(self, end: int) -> bytes:
         rows = [
             SnapshotEntry(pid, 0, 0, end, 0, 0, 0, first)
             for pid, first, marker in self.ended
@@ -119,6 +130,12 @@ def in_each(count: int = COUNT) -> tuple[Txn, ...]:
 
 
 LONG = (7, 1, COUNT * SIZE - 1)
+
+
+def test_a_snapshot_that_is_another_segments_hides_no_aborted_transaction() -> None:
+    tier = Tier(LONG, *in_each(50))
+    tier.is_swapped = True
+    assert tier.search(0, 2) == [7]
 
 
 @pytest.mark.parametrize("is_cached", [True, False])

@@ -9,7 +9,7 @@ from firnline.tiered.objects.binding import Binding, WrongTier, bind, binding_te
 from firnline.tiered.objects.layout import CLUSTER_KEY
 from firnline.tiered.objects.local_dir import DirectoryStore
 from firnline.tiered.objects.memory import MemoryStore
-from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, URI, ObjectStorage
+from firnline.tiered.objects.storage import CLUSTER_ID, URI, ObjectStorage
 from firnline.tiered.spi import RemoteStorageError
 from tests.tier_world import Cluster, Node
 
@@ -82,12 +82,28 @@ def test_a_store_that_does_not_answer_at_start_is_asked_by_the_first_leader(tmp_
     """An outage of the tier does not keep brokers from starting (T42)."""
 
     class Down(MemoryStore):
-        def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
-            raise RemoteStorageError("no answer")
+        is_down = True
 
-    storage = ObjectStorage(Down())
-    storage.configure({CLUSTER_ID: "ours", IN_USE: "true"})
-    assert storage.binding is not None
+        def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+            if self.is_down:
+                raise RemoteStorageError("no answer")
+            return super().get(key, position, size_bytes)
+
+    store = Down()
+    storage = ObjectStorage(store)
+    storage.configure({CLUSTER_ID: "ours"})
+    cluster = Cluster(store=store)
+    node = Node(cluster).start()
+    node.tier.services.check_owner = storage.check_owner
+    node.lead(0)
+    node.produce(0, "a")
+    node.advance(1000)
+    assert store.objects == {}
+    store.is_down = False
+    node.advance(60_000)
+    assert node.warnings == []
+    assert len(node.segments()) == 1
+    check_bound(store, "ours")
     opened = ObjectStorage()
     opened.configure({URI: str(tmp_path / "tier"), CLUSTER_ID: "ours"})
     assert isinstance(opened.store, DirectoryStore)
@@ -99,7 +115,9 @@ def test_a_store_that_lost_its_owner_is_written_to_no_more() -> None:
     cluster = Cluster()
     bind(cluster.store, Binding("ours", is_in_use=False, uri=""))
     node = Node(cluster).start()
-    node.tier.services.cluster_id = "ours"
+    bound = ObjectStorage(cluster.store)
+    bound.configure({CLUSTER_ID: "ours"})
+    node.tier.services.check_owner = bound.check_owner
     node.lead(0)
     node.produce(0, "a")
     node.advance(1000)

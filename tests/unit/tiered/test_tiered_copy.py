@@ -1,14 +1,19 @@
 """The copy task: what goes to the tier, in which order, and what a failure leaves. Spec 3.4; F1-F10."""
 
+from typing import Any
+
 import pytest
 
+from firnline.base.effects import Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
+from firnline.tiered import remote_log
 from firnline.tiered.catalog import read_catalog
+from firnline.tiered.catalog_writer import CatalogWriter
 from firnline.tiered.copier import parse_epoch_checkpoint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
 from firnline.tiered.spi import SegmentState
-from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
+from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 
 def spans(node: Node) -> list[tuple[int, int]]:
@@ -434,3 +439,43 @@ def test_the_log_start_comes_back_from_the_tier(lost: bool) -> None:
     fresh.advance(2000)
     assert fresh.log.log_start_offset == 1
     assert list(fresh.read_all()) == [1, 2]
+
+
+def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred thousand rows take seconds: what is put is made where it is put."""
+    made: list[int] = []
+    prepare = CatalogWriter.prepare
+
+    def counted(writer: CatalogWriter, *state: Any) -> Any:
+        made.append(1)
+        return prepare(writer, *state)
+
+    monkeypatch.setattr(CatalogWriter, "prepare", counted)
+    node = Node(Cluster()).start()
+    node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("write cat")
+    node.lead(0)
+    node.produce(0, "a")
+    node.advance(5000)
+    assert node.on_hold
+    assert made == []
+    node.release()
+    node.advance(5000)
+    assert made != []
+    assert spans(node) == [(0, 0)]
+
+
+def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metrics page asks for it every few seconds, and costs follow the segments."""
+    monkeypatch.setattr(remote_log, "SEGMENTS_PER_LOOK", 1)
+    node = Node(Cluster()).start().lead(0)
+    node.produce(0, "a")
+    node.advance(1000)
+    steps = node.tier.status_steps()
+    next(steps)
+    node.run(
+        node.tier.on_stop(WHERE, node.cluster.now_ms)
+    )  # it leaves while others have their turn
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert [row.remote_segments for row in end.value.value] == [1]
+    assert node.tier.status() == []

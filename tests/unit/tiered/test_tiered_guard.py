@@ -4,15 +4,24 @@ from typing import Any
 
 import pytest
 
+from firnline.base.effects import Submit
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
-from firnline.tiered.catalog import CatalogHead, PartitionCatalog, encode_head, read_catalog
+from firnline.tiered.catalog import (
+    CatalogHead,
+    CatalogSegment,
+    PartitionCatalog,
+    encode_head,
+    read_catalog,
+)
+from firnline.tiered.catalog_guard import NAMED_MAX, still_there
 from firnline.tiered.metadata.log import from_record, segment_record
 from firnline.tiered.metadata.records import decode, encode
-from firnline.tiered.objects.layout import HeadName, head_key, heads_folder
+from firnline.tiered.objects.layout import LOG, HeadName, head_key, heads_folder, segment_stem
+from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState, SegmentUpdate
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
@@ -59,6 +68,16 @@ def again(cluster: Cluster, node: Node, epoch: int = 1) -> Node:
     fresh = Node(cluster, fs=node.crash(), config=node.config).start().lead(epoch)
     fresh.advance(5000)
     return fresh
+
+
+def forget(node: Node, segment: RemoteSegment) -> None:
+    """The metadata that this node has applied loses a segment."""
+    metadata: Any = node.tier.services.metadata
+    cache = metadata._cache(WHERE)
+    for view in cache._by_epoch.values():
+        view.forget(segment.segment_id)
+    del cache._by_id[segment.segment_id]
+    node.run(metadata.on_applied(WHERE, node.cluster.now_ms))
 
 
 def segment_keys(cluster: Cluster) -> list[str]:
@@ -180,11 +199,15 @@ def test_all_goes_on_when_the_metadata_is_back() -> None:
     assert fresh.tier.status()[0].problem is None
 
 
-def test_a_deletion_that_was_recorded_is_no_loss() -> None:
-    """A deposed leader removed it after its successor had written a catalog with it."""
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_deletion_that_was_recorded_is_no_loss(comes_back: bool) -> None:
+    """A deposed leader removed it after its successor had written a catalog with it.
+
+    `comes_back`: an operator has put an older copy of the store back.
+    """
     cluster = Cluster()
     node = tiered(cluster, *"abc")
-    said = newest(cluster)
+    said, objects = newest(cluster), dict(cluster.store.objects)
     gone = node.segments()[0]
     node.log.advance_log_start(1)
     node.advance(5000)
@@ -196,10 +219,52 @@ def test_a_deletion_that_was_recorded_is_no_loss() -> None:
     data = encode_head(old)
     key = head_key(TOPIC_ID, 0, HeadName(old.leader_epoch, old.sequence))
     cluster.store.put(key, (data,), size_bytes=len(data))
+    if comes_back:
+        cluster.store.objects = {**objects, **cluster.store.objects}
     fresh = again(cluster, node)
     fresh.log.log_start_offset = 0  # it did not hear of that
     assert fresh.warnings == []
     assert [s.base_offset for s in newest(cluster).segments] == [1, 2]
+
+
+def test_what_is_lost_while_the_store_is_asked_is_missed_as_well() -> None:
+    """What is missing is asked of the store in a thread; metadata that forks meanwhile lost more."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    said = newest(cluster)
+    first = node.segments()[0]
+    for key in segment_keys(cluster)[:1]:
+        cluster.store.delete(key)  # of this one nothing is left, so that it is no loss
+    lose(cluster, keep=lambda batch: not speaks_of(batch, first.segment_id))
+    fresh = Node(cluster, fs=node.crash(), config=node.config).start()
+    fresh.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("look for")
+    fresh.lead(1)
+    fresh.advance(5000)
+    assert fresh.on_hold, "nobody asked the store"
+    for segment in fresh.segments():
+        forget(fresh, segment)
+    fresh.release()
+    fresh.advance(5000)
+    assert newest(cluster) == said
+
+
+def test_many_lost_segments_do_not_keep_the_store_busy_for_ever() -> None:
+    store = MemoryStore()
+    lost = [
+        CatalogSegment(n.to_bytes(16, "big"), n, n, 1, 1, ((0, 0),), "", (LOG,)) for n in range(900)
+    ]
+    for row in lost:
+        stem = segment_stem(TOPIC_ID, 0, base_offset=row.base_offset, segment_id=row.segment_id)
+        store.put(stem + LOG, (b"x",), size_bytes=1)
+    asked: list[str] = []
+    get = store.get
+
+    def counted(key: str, *place: int) -> bytes:
+        asked.append(key)
+        return get(key, *place)
+
+    store.get = counted  # type: ignore[method-assign, assignment]
+    assert len(still_there(store, TOPIC_ID, 0, lost)) == NAMED_MAX == len(asked)
 
 
 def test_a_damaged_head_is_passed_over_for_the_one_before_it() -> None:
@@ -239,13 +304,7 @@ def test_metadata_that_shrinks_under_a_leader_stops_it() -> None:
     cluster = Cluster()
     node = tiered(cluster, *"abc")
     kept, said = segment_keys(cluster), newest(cluster)
-    metadata: Any = node.tier.services.metadata
-    victim = node.segments()[0]
-    cache = metadata._cache(victim.topic_id_partition)
-    for view in cache._by_epoch.values():
-        view.forget(victim.segment_id)
-    del cache._by_id[victim.segment_id]
-    node.run(metadata.on_applied(WHERE, cluster.now_ms))
+    forget(node, node.segments()[0])
     node.advance(RETENTION_MS + 20_000)
     assert segment_keys(cluster) == kept
     assert newest(cluster) == said

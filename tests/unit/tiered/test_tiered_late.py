@@ -52,6 +52,20 @@ def test_it_tries_again_while_the_store_refuses() -> None:
     assert cluster.orphans() == []
 
 
+def test_a_store_that_hangs_has_one_delete_of_a_late_put_waiting() -> None:
+    cluster = Cluster()
+    old, new = hung(cluster)
+    new.advance(DANGLING_MS + LATE_MS + 5_000)
+    copies, old.on_hold = old.on_hold, []
+    old.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("delete late")
+    for copy in copies:
+        old.run(old._world(copy))
+    old.advance(60_000)
+    assert len(old.on_hold) == 1
+    old.release()
+    assert cluster.orphans() == []
+
+
 def test_a_late_put_that_still_counts_stays() -> None:
     """T8: the copy of a deposed leader is as good as any, if nobody took it for dead."""
     cluster = Cluster()

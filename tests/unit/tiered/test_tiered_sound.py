@@ -1,18 +1,24 @@
 """What is copied was looked at: a damaged segment stays, and what can be made of its batches is made."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from firnline.base.effects import Effects
 from firnline.records.batch import HEADER_BYTES, headers, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.tiered.catalog import CatalogSegment, read_catalog
-from firnline.tiered.objects.fingerprint import decode_fingerprint, encode_fingerprint
+from firnline.tiered.objects import storage
+from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint, encode_fingerprint
 from firnline.tiered.objects.layout import LOG, OFFSET_INDEX, SUFFIXES, TIME_INDEX, TXN_INDEX
-from tests.tier_world import TOPIC_ID, Cluster, Node
+from firnline.tiered.objects.memory import MemoryStore
+from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
+from firnline.tiered.spi import DamagedSegment, RemoteStorageError
+from tests.tier_world import TOPIC_ID, TP, Cluster, Node
 
 LIMIT_BYTES = 128  # remote.log.metadata.custom.metadata.max.bytes, as Kafka has it
 
@@ -83,6 +89,60 @@ def test_a_damaged_segment_and_what_follows_it_stay_and_the_rest_is_served(start
         assert node.log.read_batches(6, max_bytes=1)
 
 
+def test_replicas_that_all_have_the_damage_do_not_depose_each_other_for_ever() -> None:
+    node = three_segments()
+    told: list[str] = []
+
+    def on_damaged(_where: Any, problem: Any, _now: int) -> Effects:
+        told.append(str(problem))
+        return []
+
+    node.tier.services.on_damaged = on_damaged
+    node.damage(node.log.closed_segments()[0].stem_path + LOG, flip(100))
+    for epoch in range(3, 9):  # it is elected again, for the others are no better
+        node.lead(epoch)
+        node.advance(1000)
+    assert len(told) == 1
+    for epoch, expected in ((9, 2), (10, 2), (11, 3)):
+        node.cluster.now_ms += 11 * 60_000
+        node.lead(epoch)
+        node.advance(1000)
+        assert len(told) == expected, "each time it waits twice as long"
+
+
+def test_a_low_limit_of_custom_metadata_does_not_stop_the_tier() -> None:
+    """The fingerprint is the project's own: an operator's limit from before there was one still holds."""
+    node = three_segments(custom_metadata_max_bytes=0)
+    node.advance(1000)
+    assert [s.end_offset for s in node.segments()] == [2, 5, 8]
+    assert all(row.fingerprint is not None for row in rows(node.cluster))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16, 17])
+@pytest.mark.parametrize("extra", [-1, 0, 1, 9])
+def test_a_range_that_begins_at_the_end_is_never_asked_for(
+    size: int, extra: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Object stores refuse it: a segment of a whole number of reads could never be confirmed."""
+
+    class Strict(MemoryStore):
+        def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
+            if size_bytes is not None and position >= len(self.objects[key]):
+                raise RemoteStorageError("the range is not satisfiable")
+            return super().get(key, position, size_bytes)
+
+    monkeypatch.setattr(storage, "READ_BACK_BYTES", 8)
+    store = Strict()
+    put = ObjectSum(size, crc32c(bytes(size)))
+    held = bytes(max(size + extra, 0))
+    store.put("a", (held,), size_bytes=len(held))
+    if len(held) < size:  # what is cut off is found, by either
+        with suppress(RemoteStorageError):
+            assert storage.stored_sum(store, "a", size) != put
+    else:
+        assert (storage.stored_sum(store, "a", size) == put) == (len(held) == size)
+
+
 def test_a_segment_that_was_mended_is_copied() -> None:
     node = three_segments()
     path = node.log.closed_segments()[1].stem_path + LOG
@@ -148,6 +208,37 @@ def test_aborted_transactions_and_producers_are_those_of_the_batches() -> None:
             found = [node.cluster.store.objects[k] for k in data_keys(node.cluster)]
             assert sorted(found) == expected
             assert len(node.warnings) == 1
+
+
+def test_a_damaged_snapshot_below_a_segment_does_not_change_its_aborted_transactions() -> None:
+    """Where what producers did before is not known, the batches alone do not say what was aborted."""
+    node = Node(Cluster()).start()
+    node.log.epochs.assign(3, 0)
+    kinds = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
+    node.produce(3, "begins", base_sequence=0, **kinds)
+    transaction(node, 8, 0, is_aborted=True)
+    marker = NewRecord(encode_key(ControlType.ABORT), bytes(6), node.cluster.now_ms)
+    node.log.append_as_leader(
+        build_batch([marker], is_control=True, **kinds),
+        leader_epoch=3, now_ms=node.cluster.now_ms, origin="coordinator",
+    )  # fmt: skip
+    node.produce(3, "tail")
+    first, second = node.log.closed_segments()
+    due = ToCopy(
+        TP, node.log.path, second, [], ((3, second.base_offset),), b"", 1, may_have_gaps=False
+    )
+    expected = txns(read_sound(node.fs, due))
+    assert len(expected) == 2 * 34
+    node.damage(first.snapshot_path, flip(50))
+    assert txns(read_sound(node.fs, due)) == expected
+    node.damage(second.stem_path + TXN_INDEX, lambda data: data[:-1])
+    with pytest.raises(DamagedSegment, match="transactions"):
+        read_sound(node.fs, due)
+
+
+def txns(sound: SoundSegment) -> bytes:
+    source = sound.data.txn_index
+    return b"" if source is None else b"".join(map(bytes, source.chunks()))
 
 
 def with_a_gap() -> Node:

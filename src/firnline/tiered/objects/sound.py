@@ -28,7 +28,7 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import FoundBatch, good_batches
 from firnline.log.time_index import TimeIndex
-from firnline.log.txn_index import AbortedTxn, encode_entries
+from firnline.log.txn_index import ENTRY_BYTES, AbortedTxn, encode_entries, parse
 from firnline.records.batch import parse_header
 from firnline.records.walk import WHY, BatchWalk, Slot
 from firnline.tiered.objects import layout
@@ -90,7 +90,7 @@ def read_sound(fs: Fs, due: ToCopy) -> SoundSegment:
         built = _build_indexes(fs, due)
         found[layout.OFFSET_INDEX], found[layout.TIME_INDEX] = built
     if walk.state[Slot.ABORTS] or found[layout.TXN_INDEX]:
-        txns = encode_entries(_aborted(fs, due))
+        txns = _txn_index(fs, due, found[layout.TXN_INDEX])
         if txns != found[layout.TXN_INDEX]:
             rebuilt.append(layout.TXN_INDEX)
         found[layout.TXN_INDEX] = txns
@@ -217,13 +217,29 @@ def _build_indexes(fs: Fs, due: ToCopy) -> tuple[bytes, bytes]:
     return offsets.encoded(), times.encoded()
 
 
-def _aborted(fs: Fs, due: ToCopy) -> list[AbortedTxn]:
-    """Return the transactions whose abort markers are in the segment, by its batches."""
-    producers = _producers_before(fs, due)
+def _txn_index(fs: Fs, due: ToCopy, on_disk: bytes) -> bytes:
+    """Index the transactions whose abort markers are in the segment, by its batches.
+
+    Where the producers before it are not known, batches do not say where each transaction began: then the
+    file does, which has to be whole and to have all that the batches say.
+    """
+    producers, is_known = _producers_before(fs, due)
     found: list[AbortedTxn] = []
     for one in _batches(fs, due, due.segment):
         found += _note(producers, one)
-    return found
+    if is_known:
+        return encode_entries(found)
+    segment = due.segment
+    lasts = {txn.last_offset for txn in parse(on_disk)}
+    is_inside = all(segment.base_offset <= offset <= segment.end_offset for offset in lasts)
+    is_whole = is_inside and len(lasts) * ENTRY_BYTES == len(on_disk)
+    if not is_whole or not lasts.issuperset(txn.last_offset for txn in found):
+        raise _damaged(
+            due,
+            "its index of aborted transactions is damaged, and the producers before it are not known",
+            segment.base_offset,
+        )
+    return on_disk
 
 
 def _producer_snapshot(fs: Fs, due: ToCopy) -> tuple[bytes, bool]:
@@ -239,17 +255,21 @@ def _producer_snapshot(fs: Fs, due: ToCopy) -> tuple[bytes, bool]:
             return data, True
         except StorageError:
             pass
-    producers = _producers_before(fs, due)
+    producers, _ = _producers_before(fs, due)
     for one in _batches(fs, due, due.segment):
         _note(producers, one)
     return encode_snapshot(producers.entries()), data is None
 
 
-def _producers_before(fs: Fs, due: ToCopy) -> ProducerStates:
-    """Return what producers had done below the segment: the newest whole snapshot, and what follows."""
+def _producers_before(fs: Fs, due: ToCopy) -> tuple[ProducerStates, bool]:
+    """Return what producers had done below the segment, and whether that is all.
+
+    By the newest whole snapshot, and what follows; without one by the batches that are still here.
+    """
     base_offset = due.segment.base_offset
     producers = ProducerStates()
     at = min(s.base_offset for s in (*due.before, due.segment))
+    is_known = at == 0
     for offset in reversed(snapshot_offsets(fs, due.directory)):
         if not at <= offset <= base_offset:
             continue
@@ -259,14 +279,14 @@ def _producers_before(fs: Fs, due: ToCopy) -> ProducerStates:
         except StorageError:
             continue
         producers.load(entries, offset)
-        at = offset
+        at, is_known = offset, True
         break
     for segment in due.before:
         if at <= segment.end_offset and segment.base_offset < base_offset:
             for one in _batches(fs, due, segment):
                 if one.header.base_offset >= at:
                     _note(producers, one)
-    return producers
+    return producers, is_known
 
 
 def _note(producers: ProducerStates, one: FoundBatch) -> list[AbortedTxn]:

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from firnline.base.errors import ConfigError
 from firnline.base.units import MIB
-from firnline.tiered.objects.binding import Binding, bind
+from firnline.tiered.objects.binding import Binding, bind, check_bound
 from firnline.tiered.objects.fingerprint import ObjectSum, decode_fingerprint
 from firnline.tiered.objects.layout import (
     LEADER_EPOCHS,
@@ -54,7 +54,8 @@ class ObjectStorage:
 
     def __init__(self, store: ObjectStore | None = None) -> None:
         self._store = store
-        self.binding: Binding | None = None
+        self._binding: Binding | None = None
+        self._is_bound = False
 
     @property
     def store(self) -> ObjectStore:
@@ -76,9 +77,22 @@ class ObjectStorage:
             self._store = open_store(uri, is_new=IN_USE not in settings)
         cluster_id = settings.get(CLUSTER_ID)
         if cluster_id:
-            self.binding = Binding(cluster_id, IN_USE in settings, settings.get(URI, ""))
+            self._binding = Binding(cluster_id, IN_USE in settings, settings.get(URI, ""))
             with suppress(RemoteStorageError):
-                bind(self._store, self.binding)
+                self.check_owner()
+
+    def check_owner(self) -> None:
+        """Check that the store is the cluster's: bound now, if it has not answered since the start.
+
+        Blocks. Raises WrongTier; RemoteStorageError from a store that does not answer.
+        """
+        if self._binding is None:
+            return
+        if self._is_bound:
+            check_bound(self.store, self._binding.cluster_id)
+        else:
+            bind(self.store, self._binding)
+            self._is_bound = True
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:
         """See `RemoteStorage`. The custom metadata is the fingerprint of what was put.
@@ -100,7 +114,7 @@ class ObjectStorage:
                 self.store.put(stem + suffix, source.chunks(), size_bytes=source.size_bytes)
         known = decode_fingerprint(data.fingerprint)
         for suffix, expected in known.sums if known is not None else ():
-            found = stored_sum(self.store, stem + suffix)
+            found = stored_sum(self.store, stem + suffix, expected.size_bytes)
             if found != expected:
                 raise DamagedObject(
                     "the store holds other bytes than were put",
@@ -133,14 +147,23 @@ class ObjectStorage:
             self._store.close()
 
 
-def stored_sum(store: ObjectStore, key: str) -> ObjectSum:
-    """Return length and checksum of the object as the store gives it back."""
+def stored_sum(store: ObjectStore, key: str, size_bytes: int) -> ObjectSum:
+    """Return length and checksum of the object as the store gives it back; one byte too many is enough.
+
+    No range begins at its end: stores refuse that (T58), and any range of an empty object.
+    """
+    if not size_bytes:
+        data = store.get(key)
+        return ObjectSum(len(data), crc32c(data))
     size, crc = 0, 0
-    while True:
-        part = store.get(key, size, READ_BACK_BYTES)
+    while size < size_bytes:
+        left = size_bytes - size
+        asked = left + 1 if left <= READ_BACK_BYTES else READ_BACK_BYTES
+        part = store.get(key, size, asked)
         size, crc = size + len(part), crc32c(part, crc)
-        if len(part) < READ_BACK_BYTES:
-            return ObjectSum(size, crc)
+        if len(part) < asked:
+            break
+    return ObjectSum(size, crc)
 
 
 def _stem(segment: RemoteSegment) -> str:
