@@ -46,7 +46,7 @@ CLUSTERS = (
         "self.maximal_isr = tuple(dict.fromkeys((*self.maximal_isr, broker_id)))",
         "pass",
         seeds=SEEDS,
-        seconds=25,
+        seconds=40,
         profile="r6",
         invariants=("rel-R6",),
     ),
