@@ -543,7 +543,7 @@ class Segment:
         file = self._opened()
         self._reset()
         self.is_closed = False
-        self.txn_index.reset()
+        self.txn_index.begin_rebuild()
         self.size_bytes = 0
         for found in good_batches(file, self.base_offset, gaps_upto_offset):
             header = found.header
@@ -566,6 +566,7 @@ class Segment:
         self._forget_places()
         self.index.write()
         self.time_index.write()
+        self.txn_index.end_rebuild()
         return gone
 
     def cut_memory(self, offset: int) -> tuple[int, list[FileCut]]:
