@@ -135,14 +135,24 @@ class LogDirectory:
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
         self._first_dirty = self._read(checkpoint.CLEANER_OFFSETS)
-        self._has_recovery_points = checkpoint.has_offsets(
-            self._fs, f"{self.path}/{checkpoint.RECOVERY_POINTS}"
-        )
+        self._has_recovery_points = self._know_recovery_points()
         return [
             self._removal(f"{self.path}/{name}")
             for name in self._fs.list_dir(self.path)
             if name.endswith(names.DELETED_DIR)
         ]
+
+    def _know_recovery_points(self) -> bool:
+        """Return whether the checkpoint of the recovery points is there and whole; a new directory gets one.
+
+        A power cut in the first checkpoint could leave that of the cleaner alone. It would say that a log may
+        have gaps, and nothing where: what the power took from the middle of it would pass for compacted.
+        """
+        points = f"{self.path}/{checkpoint.RECOVERY_POINTS}"
+        gaps = f"{self.path}/{checkpoint.CLEANER_OFFSETS}"
+        if not self._fs.exists(points) and not self._fs.exists(gaps):
+            checkpoint.write_offsets(self._fs, points, {})
+        return checkpoint.has_offsets(self._fs, points)
 
     def _check_identity(self) -> None:
         found = read_meta_properties(self._fs, self.path)
