@@ -438,7 +438,7 @@ class LogDirectory:
     def _take_name(
         self, name: str, suffix: str, writes: int, offsets: dict[TopicPartition, int]
     ) -> bool:
-        """Let a checkpoint that was written off the loop replace the old one, unless a newer one has, or is to."""
+        """Let a checkpoint written off the loop replace the old one, unless a newer one has, or is to."""
         if not self._release or self._writes[name] != writes:
             return False
         self._fs.rename(f"{self.path}/{name}{suffix}", f"{self.path}/{name}")

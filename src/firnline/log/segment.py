@@ -149,11 +149,18 @@ class Segment:
 
     @classmethod
     def load(
-        cls, fs: Fs, directory: str, base_offset: int, *, rules: IndexRules, now_ms: int
+        cls,
+        fs: Fs,
+        directory: str,
+        base_offset: int,
+        *,
+        rules: IndexRules,
+        now_ms: int,
+        size_bytes: int | None = None,
     ) -> "Segment":
-        """Take over the files of a segment as they are; nothing but the size is looked at."""
+        """Take over the files of a segment as they are; only the size is looked at, if it is not given."""
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
-        segment.size_bytes = segment._opened().size()
+        segment.size_bytes = segment._opened().size() if size_bytes is None else size_bytes
         segment.file = None  # nothing was cut from it
         segment.is_closed = True
         segment._max_time_ms = _UNKNOWN
