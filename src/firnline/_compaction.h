@@ -217,8 +217,7 @@ static int put_survivors(const struct body *b, const struct offsets *o, int drop
         left->has_tombstones |= !r.has_value;
         if (r.time_delta > left->max_delta) left->max_delta = r.time_delta;
         if (!shift) continue;
-        int64_t moved;
-        if (__builtin_add_overflow(r.time_delta, shift, &moved)) return 0;
+        int64_t moved = (int64_t)((uint64_t)r.time_delta + (uint64_t)shift); /* wraps, as in Java */
         uint8_t time[10], *time_end = put_varint(time, moved);
         Py_ssize_t rest = r.end - r.offset_at;
         left->end = put_varint(left->end, 1 + (time_end - time) + rest);

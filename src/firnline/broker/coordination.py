@@ -65,6 +65,8 @@ def batches_of(partition: Partition) -> Iterator[bytes]:
     log = partition.log
     offset = log.local_log_start_offset
     while offset < log.log_end_offset:
+        # Between two slices retention may have removed what was next.
+        offset = max(offset, log.local_log_start_offset)
         data = log.read_batches(offset, max_bytes=LOAD_STEP_BYTES)
         if not data:
             return

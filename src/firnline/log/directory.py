@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 
 from firnline.base.effects import Effects, Flush, SetTimer, Submit
-from firnline.base.errors import StorageError
+from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import (
     METADATA_TOPIC,
     NO_OFFSET,
@@ -40,6 +40,7 @@ _LATER = ".later"
 _KEPT = ".kept"
 # Who waited for a checkpoint and goes on in one step: a log that is cut then takes some 0.2 ms.
 _TOLD = 16
+_FULL_POOL_MS = 100
 # What must not vouch for a part of a log that is about to be cut.
 _LOWERED = (checkpoint.RECOVERY_POINTS, checkpoint.CLEANER_OFFSETS)
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
@@ -134,14 +135,24 @@ class LogDirectory:
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
         self._first_dirty = self._read(checkpoint.CLEANER_OFFSETS)
-        self._has_recovery_points = checkpoint.has_offsets(
-            self._fs, f"{self.path}/{checkpoint.RECOVERY_POINTS}"
-        )
+        self._has_recovery_points = self._know_recovery_points()
         return [
             self._removal(f"{self.path}/{name}")
             for name in self._fs.list_dir(self.path)
             if name.endswith(names.DELETED_DIR)
         ]
+
+    def _know_recovery_points(self) -> bool:
+        """Return whether the checkpoint of the recovery points is there and whole; a new directory gets one.
+
+        A power cut in the first checkpoint could leave that of the cleaner alone. It would say that a log may
+        have gaps, and nothing where: what the power took from the middle of it would pass for compacted.
+        """
+        points = f"{self.path}/{checkpoint.RECOVERY_POINTS}"
+        gaps = f"{self.path}/{checkpoint.CLEANER_OFFSETS}"
+        if not self._fs.exists(points) and not self._fs.exists(gaps):
+            checkpoint.write_offsets(self._fs, points, {})
+        return checkpoint.has_offsets(self._fs, points)
 
     def _check_identity(self) -> None:
         found = read_meta_properties(self._fs, self.path)
@@ -410,8 +421,14 @@ class LogDirectory:
 
         def rename(result: object, now_ms: int) -> Effects:
             self._is_checkpointing = False
+            left_out: dict[str, None] = {}
             for name in () if isinstance(result, Exception) else contents:
-                self._take_name(name, _LATER, writes[name], contents[name])
+                is_in = name not in left_out and self._take_name(
+                    name, _LATER, writes[name], contents[name]
+                )
+                if not is_in and name == checkpoint.CLEANER_OFFSETS:
+                    # The one that overtook it may not be on disk yet.
+                    left_out[checkpoint.RECOVERY_POINTS] = None
             return []
 
         if not contents:
@@ -420,12 +437,14 @@ class LogDirectory:
 
     def _take_name(
         self, name: str, suffix: str, writes: int, offsets: dict[TopicPartition, int]
-    ) -> None:
-        """Let a checkpoint that was written off the loop replace the old one, unless a newer one has."""
-        if self._release and self._writes[name] == writes:
-            self._fs.rename(f"{self.path}/{name}{suffix}", f"{self.path}/{name}")
-            self._writes[name] += 1
-            self._said[name] = offsets
+    ) -> bool:
+        """Let a checkpoint written off the loop replace the old one, unless a newer one has, or is to."""
+        if not self._release or self._writes[name] != writes:
+            return False
+        self._fs.rename(f"{self.path}/{name}{suffix}", f"{self.path}/{name}")
+        self._writes[name] += 1
+        self._said[name] = offsets
+        return True
 
     def keep_log_starts(self, then: Kept) -> Effects:
         """Write down where logs begin now; `then(problem or None, now_ms)` runs when no power cut undoes it.
@@ -485,6 +504,9 @@ class LogDirectory:
         fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
 
         def written(result: object, now_ms: int) -> Effects:
+            if isinstance(result, KafkaError):  # the pool is full
+                at_ms = now_ms + _FULL_POOL_MS
+                return [SetTimer(key=(path, "full"), at_ms=at_ms, then=lambda _: [submit])]
             if isinstance(result, Exception):
                 return done(result, now_ms)
             try:
@@ -508,14 +530,13 @@ class LogDirectory:
                 effects.append(SetTimer(key=(path, writes), at_ms=now_ms, then=go_on))
             return effects
 
-        return [
-            Submit(
-                name=f"keep {name} {self.path}",
-                pool="disk",
-                work=lambda: checkpoint.write_offsets(fs, path, offsets),
-                then=written,
-            )
-        ]
+        submit = Submit(
+            name=f"keep {name} {self.path}",
+            pool="disk",
+            work=lambda: checkpoint.write_offsets(fs, path, offsets),
+            then=written,
+        )
+        return [submit]
 
     def keep_for_compaction(self, log: Log, then: Kept) -> Effects:
         """Have the disk know that `log` may have gaps, and up to where it needs no recovery.

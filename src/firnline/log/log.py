@@ -104,6 +104,7 @@ class Log:
         # The same off the loop, for truncations that are: `log/directory`.
         self.keep_recovery_point: Callable[[Kept, int], Effects] | None = None
         self.truncation: Truncation | None = None  # that is under way off the loop
+        self.is_half_cut = False  # by one that failed: the files are not what is said of them here
         self._segments = segments
         self._ledger = SyncLedger(recovery_point, epochs)
         self._closed_at: tuple[int, int] | None = None  # end and names that a clean stop has kept
@@ -659,8 +660,8 @@ class Log:
         For a log without `dirty_files`. Empty where the last clean stop left all that is to be left.
         """
         active, end = self._segments.active, self.log_end_offset
-        if self.truncation is not None:
-            raise StorageError("a truncation is under way", path=self.path)
+        if self.truncation is not None or self.is_half_cut:
+            raise StorageError("a truncation is under way, or failed", path=self.path)
         if self._closed_at == (end, self._ledger.dir_changes):
             return []
         active.finish()

@@ -149,11 +149,18 @@ class Segment:
 
     @classmethod
     def load(
-        cls, fs: Fs, directory: str, base_offset: int, *, rules: IndexRules, now_ms: int
+        cls,
+        fs: Fs,
+        directory: str,
+        base_offset: int,
+        *,
+        rules: IndexRules,
+        now_ms: int,
+        size_bytes: int | None = None,
     ) -> "Segment":
-        """Take over the files of a segment as they are; nothing but the size is looked at."""
+        """Take over the files of a segment as they are; only the size is looked at, if it is not given."""
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
-        segment.size_bytes = segment._opened().size()
+        segment.size_bytes = segment._opened().size() if size_bytes is None else size_bytes
         segment.file = None  # nothing was cut from it
         segment.is_closed = True
         segment._max_time_ms = _UNKNOWN
@@ -543,7 +550,7 @@ class Segment:
         file = self._opened()
         self._reset()
         self.is_closed = False
-        self.txn_index.reset()
+        self.txn_index.begin_rebuild()
         self.size_bytes = 0
         for found in good_batches(file, self.base_offset, gaps_upto_offset):
             header = found.header
@@ -566,6 +573,7 @@ class Segment:
         self._forget_places()
         self.index.write()
         self.time_index.write()
+        self.txn_index.end_rebuild()
         return gone
 
     def cut_memory(self, offset: int) -> tuple[int, list[FileCut]]:

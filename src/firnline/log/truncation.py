@@ -135,6 +135,7 @@ class Truncation:
         if problem is not None and not isinstance(problem, StorageError):
             raise problem
         self._log.truncation = None
+        self._log.is_half_cut = problem is not None and self.is_begun
         effects = self._then(problem, now_ms)
         for then in self._waiters:
             effects += then(now_ms)

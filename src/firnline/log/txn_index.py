@@ -11,6 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from firnline.base.ports import File, Fs
+from firnline.log.checkpoint import read_whole, write_durably
 
 ENTRY_BYTES = 34
 _ENTRY = Struct(">hqqqq")
@@ -29,12 +30,13 @@ class AbortedTxn(NamedTuple):
 class TxnIndex:
     """Aborted transactions whose marker is in one segment. Read on demand: most segments have none."""
 
-    __slots__ = ("_entries", "_fs", "path")
+    __slots__ = ("_entries", "_fs", "_is_rebuilt", "path")
 
     def __init__(self, fs: Fs, path: str) -> None:
         self._fs = fs
         self.path = path
         self._entries: list[AbortedTxn] | None = None
+        self._is_rebuilt = False  # from the batches: the file stays as it is until all were read
 
     @property
     def entries(self) -> list[AbortedTxn]:
@@ -72,6 +74,9 @@ class TxnIndex:
     def add(self, txn: AbortedTxn) -> None:
         """Append one transaction to the file."""
         entries = self.entries
+        if self._is_rebuilt:
+            entries.append(txn)
+            return
         file = self._fs.open(self.path, create=True)
         try:
             if file.size() > len(entries) * ENTRY_BYTES:
@@ -85,6 +90,22 @@ class TxnIndex:
         """Drop the transactions whose marker is at or after `offset`; return the size to cut the file to."""
         self._entries = [entry for entry in self.entries if entry.last_offset < offset]
         return len(self._entries) * ENTRY_BYTES
+
+    def begin_rebuild(self) -> None:
+        """Forget every entry, because the batches are read again; the file stays until `end_rebuild`.
+
+        A stop or a crash before that finds it as it was: half of one would be taken for all there is.
+        """
+        self._entries, self._is_rebuilt = [], True
+
+    def end_rebuild(self) -> None:
+        """All batches were read: the file says what they do, durably, where it said anything else."""
+        self._is_rebuilt = False
+        data = encode_entries(self.entries)
+        if not data:
+            self._fs.remove(self.path)
+        elif read_whole(self._fs, self.path) != data:
+            write_durably(self._fs, self.path, data)
 
     def reset(self) -> None:
         """Remove every entry and the file."""

@@ -145,3 +145,27 @@ def test_indexes_that_were_built_again_are_on_disk_before_the_next_clean_stop() 
     fs.remove(index)
     after = Harness(fs, seed=1).stop().crash(harness.rng, keep="none")
     assert after.open(index).size() == size
+
+
+def test_a_cut_that_fails_while_stopping_leaves_no_mark_of_a_clean_stop() -> None:
+    """The files are half gone, half there: what memory says of them is not what the next start finds."""
+    harness = Harness()
+    harness.create_topic()
+    for value in "abc":
+        harness.produced(value)
+    harness.holds_work = True
+    log = harness.node.partitions["t", 0].log
+    truncation = log.truncation_to(1)
+    assert truncation is not None
+    harness.run(truncation.run(lambda problem, now_ms: [], harness.now_ms))
+    while not harness.work[0].name.startswith("truncate"):
+        harness.work_once()
+    [held] = harness.work
+    harness.work.clear()
+    harness.holds_work = False
+    harness.run(harness.node.shutdown(harness.now_ms))
+    harness.pass_time(1000)
+    harness.run(held.then(StorageError("cannot truncate", error="EIO"), harness.now_ms))
+    harness.pass_time(1000)
+    assert harness.stopped_ms is not None
+    assert not harness.fs.exists(MARKER)

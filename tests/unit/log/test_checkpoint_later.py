@@ -3,10 +3,15 @@
 import pytest
 
 from firnline.base.effects import Effects, SetTimer, Submit
-from firnline.base.errors import StorageError
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
-from firnline.log.checkpoint import LOG_STARTS, RECOVERY_POINTS, read_offsets
+from firnline.log.checkpoint import (
+    CLEANER_OFFSETS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_offsets,
+)
 from firnline.log.directory import LogDirectory, format_directory
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
@@ -342,3 +347,40 @@ def test_an_entry_that_is_no_longer_true_is_written_over_though_nothing_is_left_
     submit.work()
     submit.then(None, NOW)
     assert read_offsets(found._fs, f"/data/{LOG_STARTS}") == {}
+
+
+def test_a_full_pool_delays_what_has_to_be_kept_and_stops_nobody() -> None:
+    """After ten thousand partitions were deleted a log that was to be cut took the node down."""
+    found = directory()
+    log = found.logs[TP]
+    told: list[object] = []
+
+    def over(problem: object, now_ms: int) -> Effects:
+        told.append(problem)
+        return []
+
+    truncation = log.truncation_to(0)
+    assert truncation is not None
+    found.checkpoint()  # vouches for more than what will be left
+    submit = only(truncation.run(over, NOW))
+    [timer] = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "full"), NOW)
+    assert isinstance(timer, SetTimer)
+    assert timer.at_ms > NOW
+    assert not told
+    again = only(timer.then(timer.at_ms))
+    again.work()
+    again.then(None, NOW)
+    assert points(found) == {TP: 0}
+
+
+def test_no_recovery_point_is_written_before_the_gaps_below_it() -> None:
+    """A start that finds the one and not the other takes what compaction left for lost bytes."""
+    found = directory()
+    log = found.logs[TP]
+    log.compaction.expect_gaps()
+    slow = later(found)
+    slow.work()
+    found.keep_for_compaction(log, lambda problem, now_ms: [])  # a newer one is on its way
+    slow.then(None, NOW)
+    gaps = read_offsets(found._fs, f"/data/{CLEANER_OFFSETS}")
+    assert TP in gaps or TP not in points(found)

@@ -4,6 +4,7 @@ import pytest
 
 from firnline.base.effects import SetTimer
 from firnline.base.errors import StorageError
+from firnline.base.units import INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.compaction.rounds import compact
@@ -12,7 +13,7 @@ from firnline.records.batch import DELETE_HORIZON_MASK
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from firnline.sim.disk import CrashableFs
-from tests.compaction_world import RULES, compacted, put, round_of, rows, settled
+from tests.compaction_world import RULES, compacted, data_records, put, round_of, rows, settled
 from tests.log_world import (
     ABORT,
     COMMIT,
@@ -25,6 +26,7 @@ from tests.log_world import (
     found_headers,
     found_records,
     opened,
+    patched,
 )
 
 HOUR = 3_600_000
@@ -445,3 +447,25 @@ def test_a_swap_changes_the_names_of_so_many_segments_at_most(
     settled(log)
     job = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW)
     assert [len(group.bases) for group in compact(fs, job)] == [3, 3, 2]
+
+
+@pytest.mark.parametrize("base_ms", [NOW - INT64_MAX + 5, -NOW, NOW])
+@pytest.mark.parametrize("later_ms", [0, -(1 << 62), (1 << 62)])
+def test_a_tombstone_of_a_strange_time_does_not_end_the_compaction_of_its_topic(
+    fs: CrashableFs, base_ms: int, later_ms: int
+) -> None:
+    """A producer's clock, or its malice: one record stopped the rounds of the log for good."""
+    log = opened(fs, compacted())
+    put(log, "a", "old")
+    data = build_batch([NewRecord(b"a", None, NOW), NewRecord(b"b", None, NOW + later_ms)])
+    append(log, patched(patched(data, ">q", 27, base_ms), ">q", 35, NOW))
+    before = [record.timestamp_ms for record in data_records(log)][1:]
+    settled(log)
+    done, _ = round_of(fs, log)
+    assert done is not None
+    found = data_records(log)
+    assert [record.offset for record in found] == [1, 2]
+    assert [(record.timestamp_ms - time) % (1 << 64) for record, time in zip(found, before)] == [
+        0,
+        0,
+    ]

@@ -7,10 +7,12 @@ import pytest
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, uuid_text
+from firnline.log.checkpoint import CLEANER_OFFSETS, write_offsets
 from firnline.log.directory import LogDirectory, format_directory, read_meta_properties
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 from firnline.sim.disk import CrashableFs
+from tests.compaction_world import compacted, put
 from tests.log_world import (
     NOW,
     SeededRng,
@@ -466,3 +468,25 @@ def test_many_deletions_cost_no_sync_on_the_loop(fs: CrashableFs) -> None:
     carry_out(effects)
     assert fs.syncs == before + 1
     assert [name for name in fs.list_dir("/data") if name.startswith("t-")] == []
+
+
+def test_what_the_power_took_from_the_middle_of_a_log_does_not_pass_for_compacted(
+    fs: CrashableFs,
+) -> None:
+    """The replica kept what followed, and led without the records: its leader had nothing to send again."""
+    directory = started(fs)
+    log = directory.open(A, ID, compacted(), NOW)
+    for file in directory.unsynced(log):
+        file.sync()
+    for number in range(12):
+        put(log, f"k{number}", "v" * 40)
+    closed = [each.stem_path for each in log.closed_segments()]
+    assert len(closed) >= 3
+    for path in (closed[0], closed[2]):
+        fs.open(f"{path}.log").sync()
+    fs.sync_dir("/data/a-0")
+    # Of the first checkpoints this is the first; the power goes before the second has its name.
+    write_offsets(fs, f"/data/{CLEANER_OFFSETS}", {A: log.compaction.first_dirty_offset})
+    again = started(fs.crash(SeededRng(), keep="none")).open(A, ID, compacted(), NOW)
+    offsets = [record.offset for record in found_records(again)]
+    assert offsets == list(range(len(offsets)))

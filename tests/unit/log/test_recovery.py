@@ -13,6 +13,8 @@ from tests.log_world import (
     COMMIT,
     NOW,
     PATH,
+    TOPIC_ID,
+    TP,
     SeededRng,
     append,
     batch,
@@ -521,3 +523,34 @@ def test_a_long_recovery_gives_the_loop_back_after_some_batches() -> None:
             break
     assert count >= 2_000 // 256
     assert found_records(again) == wanted
+
+
+def test_a_recovery_that_is_given_up_half_way_loses_no_aborted_transaction() -> None:
+    """A damaged index was built again from the batches; a stop in between left half of it, and no damage:
+    consumers that read what is committed were given what had been aborted."""
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=1 << 20))
+    for number in range(300):
+        append(log, batch("bad", pid=7, seq=number, is_transactional=True))
+        end_txn(log, 7, ABORT)
+    log.roll(NOW)
+    append(log, batch("good"))
+    before = log.aborted_transactions(0, log.log_end_offset)
+    assert len(before) == 300
+    log.close()
+    index = fs.open(log.closed_segments()[0].stem_path + ".txnindex")
+    index.truncate(index.size() - 1)
+    steps = opening_steps(
+        fs,
+        PATH,
+        TP,
+        topic_id=TOPIC_ID,
+        config=small(),
+        now_ms=NOW,
+        was_clean=True,
+        recovery_point=log.recovery_point,
+    )
+    next(steps)
+    steps.close()
+    again = opened(fs, was_clean=True, recovery_point=log.recovery_point)
+    assert again.aborted_transactions(0, again.log_end_offset) == before

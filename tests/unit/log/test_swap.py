@@ -145,3 +145,31 @@ def test_what_a_killed_round_left_undoes_no_later_swap() -> None:
         after = fs.crash(SeededRng(), keep="all")
         again = opened(after, compacted(), recovery_point=12, log_start_offset=5)
         assert [record.offset for record in found_records(again)] == list(range(5, 12))
+
+
+@pytest.mark.parametrize("how", ["gone", "short", "no descriptor"])
+def test_nothing_is_given_up_for_a_segment_that_is_not_there(how: str) -> None:
+    """The old segments were removed a minute later, and what was in them was nowhere."""
+    fs = CrashableFs()
+    log = opened(fs, compacted())
+    for number in range(12):
+        put(log, f"k{number}", "v")
+    settled(log)
+    before = directory(fs)
+    job, cuts = log.compaction.job(log.compaction.dirt(NOW), RULES, NOW), log.compaction.cuts
+    running = compact(fs, job)
+    group = next(running)
+    place = f"{PATH}/{STEM}.log.cleaned"
+    if how == "gone":
+        fs.remove(place)
+    elif how == "short":
+        fs.open(place).truncate(group.size_bytes - 1)
+    else:
+        fs.fail("open", ".cleaned", "EMFILE")
+    assert log.compaction.put(group, cuts, NOW) is None
+    fs.forgive()
+    running.close()
+    kept = {name: data for name, data in directory(fs).items() if not name.endswith(".cleaned")}
+    assert kept == before
+    round_of(fs, log)
+    assert len(found_records(log)) == 12

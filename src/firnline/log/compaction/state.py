@@ -14,7 +14,7 @@ from firnline.base.ports import Fs
 from firnline.base.units import INT64_MAX
 from firnline.log import retention
 from firnline.log.compaction.rounds import CleanedGroup, CompactionJob, RoundDone, SegmentToClean
-from firnline.log.compaction.swap import swap_in
+from firnline.log.compaction.swap import is_whole, swap_in
 from firnline.log.producer_state import snapshot_path
 from firnline.log.segment import Segment
 from firnline.log.segments import Segments
@@ -172,7 +172,9 @@ class Compaction:
     # -- what a round brought ----------------------------------------------------------------------
 
     def put(self, group: CleanedGroup, cuts: int, now_ms: int) -> Effects | None:
-        """Let a compacted segment take the place of those it stands for; None when they changed meanwhile.
+        """Let a compacted segment take the place of those it stands for.
+
+        None when they changed meanwhile, or the new one is not there: then nothing has happened.
 
         cuts  what `cuts` was when the round began
 
@@ -182,10 +184,19 @@ class Compaction:
         log, bases = self._log, group.bases
         if cuts != self.cuts or not self._segments.has_run(bases) or log.truncation is not None:
             return None
+        if not is_whole(self._fs, log.path, group):
+            return None
         snapshots = [snapshot_path(log.path, base) for base in bases[1:]]
         gone = swap_in(self._fs, log.path, bases, snapshots)
         rules = self._segments.active.rules
-        new = Segment.load(self._fs, log.path, bases[0], rules=rules, now_ms=now_ms)
+        new = Segment.load(
+            self._fs,
+            log.path,
+            bases[0],
+            rules=rules,
+            now_ms=now_ms,
+            size_bytes=group.size_bytes,
+        )
         old = [segment for segment in self._segments.all() if segment.base_offset in bases]
         self._segments.replace_run(bases, new)
         self._ledger.removed(old)

@@ -12,12 +12,29 @@ that lie beyond it stay until the next round: what is in them is no newer than w
 
 from collections.abc import Iterable, Sequence
 
+from firnline.base.errors import StorageError
 from firnline.base.ports import Fs
 from firnline.log import names
+from firnline.log.compaction.rounds import CleanedGroup
 from firnline.log.segment import good_batches
 
 _LOG_FIRST = names.SEGMENT_SUFFIXES
 _LOG_LAST = (*names.SEGMENT_SUFFIXES[1:], names.LOG)
+
+
+def is_whole(fs: Fs, path: str, group: CleanedGroup) -> bool:
+    """Whether the new segment is there, as long as it was said to be.
+
+    Asked before any name is changed: what was swapped for nothing would be removed for good. Without a
+    descriptor to look with (EMFILE), too, the old segments stay, and the directory has not failed.
+    """
+    try:
+        file = fs.open(f"{path}/{names.stem(group.bases[0])}{names.LOG}{names.CLEANED}")
+    except StorageError:
+        return False
+    size_bytes = file.size()
+    file.close()
+    return size_bytes == group.size_bytes
 
 
 def swap_in(fs: Fs, path: str, bases: Sequence[int], snapshots: Iterable[str]) -> list[str]:
