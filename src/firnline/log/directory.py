@@ -135,6 +135,7 @@ class LogDirectory:
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
         self._first_dirty = self._read(checkpoint.CLEANER_OFFSETS)
+        self._say_gaps_as_found()
         self._has_recovery_points = self._know_recovery_points()
         return [
             self._removal(f"{self.path}/{name}")
@@ -153,6 +154,12 @@ class LogDirectory:
         if not self._fs.exists(points) and not self._fs.exists(gaps):
             checkpoint.write_offsets(self._fs, points, {})
         return checkpoint.has_offsets(self._fs, points)
+
+    def _say_gaps_as_found(self) -> None:
+        """Remember what the checkpoint of the cleaner says on disk, also of partitions that are not here."""
+        path = f"{self.path}/{checkpoint.CLEANER_OFFSETS}"
+        if not self._fs.exists(path) or checkpoint.has_offsets(self._fs, path):
+            self._said[checkpoint.CLEANER_OFFSETS] = checkpoint.read_offsets(self._fs, path)
 
     def _check_identity(self) -> None:
         found = read_meta_properties(self._fs, self.path)
@@ -470,7 +477,7 @@ class LogDirectory:
         """Whether a checkpoint may vouch, now or soon, for more than the log that is about to be cut."""
         log, said = self.logs[topic_partition], self._said.get(name)
         if name == checkpoint.CLEANER_OFFSETS:
-            offset, said = log.compaction.first_dirty_offset, said or self._first_dirty
+            offset = log.compaction.first_dirty_offset
         else:
             offset = log.recovery_start
         if said is None or name in self._keeping:
@@ -517,6 +524,10 @@ class LogDirectory:
             return [Flush(files=[DirSync(fs, self.path)], then=done)]
 
         def done(problem: Exception | None, now_ms: int) -> Effects:
+            if problem is not None:
+                self._said.pop(
+                    name, None
+                )  # the old or the new: nobody knows which a power cut leaves
             more = self._keeping.pop(name)
             effects = self._begin_keeping(name, more) if more else []
             return tell(waiters, problem, now_ms) + effects
@@ -601,6 +612,7 @@ class LogDirectory:
     def _write(self, name: str) -> None:
         offsets = dict(self._offsets()[name])
         self._writes[name] += 1
+        self._said.pop(name, None)  # until it is written, nobody knows what a power cut leaves
         checkpoint.write_offsets(self._fs, f"{self.path}/{name}", offsets)
         self._said[name] = offsets
 
