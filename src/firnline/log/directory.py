@@ -507,6 +507,9 @@ class LogDirectory:
         """Replace a checkpoint by what is known now, durably and off the loop, then tell `waiters`."""
         self._keeping[name] = []  # for a write that has not begun
         self._writes[name] += 1  # what is being written off the loop says less
+        if name == checkpoint.RECOVERY_POINTS and self._has_gaps_to_say():
+            go_on = partial(self._gaps_are_kept, waiters)
+            return self._keep(checkpoint.CLEANER_OFFSETS, go_on)
         offsets, writes = dict(self._offsets()[name]), self._writes[name]
         fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
 
@@ -528,18 +531,7 @@ class LogDirectory:
                 self._said.pop(
                     name, None
                 )  # the old or the new: nobody knows which a power cut leaves
-            more = self._keeping.pop(name)
-            effects = self._begin_keeping(name, more) if more else []
-            return tell(waiters, problem, now_ms) + effects
-
-        def tell(rest: list[Kept], problem: Exception | None, now_ms: int) -> Effects:
-            effects: Effects = []
-            for then in rest[:_TOLD]:
-                effects += then(problem, now_ms)
-            if len(rest) > _TOLD:
-                go_on = partial(tell, rest[_TOLD:], problem)
-                effects.append(SetTimer(key=(path, writes), at_ms=now_ms, then=go_on))
-            return effects
+            return self._kept(name, waiters, problem, now_ms)
 
         submit = Submit(
             name=f"keep {name} {self.path}",
@@ -548,6 +540,43 @@ class LogDirectory:
             then=written,
         )
         return [submit]
+
+    def _has_gaps_to_say(self) -> bool:
+        """Whether a log may have gaps of which the checkpoint of the cleaner says nothing on disk.
+
+        A recovery point above them must wait for it: recovery looks for gaps above that point alone, and a
+        log that does not know of its own gaps hands them to the remote tier as damage.
+        """
+        said = self._said.get(checkpoint.CLEANER_OFFSETS)
+        return said is None or not self._first_dirty.keys() <= said.keys()
+
+    def _gaps_are_kept(
+        self, waiters: list[Kept], problem: Exception | None, now_ms: int
+    ) -> Effects:
+        """Keep the recovery points now, unless another log has taken its first gap meanwhile."""
+        if problem is not None:
+            return self._kept(checkpoint.RECOVERY_POINTS, waiters, problem, now_ms)
+        waiters += self._keeping.pop(checkpoint.RECOVERY_POINTS)
+        return self._begin_keeping(checkpoint.RECOVERY_POINTS, waiters)
+
+    def _kept(
+        self, name: str, waiters: list[Kept], problem: Exception | None, now_ms: int
+    ) -> Effects:
+        """A checkpoint is kept, or cannot be: tell who waited, and begin for those who came later."""
+        more, key = self._keeping.pop(name), (name, self._writes[name])
+        effects = self._begin_keeping(name, more) if more else []
+        return self._tell(key, waiters, problem, now_ms) + effects
+
+    def _tell(
+        self, key: tuple[str, int], rest: list[Kept], problem: Exception | None, now_ms: int
+    ) -> Effects:
+        effects: Effects = []
+        for then in rest[:_TOLD]:
+            effects += then(problem, now_ms)
+        if len(rest) > _TOLD:
+            go_on = partial(self._tell, key, rest[_TOLD:], problem)
+            effects.append(SetTimer(key=("tell", self.path, *key), at_ms=now_ms, then=go_on))
+        return effects
 
     def keep_for_compaction(self, log: Log, then: Kept) -> Effects:
         """Have the disk know that `log` may have gaps, and up to where it needs no recovery.
@@ -610,6 +639,8 @@ class LogDirectory:
         }
 
     def _write(self, name: str) -> None:
+        if name == checkpoint.RECOVERY_POINTS and self._has_gaps_to_say():
+            self._write(checkpoint.CLEANER_OFFSETS)
         offsets = dict(self._offsets()[name])
         self._writes[name] += 1
         self._said.pop(name, None)  # until it is written, nobody knows what a power cut leaves
