@@ -325,8 +325,8 @@ class LogDirectory:
         self._unsynced.pop(log.topic_partition, None)
         del self.logs[log.topic_partition]
 
-    def put_aside(self, topic_partition: TopicPartition) -> None:
-        """Rename the directory of a partition that belongs to no topic, or to another; it is kept.
+    def put_aside(self, topic_partition: TopicPartition) -> str:
+        """Rename the directory of a partition that is nobody's here, and return its path; it is kept.
 
         The topic may have been deleted while this node was away; or the metadata is older than the logs,
         for it was lost, or an old copy was put back, and these are the only records that are left.
@@ -335,6 +335,7 @@ class LogDirectory:
         self._fs.rename(self.partition_path(topic_partition), path)
         self._forget(topic_partition)
         self.put_aside_as.append(path)
+        return path
 
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log: rename its directory now, remove it after file.delete.delay.ms.
