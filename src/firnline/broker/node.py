@@ -188,7 +188,10 @@ class BrokerNode:
         absence.refuse_start(self.config, image)
 
         def taken(at_ms: int) -> Effects:
-            effects = self.storage.put_strays_aside(lambda found: found in image.topics_by_id)
+            # By what the cluster is now: a topic may have gone while the logs were opened.
+            effects = self.storage.put_strays_aside(
+                lambda found: found in self.image.topics_by_id, self._has_replica_here
+            )
             effects += self.groups.start(at_ms)
             return effects + replication.when_mended(then, at_ms)
 
@@ -196,6 +199,10 @@ class BrokerNode:
         effects = replication.start(now_ms)
         effects += hosting.apply(difference(EMPTY_IMAGE, image), image, now_ms)
         return effects + hosting.when_settled(taken, now_ms)
+
+    def _has_replica_here(self, topic_id: Uuid, index: int) -> bool:
+        state = self.image.topics_by_id[topic_id].partitions.get(index)
+        return state is not None and self.node_id in state.replicas
 
     def begin_serving(self, now_ms: int) -> Effects:
         """The controller counts us in: once we lead what we should, take clients."""

@@ -50,6 +50,10 @@ _STRAY = (
     "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if"
     " the topic was deleted, otherwise the metadata is older than the logs: put back the newer copy of it"
 )
+_MOVED = (
+    "{path}: this replica was moved to another broker while this one was down, and its records are kept"
+    " aside; remove the directory once the topic is whole without it"
+)
 _Place = tuple[LogDirectory, Log]
 # Takes a partition, what to do about a failure of its files, and the time.
 _Work = Callable[[Partition, Callable[[Partition, int], Effects], int], Effects]
@@ -276,22 +280,33 @@ class Storage:
         assert len(found) == 1, "a log lies in one directory"
         return found[0]
 
-    def put_strays_aside(self, is_known: Callable[[Uuid], bool]) -> Effects:
-        """Rename what belongs to topics that are not known, and say so; nothing of it is deleted.
+    def put_strays_aside(
+        self, is_known: Callable[[Uuid], bool], is_here: Callable[[Uuid, int], bool]
+    ) -> Effects:
+        """Rename what is not served here, and say so; nothing of it is deleted.
 
-        A directory that does not say whose it is stays.
+        Its topic is not known, or has this partition on other brokers: it was deleted, or moved, while this
+        one was down. A directory that does not say whose it is stays.
         """
         effects: Effects = []
         for directory in self.directories:
+            moved: dict[str, None] = {}
             for topic_partition in directory.unopened():
                 path = directory.partition_path(topic_partition)
                 try:
                     topic_id = read_partition_metadata(self._fs, path)
-                    if topic_id is not None and not is_known(topic_id):
+                    if topic_id is None:
+                        continue
+                    if not is_known(topic_id):
                         directory.put_aside(topic_partition)
+                    elif not is_here(topic_id, topic_partition.partition):
+                        moved[directory.put_aside(topic_partition)] = None
                 except StorageError:
                     continue  # nothing is served from it; the operator finds it where it lies
-            effects += [Warn(line=_STRAY.format(path=path)) for path in directory.put_aside_as]
+            effects += [
+                Warn(line=(_MOVED if path in moved else _STRAY).format(path=path))
+                for path in directory.put_aside_as
+            ]
         return effects
 
     # -------------------------------------------------------------------------------- failures

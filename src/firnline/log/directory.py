@@ -135,6 +135,7 @@ class LogDirectory:
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
         self._first_dirty = self._read(checkpoint.CLEANER_OFFSETS)
+        self._say_gaps_as_found()
         self._has_recovery_points = self._know_recovery_points()
         return [
             self._removal(f"{self.path}/{name}")
@@ -153,6 +154,12 @@ class LogDirectory:
         if not self._fs.exists(points) and not self._fs.exists(gaps):
             checkpoint.write_offsets(self._fs, points, {})
         return checkpoint.has_offsets(self._fs, points)
+
+    def _say_gaps_as_found(self) -> None:
+        """Remember what the checkpoint of the cleaner says on disk, also of partitions that are not here."""
+        path = f"{self.path}/{checkpoint.CLEANER_OFFSETS}"
+        if not self._fs.exists(path) or checkpoint.has_offsets(self._fs, path):
+            self._said[checkpoint.CLEANER_OFFSETS] = checkpoint.read_offsets(self._fs, path)
 
     def _check_identity(self) -> None:
         found = read_meta_properties(self._fs, self.path)
@@ -318,8 +325,8 @@ class LogDirectory:
         self._unsynced.pop(log.topic_partition, None)
         del self.logs[log.topic_partition]
 
-    def put_aside(self, topic_partition: TopicPartition) -> None:
-        """Rename the directory of a partition that belongs to no topic, or to another; it is kept.
+    def put_aside(self, topic_partition: TopicPartition) -> str:
+        """Rename the directory of a partition that is nobody's here, and return its path; it is kept.
 
         The topic may have been deleted while this node was away; or the metadata is older than the logs,
         for it was lost, or an old copy was put back, and these are the only records that are left.
@@ -328,6 +335,7 @@ class LogDirectory:
         self._fs.rename(self.partition_path(topic_partition), path)
         self._forget(topic_partition)
         self.put_aside_as.append(path)
+        return path
 
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log: rename its directory now, remove it after file.delete.delay.ms.
@@ -470,7 +478,7 @@ class LogDirectory:
         """Whether a checkpoint may vouch, now or soon, for more than the log that is about to be cut."""
         log, said = self.logs[topic_partition], self._said.get(name)
         if name == checkpoint.CLEANER_OFFSETS:
-            offset, said = log.compaction.first_dirty_offset, said or self._first_dirty
+            offset = log.compaction.first_dirty_offset
         else:
             offset = log.recovery_start
         if said is None or name in self._keeping:
@@ -500,6 +508,9 @@ class LogDirectory:
         """Replace a checkpoint by what is known now, durably and off the loop, then tell `waiters`."""
         self._keeping[name] = []  # for a write that has not begun
         self._writes[name] += 1  # what is being written off the loop says less
+        if name == checkpoint.RECOVERY_POINTS and self._has_gaps_to_say():
+            go_on = partial(self._gaps_are_kept, waiters)
+            return self._keep(checkpoint.CLEANER_OFFSETS, go_on)
         offsets, writes = dict(self._offsets()[name]), self._writes[name]
         fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
 
@@ -517,18 +528,11 @@ class LogDirectory:
             return [Flush(files=[DirSync(fs, self.path)], then=done)]
 
         def done(problem: Exception | None, now_ms: int) -> Effects:
-            more = self._keeping.pop(name)
-            effects = self._begin_keeping(name, more) if more else []
-            return tell(waiters, problem, now_ms) + effects
-
-        def tell(rest: list[Kept], problem: Exception | None, now_ms: int) -> Effects:
-            effects: Effects = []
-            for then in rest[:_TOLD]:
-                effects += then(problem, now_ms)
-            if len(rest) > _TOLD:
-                go_on = partial(tell, rest[_TOLD:], problem)
-                effects.append(SetTimer(key=(path, writes), at_ms=now_ms, then=go_on))
-            return effects
+            if problem is not None:
+                self._said.pop(
+                    name, None
+                )  # the old or the new: nobody knows which a power cut leaves
+            return self._kept(name, waiters, problem, now_ms)
 
         submit = Submit(
             name=f"keep {name} {self.path}",
@@ -537,6 +541,43 @@ class LogDirectory:
             then=written,
         )
         return [submit]
+
+    def _has_gaps_to_say(self) -> bool:
+        """Whether a log may have gaps of which the checkpoint of the cleaner says nothing on disk.
+
+        A recovery point above them must wait for it: recovery looks for gaps above that point alone, and a
+        log that does not know of its own gaps hands them to the remote tier as damage.
+        """
+        said = self._said.get(checkpoint.CLEANER_OFFSETS)
+        return said is None or not self._first_dirty.keys() <= said.keys()
+
+    def _gaps_are_kept(
+        self, waiters: list[Kept], problem: Exception | None, now_ms: int
+    ) -> Effects:
+        """Keep the recovery points now, unless another log has taken its first gap meanwhile."""
+        if problem is not None:
+            return self._kept(checkpoint.RECOVERY_POINTS, waiters, problem, now_ms)
+        waiters += self._keeping.pop(checkpoint.RECOVERY_POINTS)
+        return self._begin_keeping(checkpoint.RECOVERY_POINTS, waiters)
+
+    def _kept(
+        self, name: str, waiters: list[Kept], problem: Exception | None, now_ms: int
+    ) -> Effects:
+        """A checkpoint is kept, or cannot be: tell who waited, and begin for those who came later."""
+        more, key = self._keeping.pop(name), (name, self._writes[name])
+        effects = self._begin_keeping(name, more) if more else []
+        return self._tell(key, waiters, problem, now_ms) + effects
+
+    def _tell(
+        self, key: tuple[str, int], rest: list[Kept], problem: Exception | None, now_ms: int
+    ) -> Effects:
+        effects: Effects = []
+        for then in rest[:_TOLD]:
+            effects += then(problem, now_ms)
+        if len(rest) > _TOLD:
+            go_on = partial(self._tell, key, rest[_TOLD:], problem)
+            effects.append(SetTimer(key=("tell", self.path, *key), at_ms=now_ms, then=go_on))
+        return effects
 
     def keep_for_compaction(self, log: Log, then: Kept) -> Effects:
         """Have the disk know that `log` may have gaps, and up to where it needs no recovery.
@@ -599,8 +640,11 @@ class LogDirectory:
         }
 
     def _write(self, name: str) -> None:
+        if name == checkpoint.RECOVERY_POINTS and self._has_gaps_to_say():
+            self._write(checkpoint.CLEANER_OFFSETS)
         offsets = dict(self._offsets()[name])
         self._writes[name] += 1
+        self._said.pop(name, None)  # until it is written, nobody knows what a power cut leaves
         checkpoint.write_offsets(self._fs, f"{self.path}/{name}", offsets)
         self._said[name] = offsets
 

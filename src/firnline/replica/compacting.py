@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from firnline.base.effects import Compact, Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
-from firnline.base.ids import TopicPartition
+from firnline.base.ids import NO_OFFSET, TopicPartition
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.log.compaction.cleaner import Damaged
@@ -69,6 +69,7 @@ class _Running:
     kept_offset: int  # what the disk is told of its recovery point
     since_ms: int
     is_void: bool = False
+    first_base_offset: int = NO_OFFSET  # of the log, when the job was given
     effects: Effects = field(default_factory=list)
 
 
@@ -200,6 +201,7 @@ class Compacting:
             / settings.log_cleaner_threads,
             secret=self._rng.uuid(),
         )
+        running.first_base_offset = log.first_base_offset
         return [
             Compact(
                 job=log.compaction.job(dirt, rules, now_ms),
@@ -250,6 +252,9 @@ class Compacting:
             facts.last_recopy_percent = int(100 * result.bytes_written / max(1, result.bytes_read))
             self._warned.pop(log.path, None)
             return [*effects, SetTimer(key=_LOOK, at_ms=now_ms, then=self._look)]
+        if log.first_base_offset != running.first_base_offset and not isinstance(result, Damaged):
+            facts.void += 1  # retention took files that the round was to read: the next look sees
+            return effects
         return effects + self._failed(running.partition, log, result)
 
     def _failed(self, partition: Partition, log: Log, problem: Exception) -> Effects:

@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,8 @@ _COMMAND = [sys.executable, "-P", "-m", "firnline.runtime.compact_main"]
 _ROOT = str(Path(firnline.__file__).parents[1])
 # Once as long as a disk may hang before it counts as failed elsewhere.
 SILENCE_MAX_S = 120.0
+# A process that waits for a disk ends when the disk answers: the node does not stop later for that.
+_END_MAX_S = 5.0
 _LINE_BYTES_MAX = 1 << 20
 _READ_BYTES = 1 << 16
 Ring = Callable[[Callable[..., Effects], Any], None]
@@ -65,12 +68,13 @@ class Compactors:
         self._ring(then, result)
 
     def close(self) -> None:
-        """End every process; the loop does not run any more."""
+        """End every process, and wait for them a few seconds; the loop does not run any more."""
         for one in list(self._rounds.values()):
             one.end()
+        end_s = time.monotonic() + _END_MAX_S
         for one in list(self._rounds.values()):
             if one.thread is not None:
-                one.thread.join()
+                one.thread.join(max(0.0, end_s - time.monotonic()))
 
 
 class _Round:
@@ -91,6 +95,8 @@ class _Round:
     def run(self, done: Callable[[Any], None]) -> None:
         try:
             result = self._run()
+        except StorageError as problem:
+            result = problem
         except (OSError, ValueError, KeyError, TypeError) as problem:
             result = StorageError("the process that compacts failed", problem=problem)
         done(result)
@@ -102,6 +108,7 @@ class _Round:
             paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
             process = self._process = subprocess.Popen(
                 _COMMAND,
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -111,8 +118,6 @@ class _Round:
             self._write(process, fields_of(self._effect.job))
             while True:
                 message = self._read(process)
-                if isinstance(message, StorageError):
-                    return message
                 if "group" in message:
                     bases, size_bytes = message["group"]
                     is_in = self._put(CleanedGroup(tuple(bases), size_bytes))
@@ -138,19 +143,27 @@ class _Round:
         self._ring(on_group, None)
         return self._answers.get()
 
-    @staticmethod
-    def _write(process: "subprocess.Popen[bytes]", message: Any) -> None:
+    def _write(self, process: "subprocess.Popen[bytes]", message: Any) -> None:
         assert process.stdin is not None
-        process.stdin.write(json.dumps(message).encode() + b"\n")
-        process.stdin.flush()
+        fd = process.stdin.fileno()
+        os.set_blocking(fd, False)
+        rest = memoryview(json.dumps(message).encode() + b"\n")
+        while rest:
+            self._wait(fd, select.POLLOUT)
+            rest = rest[os.write(fd, rest) :]
+
+    def _wait(self, fd: int, what: int) -> None:
+        """Wait until the process takes, or says, something; StorageError when it does not in time."""
+        poll = select.poll()  # `select` refuses descriptors above 1023
+        poll.register(fd, what)
+        if not poll.poll(1000 * self._silence_max_s):
+            raise StorageError("the process that compacts says nothing any more")
 
     def _read(self, process: "subprocess.Popen[bytes]") -> Any:
         assert process.stdout is not None
         fd = process.stdout.fileno()
         while b"\n" not in self._unread:
-            ready, _, _ = select.select([fd], [], [], self._silence_max_s)
-            if not ready:
-                return StorageError("the process that compacts says nothing any more")
+            self._wait(fd, select.POLLIN)
             data = os.read(fd, _READ_BYTES)
             if not data or len(self._unread) > _LINE_BYTES_MAX:
                 return StorageError("the process that compacts ended early", pid=process.pid)

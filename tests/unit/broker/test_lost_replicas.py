@@ -4,6 +4,11 @@ from typing import Any
 
 from firnline.base.ids import LOST_DIRECTORY
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from firnline.protocol.messages.k45_alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from tests.unit.broker.cluster import Rig
 from tests.unit.broker.harness import DATA
@@ -196,3 +201,38 @@ def test_a_new_replica_whose_directory_failed_before_it_was_told_is_told_as_lost
     assert LOST_DIRECTORY not in state(rig, "t", index).directories, (
         "the heartbeat told of that one"
     )
+
+
+def strays(rig: Rig, node_id: int) -> list[str]:
+    return [name for name in rig[node_id].fs.list_dir(DATA) if name.endswith("-stray")]
+
+
+def test_a_replica_that_was_moved_away_while_its_broker_was_down_is_kept_aside() -> None:
+    """Nothing took it out of use: it filled the disk for ever, and no stop was a clean one any more."""
+    rig = filled()
+    away = next(n for n in BROKERS if n != leader(rig))
+    rig[away].kill()
+    rig.until(lambda: away not in isr(rig))
+    others = [n for n in BROKERS if n != away]
+    wanted = ReassignablePartition(partition_index=0, replicas=others)
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name="t", partitions=[wanted])]
+    )
+    assert rig.ask(others[0], request, 0).error_code == 0
+    rig.until(lambda: sorted(state(rig).replicas) == others)
+    start(rig, away)
+    [aside] = strays(rig, away)
+    assert aside.startswith("t-0.")
+    assert not rig[away].fs.exists(PATH)
+    [line] = [line for line in rig[away].warnings if aside in line]
+    assert "moved" in line
+    start_again(rig, away)
+    assert strays(rig, away) == [aside]
+    assert not [line for line in rig[away].warnings if aside in line], "it is said once"
+    assert all(strays(rig, n) == [] for n in others)
+
+
+def start_again(rig: Rig, node_id: int) -> None:
+    rig[node_id].kill()
+    rig[node_id].warnings.clear()
+    start(rig, node_id)

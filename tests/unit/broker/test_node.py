@@ -30,7 +30,7 @@ from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsTopic,
 )
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
-from firnline.replica.opening import SLICE
+from firnline.replica.opening import SLICE, Opening
 from firnline.sim.disk import CrashableFs
 from tests.unit.broker.harness import (
     START_MS,
@@ -678,3 +678,23 @@ def test_one_bad_directory_of_two_leaves_the_other_free() -> None:
         with pytest.raises(StorageError, match="not formatted"):
             Harness(fs, log_dirs="/data,/new", metadata_log_dir="/data")
     assert Harness(fs).node.is_ready
+
+
+def test_a_topic_that_is_deleted_while_its_partition_waits_to_be_opened_is_kept_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was judged by what the cluster was before the opening, and lay where it was until the next start."""
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a")
+    fs = harness.stop()
+    with monkeypatch.context() as slow:
+        slow.setattr(Opening, "go", lambda self, now_ms: [])
+        harness = Harness(fs)
+        assert harness.running_ms is None, "others are opened first"
+        delete_topic(harness)
+    harness.run(harness.node.parts.hosting._opening.go(harness.now_ms))
+    harness.pass_time(10_000)
+    assert harness.running_ms is not None
+    [left] = [name for name in fs.list_dir("/data") if name.startswith("t-0")]
+    assert left.endswith("-stray")

@@ -384,3 +384,102 @@ def test_no_recovery_point_is_written_before_the_gaps_below_it() -> None:
     slow.then(None, NOW)
     gaps = read_offsets(found._fs, f"/data/{CLEANER_OFFSETS}")
     assert TP in gaps or TP not in points(found)
+
+
+def dirty_from_two() -> LogDirectory:
+    """A start finds on disk that the log is compacted below 2; it ends at 3."""
+    found = directory()
+    log = found.logs[TP]
+    for value in "bc":
+        log.append_as_leader(batch(value), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    log.compaction.found(2)
+    found.checkpoint()
+    found.abandon()
+    again = LogDirectory(found._fs, "/data", cluster_id="c", node_id=1, unique=SeededRng().uuid)
+    again.start()
+    again.open(TP, TOPIC_ID, TopicConfig(), NOW)
+    again.write_recovery_points()
+    assert gaps(again) == {TP: 2}
+    return again
+
+
+def gaps(found: LogDirectory) -> dict[TopicPartition, int]:
+    return read_offsets(found._fs, f"/data/{CLEANER_OFFSETS}")
+
+
+def test_a_truncation_that_is_tried_again_leaves_no_new_records_counted_as_compacted() -> None:
+    """The first try failed to say so on disk; the second took what was noted for what the disk says."""
+    found = dirty_from_two()
+    assert found.logs[TP].compaction.first_dirty_offset == 2
+    keep = only(cut(found, TP, 1))
+    assert keep.then(StorageError("no room", error="ENOSPC"), NOW) == []
+    assert carried_out(cut(found, TP, 1)) == ["truncate /data/t-0"]
+    assert gaps(found) == {TP: 1}
+
+
+def test_a_checkpoint_whose_name_a_power_cut_may_undo_is_written_again_before_a_truncation() -> (
+    None
+):
+    found = dirty_from_two()
+    keep = only(cut(found, TP, 1))
+    [flush] = keep.then(keep.work(), NOW)
+    assert flush.then(StorageError("the disk failed"), NOW) == []
+    assert only(cut(found, TP, 1)).name.startswith("keep recovery-point")
+
+
+def test_a_log_that_was_noted_lower_is_lowered_on_disk_before_it_is_cut() -> None:
+    """A checkpoint that was being gathered noted the offset; it was not written yet."""
+    found = dirty_from_two()
+    found.logs[TP].compaction.truncated_to(1)
+    found._note(found.logs.values())
+    found.logs[TP].truncate_to(1)
+    assert gaps(found) == {TP: 1}
+
+
+def with_first_gap(found: LogDirectory) -> TopicPartition:
+    """Another log took its first gap, from a leader that compacts; no checkpoint was written since."""
+    other = TopicPartition("t", 1)
+    log = found.open(other, TOPIC_ID, TopicConfig(), NOW)
+    log.append_as_follower(batch("a"), leader_epoch=0, now_ms=NOW)
+    log.append_as_follower(batch("b", base_offset=7), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    assert log.compaction.may_have_gaps
+    return other
+
+
+def test_a_truncation_of_one_log_hides_the_first_gap_of_no_other() -> None:
+    """After a crash its gap lay below its recovery point, nobody expected it, and a copy called it damage."""
+    found = directory()
+    found.checkpoint()
+    other = with_first_gap(found)
+    found.checkpoint_later(NOW)[0].then(NOW)
+    assert carried_out(cut(found, TP, 0)) == ["truncate /data/t-0"]
+    assert points(found)[other] == 8
+    assert gaps(found) == {other: 0}
+
+
+def test_who_waits_for_recovery_points_hears_of_a_cleaner_checkpoint_that_fails() -> None:
+    """And who came later has a try of its own: nobody waits for ever."""
+    found = directory()
+    found.checkpoint()
+    other = with_first_gap(found)
+    found.checkpoint_later(NOW)[0].then(NOW)
+    first = only(cut(found, TP, 0))
+    assert first.name.startswith("keep cleaner")
+    assert cut(found, other, 1) == []
+    again = only(first.then(StorageError("no room", error="ENOSPC"), NOW))
+    assert (found.logs[TP].truncation, found.logs[TP].log_end_offset) == (None, 1)
+    assert points(found) == {TP: 1}
+    assert carried_out([again]) == [f"truncate /data/{other}"]
+    assert gaps(found) == {other: 0}
+    assert carried_out(cut(found, TP, 0)) == ["truncate /data/t-0"]
+
+
+def test_recovery_points_that_are_written_on_the_spot_come_after_the_first_gaps_too() -> None:
+    found = directory()
+    found.checkpoint()
+    other = with_first_gap(found)
+    found.write_recovery_points()
+    assert points(found)[other] == 8
+    assert gaps(found) == {other: 0}

@@ -159,3 +159,31 @@ def test_tombstones_go_when_their_time_is_over() -> None:
     assert harness.fetched(0, topic=log.topic_partition.topic).error_code == 0
     keys = [record.key for record in found_records(log)]
     assert keys == [b"k1", b"k2", b"n0", b"n1", b"n2"]
+
+
+def test_a_round_that_retention_overtakes_is_void_and_no_failure() -> None:
+    """The operator read that a file could not be opened, of a topic that was as it should be."""
+    harness = node()
+    log = topic(harness, cleanup_policy="compact,delete", retention_ms="3600000")
+    harness.holds_rounds = True
+    harness.pass_time(3 * LOOK_MS)
+    assert harness.rounds
+    harness.run(log.delete_due_segments(harness.now_ms + 7_200_000))
+    assert log.first_base_offset > 0
+    harness.compact_once()
+    facts = harness.node.parts.compacting.facts
+    assert (facts.void, facts.failed, facts.rounds) == (1, 0, 0)
+    assert not [line for line in harness.warnings if "is not compacted" in line]
+
+
+def test_a_file_that_is_missing_without_retention_is_a_failure_that_is_told() -> None:
+    harness = node()
+    log = topic(harness, cleanup_policy="compact,delete")
+    harness.holds_rounds = True
+    harness.pass_time(3 * LOOK_MS)
+    path = log.closed_segments()[0].stem_path + ".log"
+    harness.fs.rename(path, "/gone")
+    harness.compact_once()
+    facts = harness.node.parts.compacting.facts
+    assert (facts.void, facts.failed) == (0, 1)
+    assert [line for line in harness.warnings if "is not compacted" in line]

@@ -2,7 +2,9 @@
 
 import os
 import queue
+import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import CleanedGroup, CompactionJob, RoundDone
 from firnline.log.log import Log
 from firnline.log.recovery import open_log
+from firnline.runtime import compactors
 from firnline.runtime.compactors import Compactors
 from firnline.runtime.disk import RealFs
 from tests.compaction_world import RULES, compacted, put, rows, settled
@@ -148,3 +151,71 @@ def test_the_process_is_niced_and_ends_with_the_broker(log: Log) -> None:
     found = ground.run(job_of(log), on_group)
     assert seen == [19]
     assert isinstance(found, StorageError)
+
+
+def test_a_process_that_never_reads_its_job_is_given_up(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that does not fit into the pipe held its place among the rounds until the node stopped."""
+    monkeypatch.setattr(compactors, "_COMMAND", ["sleep", "60"])
+    ground = Ground(silence_max_s=0.3)
+    job = job_of(log)._replace(last_batches=tuple((n, n, 0) for n in range(20_000)))
+    began_s = time.monotonic()
+    found = ground.run(job, lambda group, now: None)
+    assert isinstance(found, StorageError)
+    assert "says nothing any more" in str(found)
+    assert time.monotonic() - began_s < 30
+    assert not ground.compactors._rounds
+
+
+def test_a_large_job_arrives_whole(ground: Ground, log: Log) -> None:
+    cuts = log.compaction.cuts
+    job = job_of(log)._replace(last_batches=tuple((n, n, 0) for n in range(20_000)))
+    done = ground.run(job, lambda group, now: log.compaction.put(group, cuts, now))
+    assert isinstance(done, RoundDone)
+
+
+def test_a_node_of_many_open_files_compacts(ground: Ground, log: Log) -> None:
+    """Above the first 1024 of them, `select` refuses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this machine allows no more open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        cuts = log.compaction.cuts
+        done = ground.run(job_of(log), lambda group, now: log.compaction.put(group, cuts, now))
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert isinstance(done, RoundDone)
+
+
+def test_a_node_stops_beside_a_process_that_cannot_be_ended(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a disk that hangs, and no signal ends it before."""
+    monkeypatch.setattr(compactors, "_END_MAX_S", 0.2)
+    monkeypatch.setattr(compactors, "_COMMAND", ["sleep", "60"])
+    hung = threading.Event()
+    reap = compactors._Round._reap
+
+    def reap_late(self: Any, process: Any) -> None:
+        hung.wait(30)
+        reap(self, process)
+
+    monkeypatch.setattr(compactors._Round, "_reap", reap_late)
+    ground = Ground()
+    ground.compactors.add(
+        Compact(job=job_of(log), on_group=lambda group, now: None, then=lambda result, now: [])
+    )
+    child_of(ground)
+    [one] = ground.compactors._rounds.values()
+    began_s = time.monotonic()
+    ground.compactors.close()
+    took_s = time.monotonic() - began_s
+    hung.set()
+    assert one.thread is not None
+    one.thread.join()
+    assert took_s < 10
