@@ -25,6 +25,7 @@ from firnline.testing.cluster import Cluster
 from firnline.testing.plugin import TIERED_TOPIC
 from tests.chaos.operators import doctor
 from tests.chaos.workload import PATIENCE_S, Workload, read_all, violations
+from tests.peers.nodes import eventually
 from tests.wire.line import Line
 
 TOPIC = "kept"
@@ -215,8 +216,13 @@ def test_a_replica_that_differs_is_found_and_mended_as_the_doctor_says(cluster: 
     assert "move the partition's directory there away" in finding["remedy"]
     cluster.stop_node(node_id)
     both = ("--data-dir", path.parent, "--data-dir", home(cluster, 1) / "data")
-    code, found = doctor(*both, "--topic", topic)
-    assert (code, [each["kind"] for each in found["findings"]]) == (3, ["replicas-differ"])
+
+    def is_found() -> bool:
+        code, found = doctor(*both, "--topic", topic)
+        return (code, [each["kind"] for each in found["findings"]]) == (3, ["replicas-differ"])
+
+    # What is committed stands in a checkpoint that a running broker writes every five seconds.
+    eventually("the files differ", is_found)
     path.rename(path.parent.parent / "away")
     cluster.start_node(node_id)
     cluster.await_in_sync(topic)

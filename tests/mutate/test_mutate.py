@@ -1,13 +1,14 @@
 """Mutants by machine: what is made of a source, who is run for it, and what the ledger says of it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.mutate import run as mutate
 from tests.mutate.points import DROP, NEGATE, Point, mutated, points
-from tests.mutate.touch import Touched
 
 SOURCE = '''
 """A module. PURE."""
@@ -102,6 +103,22 @@ TEST_THAT_SEES_IT = (
 TEST_THAT_DOES_NOT = "tests/unit/raft/test_snapshot_rules.py::test_no_limit_keeps_everything"
 
 
+RUN = """
+import json, sys
+from pathlib import Path
+import firnline.raft.snapshot_rules
+from tests.mutate import run as mutate
+from tests.mutate.points import points
+from tests.mutate.touch import Touched
+tests, path = json.loads(sys.argv[1]), "raft/snapshot_rules.py"
+all_of_it = points(path, (mutate.SOURCE / path).read_text())
+(point,) = (each for each in all_of_it if each.text == "snapshot_id.offset > high_watermark")
+touched = Touched({path: {point.line: tests}}, dict.fromkeys(tests, 5.0))
+ledger = Path(sys.argv[2])
+assert mutate.run(iter([point]), touched, ledger=ledger, at="", jobs=1, until_s=1e18) == 1
+"""
+
+
 @pytest.mark.parametrize(
     ("tests", "result"),
     [
@@ -111,12 +128,8 @@ TEST_THAT_DOES_NOT = "tests/unit/raft/test_snapshot_rules.py::test_no_limit_keep
     ],
 )
 def test_a_mutant_lives_until_a_test_fails(tmp_path: Path, tests: list[str], result: str) -> None:
-    import firnline.raft.snapshot_rules  # noqa: F401 - a mutant changes a function that is loaded
-
-    path = "raft/snapshot_rules.py"
-    all_of_it = points(path, (mutate.SOURCE / path).read_text())
-    (point,) = (each for each in all_of_it if each.text == "snapshot_id.offset > high_watermark")
-    touched = Touched({path: {point.line: tests}}, dict.fromkeys(tests, 0.1))
+    """In a process of its own: whoever forks must not have threads, as one that ran Spark has."""
     ledger = tmp_path / "mutants.jsonl"
-    assert mutate.run(iter([point]), touched, ledger=ledger, at="", jobs=1, until_s=1e18) == 1
+    command = [sys.executable, "-c", RUN, json.dumps(tests), str(ledger)]
+    subprocess.run(command, cwd=mutate.ROOT, check=True)
     assert json.loads(ledger.read_text())["result"] == result

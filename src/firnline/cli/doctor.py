@@ -347,6 +347,9 @@ def _compare_files(where: str, one: _Copy, other: _Copy, report: _Report) -> Non
         return
     begin = max(one.begin, other.begin, _first(one.path), _first(other.path))
     end = min(one.end, other.end)
+    if begin >= end:
+        report.looked["replicas of which no checkpoint says yet what is committed"] += 1
+        return
     try:
         found = first_difference(_in_files(one.path), _in_files(other.path), begin=begin, end=end)
     except KafkaError as problem:

@@ -318,9 +318,11 @@ class Leader:
             if refused is not None:
                 return [*effects, answer(self._refusal(refused))]
         elif isinstance(verdict, SnapshotNeeded):
-            self._note_snapshot(
+            replica = self._note_snapshot(
                 wire.fetcher_id(request), partition, verdict.snapshot_id, now_ms
-            ).end_offset = partition.fetch_offset
+            )
+            # It may have lost what it had. What it has more may be of another history.
+            replica.end_offset = min(replica.end_offset, partition.fetch_offset)
         response = self._found(verdict, partition.fetch_offset, request.max_bytes)
         found = response.responses[0].partitions[0]
         has_news = (

@@ -164,3 +164,18 @@ def test_clients_that_make_up_ids_fill_no_memory_and_push_out_nobody_who_goes_on
     assert len(downloads) == HOLDS_MAX
     assert downloads.of("voter", 5 * HOLDS_MAX) == 500
     assert downloads.lowest(5 * HOLDS_MAX) == 500
+
+
+def test_a_voter_whose_own_history_is_longer_commits_nothing_on_its_way_over_a_snapshot() -> None:
+    """It led before, and asks from the end of what nobody else has (rel-Q6)."""
+    net, leader = leading(ALONE)
+    leader.disk.take_snapshot(8, at_ms=net.now_ms)
+    assert clean(net, leader) == 8
+    told = fetched(leader, 2, (50, 0)).snapshot_id
+    assert (told.end_offset, told.epoch) == AT_8
+    leader.propose(b"not committed")
+    net.run_for(10)
+    (answer,) = leader.ask(describe())
+    found = part(answer)
+    assert {row.replica_id: row.log_end_offset for row in found.current_voters}[2] <= 8
+    assert found.high_watermark == 8
