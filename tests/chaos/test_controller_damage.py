@@ -23,8 +23,14 @@ class Victim:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.node = cluster, cluster[1]
-        eventually("a log of three segments", lambda: len(_logs(self.node)) > 2)
         await_caught_up(cluster)
+        # What is written down as synced, at each snapshot, is not cut off; the rest a crash may tear.
+        eventually(
+            "three segments, of which two are known to be on the disk",
+            lambda: (
+                len(_logs(self.node)) > 2 and _synced(self.node) >= int(_logs(self.node)[-1].stem)
+            ),
+        )
         self.node.kill()
         self._kept = cluster.directory / "kept"
         shutil.copytree(self.node.data, self._kept)
@@ -47,6 +53,13 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 def _logs(node: Node) -> list[Path]:
     return sorted(node.metadata.glob("*.log"))
+
+
+def _synced(node: Node) -> int:
+    """The recovery point that stands on the disk."""
+    (path,) = node.data.rglob("recovery-point-offset-checkpoint")
+    found = [line.split() for line in path.read_text().splitlines()[2:]]
+    return int(next((row[2] for row in found if row[0] == "__cluster_metadata"), "0"))
 
 
 def _newest(node: Node) -> Path:
