@@ -357,9 +357,17 @@ class Checkers:
         each, seen = first_partition(response), self._seen.get(process.node_id)
         if each is None or seen is None or each.error_code:
             return
-        if each.diverging_epoch.epoch < 0 and each.snapshot_id.end_offset < 0:
+        if each.snapshot_id.end_offset >= 0:
+            self._on_snapshot_served(process, to_id, each)
+        elif each.diverging_epoch.epoch < 0:
             offset = first_partition(request).fetch_offset  # type: ignore[union-attr]
             seen.reached[to_id] = max(seen.reached.get(to_id, 0), offset)
+
+    def _on_snapshot_served(self, process: Process, to_id: int, part: Any) -> None:
+        """Who fetches a snapshot goes on from its end, and needs nothing of the log before it."""
+        seen = self._seen.get(process.node_id)
+        if part is not None and seen is not None and not part.error_code and to_id in seen.reached:
+            seen.reached[to_id] = max(seen.reached[to_id], part.snapshot_id.end_offset)
 
     def told(self, process: Process, effect: Send, response: Message) -> None:
         """What an answer does to who gets it is seen after the step."""
@@ -373,6 +381,7 @@ class Checkers:
             if self._options.start_offset_lag_ms > 0:
                 self._on_fetch_answered(process, to_id, request, response)
         elif type(response) is FetchSnapshotResponse:
+            self._on_snapshot_served(process, to_id, first_partition(response))
             self.snapshots.served(process, to_id, response)
 
     def _on_vote_asked(self, process: Process, request: Any) -> None:
