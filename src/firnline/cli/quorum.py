@@ -95,7 +95,7 @@ def snapshots(
     it had, or does not answer.
     """
     if context.invoked_subcommand is not None:
-        context.obj = servers, controllers
+        context.obj = servers, controllers, timeout_s
         return
     told = snapshots_of(_members(servers, controllers, timeout_s))
     if style == "json":
@@ -126,7 +126,7 @@ def take(
     if bool(node_ids) == is_all:
         raise click.UsageError("one of --node and --all is needed")
     if not servers and not controllers:
-        servers, controllers = context.obj  # before the word `take`
+        servers, controllers, timeout_s = context.obj  # before the word `take`
     taken = take_snapshots(_members(servers, controllers, timeout_s), None if is_all else node_ids)
     if style == "json":
         as_json(

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from firnline.base.errors import Code, FirnlineError
+from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.cli.main import cli
 from firnline.cli.show import rows
+from firnline.client.admin import Admin
+from firnline.client.groups import describe_group
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -60,7 +62,7 @@ from firnline.protocol.messages.k32002_tier_flush import (
     TierFlushResponse,
     TierFlushTopicResult,
 )
-from tests.unit.cli.fake_broker import FakeBroker
+from tests.unit.cli.fake_broker import Answer, FakeBroker
 
 ID = bytes(range(16))
 
@@ -314,6 +316,44 @@ def test_group_describe_counts_the_lag(broker: FakeBroker) -> None:
 def test_a_group_that_nobody_knows_is_an_error(broker: FakeBroker) -> None:
     group_answers(broker, state="Dead")
     assert "GROUP_ID_NOT_FOUND" in str(run(broker, "group", "describe", "g").exception)
+
+
+def test_a_coordinator_that_loads_is_asked_again(broker: FakeBroker) -> None:
+    """One that has just taken over says so for a moment: no user of a script should have to know."""
+    group_answers(broker)
+    listed = ListedGroup(group_id="g", group_type="classic")
+    loading = [Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR]
+    answers: dict[int, tuple[Answer, Answer]] = {
+        15: (
+            broker.answers[15],
+            lambda _: DescribeGroupsResponse(groups=[DescribedGroup(error_code=loading.pop())]),
+        ),
+        16: (
+            lambda _: ListGroupsResponse(groups=[listed]),
+            lambda _: ListGroupsResponse(error_code=loading.pop()),
+        ),
+        42: (
+            lambda _: DeleteGroupsResponse(results=[DeletableGroupResult(group_id="g")]),
+            lambda _: DeleteGroupsResponse(
+                results=[DeletableGroupResult(group_id="g", error_code=loading.pop())]
+            ),
+        ),
+    }
+    for key, command in ((15, ("describe", "g")), (16, ("list",)), (42, ("delete", "g"))):
+        whole, refused = answers[key]
+        loading[:] = [Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR]
+        broker.answers[key] = lambda asked, no=refused, yes=whole: (no if loading else yes)(asked)  # type: ignore[misc]
+        result = run(broker, "group", *command)
+        assert (result.exit_code, loading) == (0, []), result.output
+
+
+def test_a_coordinator_that_loads_for_ever_is_an_error_in_time(broker: FakeBroker) -> None:
+    loading = DescribedGroup(error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
+    group_answers(broker)
+    broker.answers[15] = lambda _: DescribeGroupsResponse(groups=[loading])
+    with Admin(broker.address, timeout_s=0.3) as admin, pytest.raises(KafkaError) as told:
+        describe_group(admin, "g")
+    assert told.value.code == Code.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_group_list_and_delete(broker: FakeBroker) -> None:
