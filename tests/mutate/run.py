@@ -104,7 +104,8 @@ def run(
             if point is None or time.monotonic() >= until_s:
                 is_over = True
                 break
-            waves = waves_of(touched.by(point.path, point.line), touched.seconds, tests_s)
+            tests = touched.by(point.path, point.line, point.end_line)
+            waves = waves_of(tests, touched.seconds, tests_s)
             if not waves:
                 note(ledger, at, point, UNTOUCHED)
                 done += 1
