@@ -24,7 +24,7 @@ class Point(NamedTuple):
 
     function  qualified name of the outermost function: `Class.method` or `function`
     ordinal   which point of that function, from 0
-    line      first line of what is changed; `text` is its source
+    line, end_line  first and last line of what is changed; `text` is its source
     source_hash  of the function's source: a result counts as long as that is the same
     """
 
@@ -33,6 +33,7 @@ class Point(NamedTuple):
     kind: str
     ordinal: int
     line: int
+    end_line: int
     text: str
     source_hash: str
 
@@ -50,7 +51,8 @@ def points(path: str, source: str) -> list[Point]:
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         for ordinal, (kind, node) in enumerate(_sites(function)):
             said = " ".join((ast.get_source_segment(source, node) or "").split())
-            found.append(Point(path, name, kind, ordinal, node.lineno, said[:120], digest))
+            lines = (node.lineno, node.end_lineno or node.lineno)
+            found.append(Point(path, name, kind, ordinal, *lines, said[:120], digest))
     return found
 
 

@@ -42,9 +42,9 @@ KILLED, TIMED_OUT, SURVIVED, UNTOUCHED = "killed", "timed out", "survived", "unt
 UNMADE, _UNMADE_CODE = "unmade", 77
 _RESULTS = {0: SURVIVED, _UNMADE_CODE: UNMADE}
 UNEXPLAINED_MAX = 0.02
-# The tests of a mutant: the nearest first, then more of them as long as they take no longer than this.
+# The tests of a mutant: the nearest first, then as many more as take no longer than TESTS_S.
 FIRST_TESTS = 25
-ALL_TESTS_S = 40.0
+TESTS_S = 40.0
 SLOWER, GRACE_S = 10, 15.0
 
 
@@ -84,7 +84,14 @@ class Run(NamedTuple):
 
 
 def run(
-    todo: Iterator[Point], touched: Touched, *, ledger: Path, at: str, jobs: int, until_s: float
+    todo: Iterator[Point],
+    touched: Touched,
+    *,
+    ledger: Path,
+    at: str,
+    jobs: int,
+    until_s: float,
+    tests_s: float = TESTS_S,
 ) -> int:
     """Run mutants until none is left or time is up; return how many were run."""
     gc.freeze()  # what is loaded stays; the processes of the mutants share it
@@ -97,7 +104,8 @@ def run(
             if point is None or time.monotonic() >= until_s:
                 is_over = True
                 break
-            waves = waves_of(touched.by(point.path, point.line), touched.seconds)
+            tests = touched.by(point.path, point.line, point.end_line)
+            waves = waves_of(tests, touched.seconds, tests_s)
             if not waves:
                 note(ledger, at, point, UNTOUCHED)
                 done += 1
@@ -112,10 +120,12 @@ def run(
     return done
 
 
-def waves_of(tests: list[str], seconds: dict[str, float]) -> list[list[str]]:
+def waves_of(
+    tests: list[str], seconds: dict[str, float], tests_s: float = TESTS_S
+) -> list[list[str]]:
     """Return the tests to run: the nearest first, and then what else there is time for."""
     nearest, rest = tests[:FIRST_TESTS], tests[FIRST_TESTS:]
-    left_s = ALL_TESTS_S - sum(seconds[test] for test in nearest)
+    left_s = tests_s - sum(seconds[test] for test in nearest)
     more: list[str] = []
     for test in sorted(rest, key=lambda test: seconds[test]):
         left_s -= seconds[test]
@@ -254,6 +264,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutate.run")
     parser.add_argument("--count", type=int, default=1500)
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--tests-s", type=float, default=TESTS_S, help="seconds of tests a mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", default="", help="files whose path contains this")
     parser.add_argument("--measure", action="store_true", help="find out anew what tests touch")
@@ -273,7 +284,15 @@ def main() -> int:
     _warm()
     todo = [point for point in chosen if point.key not in rows][: options.count - len(rows)]
     until_s = time.monotonic() + options.minutes * 60
-    run(iter(todo), touched, ledger=LEDGER, at=commit(), jobs=options.jobs, until_s=until_s)
+    run(
+        iter(todo),
+        touched,
+        ledger=LEDGER,
+        at=commit(),
+        jobs=options.jobs,
+        until_s=until_s,
+        tests_s=options.tests_s,
+    )
     return report(known, read_ledger(LEDGER, known))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.mutate import run as mutate
 from tests.mutate.points import DROP, NEGATE, Point, mutated, points
+from tests.mutate.touch import Touched
 
 SOURCE = '''
 """A module. PURE."""
@@ -84,7 +85,7 @@ def test_more_than_two_in_a_hundred_without_a_reason_are_too_many(
 ) -> None:
     listed = tmp_path / "survivors.txt"
     monkeypatch.setattr(mutate, "reasons", lambda: _reasons(listed))
-    known = {f"p#{n}": Point("p", "f", DROP, n, 1, "x", "h") for n in range(100)}
+    known = {f"p#{n}": Point("p", "f", DROP, n, 1, 1, "x", "h") for n in range(100)}
     rows = {key: {"key": key, "result": mutate.KILLED} for key in known}
     for n in range(3):
         rows[f"p#{n}"]["result"] = mutate.SURVIVED
@@ -95,6 +96,12 @@ def test_more_than_two_in_a_hundred_without_a_reason_are_too_many(
 
 
 _reasons = mutate.reasons
+
+
+def test_an_expression_of_several_lines_is_touched_by_who_runs_any_of_them() -> None:
+    touched = Touched({"p": {2: ["a"], 3: ["b"], 9: ["c"]}}, {"a": 1.0, "b": 2.0, "c": 1.0})
+    assert touched.by("p", 1, 3) == ["a", "b"]
+    assert touched.by("p", 4, 8) == []
 
 
 TEST_THAT_SEES_IT = (
@@ -108,7 +115,7 @@ import json, sys
 from pathlib import Path
 import firnline.raft.snapshot_rules
 from tests.mutate import run as mutate
-from tests.mutate.points import points
+from tests.mutate.touch import Touched
 from tests.mutate.touch import Touched
 tests, path = json.loads(sys.argv[1]), "raft/snapshot_rules.py"
 all_of_it = points(path, (mutate.SOURCE / path).read_text())

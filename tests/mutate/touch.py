@@ -35,9 +35,13 @@ class Touched:
             test for of_file in lines.values() for tests in of_file.values() for test in tests
         )
 
-    def by(self, path: str, line: int) -> list[str]:
-        """Return the tests that run a line: those that run the least besides first."""
-        found = self._lines.get(path, {}).get(line, [])
+    def by(self, path: str, line: int, end_line: int) -> list[str]:
+        """Return the tests that run one of the lines: those that run the least besides first.
+
+        Of an expression on several lines the first may be run by nobody: a bracket alone, say.
+        """
+        of_file = self._lines.get(path, {})
+        found = {test for each in range(line, end_line + 1) for test in of_file.get(each, [])}
         return sorted(found, key=lambda test: (self._breadth[test] * self.seconds[test], test))
 
 
