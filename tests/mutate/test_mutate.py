@@ -115,7 +115,7 @@ import json, sys
 from pathlib import Path
 import firnline.raft.snapshot_rules
 from tests.mutate import run as mutate
-from tests.mutate.touch import Touched
+from tests.mutate.points import points
 from tests.mutate.touch import Touched
 tests, path = json.loads(sys.argv[1]), "raft/snapshot_rules.py"
 all_of_it = points(path, (mutate.SOURCE / path).read_text())
