@@ -353,6 +353,8 @@ static void pass(struct progress *w, const struct plain *p) {
     w->epoch = (int32_t)be32(p->at + 12);
 }
 
+static int64_t within(int64_t place, Py_ssize_t size) { return place < 0 || place > size ? size : place; }
+
 /* map_batches(data, position, expected offset, epoch, end offset, table, secret, used, latest, start offset, keys max):
  * (position, expected offset, epoch, used, latest, is full) after the plain batches that follow one another. */
 static PyObject *map_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
@@ -364,8 +366,7 @@ static PyObject *map_batches(PyObject *module, PyObject *const *args, Py_ssize_t
     if (!numbers(args + 1, 4, place) || !numbers(args + 7, 4, more) || !open_offsets(&o, args[5], args[6])) return NULL;
     if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
     const uint8_t *base = view.buf;
-    int64_t at = place[0] < 0 || place[0] > view.len ? view.len : place[0];
-    struct progress w = {base + at, base + view.len, place[1], place[2], place[3]};
+    struct progress w = {base + within(place[0], view.len), base + view.len, place[1], place[2], place[3]};
     struct plain p;
     int status = 1;
     o.used = more[0];
@@ -395,9 +396,9 @@ static int is_among(const int64_t (*pairs)[2], Py_ssize_t count, int64_t offset,
     return low < count && pairs[low][0] == offset && pairs[low][1] == producer;
 }
 
-/* What filter_batches writes, and when the next index entry is due: as `Segment.note`. */
+/* What filter_batches writes into the room that it has, and when the next index entry is due: as `Segment.note`. */
 struct written {
-    uint8_t *out, *end;
+    uint8_t *out, *end, *room_end;
     int64_t size_before, unindexed, interval, max_time, max_time_offset, read, kept;
     PyObject *entries;
 };
@@ -438,6 +439,8 @@ static int filter_one(const struct plain *p, const struct offsets *o, int64_t no
     struct left left;
     int64_t base_time = be64(p->at + 27), max_time = be64(p->at + 35), greatest;
     int is_expired = p->attributes & HORIZON && base_time <= now_ms;
+    /* What is left of a batch is never longer than the batch. */
+    if (p->size > n->room_end - n->end) return 0;
     if (!put_survivors(&p->body, o, is_expired, 0, n->end + HEADER_BYTES, &left)) return 0;
     if (left.has_tombstones && !(p->attributes & HORIZON)) return 0;
     n->read += p->body.count;
@@ -461,43 +464,52 @@ static int filter_one(const struct plain *p, const struct offsets *o, int64_t no
     return note_written(n, size, p->last_offset, max_time) ? 1 : -1;
 }
 
+/* What filter_batches holds on to. */
+struct filter_views { Py_buffer data, lasts, out; };
+
+static int open_views(struct filter_views *v, PyObject *data, PyObject *lasts, PyObject *out) {
+    if (PyObject_GetBuffer(data, &v->data, PyBUF_SIMPLE)) return 0;
+    if (PyObject_GetBuffer(lasts, &v->lasts, PyBUF_SIMPLE)) { PyBuffer_Release(&v->data); return 0; }
+    if (!PyObject_GetBuffer(out, &v->out, PyBUF_WRITABLE)) return 1;
+    PyBuffer_Release(&v->data);
+    PyBuffer_Release(&v->lasts);
+    return 0;
+}
 /* filter_batches(data, position, expected offset, epoch, end offset, table, secret, latest, now ms, upto offset,
- * where the data of producers ends, size before, unindexed, interval, max time, its offset): (position, expected offset,
- * epoch, what is to be written, index entries, unindexed, max time, its offset, records read, records kept) */
+ * where the data of producers ends, room, used of it, size before, unindexed, interval, max time, its offset): (position,
+ * expected offset, epoch, bytes written, index entries, unindexed, max time, its offset, records read, records kept).
+ * It stops at a batch that the room might not hold, too. */
 static PyObject *filter_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    int64_t place[4], more[3], index[5];
+    int64_t place[4], more[3], index[6];
     struct offsets o;
-    Py_buffer view, lasts;
-    if (count != 16) return PyErr_Format(PyExc_TypeError, "filter_batches takes 16 arguments");
-    if (!numbers(args + 1, 4, place) || !numbers(args + 7, 3, more) || !numbers(args + 11, 5, index)
+    struct filter_views v;
+    if (count != 18) return PyErr_Format(PyExc_TypeError, "filter_batches takes 18 arguments");
+    if (!numbers(args + 1, 4, place) || !numbers(args + 7, 3, more) || !numbers(args + 12, 6, index)
         || !open_offsets(&o, args[5], args[6])) return NULL;
-    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
-    if (PyObject_GetBuffer(args[10], &lasts, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); PyBuffer_Release(&view); return NULL; }
-    const uint8_t *base = view.buf;
-    int64_t at = place[0] < 0 || place[0] > view.len ? view.len : place[0];
-    struct progress w = {base + at, base + view.len, place[1], place[2], place[3]};
+    if (!open_views(&v, args[0], args[10], args[11])) { PyBuffer_Release(&o.view); return NULL; }
+    const uint8_t *base = v.data.buf;
+    struct progress w = {base + within(place[0], v.data.len), base + v.data.len, place[1], place[2], place[3]};
     struct plain p;
-    /* What is left of a batch is never longer than the batch. */
-    PyObject *out = PyBytes_FromStringAndSize(NULL, view.len - at), *found = NULL;
-    uint8_t *room = out ? (uint8_t *)PyBytes_AS_STRING(out) : NULL;
-    struct written n = {room, room, index[0], index[1], index[2], index[3], index[4], 0, 0, PyList_New(0)};
+    uint8_t *room = (uint8_t *)v.out.buf + within(index[0], v.out.len), *room_end = (uint8_t *)v.out.buf + v.out.len;
+    struct written n = {room, room, room_end, index[1], index[2], index[3], index[4], index[5], 0, 0, PyList_New(0)};
     o.latest = more[0];
-    int status = out && n.entries ? 1 : -1;
+    int status = n.entries ? 1 : -1;
     while (status > 0 && next_plain(&w, &p)) {
         int is_kept = p.last_offset + 1 == more[2]
-            || is_among(lasts.buf, lasts.len / 16, p.last_offset, be64(p.at + 43));
+            || is_among(v.lasts.buf, v.lasts.len / 16, p.last_offset, be64(p.at + 43));
         status = filter_one(&p, &o, more[1], is_kept, &n);
         if (status > 0) pass(&w, &p);
     }
-    if (status >= 0 && !_PyBytes_Resize(&out, n.end - n.out))
-        found = Py_BuildValue("nLLOOLLLLL", (Py_ssize_t)(w.at - base), (long long)w.expected, (long long)w.epoch, out,
-                              n.entries, (long long)n.unindexed, (long long)n.max_time, (long long)n.max_time_offset,
-                              (long long)n.read, (long long)n.kept);
-    Py_XDECREF(out);
+    PyObject *found = NULL;
+    if (status >= 0)
+        found = Py_BuildValue("nLLnOLLLLL", (Py_ssize_t)(w.at - base), (long long)w.expected, (long long)w.epoch,
+                              (Py_ssize_t)(n.end - n.out), n.entries, (long long)n.unindexed, (long long)n.max_time,
+                              (long long)n.max_time_offset, (long long)n.read, (long long)n.kept);
     Py_XDECREF(n.entries);
-    PyBuffer_Release(&lasts);
-    PyBuffer_Release(&view);
+    PyBuffer_Release(&v.out);
+    PyBuffer_Release(&v.lasts);
+    PyBuffer_Release(&v.data);
     PyBuffer_Release(&o.view);
     return found;
 }
