@@ -6,20 +6,7 @@
  * that is not good, it stops, and Python goes on from there.
  */
 
-/* ---- BLAKE2b with a key of 16 bytes and a digest of 16: RFC 7693 ------------------------------ */
-
-static const uint64_t B2_IV[8] = {
-    0x6a09e667f3bcc908u, 0xbb67ae8584caa73bu, 0x3c6ef372fe94f82bu, 0xa54ff53a5f1d36f1u,
-    0x510e527fade682d1u, 0x9b05688c2b3e6c1fu, 0x1f83d9abfb41bd6bu, 0x5be0cd19137e2179u,
-};
-static const uint8_t B2_SIGMA[12][16] = {
-    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
-    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
-    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
-    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
-    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
-    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
-};
+/* ---- SipHash-2-4 with 128 bits: Aumasson and Bernstein, 2012 ------------------------------------ */
 
 static uint64_t little(uint64_t value) {
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -37,35 +24,49 @@ static void put_le64(uint8_t *at, uint64_t value) {
     value = little(value);
     memcpy(at, &value, 8);
 }
-static uint64_t turned(uint64_t value, int by) { return value >> by | value << (64 - by); }
+static uint64_t turned(uint64_t value, int by) { return value << by | value >> (64 - by); }
 
-#define B2_MIX(a, b, c, d, x, y) do { \
-    v[a] += v[b] + (x); v[d] = turned(v[d] ^ v[a], 32); v[c] += v[d]; v[b] = turned(v[b] ^ v[c], 24); \
-    v[a] += v[b] + (y); v[d] = turned(v[d] ^ v[a], 16); v[c] += v[d]; v[b] = turned(v[b] ^ v[c], 63); } while (0)
+struct sip { uint64_t a, b, c, d; };
+struct hash { uint64_t low, high; };
 
-static void b2_block(uint64_t h[8], const uint8_t block[128], uint64_t counted, int is_last) {
-    uint64_t m[16], v[16];
-    for (int i = 0; i < 16; i++) m[i] = le64(block + 8 * i);
-    for (int i = 0; i < 8; i++) { v[i] = h[i]; v[i + 8] = B2_IV[i]; }
-    v[12] ^= counted;
-    if (is_last) v[14] = ~v[14];
-    for (int r = 0; r < 12; r++) {
-        const uint8_t *s = B2_SIGMA[r];
-        B2_MIX(0, 4, 8, 12, m[s[0]], m[s[1]]);   B2_MIX(1, 5, 9, 13, m[s[2]], m[s[3]]);
-        B2_MIX(2, 6, 10, 14, m[s[4]], m[s[5]]);  B2_MIX(3, 7, 11, 15, m[s[6]], m[s[7]]);
-        B2_MIX(0, 5, 10, 15, m[s[8]], m[s[9]]);  B2_MIX(1, 6, 11, 12, m[s[10]], m[s[11]]);
-        B2_MIX(2, 7, 8, 13, m[s[12]], m[s[13]]); B2_MIX(3, 4, 9, 14, m[s[14]], m[s[15]]);
+static inline void sip_mix(struct sip *s, int rounds) {
+    while (rounds--) {
+        s->a += s->b; s->b = turned(s->b, 13) ^ s->a; s->a = turned(s->a, 32);
+        s->c += s->d; s->d = turned(s->d, 16) ^ s->c;
+        s->a += s->d; s->d = turned(s->d, 21) ^ s->a;
+        s->c += s->b; s->b = turned(s->b, 17) ^ s->c; s->c = turned(s->c, 32);
     }
-    for (int i = 0; i < 8; i++) h[i] ^= v[i] ^ v[i + 8];
+}
+static inline void sip_word(struct sip *s, uint64_t word) {
+    s->d ^= word;
+    sip_mix(s, 2);
+    s->a ^= word;
+}
+static struct sip sip_with(const uint8_t secret[16]) {
+    uint64_t low = le64(secret), high = le64(secret + 8);
+    return (struct sip){low ^ 0x736f6d6570736575u, high ^ 0x646f72616e646f6du ^ 0xee,
+                        low ^ 0x6c7967656e657261u, high ^ 0x7465646279746573u};
+}
+static struct hash sip_of(struct sip s, const uint8_t *at, Py_ssize_t size) {
+    uint64_t last = (uint64_t)size << 56;
+    for (; size >= 8; size -= 8, at += 8) sip_word(&s, le64(at));
+    while (size--) last |= (uint64_t)at[size] << 8 * size;
+    sip_word(&s, last);
+    s.c ^= 0xee;
+    sip_mix(&s, 4);
+    struct hash made = {s.a ^ s.b ^ s.c ^ s.d, 0};
+    s.b ^= 0xdd;
+    sip_mix(&s, 4);
+    made.high = s.a ^ s.b ^ s.c ^ s.d;
+    return made;
 }
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
 #define SLOT_BYTES 24
 #define SECRET_BYTES 16
-/* `empty` is the hash of no bytes, `h` the one after the block of the secret; `latest` the last offset that the table
- * covers. */
-struct offsets { Py_buffer view; uint8_t *table; uint64_t slots, h[8], empty[8]; int64_t used, latest; };
+/* `latest` is the last offset that the table covers. */
+struct offsets { Py_buffer view; uint8_t *table; uint64_t slots; struct sip secret; int64_t used, latest; };
 
 /* Take over table and secret; 0 with an exception. */
 static int open_offsets(struct offsets *o, PyObject *table, PyObject *secret) {
@@ -81,33 +82,24 @@ static int open_offsets(struct offsets *o, PyObject *table, PyObject *secret) {
     }
     o->table = o->view.buf;
     o->slots = (uint64_t)o->view.len / SLOT_BYTES;
-    uint8_t block[128] = {0};
-    memcpy(block, bytes, SECRET_BYTES);
-    memcpy(o->h, B2_IV, sizeof o->h);
-    o->h[0] ^= 0x01010000u ^ SECRET_BYTES << 8 ^ 16;
-    memcpy(o->empty, o->h, sizeof o->h);
-    b2_block(o->h, block, 128, 0);
-    b2_block(o->empty, block, 128, 1);
+    o->secret = sip_with((const uint8_t *)bytes);
     return 1;
 }
 
-/* The slot of a key: its own, or an empty one; `hash` is what belongs there. A full table has none: NULL. */
-static uint8_t *slot_of(const struct offsets *o, const uint8_t *key, Py_ssize_t size, uint8_t hash[16]) {
-    uint64_t h[8];
-    uint8_t block[128];
-    memcpy(h, size ? o->h : o->empty, sizeof h);
-    for (Py_ssize_t done = 0; done < size; done += 128) {
-        Py_ssize_t left = size - done, part = left < 128 ? left : 128;
-        memcpy(block, key + done, (size_t)part);
-        memset(block + part, 0, (size_t)(128 - part));
-        b2_block(h, block, 128 + (uint64_t)(done + part), part == left);
-    }
-    put_le64(hash, h[0]);
-    put_le64(hash + 8, h[1]);
-    uint64_t place = h[0] % o->slots;
+/* Where a hash points. The table is larger than any cache: what is at that place is on its way before it is asked for. */
+static uint64_t place_of(const struct offsets *o, struct hash hash) {
+    uint64_t place = hash.low % o->slots;
+    const uint8_t *slot = o->table + place * SLOT_BYTES;
+    __builtin_prefetch(slot);
+    __builtin_prefetch(slot + SLOT_BYTES - 1);
+    return place;
+}
+
+/* The slot of a hash: its own, or an empty one. A full table has none: NULL. */
+static uint8_t *slot_of(const struct offsets *o, struct hash hash, uint64_t place) {
     for (uint64_t tries = 0; tries < o->slots; tries++) {
         uint8_t *slot = o->table + place * SLOT_BYTES;
-        if (!le64(slot + 16) || !memcmp(slot, hash, 16)) return slot;
+        if (!le64(slot + 16) || (le64(slot) == hash.low && le64(slot + 8) == hash.high)) return slot;
         if (++place == o->slots) place = 0;
     }
     return NULL;
@@ -151,36 +143,67 @@ static int next_record(struct reader *all, struct record *found) {
 /* A batch's records: what is asked of both walks. */
 struct body { const uint8_t *at; Py_ssize_t size; int64_t count, base_offset, last_delta; };
 
-/* 1 all put, 0 the table is full, -1 not what the header says. */
-static int put_keys(const struct body *b, struct offsets *o, int64_t start_offset, int64_t keys_max) {
-    struct reader all = {b->at, b->at + b->size, 0};
-    struct record r;
-    int64_t before = -1;
-    uint8_t hash[16];
-    for (int64_t i = 0; i < b->count; i++) {
-        if (!next_record(&all, &r) || r.offset_delta <= before || r.offset_delta > b->last_delta) return -1;
-        before = r.offset_delta;
-        int64_t offset = b->base_offset + r.offset_delta;
-        if (!r.key || offset < start_offset) continue;
-        if (o->used >= keys_max) return 0;
-        uint8_t *slot = slot_of(o, r.key, r.key_size, hash);
-        if (!slot) return 0;
-        if (!le64(slot + 16)) {
-            memcpy(slot, hash, 16);
-            o->used++;
-        }
-        put_le64(slot + 16, (uint64_t)offset + 1);
-    }
-    return all.at == all.end ? 1 : -1;
+/* Some records of a batch, read one after another before the table is asked for the first of their keys.
+ * `done` of all were read before, `before` is the last offset delta; `is_bad` when the next is not what the header says. */
+#define GATHERED_MAX 32
+struct keyed { struct record record; int64_t offset; int is_wanted; struct hash hash; uint64_t place; };
+struct gathered { struct reader all; int64_t done, before; int is_bad, count; struct keyed some[GATHERED_MAX]; };
+
+static void begin(struct gathered *g, const struct body *b) {
+    g->all = (struct reader){b->at, b->at + b->size, 0};
+    g->done = g->is_bad = g->count = 0;
+    g->before = -1;
 }
 
-static int survives(const struct record *r, int64_t offset, const struct offsets *o, int drops_tombstones) {
-    if (offset > o->latest) return 1;
-    if (!r->key) return 0;
-    uint8_t hash[16];
-    const uint8_t *slot = slot_of(o, r->key, r->key_size, hash);
-    if (slot && (uint64_t)offset + 1 < le64(slot + 16)) return 0;
-    return r->has_value || !drops_tombstones;
+/* Read the next records; of those whose offset is in [low, high] the keys are looked up. 0 after the last. */
+static int read_some(struct gathered *g, const struct body *b, const struct offsets *o, int64_t low, int64_t high) {
+    for (g->count = 0; g->count < GATHERED_MAX && g->done < b->count && !g->is_bad; g->done++) {
+        struct keyed *k = &g->some[g->count];
+        struct record *r = &k->record;
+        if (!next_record(&g->all, r) || r->offset_delta <= g->before || r->offset_delta > b->last_delta) {
+            g->is_bad = 1;
+            break;
+        }
+        g->before = r->offset_delta;
+        g->count++;
+        k->offset = b->base_offset + r->offset_delta;
+        k->is_wanted = r->key && k->offset >= low && k->offset <= high;
+        if (!k->is_wanted) continue;
+        k->hash = sip_of(o->secret, r->key, r->key_size);
+        k->place = place_of(o, k->hash);
+    }
+    return g->count;
+}
+/* Whether all records were read, and were what the header says. */
+static int is_whole(const struct gathered *g) { return !g->is_bad && g->all.at == g->all.end; }
+
+/* 1 all put, 0 the table is full, -1 not what the header says. */
+static int put_keys(const struct body *b, struct offsets *o, int64_t start_offset, int64_t keys_max) {
+    struct gathered g;
+    begin(&g, b);
+    while (read_some(&g, b, o, start_offset, INT64_MAX))
+        for (int i = 0; i < g.count; i++) {
+            const struct keyed *k = &g.some[i];
+            if (!k->is_wanted) continue;
+            if (o->used >= keys_max) return 0;
+            uint8_t *slot = slot_of(o, k->hash, k->place);
+            if (!slot) return 0;
+            if (!le64(slot + 16)) {
+                put_le64(slot, k->hash.low);
+                put_le64(slot + 8, k->hash.high);
+                o->used++;
+            }
+            put_le64(slot + 16, (uint64_t)k->offset + 1);
+        }
+    return is_whole(&g) ? 1 : -1;
+}
+
+static int survives(const struct keyed *k, const struct offsets *o, int drops_tombstones) {
+    if (k->offset > o->latest) return 1;
+    if (!k->record.key) return 0;
+    const uint8_t *slot = slot_of(o, k->hash, k->place);
+    if (slot && (uint64_t)k->offset + 1 < le64(slot + 16)) return 0;
+    return k->record.has_value || !drops_tombstones;
 }
 
 static uint8_t *put_varint(uint8_t *at, int64_t value) {
@@ -190,48 +213,47 @@ static uint8_t *put_varint(uint8_t *at, int64_t value) {
     return at;
 }
 
-struct left { int64_t count, max_delta; int has_tombstones, is_same; uint8_t *end; };
+/* What is left of a batch's records; `run` begins where bytes have not been copied yet. */
+struct left { int64_t count, max_delta; int has_tombstones, is_same; const uint8_t *run; uint8_t *end; };
+
+static void put_bytes(struct left *left, const uint8_t *from, const uint8_t *to) {
+    memcpy(left->end, from, (size_t)(to - from));
+    left->end += to - from;
+}
+
+/* Write a record that survives with another timestamp. */
+static void put_shifted(struct left *left, const struct record *r, int64_t shift) {
+    int64_t moved = (int64_t)((uint64_t)r->time_delta + (uint64_t)shift); /* wraps, as in Java */
+    uint8_t time[10], *time_end = put_varint(time, moved);
+    left->end = put_varint(left->end, 1 + (time_end - time) + (r->end - r->offset_at));
+    *left->end++ = r->time_at[-1];
+    put_bytes(left, time, time_end);
+    put_bytes(left, r->offset_at, r->end);
+}
 
 /* Write what survives to `out`, which has room for the body and, with a shift, 15 bytes more for each record. Nothing is
  * written while all survive as they are. 0 when the records are not what the header says. */
 static int put_survivors(const struct body *b, const struct offsets *o, int drops_tombstones, int64_t shift,
                          uint8_t *out, struct left *left) {
-    struct reader all = {b->at, b->at + b->size, 0};
-    struct record r;
-    const uint8_t *run = b->at;
-    int64_t before = -1;
-    *left = (struct left){0, INT64_MIN, 0, shift == 0, out};
-    for (int64_t i = 0; i < b->count; i++) {
-        if (!next_record(&all, &r) || r.offset_delta <= before || r.offset_delta > b->last_delta) return 0;
-        before = r.offset_delta;
-        if (!survives(&r, b->base_offset + r.offset_delta, o, drops_tombstones)) {
-            if (!shift) {
-                memcpy(left->end, run, (size_t)(r.start - run));
-                left->end += r.start - run;
+    struct gathered g;
+    begin(&g, b);
+    *left = (struct left){0, INT64_MIN, 0, shift == 0, b->at, out};
+    while (read_some(&g, b, o, INT64_MIN, o->latest))
+        for (int i = 0; i < g.count; i++) {
+            const struct record *r = &g.some[i].record;
+            if (survives(&g.some[i], o, drops_tombstones)) {
+                left->count++;
+                left->has_tombstones |= !r->has_value;
+                if (r->time_delta > left->max_delta) left->max_delta = r->time_delta;
+                if (shift) put_shifted(left, r, shift);
+                continue;
             }
-            run = r.end;
+            if (!shift) put_bytes(left, left->run, r->start);
+            left->run = r->end;
             left->is_same = 0;
-            continue;
         }
-        left->count++;
-        left->has_tombstones |= !r.has_value;
-        if (r.time_delta > left->max_delta) left->max_delta = r.time_delta;
-        if (!shift) continue;
-        int64_t moved = (int64_t)((uint64_t)r.time_delta + (uint64_t)shift); /* wraps, as in Java */
-        uint8_t time[10], *time_end = put_varint(time, moved);
-        Py_ssize_t rest = r.end - r.offset_at;
-        left->end = put_varint(left->end, 1 + (time_end - time) + rest);
-        *left->end++ = r.time_at[-1];
-        memcpy(left->end, time, (size_t)(time_end - time));
-        left->end += time_end - time;
-        memcpy(left->end, r.offset_at, (size_t)rest);
-        left->end += rest;
-    }
-    if (all.at != all.end) return 0;
-    if (!shift && !left->is_same) {
-        memcpy(left->end, run, (size_t)(all.end - run));
-        left->end += all.end - run;
-    }
+    if (!is_whole(&g)) return 0;
+    if (!shift && !left->is_same) put_bytes(left, left->run, g.all.end);
     if (!left->count) left->max_delta = 0;
     return 1;
 }
@@ -331,6 +353,8 @@ static void pass(struct progress *w, const struct plain *p) {
     w->epoch = (int32_t)be32(p->at + 12);
 }
 
+static int64_t within(int64_t place, Py_ssize_t size) { return place < 0 || place > size ? size : place; }
+
 /* map_batches(data, position, expected offset, epoch, end offset, table, secret, used, latest, start offset, keys max):
  * (position, expected offset, epoch, used, latest, is full) after the plain batches that follow one another. */
 static PyObject *map_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
@@ -342,8 +366,7 @@ static PyObject *map_batches(PyObject *module, PyObject *const *args, Py_ssize_t
     if (!numbers(args + 1, 4, place) || !numbers(args + 7, 4, more) || !open_offsets(&o, args[5], args[6])) return NULL;
     if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
     const uint8_t *base = view.buf;
-    int64_t at = place[0] < 0 || place[0] > view.len ? view.len : place[0];
-    struct progress w = {base + at, base + view.len, place[1], place[2], place[3]};
+    struct progress w = {base + within(place[0], view.len), base + view.len, place[1], place[2], place[3]};
     struct plain p;
     int status = 1;
     o.used = more[0];
@@ -373,9 +396,9 @@ static int is_among(const int64_t (*pairs)[2], Py_ssize_t count, int64_t offset,
     return low < count && pairs[low][0] == offset && pairs[low][1] == producer;
 }
 
-/* What filter_batches writes, and when the next index entry is due: as `Segment.note`. */
+/* What filter_batches writes into the room that it has, and when the next index entry is due: as `Segment.note`. */
 struct written {
-    uint8_t *out, *end;
+    uint8_t *out, *end, *room_end;
     int64_t size_before, unindexed, interval, max_time, max_time_offset, read, kept;
     PyObject *entries;
 };
@@ -416,6 +439,8 @@ static int filter_one(const struct plain *p, const struct offsets *o, int64_t no
     struct left left;
     int64_t base_time = be64(p->at + 27), max_time = be64(p->at + 35), greatest;
     int is_expired = p->attributes & HORIZON && base_time <= now_ms;
+    /* What is left of a batch is never longer than the batch. */
+    if (p->size > n->room_end - n->end) return 0;
     if (!put_survivors(&p->body, o, is_expired, 0, n->end + HEADER_BYTES, &left)) return 0;
     if (left.has_tombstones && !(p->attributes & HORIZON)) return 0;
     n->read += p->body.count;
@@ -439,43 +464,52 @@ static int filter_one(const struct plain *p, const struct offsets *o, int64_t no
     return note_written(n, size, p->last_offset, max_time) ? 1 : -1;
 }
 
+/* What filter_batches holds on to. */
+struct filter_views { Py_buffer data, lasts, out; };
+
+static int open_views(struct filter_views *v, PyObject *data, PyObject *lasts, PyObject *out) {
+    if (PyObject_GetBuffer(data, &v->data, PyBUF_SIMPLE)) return 0;
+    if (PyObject_GetBuffer(lasts, &v->lasts, PyBUF_SIMPLE)) { PyBuffer_Release(&v->data); return 0; }
+    if (!PyObject_GetBuffer(out, &v->out, PyBUF_WRITABLE)) return 1;
+    PyBuffer_Release(&v->data);
+    PyBuffer_Release(&v->lasts);
+    return 0;
+}
 /* filter_batches(data, position, expected offset, epoch, end offset, table, secret, latest, now ms, upto offset,
- * where the data of producers ends, size before, unindexed, interval, max time, its offset): (position, expected offset,
- * epoch, what is to be written, index entries, unindexed, max time, its offset, records read, records kept) */
+ * where the data of producers ends, room, used of it, size before, unindexed, interval, max time, its offset): (position,
+ * expected offset, epoch, bytes written, index entries, unindexed, max time, its offset, records read, records kept).
+ * It stops at a batch that the room might not hold, too. */
 static PyObject *filter_batches(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    int64_t place[4], more[3], index[5];
+    int64_t place[4], more[3], index[6];
     struct offsets o;
-    Py_buffer view, lasts;
-    if (count != 16) return PyErr_Format(PyExc_TypeError, "filter_batches takes 16 arguments");
-    if (!numbers(args + 1, 4, place) || !numbers(args + 7, 3, more) || !numbers(args + 11, 5, index)
+    struct filter_views v;
+    if (count != 18) return PyErr_Format(PyExc_TypeError, "filter_batches takes 18 arguments");
+    if (!numbers(args + 1, 4, place) || !numbers(args + 7, 3, more) || !numbers(args + 12, 6, index)
         || !open_offsets(&o, args[5], args[6])) return NULL;
-    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); return NULL; }
-    if (PyObject_GetBuffer(args[10], &lasts, PyBUF_SIMPLE)) { PyBuffer_Release(&o.view); PyBuffer_Release(&view); return NULL; }
-    const uint8_t *base = view.buf;
-    int64_t at = place[0] < 0 || place[0] > view.len ? view.len : place[0];
-    struct progress w = {base + at, base + view.len, place[1], place[2], place[3]};
+    if (!open_views(&v, args[0], args[10], args[11])) { PyBuffer_Release(&o.view); return NULL; }
+    const uint8_t *base = v.data.buf;
+    struct progress w = {base + within(place[0], v.data.len), base + v.data.len, place[1], place[2], place[3]};
     struct plain p;
-    /* What is left of a batch is never longer than the batch. */
-    PyObject *out = PyBytes_FromStringAndSize(NULL, view.len - at), *found = NULL;
-    uint8_t *room = out ? (uint8_t *)PyBytes_AS_STRING(out) : NULL;
-    struct written n = {room, room, index[0], index[1], index[2], index[3], index[4], 0, 0, PyList_New(0)};
+    uint8_t *room = (uint8_t *)v.out.buf + within(index[0], v.out.len), *room_end = (uint8_t *)v.out.buf + v.out.len;
+    struct written n = {room, room, room_end, index[1], index[2], index[3], index[4], index[5], 0, 0, PyList_New(0)};
     o.latest = more[0];
-    int status = out && n.entries ? 1 : -1;
+    int status = n.entries ? 1 : -1;
     while (status > 0 && next_plain(&w, &p)) {
         int is_kept = p.last_offset + 1 == more[2]
-            || is_among(lasts.buf, lasts.len / 16, p.last_offset, be64(p.at + 43));
+            || is_among(v.lasts.buf, v.lasts.len / 16, p.last_offset, be64(p.at + 43));
         status = filter_one(&p, &o, more[1], is_kept, &n);
         if (status > 0) pass(&w, &p);
     }
-    if (status >= 0 && !_PyBytes_Resize(&out, n.end - n.out))
-        found = Py_BuildValue("nLLOOLLLLL", (Py_ssize_t)(w.at - base), (long long)w.expected, (long long)w.epoch, out,
-                              n.entries, (long long)n.unindexed, (long long)n.max_time, (long long)n.max_time_offset,
-                              (long long)n.read, (long long)n.kept);
-    Py_XDECREF(out);
+    PyObject *found = NULL;
+    if (status >= 0)
+        found = Py_BuildValue("nLLnOLLLLL", (Py_ssize_t)(w.at - base), (long long)w.expected, (long long)w.epoch,
+                              (Py_ssize_t)(n.end - n.out), n.entries, (long long)n.unindexed, (long long)n.max_time,
+                              (long long)n.max_time_offset, (long long)n.read, (long long)n.kept);
     Py_XDECREF(n.entries);
-    PyBuffer_Release(&lasts);
-    PyBuffer_Release(&view);
+    PyBuffer_Release(&v.out);
+    PyBuffer_Release(&v.lasts);
+    PyBuffer_Release(&v.data);
     PyBuffer_Release(&o.view);
     return found;
 }

@@ -52,6 +52,10 @@ class File(Protocol):
         """Return up to `size` bytes; fewer only at the end of the file."""
         ...
 
+    def read_into(self, position: int, room: memoryview) -> int:
+        """Fill `room`; return how many bytes there were: fewer only at the end of the file."""
+        ...
+
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:

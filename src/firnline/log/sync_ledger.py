@@ -41,6 +41,9 @@ class DirSync:
     def read(self, position: int, size: int) -> bytes:
         return b""
 
+    def read_into(self, position: int, room: memoryview) -> int:
+        return 0
+
     def truncate(self, size: int) -> None:
         raise Bug("a directory is not truncated", path=self.path)
 

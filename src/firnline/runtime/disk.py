@@ -133,6 +133,17 @@ class RealFile:
             raise records_cut(self.path, position + size, self._cut)
         return data
 
+    def read_into(self, position: int, room: memoryview) -> int:
+        got = 0
+        try:
+            while got < len(room) and (size := os.preadv(self._fd, [room[got:]], position + got)):
+                got += size
+        except OSError as problem:
+            raise storage_error("read", self.path, problem) from problem
+        if position + len(room) > self._cut:
+            raise records_cut(self.path, position + len(room), self._cut)
+        return got
+
     def truncate(self, size: int) -> None:
         assert size <= self._size, "a truncation makes a file shorter"
         try:

@@ -106,6 +106,11 @@ class CrashableFile:
         self._fs.count_read(len(data))
         return data
 
+    def read_into(self, position: int, room: memoryview) -> int:
+        data = self.read(position, len(room))
+        room[: len(data)] = data
+        return len(data)
+
     def truncate(self, size: int) -> None:
         self._fs.check("truncate", self.path)
         assert size <= len(self._inode.data), "a truncation makes a file shorter"

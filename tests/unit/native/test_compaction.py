@@ -1,5 +1,6 @@
 """The compiled walks of compaction and their twins in Python do the same to the same bytes, hostile too."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from firnline.base.errors import StorageError
 from firnline.base.native import native
-from firnline.log.compaction import cleaner, rounds
+from firnline.log.compaction import cleaner, rounds, walk
 from firnline.log.compaction.offset_map import OffsetMap
 from firnline.log.compaction.rounds import CompactionJob, SegmentToClean, compact
 from firnline.records.build import NewRecord, build_batch
@@ -69,9 +70,9 @@ def test_both_put_the_same_keys(
     count = data.draw(st.sampled_from([len(rows), len(rows), 0, len(rows) + 1]))
     keys_max = data.draw(st.integers(1, slots - 1))
     found = []
-    for walk in (cleaner.map_body_python, cleaner._map_body_native):
+    for one in (cleaner.map_body_python, cleaner._map_body_native):
         offsets = OffsetMap(slots, SECRET)
-        done = walk(body, count, 5, len(rows) - 1, offsets, start, keys_max)
+        done = one(body, count, 5, len(rows) - 1, offsets, start, keys_max)
         found.append((done, offsets.count, bytes(offsets.table)))
     assert found[0] == found[1]
 
@@ -95,8 +96,8 @@ def test_both_keep_the_same_records(
 ) -> None:
     body = damaged(bytes(build_batch(rows)[61:]), how)
     found = [
-        walk(body, len(rows), 5, len(rows) - 1, table_of(known, 16, latest), drops, shift)
-        for walk in (cleaner.filter_body_python, cleaner._filter_body_native)
+        one(body, len(rows), 5, len(rows) - 1, table_of(known, 16, latest), drops, shift)
+        for one in (cleaner.filter_body_python, cleaner._filter_body_native)
     ]
     assert found[0] == found[1]
 
@@ -150,13 +151,15 @@ def outcome(data: bytes, job: CompactionJob) -> Any:
 @given(
     batches=BATCHES,
     how=DAMAGE,
+    chunk=st.sampled_from([1 << 18, 61, 100, 150, 300]),
     first_dirty=st.integers(0, 6),
     last=st.integers(-1, 20),
     now_ms=st.sampled_from([NOW, 1 << 44]),
 )
 def test_a_segment_becomes_the_same_bytes_or_the_same_damage(
-    batches: Any, how: Any, first_dirty: int, last: int, now_ms: int
+    batches: Any, how: Any, chunk: int, first_dirty: int, last: int, now_ms: int
 ) -> None:
+    """Whatever part of it is read and written at once."""
     data, end = segment(batches)
     data = damaged(data, how)
     job = CompactionJob(
@@ -176,12 +179,80 @@ def test_a_segment_becomes_the_same_bytes_or_the_same_damage(
         bytes_per_second=1e300,
         secret=SECRET,
     )
-    found = outcome(data, job)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk, "CHUNK_BYTES", chunk)
+        patch.setattr(rounds, "CHUNK_BYTES", chunk)
+        found = outcome(data, job)
     assert found == in_python(lambda: outcome(data, job))
     if isinstance(found[0], list):  # and once more over what was left, with its delete horizons
         left = found[1][f"{0:020d}.log.cleaned"]
         again = job._replace(segments=(SegmentToClean(0, end, len(left)),), now_ms=now_ms + 1000)
         assert outcome(left, again) == in_python(lambda: outcome(left, again))
+
+
+def mapped(data: bytes) -> tuple[int, int]:
+    """Return how far native code goes over batches, and how many keys it puts."""
+    assert native is not None
+    table = bytearray(24 * 3000)
+    found = native.map_batches(data, 0, 0, -1, 1 << 40, table, SECRET, 0, -1, 0, 2000)
+    return found[0], found[3]
+
+
+@pytest.mark.parametrize("size", [0, 1, 1400, 1510, 1530, 1536, 3000, 3080, 4700, 70_000])
+def test_a_batch_of_any_length_passes_and_a_flipped_bit_anywhere_in_it_does_not(size: int) -> None:
+    """CRCs of long runs are put together from three lanes of 512 bytes."""
+    dice = random.Random(size)
+    for more in range(0, 40, 3):
+        data = bytearray(build_batch([NewRecord(b"k", dice.randbytes(size + more), NOW)]))
+        assert mapped(bytes(data)) == (len(data), 1)
+        for place in {dice.randrange(21, len(data)) for _ in range(20)}:
+            bit = 1 << dice.randrange(8)
+            data[place] ^= bit
+            assert mapped(bytes(data)) == (0, 0)
+            data[place] ^= bit
+
+
+def test_a_batch_of_more_records_than_are_looked_up_together_loses_the_right_ones() -> None:
+    rows = [NewRecord(b"%d" % (n % 70), b"v%d" % n, NOW) for n in range(300)]
+    body = bytes(build_batch(rows)[61:])
+    offsets = [OffsetMap(100, SECRET) for _ in range(2)]
+    left = []
+    for made, put, keep in zip(
+        offsets,
+        (cleaner.map_body_python, cleaner._map_body_native),
+        (cleaner.filter_body_python, cleaner._filter_body_native),
+        strict=True,
+    ):
+        assert put(body, 300, 0, 299, made, 0, 99) == 1
+        made.latest_offset = 299
+        left.append(keep(body, 300, 0, 299, made, False, 0))
+    assert offsets[0].table == offsets[1].table
+    assert left[0] == left[1]
+    assert left[0] is not None
+    assert left[0].left == 70
+
+
+@pytest.mark.parametrize("room", [0, 60, 61, 200, 1 << 12])
+def test_nothing_is_written_beyond_the_room_there_is(room: int) -> None:
+    """Native code stops before a batch that may not fit, and says how far it went."""
+    assert native is not None
+    one = bytes(build_batch([NewRecord(b"k", b"x" * 50, NOW)]))
+    two = bytes(build_batch([NewRecord(b"k", b"x" * 50, NOW)], base_offset=1))
+    out = bytearray(b"\xee" * (room + 64))
+    found = native.filter_batches(
+        *(one + two, 0, 0, -1, 2, bytearray(48), SECRET, -1, NOW, 2, b""),
+        *(memoryview(out)[:room], 0, 0, 0, 1 << 20, -1, 0),
+    )
+    fits = min(2, room // len(one))
+    assert found[0] == found[3] == fits * len(one)
+    assert out[: found[3]] == (one + two)[: found[3]]
+    assert out[room:] == b"\xee" * 64
+    for used in (-1, room + 1):  # no place in the room: none of it is used
+        args = (one, 0, 0, -1, 2, bytearray(48), SECRET, -1, NOW, 2, b"")
+        found = native.filter_batches(*args, memoryview(out)[:room], used, 0, 0, 1 << 20, -1, 0)
+        assert found[:1] == (0,)
+    with pytest.raises(BufferError):
+        native.filter_batches(*args, b"constant", 0, 0, 0, 1 << 20, -1, 0)
 
 
 def in_python(work: Callable[[], Any]) -> Any:

@@ -26,6 +26,19 @@ def test_appends_return_the_position_they_begin_at(root: str) -> None:
     assert file.read(8, 10) == b""
 
 
+def test_a_room_is_filled_up_to_the_end_of_the_file(root: str) -> None:
+    file = RealFs().open(f"{root}/a", create=True)
+    file.append(b"abcdefgh")
+    room = bytearray(5)
+    assert (file.read_into(1, memoryview(room)), room) == (5, b"bcdef")
+    assert (file.read_into(6, memoryview(room)), room) == (2, b"ghdef")
+    assert file.read_into(8, memoryview(room)) == 0
+    file.cut_off(8)
+    assert file.read_into(3, memoryview(room)) == 5
+    with pytest.raises(StorageError, match="cut"):
+        file.read_into(4, memoryview(room))
+
+
 def test_a_reopened_file_goes_on_at_its_end(root: str) -> None:
     fs = RealFs()
     fs.open(f"{root}/a", create=True).append(b"abc")

@@ -27,7 +27,7 @@ from firnline.log.compaction.cleaner import (
 )
 from firnline.log.compaction.offset_map import SLOT_BYTES, OffsetMap
 from firnline.log.compaction.transactions import CleanedTransactions
-from firnline.log.compaction.walk import SegmentWalk
+from firnline.log.compaction.walk import CHUNK_BYTES, SegmentWalk
 from firnline.log.offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
@@ -35,8 +35,6 @@ from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import AbortedTxn, TxnIndex
 from firnline.records.batch import BatchHeader
 
-# What is read and written before the throttle is asked, and what is written with one call.
-_WRITE_BYTES = 1 << 20
 # A swap changes some names for each segment of a group, on the loop: a millisecond or two.
 GROUP_SEGMENTS_MAX = 50
 
@@ -223,7 +221,7 @@ def _mapped(fs: Fs, job: CompactionJob, aborted: list[AbortedTxn], pace: Pace) -
         with closing(_walk(fs, job.path, segment)) as walk:
             while walk.has_more():
                 begun = walk.position
-                if mapper.many(walk) or (walk.has_more() and mapper.one(walk)):
+                if mapper.many(walk) or (walk.position == begun and mapper.one(walk)):
                     return offsets
                 pace(walk.position - begun)
         offsets.latest_offset = segment.end_offset - 1
@@ -313,14 +311,14 @@ def _clean(
         for segment in group:
             with closing(_walk(fs, job.path, segment)) as walk:
                 while walk.has_more():
-                    begun = walk.position + new.size_bytes
+                    position, size = walk.position, new.size_bytes
                     new.append_many(walk, cleaner)
-                    if walk.has_more():
+                    if walk.position == position:
                         header, data = walk.take()
                         kept = cleaner.clean(walk.path, header, data)
                         if kept is not None:
                             new.append(kept, header, cleaner.max_time_ms)
-                    pace(walk.position + new.size_bytes - begun)
+                    pace(walk.position - position + new.size_bytes - size)
         modified_ms = fs.modified_ms(_log_path(job.path, group[-1].base_offset))
         new.finish(cleaner.transactions.kept, modified_ms)
         cleaner.transactions.kept = []
@@ -342,7 +340,8 @@ class _CleanedSegment:
         self._file: File = fs.open(self._path(names.LOG), create=True)
         self._index = OffsetIndex(fs, self._path(names.INDEX), base_offset)
         self._times = TimeIndex(fs, self._path(names.TIME_INDEX), base_offset)
-        self._waiting: list[Buffer] = []
+        # What is written with one call: at least the chunk of a walk has room after it.
+        self._waiting = memoryview(bytearray(2 * CHUNK_BYTES))
         self._waiting_bytes = 0
         self._unindexed_bytes = 0
         self._max_time_ms = -1
@@ -361,12 +360,20 @@ class _CleanedSegment:
             self._times.maybe_add(self._max_time_ms, self._max_time_offset)
             self._unindexed_bytes = 0
         self._unindexed_bytes += len(data)
-        self._wait(data)
+        self.size_bytes += len(data)
+        self._make_room(len(data))
+        if len(data) > len(self._waiting):
+            self._file.append(data)
+            return
+        end = self._waiting_bytes + len(data)
+        self._waiting[self._waiting_bytes : end] = data
+        self._waiting_bytes = end
 
     def append_many(self, walk: SegmentWalk, cleaner: BatchCleaner) -> None:
         """Write what survives of the batches that need no decision, as many as follow one another."""
         if native is None:
             return
+        self._make_room(CHUNK_BYTES)
         found = native.filter_batches(
             walk.chunk,
             walk.at,
@@ -379,13 +386,15 @@ class _CleanedSegment:
             cleaner.now_ms,
             cleaner.upto_offset,
             cleaner.last_offsets,
+            self._waiting,
+            self._waiting_bytes,
             self.size_bytes,
             self._unindexed_bytes,
             self._interval_bytes,
             self._max_time_ms,
             self._max_time_offset,
         )
-        at, expected, epoch, data, entries, self._unindexed_bytes, *rest = found
+        at, expected, epoch, written_bytes, entries, self._unindexed_bytes, *rest = found
         self._max_time_ms, self._max_time_offset, read, kept = rest
         for last_offset, position, time_ms, time_offset in entries:
             self._index.add(last_offset, position)
@@ -393,19 +402,18 @@ class _CleanedSegment:
         cleaner.records_read += read
         cleaner.records_kept += kept
         walk.moved(at, expected, epoch)
-        self._wait(data)
+        self._waiting_bytes += written_bytes
+        self.size_bytes += written_bytes
 
-    def _wait(self, data: Buffer) -> None:
-        self._waiting.append(data)
-        self._waiting_bytes += len(data)
-        self.size_bytes += len(data)
-        if self._waiting_bytes >= _WRITE_BYTES:
+    def _make_room(self, size_bytes: int) -> None:
+        """Write what waits where so many bytes do not fit behind it."""
+        if self._waiting_bytes + size_bytes > len(self._waiting):
             self._write()
 
     def _write(self) -> None:
-        if self._waiting:
-            self._file.append_all(self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
+        if self._waiting_bytes:
+            self._file.append(self._waiting[: self._waiting_bytes])
+        self._waiting_bytes = 0
 
     def finish(self, aborted: Sequence[AbortedTxn], modified_ms: int) -> None:
         """Write and sync everything."""

@@ -11,20 +11,28 @@ from firnline.base.ids import NO_EPOCH
 from firnline.base.ports import Fs
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.compaction.cleaner import Damaged
-from firnline.records.batch import CRC_START, HEADER_BYTES, BatchHeader, parse_header
+from firnline.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    parse_header,
+)
 
-_CHUNK_BYTES = 1 << 18
+# A chunk and what is left of it stay in a core's cache; each costs some Python.
+CHUNK_BYTES = 1 << 18
 
 
 class SegmentWalk:
     """Where a pass is.
 
-    chunk, at        bytes of the file, and where in them the next batch begins
+    chunk, at        bytes of the file, and where in them the next batch begins; good until the walk goes on
     expected, epoch  no batch begins below that offset, or is of an older leader epoch
     end_offset       every batch ends below it
     """
 
     __slots__ = (
+        "_buffer",
         "_file",
         "_size",
         "_start",
@@ -43,7 +51,8 @@ class SegmentWalk:
         self._file = fs.open_to_read(path)
         self._size = size_bytes
         self._start = 0  # of the chunk, in the file
-        self.chunk = b""
+        self._buffer = memoryview(bytearray(min(CHUNK_BYTES, size_bytes)))
+        self.chunk = self._buffer[:0]
         self.at = 0
         self.expected = base_offset
         self.epoch = NO_EPOCH
@@ -58,26 +67,39 @@ class SegmentWalk:
         return self._start + self.at
 
     def has_more(self) -> bool:
-        """True before the end; there are then bytes in the chunk."""
+        """True before the end; the next batch is then in the chunk, unless it is longer than one."""
         if self.position == self._size:
             return False
-        if self.at == len(self.chunk):
-            self._read(_CHUNK_BYTES)
+        if not self._is_next_there():
+            self._read(CHUNK_BYTES)
         return True
 
+    def _is_next_there(self) -> bool:
+        chunk, at = self.chunk, self.at
+        if len(chunk) - at < LOG_OVERHEAD_BYTES:
+            return False
+        length = int.from_bytes(chunk[at + 8 : at + LOG_OVERHEAD_BYTES], "big", signed=True)
+        return len(chunk) - at >= max(HEADER_BYTES, LOG_OVERHEAD_BYTES + length)
+
     def _read(self, size_bytes: int) -> None:
-        self._start = self.position
-        self.chunk = self._file.read(self._start, min(size_bytes, self._size - self._start))
-        self.at = 0
+        """Begin the chunk at the next batch."""
+        self._start, self.at = self.position, 0
+        wanted = min(size_bytes, self._size - self._start)
+        if wanted > len(self._buffer):
+            self._buffer = memoryview(bytearray(wanted))
+        self.chunk = self._buffer[: self._file.read_into(self._start, self._buffer[:wanted])]
 
     def moved(self, at: int, expected: int, epoch: int) -> None:
         """Native code has passed batches up to `at`."""
         self.at, self.expected, self.epoch = at, expected, epoch
 
     def take(self) -> tuple[BatchHeader, memoryview]:
-        """Pass one batch; return its header, placed in the file, and its bytes. Damaged if it is not good."""
+        """Pass one batch; return its header, placed in the file, and its bytes. Damaged if it is not good.
+
+        The bytes are good until the walk goes on.
+        """
         if len(self.chunk) - self.at < HEADER_BYTES:
-            self._read(_CHUNK_BYTES)
+            self._read(CHUNK_BYTES)
         if len(self.chunk) < HEADER_BYTES:
             raise self._damaged("the end of a segment is no batch")
         header = parse_header(self.chunk, self.at)
@@ -85,15 +107,14 @@ class SegmentWalk:
         if header.magic != 2 or size < HEADER_BYTES or self.position + size > self._size:
             raise self._damaged("its length or its format cannot be")
         if self.at + size > len(self.chunk):
-            self._read(max(_CHUNK_BYTES, size))
-        with memoryview(self.chunk) as view, view[self.at + CRC_START : self.at + size] as body:
-            if crc32c(body) != header.crc:
-                raise self._damaged("it does not match its CRC")
+            self._read(max(CHUNK_BYTES, size))
+        if crc32c(self.chunk[self.at + CRC_START : self.at + size]) != header.crc:
+            raise self._damaged("it does not match its CRC")
         if not self.expected <= header.base_offset <= header.last_offset < self.end_offset:
             raise self._damaged("its offsets do not follow those before, or leave the segment")
         if header.leader_epoch < self.epoch or header.record_count < 0:
             raise self._damaged("its leader epoch falls, or its count is negative")
-        data = memoryview(self.chunk)[self.at : self.at + size]
+        data = self.chunk[self.at : self.at + size]
         header = header._replace(position=self.position)
         self.moved(self.at + size, header.next_offset, header.leader_epoch)
         return header, data
