@@ -102,6 +102,7 @@ class Target:
         self.process = psutil.Process(pid)
         self.log = log
         self.looks_into_bodies = True
+        self.fresh_bytes = self.rss_bytes()
 
     @property
     def is_firnline(self) -> bool:

@@ -283,6 +283,15 @@ def test_a_negative_length_is_null_where_null_may_be_and_closes_elsewhere(
     assert (target.send(framed(request)) is not CLOSED) == may_be_null
 
 
+def test_of_the_memory_of_the_largest_requests_little_is_kept(
+    target: Target, baseline_bytes: int
+) -> None:
+    """The C library would keep up to 64 MiB of it, more or less as chance has it (server/allocator.py)."""
+    if not target.is_firnline:
+        pytest.skip("measures Firnline's memory")
+    assert baseline_bytes - target.fresh_bytes < 16 * MIB
+
+
 def test_ten_million_tiny_elements_are_refused(target: Target) -> None:
     if not target.is_firnline:
         pytest.skip("Kafka makes them all and runs out of memory")

@@ -32,6 +32,7 @@ from firnline.runtime.loop import Runtime
 from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
+from firnline.server.allocator import bound_free_memory
 from firnline.server.collector import LOOK_S, Collector
 from firnline.server.plugins import remote_storage
 
@@ -52,6 +53,7 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
     StorageError when the node cannot start.
     """
     raise_open_files_limit()
+    bound_free_memory()
     process = _Process(config, ready)
     try:
         return process.serve()
