@@ -5,8 +5,12 @@ import shutil
 import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
 
 pytest_plugins = ["tests.peers.plugin"]
 # An installed Firnline brings its plugin itself; from a bare checkout it is named here.
@@ -43,3 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
     patch.setenv("PYTHONPYCACHEPREFIX", folder)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     config.add_cleanup(patch.undo)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadFileScheduling | None":
+    """Give the files of `--dist loadfile` to the workers in an order of our own."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.workers import FromBothEnds
+
+    return FromBothEnds(config, log)
