@@ -132,7 +132,9 @@ def durable(ours: Side, theirs: Side, rounds: int, messages: int) -> dict[str, A
 def start(stack: ExitStack, options: list[str], settings: dict[str, object]) -> tuple[Side, Side]:
     """Start one broker of each kind."""
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    cluster = stack.enter_context(kafka.start(directory, settings=settings, heap="1g"))
+    cluster = stack.enter_context(
+        kafka.start(directory, settings=settings, heap="1g", is_short=False)
+    )
     node, port = stack.enter_context(broker(*options))
     return Side("ours", f"127.0.0.1:{port}", node.pid), Side(
         "kafka", cluster.bootstrap, cluster.pids[0]

@@ -2,8 +2,15 @@
 
 import os
 import shutil
+import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
 
 pytest_plugins = ["tests.peers.plugin"]
 # An installed Firnline brings its plugin itself; from a bare checkout it is named here.
@@ -24,3 +31,29 @@ def _use_packaged_java() -> None:
 
 
 _use_packaged_java()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the bytecode for one run where the environment says to write none.
+
+    Some hundred processes are started, and compiling all of the source is half of what a start costs. A
+    folder of the run's own, which the workers inherit: what was compiled from other sources is never read.
+    """
+    if not os.environ.get("PYTHONDONTWRITEBYTECODE") or hasattr(config, "workerinput"):
+        return
+    patch = pytest.MonkeyPatch()
+    folder = tempfile.mkdtemp(prefix="firnline-bytecode-")
+    patch.delenv("PYTHONDONTWRITEBYTECODE")
+    patch.setenv("PYTHONPYCACHEPREFIX", folder)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    config.add_cleanup(patch.undo)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "LoadFileScheduling | None":
+    """Give the files of `--dist loadfile` to the workers in an order of our own."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.workers import FromBothEnds
+
+    return FromBothEnds(config, log)

@@ -1,5 +1,6 @@
 """A controller whose directory is damaged, or another's, says so with file and remedy, or is whole again."""
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -24,12 +25,9 @@ class Victim:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.node = cluster, cluster[1]
         await_caught_up(cluster)
-        # What is written down as synced, at each snapshot, is not cut off; the rest a crash may tear.
         eventually(
             "three segments, of which two are known to be on the disk",
-            lambda: (
-                len(_logs(self.node)) > 2 and _synced(self.node) >= int(_logs(self.node)[-1].stem)
-            ),
+            lambda: len(_synced_logs(self.node)) > 1,
         )
         self.node.kill()
         self._kept = cluster.directory / "kept"
@@ -55,11 +53,13 @@ def _logs(node: Node) -> list[Path]:
     return sorted(node.metadata.glob("*.log"))
 
 
-def _synced(node: Node) -> int:
-    """The recovery point that stands on the disk."""
+def _synced_logs(node: Node) -> list[Path]:
+    """The segments below the recovery point that stands on the disk: not cut off, as others may be."""
     (path,) = node.data.rglob("recovery-point-offset-checkpoint")
     found = [line.split() for line in path.read_text().splitlines()[2:]]
-    return int(next((row[2] for row in found if row[0] == "__cluster_metadata"), "0"))
+    synced = int(next((row[2] for row in found if row[0] == "__cluster_metadata"), "0"))
+    logs = _logs(node)
+    return [log for log, after in itertools.pairwise(logs) if int(after.stem) <= synced]
 
 
 def _newest(node: Node) -> Path:
@@ -83,11 +83,11 @@ def _replace(path: Path, old: str, new: str) -> None:
     [
         # What was synced once is not cut off: this voter has promised it. The CRC does not cover the offset.
         (
-            lambda n: _flip(_logs(n)[-2], 150),
+            lambda n: _flip(_synced_logs(n)[-1], 150),
             ("damaged below its recovery point", "offset=", "remedy="),
         ),
         (
-            lambda n: _flip(_logs(n)[-2], 300),
+            lambda n: _flip(_synced_logs(n)[-1], 300),
             ("damaged below its recovery point", "offset=", "remedy="),
         ),
         (

@@ -177,7 +177,8 @@ def class_archive() -> Path:
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=cache()) as work:
             made = Path(work) / "classes.jsa"
-            with start(work, options=(f"-XX:ArchiveClassesAtExit={made}",)):
+            archiving = (f"-XX:ArchiveClassesAtExit={made}",)
+            with start(work, options=archiving, is_short=False):
                 pass
             made.rename(target)
     return target
@@ -264,12 +265,13 @@ def start(
     format_args: Sequence[str] = (),
     heap: str = "512m",
     options: Sequence[str] = (),
+    is_short: bool = True,
 ) -> Cluster:
     """Format and start combined KRaft nodes under `directory`; return when they answer.
 
     A directory that was used before resumes with its ids, ports and data. `tiered` puts Kafka's own
-    LocalTieredStorage on, tier in `directory`/tier; `options` go to the JVM. Raises PeerMissing; RuntimeError
-    with the end of the log when a node does not come up.
+    LocalTieredStorage on, tier in `directory`/tier; `options` go to the JVM; `is_short` as for `command`.
+    Raises PeerMissing; RuntimeError with the end of the log when a node does not come up.
     """
     base = Path(directory).resolve()
     base.mkdir(parents=True, exist_ok=True)
@@ -284,10 +286,13 @@ def start(
         cluster = Cluster(base, identity, list(zip(ports[::2], ports[1::2])), [])
     for index in range(len(cluster.ports)):
         _format(cluster, index, tiered, settings or {}, format_args)
+    if is_short:
+        class_archive()
     for index in range(len(cluster.ports)):
         node = base / f"node-{index + 1}"
         with (node / "kafka.log").open("ab") as log:
-            java, *rest = command(SERVER, str(node / "server.properties"), heap=heap)
+            where = str(node / "server.properties")
+            java, *rest = command(SERVER, where, heap=heap, is_short=is_short)
             process = subprocess.Popen(
                 [java, *options, *rest],
                 stdin=subprocess.DEVNULL,
@@ -441,6 +446,7 @@ def main() -> None:
     options = _parser().parse_args()
     if options.verb == "fetch":
         print(jars())
+        class_archive()
     elif options.verb == "schemas":
         print(schemas())
     elif options.verb == "start":
