@@ -46,7 +46,7 @@ TEST_JOBS ?= 2
 HANGS_S := 960
 test: $(VENV)/installed $(VENV)/peers
 	@[ "$$FIRNLINE_PEERS" != 1 ] || $(PY) -m tests.peers.kafka fetch >/dev/null || true
-	@FIRNLINE_FREEZE=1 $(PY) -m pytest -n $(TEST_JOBS) --dist loadfile --max-worker-restart 0 -m "not soak" \
+	@FIRNLINE_FREEZE=1 $(PY) -m pytest -n $(TEST_JOBS) --dist loadfile --max-worker-restart 0 \
 		-o faulthandler_timeout=$(HANGS_S) -o faulthandler_exit_on_timeout=true
 
 demo: $(VENV)/installed

@@ -167,7 +167,7 @@ def _start(point: Point, waves: list[list[str]]) -> int:
         _apply(point)
         code = 0
         for wave in waves:
-            ended = pytest.main(["-q", "-x", "-m", "not soak", "-p", "no:cacheprovider", *wave])
+            ended = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *wave])
             if ended != pytest.ExitCode.OK:
                 code = 1
                 break
@@ -254,7 +254,7 @@ def _warm() -> None:
     out = os.dup(1)
     os.dup2(nowhere, 1)
     try:
-        pytest.main(["-q", "--collect-only", "-m", "not soak", "-p", "no:cacheprovider", *SUITES])
+        pytest.main(["-q", "--collect-only", "-p", "no:cacheprovider", *SUITES])
     finally:
         os.dup2(out, 1)
 

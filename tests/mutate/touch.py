@@ -104,7 +104,7 @@ def _measure_one(suite: str) -> None:
     measured = coverage.Coverage(data_file=None, source=[str(source)], config_file=False)
     plugin = _Contexts(measured)
     measured.start()
-    pytest.main(["-q", "-m", "not soak", "-p", "no:cacheprovider", suite], plugins=[plugin])
+    pytest.main(["-q", "-p", "no:cacheprovider", suite], plugins=[plugin])
     measured.stop()
     data = measured.get_data()
     lines: dict[str, dict[int, list[str]]] = {}
