@@ -39,6 +39,7 @@ class ScriptedRaft:
         self.node_id, self.log = 1, log
         self.role, self.epoch, self.leader_id = Role.UNATTACHED, 0, -1
         self.high_watermark: int | None = None
+        self.refusal: KafkaError | None = None
 
     def start(self, now_ms: int) -> Effects:
         return []
@@ -51,6 +52,8 @@ class ScriptedRaft:
         self.role = Role.UNATTACHED
 
     def propose(self, values: list[bytes], *, epoch: int, now_ms: int) -> Any:
+        if self.refusal is not None:
+            return self.refusal
         if self.role is not Role.LEADER or epoch != self.epoch:
             return KafkaError(Code.NOT_CONTROLLER, "")
         rows = [NewRecord(None, value, now_ms) for value in values]
@@ -461,6 +464,22 @@ def test_a_leader_deposed_before_its_bootstrap_is_committed_was_never_active() -
     node.commit()
     assert node.said == ["active"]
     assert node.quorum.image.metadata_version == 30
+
+
+def test_a_cluster_whose_first_records_are_refused_stops_and_says_why() -> None:
+    """It would wait for ever to become active, and nobody would know what for."""
+    node = Node()
+    node.raft.refusal = KafkaError(Code.RECORD_LIST_TOO_LARGE, "too large for one batch")
+    with pytest.raises(KafkaError, match="too large for one batch"):
+        node.lead(1)
+
+
+def test_a_leader_that_lost_its_place_before_its_first_write_is_no_bug() -> None:
+    """It has not heard of the next leader yet, which will write those records."""
+    node = Node()
+    node.raft.refusal = KafkaError(Code.NOT_CONTROLLER, "")
+    node.lead(1)
+    assert (node.said, node.quorum.is_active) == ([], False)
 
 
 def test_stop_is_the_end_of_a_reign() -> None:
