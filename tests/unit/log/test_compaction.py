@@ -216,6 +216,25 @@ def test_the_end_of_the_round_is_marked_where_its_last_records_go(fs: CrashableF
     assert found_headers(log)[-1].next_offset == 2
 
 
+def test_the_table_of_keys_is_built_from_what_is_dirty_alone(fs: CrashableFs) -> None:
+    """Else each round would read the whole of a large log once more than it has to."""
+    log = new_log(fs)
+    for number in range(30):
+        put(log, f"k{number}", "v" * 40)
+    settled(log)
+    round_of(fs, log)
+    clean_bytes = log.size_bytes
+    put(log, "k", "v")
+    settled(log)
+    dirt = log.compaction.dirt(NOW)
+    paced: list[int] = []
+    for _ in compact(fs, log.compaction.job(dirt, RULES, NOW), paced.append):
+        pass
+    dirty_bytes = log.size_bytes - clean_bytes
+    written_bytes = log.size_bytes
+    assert sum(paced) == dirty_bytes + log.size_bytes + written_bytes
+
+
 def test_min_compaction_lag_leaves_young_segments_alone(fs: CrashableFs) -> None:
     log = new_log(fs, min_compaction_lag_ms=HOUR)
     put(log, "k", "old", time_ms=NOW - 2 * HOUR)

@@ -470,6 +470,16 @@ def test_many_deletions_cost_no_sync_on_the_loop(fs: CrashableFs) -> None:
     assert [name for name in fs.list_dir("/data") if name.startswith("t-")] == []
 
 
+def test_no_half_of_a_later_deletion_comes_back_with_a_power_cut(fs: CrashableFs) -> None:
+    directory = started(fs)
+    logs = [opened(directory, TopicPartition("t", index)) for index in range(2)]
+    fs.sync_dir("/data")
+    for log in logs:
+        carry_out(directory.drop(log, NOW))
+    after = fs.crash(SeededRng(), keep="none")
+    assert [name for name in after.list_dir("/data") if name in ("t-0", "t-1")] == []
+
+
 def test_what_the_power_took_from_the_middle_of_a_log_does_not_pass_for_compacted(
     fs: CrashableFs,
 ) -> None:

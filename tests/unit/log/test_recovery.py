@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from firnline.base.effects import Warn
 from firnline.base.errors import StorageError
 from firnline.log.log import Log
-from firnline.log.recovery import RecoveryReport, opening_steps
+from firnline.log.recovery import RecoveryReport, opening_steps, told_of_recovery
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
@@ -51,6 +52,12 @@ def overwrite(fs: CrashableFs, path: str, data: bytes) -> None:
     file = fs.open(path, create=True)
     file.truncate(0)
     file.append(data)
+
+
+def on_disk(fs: CrashableFs) -> None:
+    """The directory of the partition survives a power cut."""
+    fs.sync_dir("/data")
+    fs.sync_dir("/")
 
 
 def segment_files(fs: CrashableFs, suffix: str) -> list[str]:
@@ -195,6 +202,34 @@ def test_an_empty_segment_that_kafka_compacted_stays() -> None:
     assert set(names) <= set(fs.list_dir(log.path))
 
 
+def test_segments_behind_a_damaged_one_do_not_come_back_after_what_is_written_in_their_place() -> (
+    None
+):
+    """The power goes before the next flush is through: the log is to have one lineage."""
+    fs = CrashableFs()
+    log = filled(fs)
+    flush(log)
+    on_disk(fs)
+    damaged, later = log.closed_segments()[1], log.closed_segments()[2:]
+    data = bytearray(whole(fs, damaged.stem_path + ".log"))
+    data[-1] ^= 1
+    overwrite(fs, damaged.stem_path + ".log", bytes(data))
+    assert report(opened(fs)).segments_dropped == len(later) + 1
+    after = fs.crash(SeededRng(), keep="none")
+    assert after.exists(damaged.stem_path + ".log")
+    assert not any(after.exists(segment.stem_path + ".log") for segment in later)
+
+
+def test_an_operator_is_told_of_what_recovery_cut_off_and_of_nothing_else() -> None:
+    fs = CrashableFs()
+    filled(fs)
+    fs.open(segment_files(fs, ".log")[-1]).append(b"garbage")
+    (told,) = told_of_recovery(opened(fs))
+    assert isinstance(told, Warn)
+    assert "t-0 ends at offset 40: 7 bytes and 0 segments behind it were not whole" in told.line
+    assert told_of_recovery(opened(fs)) == []
+
+
 def test_damage_below_the_recovery_point_is_not_cut_off() -> None:
     """It was synced and acknowledged: the operator has to know, and other replicas may have it."""
     fs = CrashableFs()
@@ -245,6 +280,19 @@ def test_a_bad_index_is_built_again(suffix: str, damage: str) -> None:
         assert [s.largest_time_ms() for s in again.closed_segments()] == [
             NOW + s.end_offset for s in again.closed_segments()
         ]
+
+
+def test_an_index_that_was_built_again_survives_a_power_cut_after_the_next_clean_stop() -> None:
+    """Else each start would build it again, or go by half of it."""
+    fs = CrashableFs()
+    filled(fs, 60).close()
+    path = segment_files(fs, ".index")[-1]
+    good = whole(fs, path)
+    assert good
+    overwrite(fs, path, b"\xfe" * len(good))
+    on_disk(fs)
+    opened(fs, was_clean=True).close()
+    assert whole(fs.crash(SeededRng(), keep="none"), path) == good
 
 
 def test_indexes_are_equal_whether_written_or_built_again() -> None:

@@ -5,6 +5,7 @@ import pytest
 from firnline.base.errors import Code, StorageError
 from firnline.log.log import Log
 from firnline.log.producer_state import SnapshotEntry, decode_snapshot, snapshot_offsets
+from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
@@ -65,6 +66,50 @@ def test_truncation_inside_a_batch_drops_it_whole(log: Log) -> None:
     log.truncate_to(2)
     assert log.log_end_offset == 1
     assert append(log, batch("e")).base_offset == 1
+
+
+def test_the_greatest_time_is_found_after_a_greater_one_was_cut_off(log: Log) -> None:
+    """The times of what was cut stand in no index: what is left is looked at again."""
+    for time_ms in (1, 2, 9, 3, 4, 5, 6, 99):
+        append(log, batch("x" * 30, time_ms=NOW + time_ms))
+    assert log.closed_segments() == []
+    log.truncate_to(7)
+    assert log.offset_of_max_timestamp() == (2, NOW + 9)
+
+
+def test_indexes_after_a_truncation_are_those_of_a_log_that_was_never_longer() -> None:
+    """A replica that was cut and one that was not have the same files, as Kafka's tools compare them."""
+
+    def filled(cuts: list[int]) -> dict[str, bytes]:
+        fs = CrashableFs()
+        log = opened(fs)
+        for end in [*cuts, 9]:
+            fill(log, end - log.log_end_offset)
+            if end != 9:
+                log.truncate_to(end - 1)
+        assert log.closed_segments() == []
+        log.close()
+        files = [name for name in fs.list_dir(PATH) if name.endswith("index")]
+        return {name: fs.open(f"{PATH}/{name}").read(0, 1 << 20) for name in files}
+
+    wanted = filled([])
+    assert any(wanted.values())
+    assert filled([2, 5, 6, 7]) == wanted
+
+
+def test_reads_of_others_do_not_close_the_segment_that_a_truncation_made_the_active_one(
+    log: Log,
+) -> None:
+    fill(log, 120)
+    closed = log.closed_segments()
+    assert len(closed) > OPEN_SEGMENTS_MAX + 2
+    last = closed[-1]
+    log.read(last.base_offset, max_bytes=1, upto_offset=last.end_offset)
+    log.truncate_to(last.base_offset + 1)
+    for segment in closed[:-1]:
+        log.read(segment.base_offset, max_bytes=1, upto_offset=last.base_offset)
+    append(log, batch("a"))
+    assert found_headers(log)[-1].next_offset == last.base_offset + 2
 
 
 def test_truncation_above_the_end_changes_nothing(log: Log) -> None:
