@@ -58,7 +58,6 @@ class AlterPartitions:
     def stop(self) -> None:
         """Ask nothing more."""
         self._is_stopped = True
-        self._waiting.clear()
 
     def _go(self, now_ms: int) -> Effects:
         if self._is_asking or self._is_stopped:

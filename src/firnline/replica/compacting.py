@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from firnline.base.effects import Compact, Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
-from firnline.base.ids import NO_OFFSET, TopicPartition
+from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.log.compaction.cleaner import Damaged
@@ -48,7 +48,7 @@ class CompactionFacts:
     looked_ms: int = 0
     max_dirty_percent: int = 0
     max_delay_ms: int = 0
-    uncleanable: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    uncleanable: dict[str, dict[Log, int]] = field(default_factory=dict)
     rounds: int = 0
     failed: int = 0
     void: int = 0
@@ -149,8 +149,7 @@ class Compacting:
         )
 
     def _is_uncleanable(self, log: Log) -> bool:
-        known = self.facts.uncleanable.get(log.path.rpartition("/")[0], {})
-        return log.topic_partition in known
+        return log in self.facts.uncleanable.get(log.path.rpartition("/")[0], {})
 
     def _choose(self, found: list[tuple[Partition, Dirt]], now_ms: int) -> Effects:
         facts = self.facts
@@ -169,10 +168,13 @@ class Compacting:
         return effects + self._look_later(now_ms)
 
     def _forget_gone(self) -> None:
-        """Logs that were deleted are uncleanable no longer."""
+        """Logs that were deleted are uncleanable no longer; one of the same name may be there by now."""
+        hosted = self._hosted.by_name
         for known in self.facts.uncleanable.values():
-            for gone in [name for name in known if name not in self._hosted.by_name]:
-                del known[gone]
+            for log in list(known):
+                partition = hosted.get(log.topic_partition)
+                if partition is None or partition.log is not log:
+                    del known[log]
 
     # -- a round -----------------------------------------------------------------------------------
 
@@ -263,7 +265,7 @@ class Compacting:
         if isinstance(problem, Damaged):
             directory = log.path.rpartition("/")[0]
             known = self.facts.uncleanable.setdefault(directory, {})
-            known[log.topic_partition] = log.size_bytes
+            known[log] = log.size_bytes
         line = f"{log.topic_partition} is not compacted: {problem}"
         if self._warned.get(log.path) == line:
             return []

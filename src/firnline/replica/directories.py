@@ -101,8 +101,6 @@ class DirectoryAssignments:
     def stop(self) -> Effects:
         """Tell nothing more."""
         self._is_stopped = True
-        self._waiting.clear()
-        self._when_mended = None
         return [CancelTimer(key=_TIMER), CancelTimer(key=_MENDED)]
 
     def _is_mending(self) -> bool:

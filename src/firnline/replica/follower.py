@@ -438,8 +438,6 @@ class Fetcher:
         # The leader may not know yet what its predecessor had committed: what we know stays.
         log.advance_high_watermark(min(part.high_watermark, log.log_end_offset))
         log.advance_log_start(min(part.log_start_offset, log.log_end_offset))
-        if log.high_watermark == before and log.last_stable_offset == stable_before:
-            return []
         # Consumers may wait here, too (KIP-392).
         return partition.grown(0, stable_before, before, now_ms, end_bytes=0)
 

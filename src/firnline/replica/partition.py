@@ -692,9 +692,6 @@ class Partition:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (largest epoch not above `epoch`, where it ends), or (-1, -1) (T45)."""
-        if epoch == self.leader_epoch:
-            # The current epoch ends where the log does, also while nothing was written in it.
-            return epoch, self.log.log_end_offset
         if epoch > self.leader_epoch or epoch < 0:
             return NO_EPOCH, NO_OFFSET
         return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)

@@ -440,8 +440,6 @@ class CatalogKeeper:
         store, hosted = self._services.catalog, self._hosted
         assert store is not None
         assert self._writer is not None
-        if hosted.is_over:
-            return self._answer(_OVER, now_ms)
         on_compared, self.on_compared = self.on_compared, _nothing
         on_compared()
         state = self._state()

@@ -1,10 +1,14 @@
 """Which log is compacted when, and what becomes of a round when the log changes under it."""
 
+import pytest
+
+from firnline.base.effects import SetTimer
 from firnline.base.ids import TopicPartition
 from firnline.log import checkpoint
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.records.build import NewRecord, build_batch
+from firnline.replica import compacting
 from firnline.server import compaction_metrics
 from tests.log_world import found_records
 from tests.unit.broker.harness import DATA, Harness
@@ -187,3 +191,36 @@ def test_a_file_that_is_missing_without_retention_is_a_failure_that_is_told() ->
     facts = harness.node.parts.compacting.facts
     assert (facts.void, facts.failed) == (0, 1)
     assert [line for line in harness.warnings if "is not compacted" in line]
+
+
+def test_a_topic_that_is_made_again_under_the_name_of_a_damaged_one_is_compacted() -> None:
+    """It was put aside with the old one until the next start, and its directory counted both for ever."""
+    harness = node()
+    log = topic(harness)
+    segment = log.closed_segments()[0]
+    harness.fs.files(log.path)[segment.stem_path.rpartition("/")[2] + ".log"].data[80] ^= 1
+    harness.pass_time(3 * LOOK_MS)
+    facts = harness.node.parts.compacting.facts
+    assert [list(known) for known in facts.uncleanable.values()] == [[log]]
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    again = topic(harness)
+    before = again.size_bytes
+    harness.pass_time(10 * LOOK_MS)
+    assert again.size_bytes < before / 4
+    assert compaction_metrics.look(harness.node.parts.compacting, [DATA], 0).uncleanable == [
+        (DATA, 0, 0)
+    ]
+
+
+def test_a_look_over_many_logs_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacting, "_SLICE_COST", 1)
+    harness = node(log_cleaner_threads="2")
+    logs = [topic(harness, name) for name in ("a", "b")]
+    before = [log.size_bytes for log in logs]
+    [look] = [timer for key, timer in harness.timers.items() if key[0] == "compaction"]
+    effects = look.then(harness.now_ms)
+    assert [type(effect) for effect in effects] == [SetTimer]
+    assert effects[0].at_ms == harness.now_ms, "it goes on at once, in a step of its own"
+    harness.run(effects)
+    harness.pass_time(10 * LOOK_MS)
+    assert all(log.size_bytes < was / 4 for log, was in zip(logs, before, strict=True))

@@ -539,6 +539,21 @@ def test_damaged_records_are_not_written_and_are_asked_for_again() -> None:
     assert (p.log.log_end_offset, p.log.high_watermark) == (1, 1)
 
 
+def test_damage_that_comes_again_after_all_was_well_is_told_again() -> None:
+    p = replica()
+    leader = Leader(p)
+    good = records((3, "a"))
+    bad = good[:-1] + bytes([good[-1] ^ 1])
+    for data, told in ((bad, 1), (bad, 1), (good, 1)):
+        leader.answer(fetched(data=data))
+        leader.pass_time()
+        assert len(leader.said) == told
+    later = bytearray(records((3, "b"), start=1))
+    later[-1] ^= 1
+    leader.answer(fetched(data=bytes(later)))
+    assert len(leader.said) == 2
+
+
 def test_batches_of_a_leader_that_came_later_are_not_taken() -> None:
     """KAFKA-18723: a leader that was deposed while it sent its answer had its log cut and filled again by its
     successor. What the follower got of both would look like one history to the successor later on."""
