@@ -181,6 +181,16 @@ CLUSTERS = (
         invariants=("rel-C6",),
     ),
     Mutant(
+        "rel-R9, in a cluster: a follower takes no batch of which a bit flipped on its leader's disk",
+        "records.validate:check_fetched",
+        "check_batches(data)",
+        "list(headers(data))",
+        seeds=(11, *SEEDS),
+        seconds=25,
+        profile="rot",
+        invariants=("rel-R9",),
+    ),
+    Mutant(
         "rel-X3: who is deposed takes its index back with its image",
         "metadata.quorum:MetadataQuorum._dethrone",
         "self.index.revert(pending.delta)",

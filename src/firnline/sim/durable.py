@@ -77,15 +77,19 @@ class DurableLog:
             self._offset = max(self._offset, end)
 
 
-def durable_end(fs: CrashableFs, path: str) -> int:
-    """Where the log of a partition ends for sure; it begins with its oldest segment. 0 for none."""
+def durable_end(fs: CrashableFs, path: str, *, has_gaps: bool = False) -> int:
+    """Where the log of a partition ends for sure; it begins with its oldest segment. 0 for none.
+
+    has_gaps  it is compacted: offsets may be missing between segments
+    """
     found, end = fs.surviving_names(path), 0
     for count, name in enumerate(sorted(name for name in found if name.endswith(names.LOG))):
         inode, base_offset = found[name], int(name.removesuffix(names.LOG))
-        if count and base_offset > end:
+        if count and base_offset > end and not has_gaps:
             break
         assert isinstance(inode, Inode)
-        end = max(end, base_offset, walk(inode.durable, 0, inode.surviving_bytes)[1])
+        data = inode.mended(inode.durable) if inode.flipped else inode.durable
+        end = max(end, base_offset, walk(data, 0, inode.surviving_bytes)[1])
     return end
 
 

@@ -44,15 +44,29 @@ class Injected(NamedTuple):
 
 
 def draw_plan(seed: int, options: Options, *, begin_us: int, end_us: int) -> list[Fault]:
-    """Return the faults of a seed, in order of time, numbered from 1."""
+    """Return the faults of a seed, numbered from 1: those of late kinds after all others."""
     chance = Chance(seed, "faults")
     plan: list[Fault] = []
     at_us = begin_us
     while True:
         at_us += chance.between(*options.fault_gap_us)
         if at_us >= end_us or not options.fault_kinds:
-            return plan
+            break
         plan.append(Fault(len(plan) + 1, at_us, chance.pick(options.fault_kinds)))
+    return plan + _draw_late(seed, options, len(plan), begin_us, end_us)
+
+
+def _draw_late(seed: int, options: Options, before: int, begin_us: int, end_us: int) -> list[Fault]:
+    """Faults of kinds that came later, by chance of their own: without them the others stay as they were."""
+    plan: list[Fault] = []
+    if not options.late_kinds:
+        return plan
+    chance = Chance(seed, "late faults")
+    at_us = begin_us + chance.between(*options.late_gap_us)
+    while at_us < end_us:
+        plan.append(Fault(before + len(plan) + 1, at_us, chance.pick(options.late_kinds)))
+        at_us += chance.between(*options.late_gap_us)
+    return plan
 
 
 class Faults:
@@ -498,4 +512,5 @@ BEGINNINGS: dict[str, str] = {
     "late-answer": "_late_answer",
     "late-copy": "_late_copy",
     "stall": "_stall_one",
+    "rot-log": "_rot_log",
 }

@@ -78,6 +78,9 @@ class Options(NamedTuple):
     # The workload.
     operations_per_s: int
     topics_max: int
+    # Faults that are drawn besides, by chance of their own.
+    late_kinds: tuple[str, ...] = ()
+    late_gap_us: tuple[int, int] = (2_000 * MS, 15_000 * MS)
     # A whole cluster: the observers are brokers then. None: controllers, and brokers that only observe.
     cluster: "Shape | None" = None
 

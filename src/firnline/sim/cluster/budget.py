@@ -35,6 +35,7 @@ class Atlas:
         self._dirty: dict[tuple[int, Key], None] = {}
         self._isr_sizes: dict[Key, dict[int, int]] = {}  # by partition epoch
         self._owed: dict[tuple[int, Key], int] = {}  # acknowledged, and on the disk that lost power
+        self._rotten: dict[tuple[int, Key], str] = {}  # bits flipped in that directory
 
     def partition(self, key: Key) -> PartitionImage | None:
         """The partition as the controller has it."""
@@ -64,7 +65,9 @@ class Atlas:
         return found is not None and found.isr == (node_id,)
 
     def has_caught_up(self, node_id: int, key: Key) -> None:
-        """It has again whatever is committed."""
+        """It has again whatever is committed; what rots on its disk it has not."""
+        if self.is_rotten(node_id, key):
+            return
         self._dirty.pop((node_id, key), None)
         self._owed.pop((node_id, key), None)
 
@@ -86,7 +89,8 @@ class Atlas:
     def durable_end(self, node_id: int, key: Key) -> int:
         """Up to where the platter has it."""
         name = self.image.topics_by_id[key[0]].name
-        return durable_end(self._hosts[node_id].fs, f"{DATA}/{name}-{key[1]}")
+        path, has_gaps = f"{DATA}/{name}-{key[1]}", self._ledger.of(key).is_compacted
+        return durable_end(self._hosts[node_id].fs, path, has_gaps=has_gaps)
 
     def owes(self, node_id: int, key: Key) -> int:
         """Up to where a replica has to have everything after it lost power alone."""
@@ -122,16 +126,21 @@ class Atlas:
 
     def may_lose(self, node_id: int, *, is_wipe: bool) -> bool:
         """Is a lossy crash of that broker within the budget?"""
-        for key, topic, state in self.hosted(node_id):
+        for key, _, state in self.hosted(node_id):
             if not is_wipe and self.is_kept(node_id, key):
                 continue
-            dirty = [each for each in state.replicas if self.is_dirty(each, key)]
-            given = self.image.topic_config_overrides(topic).get(_MIN_ISR)
-            least = self.min_isr if given is None else int(given)
-            least = min(least, len(state.replicas))
-            if len({*dirty, node_id}) > least - 1 or not self._clean(key, state, node_id):
+            if not self._is_affordable(node_id, key, state):
                 return False
         return True
+
+    def _is_affordable(self, node_id: int, key: Key, state: PartitionImage) -> bool:
+        """May that replica be dirty, besides those that are?"""
+        dirty = [each for each in state.replicas if self.is_dirty(each, key)]
+        topic = self.image.topics_by_id[key[0]].name
+        given = self.image.topic_config_overrides(topic).get(_MIN_ISR)
+        least = self.min_isr if given is None else int(given)
+        least = min(least, len(state.replicas))
+        return len({*dirty, node_id}) <= least - 1 and bool(self._clean(key, state, node_id))
 
     def may_stop(self, node_id: int) -> bool:
         """Does every partition with a dirty replica keep a clean member of its ISR running without it?"""
@@ -141,6 +150,46 @@ class Atlas:
             if len(state.replicas) > 1
             and any(self.is_dirty(each, key) for each in state.replicas if each != node_id)
         )
+
+    # ---- bits that flip
+
+    def may_rot(self, node_id: int, key: Key, state: PartitionImage) -> bool:
+        """May bits of that replica flip? Of one at a time, while a clean one is in the ISR, and runs."""
+        if any(self.is_rotten(each, key) for each in state.replicas):
+            return False
+        return self._is_affordable(node_id, key, state)
+
+    def rots(self, node_id: int, key: Key, directory: str) -> None:
+        """A bit of that replica flipped."""
+        self._rotten[(node_id, key)] = directory
+        self._dirty[(node_id, key)] = None
+
+    def is_rotten(self, node_id: int, key: Key) -> bool:
+        """Is a file of that replica still there of which a bit flipped?"""
+        directory = self._rotten.get((node_id, key))
+        if directory is None:
+            return False
+        if any(each.flipped for each in self._hosts[node_id].fs.files(directory).values()):
+            return True
+        del self._rotten[(node_id, key)]
+        return False
+
+    def rotten(self) -> list[tuple[int, str]]:
+        """The nodes and directories with bits that flipped."""
+        return [
+            (node_id, directory)
+            for (node_id, key), directory in list(self._rotten.items())
+            if self.is_rotten(node_id, key)
+        ]
+
+    def is_spare(self, node_id: int, key: Key) -> bool:
+        """Is a clean member of the ISR running besides? A partition that is gone needs none."""
+        state = self.partition(key)
+        return state is None or bool(self._clean(key, state, node_id))
+
+    def committed_end(self, key: Key) -> int:
+        """Up to where the partition is committed."""
+        return self._ledger.of(key).end_offset
 
     def _clean(self, key: Key, state: PartitionImage, without: int) -> list[int]:
         """Members of the ISR that run, are counted in, and have everything."""

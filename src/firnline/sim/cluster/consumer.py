@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from firnline.base.effects import Effects, SetTimer, Unanswered
-from firnline.base.errors import Code
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k02_list_offsets import (
@@ -18,6 +18,7 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from firnline.records.batch import headers
+from firnline.records.validate import check_batches
 from firnline.sim.cluster.client import Client, Place
 from firnline.sim.cluster.shape import NEVER
 from firnline.sim.options import Options
@@ -49,6 +50,9 @@ class Consumer(Client):
         self.records = 0
         # Whether it tells with each Fetch of which epoch the last batch was, as consumers of Kafka's do.
         self._is_wary = any(topic.unclean != NEVER for topic in self.shape.topics)
+        self._is_careful = "rot-log" in options.late_kinds
+        self._gappy = [topic.name for topic in self.shape.topics if topic.is_compacted]
+        self.damaged = 0  # answers that were not taken
         self._epochs: dict[Key, int] = {}
         self._on_read = on_read
         self._fetching: dict[int, bool] = {}
@@ -138,6 +142,10 @@ class Consumer(Client):
         data = bytes(row.records or b"")
         if data:
             position = self.positions[key]
+            if self._is_careful and not self._is_sound(key, data):
+                self.damaged += 1
+                self._paused[key] = now_ms + _PAUSE_MS
+                return self.refresh_soon(now_ms)
             self._on_read(key, position, data, leader_epoch)
             for header in headers(data):
                 self.records += header.record_count
@@ -146,6 +154,21 @@ class Consumer(Client):
                     self._epochs[key] = header.leader_epoch
             self.positions[key] = position
         return []
+
+    def _is_sound(self, key: Key, data: bytes) -> bool:
+        """Do its CRCs match, and do the batches follow one another, as Firnline's readers look?"""
+        found = check_batches(data)
+        if isinstance(found, KafkaError):
+            return False
+        position = self.positions[key]
+        topic = self.places[key].topic
+        is_first, has_gaps = True, topic in self._gappy or topic.startswith("__")
+        for header in found:
+            is_next = header.base_offset <= position if is_first else header.base_offset == position
+            if not (is_next or has_gaps) or header.next_offset <= position:
+                return False
+            is_first, position = False, header.next_offset
+        return True
 
     def _again(self, leader_id: int, now_ms: int) -> SetTimer:
         return SetTimer(key=("again", leader_id), at_ms=now_ms + _PAUSE_MS, then=self._go)

@@ -134,6 +134,26 @@ def _compacted(options: Options) -> Options:
     return bent._replace(fault_kinds=kinds, cluster=shape, fault_gap_us=(500 * MS, 4_000 * MS))
 
 
+def _early(options: Options) -> Options:
+    """As it is drawn, without what is drawn by chance of its own: seeds that stand for what they found."""
+    return options
+
+
+def _rot(options: Options) -> Options:
+    """Bits that flip under leaders and followers that come and go."""
+    kinds = ("kill", "elect", "elect", "stop", "slow-link", "cut", "wipe")
+    topics = (TopicShape("t0", 2, 3, 2), TopicShape("t1", 2, 3, 2))
+    bent = _replicated(options, batch_gap_ms=60, flush_checkpoint_ms=500, segment_bytes=8_192)
+    assert bent.cluster is not None
+    return bent._replace(
+        fault_kinds=kinds,
+        cluster=bent.cluster._replace(topics=topics),
+        fault_gap_us=(1_000 * MS, 4_000 * MS),
+        late_kinds=("rot-log",),
+        late_gap_us=(500 * MS, 2_000 * MS),
+    )
+
+
 PROFILES: dict[str, Callable[[Options], Options]] = {
     "r1": _r1,
     "r3": _r3,
@@ -148,6 +168,8 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "late-answers": _late_answers,
     "unclean": _unclean,
     "compacted": _compacted,
+    "early": _early,
+    "rot": _rot,
 }
 
 

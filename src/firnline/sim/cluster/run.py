@@ -20,10 +20,10 @@ from firnline.sim.cluster.ledger import Key, Ledger, name
 from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
 from firnline.sim.cluster.producer import Producer
-from firnline.sim.cluster.race_faults import RaceFaults
 from firnline.sim.cluster.replica_checks import ReplicaChecks
 from firnline.sim.cluster.shape import draw_cluster
 from firnline.sim.cluster.wire_checks import WireChecks
+from firnline.sim.cluster_faults.rot import RotFaults
 from firnline.sim.groups.checks import GroupChecks
 from firnline.sim.groups.member import Member
 from firnline.sim.host import Host, Machine, Process
@@ -138,7 +138,7 @@ class Watch:
 class WholeCluster(Cluster):
     """Brokers, controllers and clients of one run."""
 
-    faults: RaceFaults
+    faults: RotFaults
     workload: Users
 
     def __init__(self, options: Options, world: World, mode: str) -> None:
@@ -167,9 +167,9 @@ class WholeCluster(Cluster):
         )
         self.faults.use(self.network)
 
-    def _make_faults(self, mode: str) -> RaceFaults:
+    def _make_faults(self, mode: str) -> RotFaults:
         truth = self.checkers.truth
-        return RaceFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+        return RotFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
 
     def _make_workload(self) -> Users:
         return Users(self.world, self.options, self.checkers.complain)

@@ -10,6 +10,7 @@ from firnline.sim.world import MS, Chance
 
 # When a leader may be found outside the ISR: by the setting of the topic, or if an administrator asks.
 UNCLEAN_KEY = "unclean.leader.election.enable"
+_LATE = ("rot-log",)
 _RACES = ("stall", "late-answer", "late-copy")
 NEVER, ALWAYS, IF_ASKED = "never", "always", "if asked"
 
@@ -112,10 +113,27 @@ def draw_cluster(seed: int, profile: str | None = None) -> Options:
         idle_interval_ms=500,
     )
     if profile is None:
-        return options
+        return _with_late_draws(seed, options)
     from firnline.sim.cluster.profiles import bend  # it knows the shape
 
     return bend(options, profile)
+
+
+def _with_late_draws(seed: int, options: Options) -> Options:
+    """What was added later, each by chance of its own: seeds of a profile do without."""
+    shape = options.cluster
+    assert shape is not None
+    chance = Chance(seed, "compacted")
+    topics = tuple(
+        topic._replace(is_compacted=chance.below(6) == 0) if topic.unclean == NEVER else topic
+        for topic in shape.topics
+    )
+    return options._replace(late_kinds=late_kinds(seed), cluster=shape._replace(topics=topics))
+
+
+def late_kinds(seed: int) -> tuple[str, ...]:
+    """Kinds that one seed in four has besides, in a plan of their own."""
+    return tuple(kind for kind in _LATE if Chance(seed, "late", kind).below(4) == 0)
 
 
 def _topics(chance: Chance, brokers: int) -> tuple[TopicShape, ...]:

@@ -1,0 +1,177 @@
+"""Bits of partition logs that flip on the platter, and the operator who mends what became of it. SIM.
+
+One replica of a partition rots at a time, while another one in its ISR is clean and runs. It counts as dirty
+until nothing that flipped is left, and it has again whatever is committed. The operator does as
+docs/OPERATIONS.md says: where another replica is in sync the partition's directory is moved away and fetched
+again; where none is a whole copy is put back. Source: decision 0023; reliability d 92, d 93.
+"""
+
+from typing import NamedTuple
+
+from firnline.log import names
+from firnline.log.checkpoint import (
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    parse_entries,
+)
+from firnline.metadata.image import PartitionImage
+from firnline.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, parse_header
+from firnline.sim.cluster.ledger import Key
+from firnline.sim.cluster_faults.races import RaceFaults
+from firnline.sim.disk import Inode
+from firnline.sim.faults import Fault
+from firnline.sim.host import Host
+from firnline.sim.quorum_node import DATA
+from firnline.sim.world import MS, SECOND, Chance
+
+_LOOK_US = 2 * SECOND
+_TRIES = 20
+_RUNNING, _KILLED, _STOPPED = "as it runs", "while it is killed", "while it is stopped"
+# Text of Kafka's, without a checksum: a digit that became another one is believed.
+_PLAIN = (RECOVERY_POINTS, HIGH_WATERMARKS, LEADER_EPOCHS)
+# Whose bits flip, half of the time those of batches.
+_SUFFIXES = (names.LOG, names.LOG, names.LOG, names.INDEX, names.TIME_INDEX, names.SNAPSHOT)
+_LEADER_EPOCH_AT = range(LOG_OVERHEAD_BYTES, LOG_OVERHEAD_BYTES + 4)
+
+
+class Spot(NamedTuple):
+    """One replica: where it is, and how its directory is called."""
+
+    host: Host
+    key: Key
+    directory: str
+
+
+class RotFaults(RaceFaults):
+    """`RaceFaults`, and bits that flip in the files of brokers."""
+
+    def _rot_log(self, fault: Fault, chance: Chance) -> None:
+        spots = [
+            Spot(self._hosts[node_id], key, f"{DATA}/{topic}-{key[1]}")
+            for key, topic, state in self._partitions_once()
+            for node_id in state.replicas
+            if self.atlas.may_rot(node_id, key, state)
+        ]
+        if not spots:
+            return
+        spot, way = chance.pick(spots), chance.pick((_RUNNING, _KILLED, _STOPPED))
+        host = spot.host
+        down_us = chance.spread(1 * MS, 4 * SECOND)
+        if way == _RUNNING or host.process is None or not self.atlas.may_stop(host.node_id):
+            self._flip(fault, chance, spot, _RUNNING)
+        elif way == _KILLED:
+            host.kill()
+            self._flip(fault, chance, spot, way)
+            self._keep_down(host, down_us)
+        else:
+
+            def stopped() -> None:
+                if self._is_over:
+                    host.start()
+                    return
+                state = self.atlas.partition(spot.key)
+                if state is not None and self.atlas.may_rot(host.node_id, spot.key, state):
+                    self._flip(fault, chance, spot, way)
+                self._keep_down(host, down_us)
+
+            host.stop(stopped)
+
+    def _partitions_once(self) -> list[tuple[Key, str, PartitionImage]]:
+        found = {row[0]: row for row in self._partitions()}
+        return list(found.values())
+
+    def _flip(self, fault: Fault, chance: Chance, spot: Spot, way: str) -> None:
+        """One bit of one file of that replica, which was synced, and committed if it is of a batch."""
+        host = spot.host
+        for _ in range(_TRIES):
+            found = self._file(spot, chance)
+            if found is None:
+                continue
+            name, inode = found
+            if not inode.surviving_bytes:
+                continue
+            at, bit = chance.below(inode.surviving_bytes), chance.below(8)
+            if self._is_noticeable(spot, name, inode, at, bit):
+                inode.flip(at, bit)
+                self._note(fault, f"byte {at} of {name} on {host.node_id} flips {way}")
+                self.atlas.rots(host.node_id, spot.key, spot.directory)
+                self._operate_later(chance, spot)
+                return
+
+    def _file(self, spot: Spot, chance: Chance) -> tuple[str, Inode] | None:
+        """A file of the replica's directory."""
+        files = spot.host.fs.surviving_files(spot.directory)
+        if chance.below(8) == 0:
+            name = chance.pick((LEADER_EPOCHS, PARTITION_METADATA))
+            found = [name] if name in files else []
+        else:
+            suffix = chance.pick(_SUFFIXES)
+            found = sorted(name for name in files if name.endswith(suffix))
+        if not found:
+            return None
+        name = chance.pick(found)
+        return f"{spot.directory}/{name}", files[name]
+
+    def _is_noticeable(self, spot: Spot, path: str, inode: Inode, at: int, bit: int) -> bool:
+        """Can anybody tell, who looks at what there is? Of a batch: and is it committed?"""
+        name = path.rpartition("/")[2]
+        if name in _PLAIN:
+            data = bytearray(inode.durable)
+            data[at] ^= 1 << bit
+            return not _is_read(bytes(data))
+        if not name.endswith(names.LOG):
+            return True
+        position = 0
+        while position + HEADER_BYTES <= inode.surviving_bytes:
+            header = parse_header(inode.durable, position)
+            if position <= at < position + header.size_bytes:
+                is_committed = header.next_offset <= self._truth_end(spot.key)
+                return is_committed and at - position not in _LEADER_EPOCH_AT
+            position += header.size_bytes
+        return False
+
+    def _truth_end(self, key: Key) -> int:
+        return self.atlas.committed_end(key)
+
+    # ---- the operator
+
+    def _operate_later(self, chance: Chance, spot: Spot) -> None:
+        self._world.after(chance.spread(2 * SECOND, 30 * SECOND), self._operate, spot)
+
+    def _operate(self, spot: Spot) -> None:
+        """Have it fetched again, once another replica is in sync, and this one may stop."""
+        host = spot.host
+        if self._is_over or not self.atlas.is_rotten(host.node_id, spot.key):
+            return
+        may_stop = host.process is not None and self.atlas.may_stop(host.node_id)
+        if self._wipe is None and may_stop and self.atlas.is_spare(host.node_id, spot.key):
+            host.kill()
+            host.fs.remove_dir(spot.directory)
+            host.fs.sync_dir(DATA)
+            self._world.note(-1, f"{spot.directory} of {host.node_id} is moved away")
+            self.atlas.is_rotten(host.node_id, spot.key)
+            self._keep_down(host, 100 * MS)
+        else:
+            self._world.after(_LOOK_US, self._operate, spot)
+
+    def heal(self) -> None:
+        """A whole copy is put back where bits are still wrong."""
+        super().heal()
+        for node_id, directory in self.atlas.rotten():
+            host = self._hosts[node_id]
+            host.kill()
+            for inode in host.fs.files(directory).values():
+                for at, mask in list(inode.flipped.items()):
+                    for bit in range(8):
+                        if mask >> bit & 1:
+                            inode.flip(at, bit)
+            self._world.note(-1, f"{directory} of {node_id} is put back whole")
+
+
+def _is_read(data: bytes) -> bool:
+    try:
+        return parse_entries(data, 2) is not None
+    except ValueError:
+        return False
