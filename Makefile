@@ -42,11 +42,13 @@ check: $(VENV)/installed
 # FIRNLINE_FREEZE makes every event and effect immutable, so a test sees a machine that alters one.
 # The tests of a file stay with one worker (docs/decisions/0014). What both would fetch is fetched before.
 # A test that nothing else ends says where it stands, and ends its worker and the run.
+# Bytecode is kept from run to run: some hundred processes are started, and both workers load every test.
 TEST_JOBS ?= 2
 HANGS_S := 960
 test: $(VENV)/installed $(VENV)/peers
 	@[ "$$FIRNLINE_PEERS" != 1 ] || $(PY) -m tests.peers.kafka fetch >/dev/null || true
-	@FIRNLINE_FREEZE=1 $(PY) -m pytest -n $(TEST_JOBS) --dist loadfile --max-worker-restart 0 \
+	@PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecode FIRNLINE_FREEZE=1 \
+		$(PY) -m pytest -n $(TEST_JOBS) --dist loadfile --max-worker-restart 0 \
 		-o faulthandler_timeout=$(HANGS_S) -o faulthandler_exit_on_timeout=true
 
 demo: $(VENV)/installed

@@ -42,7 +42,7 @@ def assert_all_once_in_order(seen: Iterable[tuple[int, bytes, bytes]], codec: st
 
 
 def test_confluent_kafka(firnline_broker: Broker) -> None:
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": firnline_broker.bootstrap})
@@ -93,10 +93,17 @@ def test_confluent_kafka(firnline_broker: Broker) -> None:
                 "bootstrap.servers": firnline_broker.bootstrap,
                 "group.id": f"group-{codec}",
                 "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
             }
         )
         again.subscribe([topic])
-        assert again.poll(2) is None
+        ended = set()
+        while len(ended) < PARTITIONS:
+            message = again.poll(20)
+            assert message is not None, f"only {ended} ended"
+            assert message.error() is not None, "a record that was read before"
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            ended.add(message.partition())
         again.close()
 
 

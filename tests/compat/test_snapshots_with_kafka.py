@@ -27,7 +27,7 @@ from tests.compat.test_metadata_with_kafka import (
 )
 from tests.peers import kafka
 from tests.peers.ports import free_ports
-from tests.peers.quorum import await_in_shell
+from tests.peers.quorum import told_by_shell
 from tests.quorum_rig import broker_config
 
 pytestmark = pytest.mark.peer
@@ -85,15 +85,11 @@ def test_kafkas_dump_reads_every_record_of_our_snapshot(
 
 def test_kafkas_shell_loads_our_snapshot(a_snapshot: tuple[Path, ClusterImage]) -> None:
     path, image = a_snapshot
-    topics = sorted(image.topics_by_name)
-    await_in_shell(
-        path, "ls", "/image/topics/byName", holds=lambda told: sorted(told.split()) == topics
+    listed, moved = told_by_shell(
+        path, "ls /image/topics/byName", "cat /image/topics/byName/moved/0"
     )
-    await_in_shell(
-        path,
-        *("cat", "/image/topics/byName/moved/0"),
-        holds=lambda told: re.search(r'"?replicas"?[=:] ?\[1\]', told),
-    )
+    assert sorted(listed.split()) == sorted(image.topics_by_name)
+    assert re.search(r'"?replicas"?[=:] ?\[1\]', moved), moved
 
 
 def test_kafka_runs_on_a_log_of_ours_that_begins_at_a_snapshot(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
@@ -8,13 +9,17 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
  * Runs the main classes that it is told, one after the other, in one JVM: most of what a tool costs is its start.
  *
- * <p>In: how many words, then each with its length before it; the first is the class. Out: the exit code, then
- * what was printed to stdout and to stderr, each with its length before it. Numbers are int32, big-endian.
+ * <p>In: how many words, then each with its length before it; the first is the class, and the last one what the
+ * tool finds on its stdin. Out: the exit code, then what was printed to stdout and to stderr, each with its length
+ * before it. Numbers are int32, big-endian.
  */
 public final class Tools {
   /** Ends a tool where it would have ended the JVM. */
@@ -37,6 +42,7 @@ public final class Tools {
 
   private static final Switch OUT = new Switch();
   private static final Switch ERR = new Switch();
+  private static final List<Runnable> HOOKS = new ArrayList<>();
   private static Integer code;
 
   public static void main(String[] none) throws Exception {
@@ -46,6 +52,7 @@ public final class Tools {
     System.setErr(new PrintStream(ERR, true));
     Exit.setExitProcedure((status, why) -> end(status));
     Exit.setHaltProcedure((status, why) -> end(status));
+    Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
     while (true) {
       int count = asked.readInt(); // EOFException ends the process
       String[] words = new String[count];
@@ -57,7 +64,10 @@ public final class Tools {
       OUT.to = out;
       ERR.to = err;
       code = null;
+      System.setIn(new ByteArrayInputStream(words[count - 1].getBytes(StandardCharsets.UTF_8)));
       run(words);
+      HOOKS.forEach(Runnable::run); // a producer sends what it holds back when its JVM ends
+      HOOKS.clear();
       settle(code == null ? 0 : code);
       told.writeInt(code);
       for (byte[] printed : new byte[][] {out.toByteArray(), err.toByteArray()}) {
@@ -69,7 +79,7 @@ public final class Tools {
   }
 
   private static void run(String[] words) throws Exception {
-    String[] rest = java.util.Arrays.copyOfRange(words, 1, words.length);
+    String[] rest = Arrays.copyOfRange(words, 1, words.length - 1);
     try {
       Class.forName(words[0]).getMethod("main", String[].class).invoke(null, (Object) rest);
     } catch (InvocationTargetException problem) {

@@ -73,6 +73,10 @@ TOOLS = {
     "verifiable-consumer": f"{_PACKAGE}.VerifiableConsumer",
     "verifiable-producer": f"{_PACKAGE}.VerifiableProducer",
 }
+# Those that leave nothing behind: `tool` runs them one after the other in one JVM.
+_IN_ONE_JVM = {
+    *("configs", "console-producer", "dump", "features", "groups", "metadata-quorum", "topics"),
+}
 SERVER = "kafka.Kafka"
 _LONG = ("-XX:+UseSerialGC",)
 # A JVM that lives for seconds should not compile anything twice.
@@ -206,6 +210,8 @@ def tool(name: str, *args: str, stdin: str = "", timeout_seconds: float = 120) -
     `dump` takes the file as its first argument, then flags such as --print-data-log.
     """
     arguments = ("--files", *args) if name == "dump" else args
+    if name in _IN_ONE_JVM:
+        return _in_one_jvm(name, arguments, stdin, timeout_seconds)
     done = subprocess.run(
         command(TOOLS[name], *arguments, is_short=not name.endswith("-perf")),
         input=stdin,
@@ -219,6 +225,17 @@ def tool(name: str, *args: str, stdin: str = "", timeout_seconds: float = 120) -
             done.returncode, [name, *args], done.stdout, done.stderr[-2000:]
         )
     return done.stdout
+
+
+def _in_one_jvm(name: str, arguments: Sequence[str], stdin: str, timeout_seconds: float) -> str:
+    from tests.peers.tools import ToolFailed, shared
+
+    try:
+        return shared().use(name, *arguments, stdin=stdin, timeout_s=timeout_seconds)
+    except ToolFailed as problem:
+        raise subprocess.CalledProcessError(
+            problem.code, [name, *arguments], problem.out, problem.err[-2000:]
+        ) from None
 
 
 def java(file: str | Path, *args: str) -> "subprocess.Popen[bytes]":

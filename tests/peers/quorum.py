@@ -1,8 +1,9 @@
 """Who leads a cluster's metadata quorum and how far each node is, asked over the wire. WORLD."""
 
 import contextlib
+import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tests.peers.nodes import Cluster, Node, eventually
 from tests.wire.line import Line
 
 _ASK_S = 2.0
+_SHELL = Path(__file__).with_name("Shell.java")
+_SHELL_S = 150.0  # longer than its own patience
 
 
 @dataclass(frozen=True)
@@ -103,19 +106,14 @@ def await_caught_up(cluster: Cluster, *, within_s: float = 30.0) -> View:
     return replace(view, high_watermark=first.high_watermark)
 
 
-def await_in_shell(snapshot: Path, *words: str, holds: Callable[[str], object]) -> None:
-    """Ask Kafka's metadata shell about a snapshot until `holds` is true of what it prints.
-
-    The shell obeys a command at once, on an empty image while it is still loading.
-    """
-
-    def told() -> bool:
-        nonlocal last
-        last = kafka.tool("metadata-shell", "--snapshot", str(snapshot), *words)
-        return bool(holds(last))
-
-    last = ""
-    try:
-        eventually(f"the shell's answer to {words}", told, within_s=60)
-    except AssertionError as problem:
-        raise AssertionError(f"{problem}; it printed {last!r}") from None
+def told_by_shell(snapshot: Path, *commands: str) -> list[str]:
+    """Return what Kafka's metadata shell prints about a snapshot, command by command; AssertionError."""
+    done = subprocess.run(
+        kafka.command(str(_SHELL), str(snapshot), *commands, is_short=True),
+        capture_output=True,
+        text=True,
+        timeout=_SHELL_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.split("\0")[:-1]

@@ -2,9 +2,13 @@
 
 with Tools() as tools:
     tools.use("topics", "--bootstrap-server", where, "--list")
+
+`kafka.tool` uses the JVM of `shared()`, which lives as long as this process.
 """
 
+import atexit
 import contextlib
+import functools
 import struct
 import subprocess
 import threading
@@ -21,17 +25,26 @@ _STOP_S = 10.0
 class ToolFailed(Exception):
     """A tool ended with another code than 0; the text is what it printed to stdout and stderr."""
 
+    def __init__(self, what: str, code: int, out: str, err: str) -> None:
+        super().__init__(f"{what} ended with {code}:\n{out}{err[-4000:]}")
+        self.code, self.out, self.err = code, out, err
+
 
 class Tools:
     """The JVM, started by the first use. A tool that does not end takes it along: TimeoutError."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_free = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the JVM; the next use starts another one."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -46,8 +59,16 @@ class Tools:
             process.wait()
         process.stdout.close()
 
-    def use(self, name: str, *words: str) -> str:
-        """Run one of `kafka.TOOLS`; return what it printed. ToolFailed."""
+    def use(self, name: str, *words: str, stdin: str = "", timeout_s: float = _PATIENCE_S) -> str:
+        """Run one of `kafka.TOOLS`; return what it printed. ToolFailed.
+
+        One at a time: another thread waits.
+        """
+        with self._is_free:
+            return self._use(name, (*words, stdin), timeout_s)
+
+    def _use(self, name: str, words: tuple[str, ...], timeout_s: float) -> str:
+        """The last one of the words goes to its stdin."""
         if self._process is None:
             self._process = subprocess.Popen(
                 kafka.command(str(_PROGRAM), is_short=True),
@@ -60,16 +81,19 @@ class Tools:
         texts = [text.encode() for text in (kafka.TOOLS[name], *words)]
         asked = struct.pack(">i", len(texts))
         asked += b"".join(struct.pack(">i", len(text)) + text for text in texts)
-        late = threading.Timer(_PATIENCE_S, process.kill)
+        late = threading.Timer(timeout_s, process.kill)
         late.start()
         try:
             process.stdin.write(asked)
             process.stdin.flush()
             code, out, err = self._number(), self._text(), self._text()
+        except OSError:
+            self.close()
+            raise
         finally:
             late.cancel()
         if code:
-            raise ToolFailed(f"{name} {words} ended with {code}:\n{out}{err[-4000:]}")
+            raise ToolFailed(f"{name} {words[:-1]}", code, out, err)
         return out
 
     def _text(self) -> str:
@@ -83,5 +107,13 @@ class Tools:
         assert self._process.stdout is not None
         data = self._process.stdout.read(size)
         if len(data) < size:
-            raise TimeoutError(f"the tool did not end within {_PATIENCE_S:.0f} s, or ended its JVM")
+            raise TimeoutError("the tool did not end in time, or ended its JVM")
         return data
+
+
+@functools.cache
+def shared() -> Tools:
+    """The JVM of this process."""
+    tools = Tools()
+    atexit.register(tools.close)
+    return tools
