@@ -46,6 +46,7 @@ _LOWERED = (checkpoint.RECOVERY_POINTS, checkpoint.CLEANER_OFFSETS)
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
 _NOTED = 500
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
+_Contents = dict[str, dict[TopicPartition, int]]  # by checkpoint: what it is to say
 
 
 def format_directory(
@@ -427,21 +428,45 @@ class LogDirectory:
             for name, offsets in contents.items():
                 checkpoint.write_offsets(fs, f"{root}/{name}{_LATER}", offsets)
 
-        def rename(result: object, now_ms: int) -> Effects:
-            self._is_checkpointing = False
-            left_out: dict[str, None] = {}
-            for name in () if isinstance(result, Exception) else contents:
-                is_in = name not in left_out and self._take_name(
-                    name, _LATER, writes[name], contents[name]
-                )
-                if not is_in and name == checkpoint.CLEANER_OFFSETS:
-                    # The one that overtook it may not be on disk yet.
-                    left_out[checkpoint.RECOVERY_POINTS] = None
-            return []
-
+        place = partial(self._place_later, writes, contents)
         if not contents:
-            return rename(None, now_ms)
-        return [Submit(name=f"checkpoint {self.path}", pool="disk", work=write, then=rename)]
+            return place(None, now_ms)
+        return [Submit(name=f"checkpoint {self.path}", pool="disk", work=write, then=place)]
+
+    def _place_later(
+        self, writes: Counter[str], contents: _Contents, result: object, now_ms: int
+    ) -> Effects:
+        """Let what was written off the loop take its names.
+
+        That of the cleaner first, and for good: a gap below a recovery point is no damage only with it.
+        """
+        name = checkpoint.CLEANER_OFFSETS
+        gaps = contents.get(name)
+        if gaps is None or isinstance(result, Exception):
+            return self._place_rest(writes, contents, result, now_ms)
+        if not self._take_name(name, _LATER, writes[name], gaps):
+            # The one that overtook it may not be on disk yet.
+            contents.pop(checkpoint.RECOVERY_POINTS, None)
+            return self._place_rest(writes, contents, None, now_ms)
+        del self._said[name]  # until it is synced, nobody knows what a power cut leaves
+
+        def kept(problem: Exception | None, now_ms: int) -> Effects:
+            if problem is None and self._writes[name] == writes[name] + 1:
+                self._said[name] = gaps
+            return self._place_rest(writes, contents, problem, now_ms)
+
+        return [Flush(files=[DirSync(self._fs, self.path)], then=kept)]
+
+    def _place_rest(
+        self, writes: Counter[str], contents: _Contents, result: object, now_ms: int
+    ) -> Effects:
+        self._is_checkpointing = False
+        if isinstance(result, Exception):
+            return []
+        for name, offsets in contents.items():
+            if name != checkpoint.CLEANER_OFFSETS:
+                self._take_name(name, _LATER, writes[name], offsets)
+        return []
 
     def _take_name(
         self, name: str, suffix: str, writes: int, offsets: dict[TopicPartition, int]
@@ -478,7 +503,7 @@ class LogDirectory:
         """Whether a checkpoint may vouch, now or soon, for more than the log that is about to be cut."""
         log, said = self.logs[topic_partition], self._said.get(name)
         if name == checkpoint.CLEANER_OFFSETS:
-            offset = log.compaction.first_dirty_offset
+            offset = log.compaction.kept_dirty_offset
         else:
             offset = log.recovery_start
         if said is None or name in self._keeping:
@@ -522,16 +547,17 @@ class LogDirectory:
                 return done(result, now_ms)
             try:
                 # One that overtook this one was noted later, and says it, too.
-                self._take_name(name, _KEPT, writes, offsets)
+                if self._take_name(name, _KEPT, writes, offsets):
+                    del self._said[name]  # not before the directory is synced
             except StorageError as problem:
                 return done(problem, now_ms)
             return [Flush(files=[DirSync(fs, self.path)], then=done)]
 
         def done(problem: Exception | None, now_ms: int) -> Effects:
-            if problem is not None:
-                self._said.pop(
-                    name, None
-                )  # the old or the new: nobody knows which a power cut leaves
+            if problem is None and self._writes[name] == writes + 1:
+                self._said[name] = offsets
+            elif problem is not None:  # nobody knows what a power cut leaves
+                self._said.pop(name, None)
             return self._kept(name, waiters, problem, now_ms)
 
         submit = Submit(
@@ -626,7 +652,7 @@ class LogDirectory:
 
     def _note_first_dirty(self, log: Log) -> None:
         if log.compaction.may_have_gaps:
-            self._first_dirty[log.topic_partition] = log.compaction.first_dirty_offset
+            self._first_dirty[log.topic_partition] = log.compaction.kept_dirty_offset
         else:
             self._first_dirty.pop(log.topic_partition, None)
 

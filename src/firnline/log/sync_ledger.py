@@ -84,7 +84,11 @@ class SyncLedger:
     @property
     def is_dir_dirty(self) -> bool:
         """True when a name in the directory may not survive a power cut."""
-        return self._dir_synced < self.dir_changes
+        return not self.is_dir_synced(self.dir_changes)
+
+    def is_dir_synced(self, change: int) -> bool:
+        """True when the directory was synced after that change of its names."""
+        return self._dir_synced >= change
 
     def open_round(self, end_offset: int, lineage: File | None = None) -> None:
         """Note that what is unsynced now is listed for a Flush that reaches `end_offset`."""

@@ -54,11 +54,20 @@ class Dirt(NamedTuple):
 class Compaction:
     """The compaction of one log.
 
-    first_dirty_offset  below it no key has two records; the entry in `cleaner-offset-checkpoint`. -1 where
-                        neither this log nor a leader's that it followed was ever compacted
+    first_dirty_offset  below it no key has two records. -1 where neither this log nor a leader's that it
+                        followed was ever compacted
     """
 
-    __slots__ = ("_fs", "_ledger", "_log", "_segments", "first_dirty_offset", "swaps")
+    __slots__ = (
+        "_dirty_before",
+        "_fs",
+        "_ledger",
+        "_log",
+        "_segments",
+        "_swapped_at",
+        "first_dirty_offset",
+        "swaps",
+    )
 
     def __init__(self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger) -> None:
         self._log = log
@@ -66,6 +75,8 @@ class Compaction:
         self._segments = segments
         self._ledger = ledger
         self.first_dirty_offset = NO_OFFSET
+        self._dirty_before = NO_OFFSET  # the rounds whose swaps a power cut may undo
+        self._swapped_at = 0  # the change of the directory by which the last round was whole
         self.swaps = 0  # groups that were put in, since the log was opened
 
     @property
@@ -76,6 +87,17 @@ class Compaction:
         it has an entry in `cleaner-offset-checkpoint`, which survives a restart.
         """
         return self.first_dirty_offset >= 0
+
+    @property
+    def kept_dirty_offset(self) -> int:
+        """The first dirty offset that no power cut makes untrue; the entry in `cleaner-offset-checkpoint`.
+
+        With the names of a round undone, and its checkpoint not, a tombstone would count as compacted beside
+        the value that it deletes. It would go after delete.retention.ms, and the value stay.
+        """
+        if self._ledger.is_dir_synced(self._swapped_at):
+            return self.first_dirty_offset
+        return min(self._dirty_before, self.first_dirty_offset)
 
     @property
     def segments(self) -> int:
@@ -101,6 +123,7 @@ class Compaction:
     def truncated_to(self, end_offset: int) -> None:
         """What is appended from there on is dirty."""
         self.first_dirty_offset = min(self.first_dirty_offset, end_offset)
+        self._dirty_before = min(self._dirty_before, end_offset)
 
     # -- what is due -------------------------------------------------------------------------------
 
@@ -210,5 +233,7 @@ class Compaction:
         """The round is over, and all its groups were put; False when the log lost its end meanwhile."""
         if cuts != self.cuts:
             return False
+        self._dirty_before = max(self.kept_dirty_offset, 0)
+        self._swapped_at = self._ledger.dir_changes
         self.first_dirty_offset = max(self.first_dirty_offset, done.first_dirty_offset)
         return True
