@@ -191,6 +191,16 @@ CLUSTERS = (
         invariants=("rel-R9",),
     ),
     Mutant(
+        "rel-Q13, in a cluster: below the newest metadata.version a controller knows what it wrote, no more",
+        "metadata.quorum:MetadataQuorum._propose",
+        "record if version == record.valid.last else r.decode(value)",
+        "record",
+        seeds=(2, *SEEDS),
+        seconds=25,
+        profile="raised",
+        invariants=("rel-Q13",),
+    ),
+    Mutant(
         "rel-X3: who is deposed takes its index back with its image",
         "metadata.quorum:MetadataQuorum._dethrone",
         "self.index.revert(pending.delta)",

@@ -556,10 +556,12 @@ class MetadataQuorum:
         # The records of one batch are read by the features in force before it, but for the first
         # batch of a cluster, whose features it brings.
         level = self.newest.metadata_version or _levels(records).get(METADATA_VERSION, 0)
-        values = [r.encode(record, record_version(record, level)) for record in records]
+        versions = [record_version(record, level) for record in records]
+        values = [r.encode(*each) for each in zip(records, versions, strict=True)]
         replay = Replay(self.newest)
-        for record in records:
-            replay.apply(record)
+        for record, version, value in zip(records, versions, values, strict=True):
+            # An older version leaves fields out, and the others know the record by what is written.
+            replay.apply(record if version == record.valid.last else r.decode(value))
         size_before = self._log.size_bytes
         outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms)
         if isinstance(outcome, KafkaError):

@@ -325,3 +325,15 @@ def test_records_are_written_at_the_version_the_cluster_runs() -> None:
     assert record_version(change, 30) == 2
     change.cordoned_log_dirs = ()
     assert record_version(change, 30) == 3
+
+
+def test_what_a_record_of_an_older_version_leaves_out_its_writer_does_not_know_either() -> None:
+    """Else it decides by what no other controller has, and its successor by something else (rel-Q13)."""
+    log = MemoryLog([r.FeatureLevelRecord(name="metadata.version", feature_level=12)])
+    quorum, loop = started(log)
+    record = r.RegisterBrokerRecord(broker_id=1, broker_epoch=5, log_dirs=[bytes(15) + b"\x07"])
+    loop.run(quorum.write(ControllerResult([record], None), keep_in([]), 1))
+    assert quorum.newest.brokers[1].log_dirs == ()
+    loop.sync()
+    again, _ = started(log)
+    assert again.image.brokers == quorum.image.brokers

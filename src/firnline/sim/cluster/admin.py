@@ -1,8 +1,8 @@
 """An administrator who makes the topics of a seed, and then changes the cluster under everybody's feet. SIM.
 
 Topics come and go, grow, move to other brokers; preferred leaders are elected, settings changed, records
-deleted. All of it goes to some broker, which passes it on to the controller. Source: KIP-107, KIP-455,
-KIP-460.
+deleted, metadata.version raised. All of it goes to some broker, which passes it on to the controller.
+Source: KIP-107, KIP-455, KIP-460, KIP-584.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ from typing import Any
 from firnline.base.effects import Effects, SetTimer, Unanswered
 from firnline.base.errors import Code
 from firnline.base.ids import Uuid
+from firnline.metadata.image import METADATA_VERSION
 from firnline.protocol.messages.k19_create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -38,6 +39,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from firnline.protocol.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from firnline.sim.cluster.client import Client, Place
 from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, UNCLEAN_KEY, TopicShape
 from firnline.sim.options import Options
@@ -61,7 +63,10 @@ _COMPACTED: dict[str, int | str] = {
 
 
 class Admin(Client):
-    """`made`, `gone`: topics that are, or are not, there for sure (rel-Q16); by id."""
+    """`made`, `gone`: topics that are, or are not, there for sure (rel-Q16); by id.
+
+    level   of metadata.version that it is at, for sure, or above
+    """
 
     def __init__(self, options: Options, chance: Chance) -> None:
         super().__init__(options, chance)
@@ -73,6 +78,10 @@ class Admin(Client):
         self._factors = {topic.name: topic.replication_factor for topic in self.shape.topics}
         self._asked = [topic.name for topic in self.shape.topics if topic.unclean == IF_ASKED]
         self._names = 0
+        self.level, *self._levels = self.shape.levels
+        gap_ms = options.chaos_s * 1000 // (len(self._levels) + 1)
+        self._raises_ms = (gap_ms // 4, gap_ms)  # between two raises
+        self._raise_chance = Chance(gap_ms, "raise")
         self._doubtful: dict[Uuid, str] = {}
         self._menu: Sequence[Callable[[int], Effects]] = (
             [self._reassign] * 4
@@ -106,7 +115,29 @@ class Admin(Client):
         if self._missing:
             # With fewer brokers than replicas are wanted it is too early.
             return [SetTimer(key="create", at_ms=now_ms + _RETRY_MS, then=self._create_first)]
-        return [*self.refresh_soon(now_ms), self._beat(now_ms)]
+        effects = [*self.refresh_soon(now_ms), self._beat(now_ms)]
+        return [*effects, self._raise_later(now_ms)] if self._levels else effects
+
+    # ---- metadata.version
+
+    def _raise_later(self, now_ms: int) -> SetTimer:
+        delay_ms = self._raise_chance.between(*self._raises_ms)
+        return SetTimer(key="raise", at_ms=now_ms + delay_ms, then=self._raise)
+
+    def _raise(self, now_ms: int) -> Effects:
+        """Raise the level; until that is acknowledged ask again, as an operator does who heard nothing."""
+        if not self.is_on:
+            return []
+        row = FeatureUpdateKey(feature=METADATA_VERSION, max_version_level=self._levels[0])
+        request = UpdateFeaturesRequest(timeout_ms=5_000, feature_updates=[row])
+        return self._ask(request, self._raised)
+
+    def _raised(self, answer: Any, now_ms: int) -> Effects:
+        if isinstance(answer, Unanswered) or answer.error_code:
+            return [SetTimer(key="raise", at_ms=now_ms + _RETRY_MS, then=self._raise)]
+        self.changes += 1
+        self.level = self._levels.pop(0)
+        return [self._raise_later(now_ms)] if self._levels else []
 
     # ---- churn
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage, PartitionImage
+from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.sim.cluster.budget import Atlas
 from firnline.sim.cluster.ledger import Key, Ledger, name
 from firnline.sim.cluster.replica_checks import ReplicaChecks
@@ -27,7 +28,11 @@ class MetadataChecks:
         replicas: ReplicaChecks,
         wire: WireChecks,
         complain: Any,
+        *,
+        may_be_unknown: bool = False,
     ) -> None:
+        # Below some metadata.version no follower tells its broker epoch, and whoever fetched is proposed.
+        self._may_be_unknown = may_be_unknown
         self._wire = wire
         self._ledger = ledger
         self._atlas = atlas
@@ -121,12 +126,17 @@ class MetadataChecks:
             return
         told = self._wire.told_epochs.get((before.leader, broker_id), {})
         proposed = self._wire.proposed.get((key, before.partition_epoch), {}).get(broker_id)
-        if broker.epoch not in told or not (proposed is None or broker.epoch in proposed):
+        epochs = (broker.epoch, NO_BROKER_EPOCH) if self._may_be_unknown else (broker.epoch,)
+        if not _has_any(told, epochs) or not (proposed is None or _has_any(proposed, epochs)):
             text = (
                 f"{name(key)}: {broker_id} joined the ISR as of epoch {broker.epoch}; its Fetches to"
                 f" leader {before.leader} said {list(told)}, and proposed was {list(proposed or ())}"
             )
             self._complain("rel-R1", text)
+
+
+def _has_any(told: dict[int, None], epochs: tuple[int, ...]) -> bool:
+    return any(epoch in told for epoch in epochs)
 
 
 def _is_from_outside(before: PartitionImage, after: PartitionImage) -> bool:

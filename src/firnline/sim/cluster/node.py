@@ -19,6 +19,7 @@ from firnline.broker.wiring import build_controller, build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
 from firnline.metadata.format import format_storage
+from firnline.metadata.image import METADATA_VERSION
 from firnline.metadata.meta_log import MetaLog
 from firnline.protocol.session import Api
 from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
@@ -78,9 +79,16 @@ class ClusterNode:
 
     def __init__(self, fs: Fs, options: Options, node_id: int, rng: Rng, now_ms: int) -> None:
         config = cluster_config(options, node_id)
+        assert options.cluster is not None
         if not fs.exists(f"{DATA}/meta.properties"):
             format_storage(
-                fs, config, cluster_id=CLUSTER_ID, rng=rng, now_ms=now_ms, ignore_formatted=True
+                fs,
+                config,
+                cluster_id=CLUSTER_ID,
+                rng=rng,
+                now_ms=now_ms,
+                features=[f"{METADATA_VERSION}={options.cluster.levels[0]}"],
+                ignore_formatted=True,
             )
         remote = partial(RemoteController, config) if config.has_other_controllers else None
         self.on_stopped: Callable[[], None] = _nothing

@@ -7,6 +7,7 @@ a few. Source: reliability (c) and 'What the prototype taught'.
 from collections.abc import Callable
 from typing import Any
 
+from firnline.metadata.features import METADATA_VERSION_DEFAULT, METADATA_VERSION_MIN
 from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, TopicShape
 from firnline.sim.options import Options
 from firnline.sim.world import MS
@@ -154,6 +155,15 @@ def _rot(options: Options) -> Options:
     )
 
 
+def _raised(options: Options) -> Options:
+    """metadata.version is raised level by level while controllers and brokers come and go."""
+    kinds = ("kill", "kill", "power", "storm", "pause", "isolate", "elect", "reset")
+    bent = _replicated(
+        options, levels=tuple(range(METADATA_VERSION_MIN, 1 + METADATA_VERSION_DEFAULT))
+    )
+    return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 4_000 * MS))
+
+
 PROFILES: dict[str, Callable[[Options], Options]] = {
     "r1": _r1,
     "r3": _r3,
@@ -170,6 +180,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "compacted": _compacted,
     "early": _early,
     "rot": _rot,
+    "raised": _raised,
 }
 
 

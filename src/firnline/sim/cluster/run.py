@@ -34,6 +34,8 @@ from firnline.sim.world import MS, SECOND, World
 
 # How long replicas may take to be together again, and the consumer to read the rest (rel-R18).
 _TOGETHER_US = 60 * SECOND
+# The metadata.version from which on followers tell their broker epochs (Fetch 15).
+_EPOCHS_SINCE = 10
 _RESTART_US = (10 * MS, 2 * SECOND)
 
 
@@ -92,7 +94,7 @@ class Users:
             member.is_on = False
 
     def broken_promises(self, image: ClusterImage) -> list[str]:
-        """Topics that were made, or deleted, and are not, or are (rel-Q16)."""
+        """Topics that were made, or deleted, and are not, or are; a level that was raised (rel-Q16)."""
         lost = [
             f"topic {topic} was created and is not there"
             for topic_id, topic in self.admin.made.items()
@@ -103,6 +105,9 @@ class Users:
             for topic_id, topic in self.admin.gone.items()
             if topic_id in image.topics_by_id
         ]
+        level = image.metadata_version
+        if level < self.admin.level:
+            back.append(f"metadata.version was raised to {self.admin.level} and is {level}")
         return lost + back
 
 
@@ -151,7 +156,12 @@ class WholeCluster(Cluster):
         self.wire = wire = WireChecks(world, self.ledger, complain)
         self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
         self.metadata = metadata = MetadataChecks(
-            self.ledger, self.atlas, self.replicas, wire, complain
+            self.ledger,
+            self.atlas,
+            self.replicas,
+            wire,
+            complain,
+            may_be_unknown=options.cluster.levels[0] < _EPOCHS_SINCE,
         )
         truth.on_image = metadata.on_image
         self.groups = GroupChecks(self.hosts, self.ledger, self.atlas, complain)

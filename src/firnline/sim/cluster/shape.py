@@ -5,6 +5,7 @@ Source: reliability (c), 'Swarm'.
 
 from typing import NamedTuple
 
+from firnline.metadata.features import METADATA_VERSION_DEFAULT, METADATA_VERSION_MIN
 from firnline.sim.options import Options, draw_kinds, draw_options, more_kinds
 from firnline.sim.world import MS, Chance
 
@@ -54,6 +55,8 @@ class Shape(NamedTuple):
     commit_gap_ms: int
     commit_bytes: int  # that a commit keeps beside each offset, at least
     min_isr: int  # of topics that do not say
+    # Levels of metadata.version: the one that the cluster is formatted at, and those it is raised to.
+    levels: tuple[int, ...] = (METADATA_VERSION_DEFAULT,)
 
 
 def broker_ids(options: Options) -> tuple[int, ...]:
@@ -128,7 +131,18 @@ def _with_late_draws(seed: int, options: Options) -> Options:
         topic._replace(is_compacted=chance.below(6) == 0) if topic.unclean == NEVER else topic
         for topic in shape.topics
     )
-    return options._replace(late_kinds=late_kinds(seed), cluster=shape._replace(topics=topics))
+    shape = shape._replace(topics=topics, levels=draw_levels(seed))
+    return options._replace(late_kinds=late_kinds(seed), cluster=shape)
+
+
+def draw_levels(seed: int) -> tuple[int, ...]:
+    """Half of the seeds begin with the newest metadata.version, the others with one of any release before."""
+    chance = Chance(seed, "metadata.version")
+    found = [METADATA_VERSION_DEFAULT]
+    if chance.below(2):
+        for _ in range(chance.between(1, 4)):
+            found.append(chance.between(METADATA_VERSION_MIN, METADATA_VERSION_DEFAULT))
+    return tuple(sorted(set(found)))
 
 
 def late_kinds(seed: int) -> tuple[str, ...]:

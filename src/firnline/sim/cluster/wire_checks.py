@@ -112,8 +112,10 @@ class WireChecks:
             ]
         elif type(request) is FetchRequest and call.port == BROKER_PORT:
             state = request.replica_state
-            if state.replica_id >= 0:
-                pair = (process.node_id, state.replica_id)
+            # Where older versions have it.
+            replica_id = max(state.replica_id, request.replica_id)
+            if replica_id >= 0:
+                pair = (process.node_id, replica_id)
                 self.told_epochs.setdefault(pair, {})[state.replica_epoch] = None
                 self.fetched_us[pair] = self._world.now_us
             call.notes = self._older_epochs(process, request)
