@@ -434,9 +434,8 @@ class Segment:
                 self.note(
                     header.position, header.size_bytes, header.last_offset, header.max_timestamp
                 )
-                self.size_bytes = size  # of which `note` makes the end of the batch
         finally:
-            self.size_bytes = size
+            self.size_bytes = size  # of which `note` makes the end of the batch
         self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
         self.index.write()
         self.time_index.write()

@@ -243,7 +243,6 @@ class StartOver:
         self._write_lineage = log.epochs.take_over(self._lineage, offset)
         self._lineage_written = log.epochs.entries()
         log.note_cut(offset, log_start_offset=self._log_start_offset)
-        log.producers = ProducerStates()
         log.producers.load(self._producers, offset)
 
     def cut_files(self) -> None:

@@ -235,6 +235,17 @@ def test_the_table_of_keys_is_built_from_what_is_dirty_alone(fs: CrashableFs) ->
     assert sum(paced) == dirty_bytes + log.size_bytes + written_bytes
 
 
+def test_a_checkpoint_beyond_the_end_makes_all_dirty_and_the_gaps_are_still_expected(
+    fs: CrashableFs,
+) -> None:
+    """A power cut took the end of the log. What is left was compacted: its gaps are no damage."""
+    log = opened(fs)
+    put(log, "k", "v")
+    log.compaction.found(log.log_end_offset + 1)
+    assert log.compaction.first_dirty_offset == 0
+    assert log.compaction.may_have_gaps
+
+
 def test_min_compaction_lag_leaves_young_segments_alone(fs: CrashableFs) -> None:
     log = new_log(fs, min_compaction_lag_ms=HOUR)
     put(log, "k", "old", time_ms=NOW - 2 * HOUR)

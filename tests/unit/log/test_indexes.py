@@ -7,7 +7,7 @@ import pytest
 
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.time_index import TimeIndex
-from firnline.log.txn_index import AbortedTxn, TxnIndex
+from firnline.log.txn_index import AbortedTxn, TxnIndex, encode_entries
 from firnline.sim.disk import CrashableFs
 
 BASE = 2**40
@@ -87,6 +87,17 @@ def test_an_offset_index_that_cannot_be_is_not_believed(
     assert index.entries() == [(BASE + o, p) for o, p in entries if is_good]
     if is_good:
         assert len(raw(fs, "/i/x")) == len(entries) * 8
+
+
+def test_an_index_that_nobody_reads_takes_no_memory(fs: CrashableFs) -> None:
+    index = OffsetIndex(fs, "/i/x", BASE)
+    index.add(BASE + 20, 331)
+    index.write()
+    index.forget()
+    assert len(index) == 0
+    index.write()
+    assert index.load(2**31)
+    assert index.entries() == [(BASE + 20, 331)]
 
 
 def test_truncation_of_the_offset_index_says_what_the_file_is_to_be_cut_to(fs: CrashableFs) -> None:
@@ -202,6 +213,17 @@ def test_a_torn_entry_is_written_over(fs: CrashableFs) -> None:
     index.add(AbortedTxn(6, 21, 30, 31))
     assert [t.producer_id for t in TxnIndex(fs, "/i/x").entries] == [5, 6]
     assert index.is_sane(0)
+
+
+@pytest.mark.parametrize("bad", [AbortedTxn(5, 0, 20, 21), AbortedTxn(5, 150, 120, 121)])
+def test_what_follows_an_entry_of_the_transaction_index_that_cannot_be_is_not_believed(
+    fs: CrashableFs, bad: AbortedTxn
+) -> None:
+    good = AbortedTxn(6, 10, 104, 105)
+    rewrite(fs, "/i/x", encode_entries([good, bad, AbortedTxn(7, 105, 200, 201)]))
+    index = TxnIndex(fs, "/i/x")
+    assert index.entries == [good]
+    assert not index.is_sane(0)
 
 
 def test_truncation_of_the_transaction_index(fs: CrashableFs) -> None:

@@ -1,17 +1,23 @@
 """One log: offsets are assigned and never change, reads are whole batches, marks keep their order."""
 
+import os
 import struct
+from pathlib import Path
 
 import pytest
 
 from firnline.base.effects import Appended
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.log.log import Log
+from firnline.log.recovery import open_log
+from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.records.batch import BatchHeader, crc_is_right, headers, parse_header
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     NOW,
+    TOPIC_ID,
+    TP,
     append,
     batch,
     end_txn,
@@ -236,25 +242,29 @@ def test_a_read_goes_on_into_the_next_segments(log: Log) -> None:
     assert [h.base_offset for h in headers(found.read())] == list(range(60))
 
 
-def test_a_slice_stays_readable_after_its_segment_is_gone(tmp_path: object) -> None:
-    from firnline.base.ids import TopicPartition
-    from firnline.log.recovery import open_log
+def on_a_real_disk(path: Path) -> Log:
+    where = f"{path}/t-0"
+    return open_log(RealFs(), where, TP, topic_id=TOPIC_ID, config=small(), now_ms=NOW)
 
-    fs = RealFs()
-    log = open_log(
-        fs,
-        f"{tmp_path}/t-0",
-        TopicPartition("t", 0),
-        topic_id=bytes(16),
-        config=small(),
-        now_ms=NOW,
-    )
+
+def test_a_slice_stays_readable_after_its_segment_is_gone(tmp_path: Path) -> None:
+    log = on_a_real_disk(tmp_path)
     fill(log, 30)
     held = log.read(0, max_bytes=1 << 20, upto_offset=30)
     before = held.read()
     log.truncate_fully(30)
     assert held.read() == before
     assert log.log_start_offset == 30
+
+
+def test_a_reader_of_a_long_log_does_not_use_up_the_descriptors(tmp_path: Path) -> None:
+    log = on_a_real_disk(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    fill(log, 200)
+    assert len(log.closed_segments()) > 2 * OPEN_SEGMENTS_MAX
+    for offset in (*range(200), *range(0, 200, 7)):
+        log.read(offset, max_bytes=1, upto_offset=200)
+    assert len(os.listdir("/proc/self/fd")) <= before + OPEN_SEGMENTS_MAX
 
 
 def test_batches_bytes_for_loaders(log: Log) -> None:
@@ -289,6 +299,17 @@ def test_the_greatest_time_over_segments(log: Log) -> None:
         append(log, batch("a", time_ms=NOW + (number * 7) % 40))
     best = max(range(40), key=lambda n: ((n * 7) % 40, -n))
     assert log.offset_of_max_timestamp() == (best, NOW + 39)
+
+
+def test_the_greatest_time_is_found_without_a_walk_over_its_segment() -> None:
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=1 << 20, segment_index_bytes=12_000))
+    for number in range(200):
+        append(log, batch("x" * 900, time_ms=NOW + number))
+    log.roll(NOW)
+    before = fs.read_bytes
+    assert log.offset_of_max_timestamp() == (199, NOW + 199)
+    assert fs.read_bytes - before < log.size_bytes / 10
 
 
 def test_records_without_a_time_are_not_found_by_time(log: Log) -> None:

@@ -114,6 +114,13 @@ def test_an_old_coordinator_cannot_end_a_transaction(log: Log) -> None:
     assert zombie.code == Code.INVALID_PRODUCER_EPOCH
 
 
+def test_a_transaction_of_a_producer_without_a_record_here_can_end(log: Log) -> None:
+    """It added the partition and then wrote nothing, or its records have expired."""
+    assert end_txn(log, 7, ABORT).base_offset == 0
+    assert log.aborted_transactions(0, 1) == []
+    assert log.last_stable_offset == 0 == log.high_watermark
+
+
 def test_a_marker_bumps_the_epoch_as_kip_890_wants(log: Log) -> None:
     append(log, batch("a", pid=7, seq=0, is_transactional=True))
     end_txn(log, 7, COMMIT, epoch=1)

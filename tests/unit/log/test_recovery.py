@@ -6,6 +6,7 @@ import pytest
 
 from firnline.base.effects import Warn
 from firnline.base.errors import StorageError
+from firnline.base.units import MIB
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport, opening_steps, told_of_recovery
 from firnline.sim.disk import CrashableFs
@@ -207,8 +208,10 @@ def test_segments_behind_a_damaged_one_do_not_come_back_after_what_is_written_in
 ):
     """The power goes before the next flush is through: the log is to have one lineage."""
     fs = CrashableFs()
-    log = filled(fs)
+    log = opened(fs)
+    fill(log, 40)
     flush(log)
+    flush(log)  # the name of the lineage's file, too: recovery is to have nothing else to sync
     on_disk(fs)
     damaged, later = log.closed_segments()[1], log.closed_segments()[2:]
     data = bytearray(whole(fs, damaged.stem_path + ".log"))
@@ -228,6 +231,15 @@ def test_an_operator_is_told_of_what_recovery_cut_off_and_of_nothing_else() -> N
     assert isinstance(told, Warn)
     assert "t-0 ends at offset 40: 7 bytes and 0 segments behind it were not whole" in told.line
     assert told_of_recovery(opened(fs)) == []
+
+
+def test_batches_at_the_edge_of_what_is_read_at_once_are_not_taken_for_damaged() -> None:
+    fs = CrashableFs()
+    log = opened(fs, small(segment_bytes=8 * MIB))
+    for _ in range(4):
+        append(log, batch(b"x" * 700_000))
+    again = opened(fs, small(segment_bytes=8 * MIB))
+    assert (again.log_end_offset, report(again).bytes_cut) == (4, 0)
 
 
 def test_damage_below_the_recovery_point_is_not_cut_off() -> None:
@@ -290,6 +302,7 @@ def test_an_index_that_was_built_again_survives_a_power_cut_after_the_next_clean
     good = whole(fs, path)
     assert good
     overwrite(fs, path, b"\xfe" * len(good))
+    fs.open(path).sync()
     on_disk(fs)
     opened(fs, was_clean=True).close()
     assert whole(fs.crash(SeededRng(), keep="none"), path) == good
