@@ -7,6 +7,7 @@ from crc32c import crc32c
 
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.log.producer_state import SnapshotEntry, encode_snapshot
+from firnline.tiered import aborted_search
 from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
 from firnline.tiered.hosted import Hosted, Services
 from firnline.tiered.index_cache import AbortedTxn, IndexCache, SegmentIndexes
@@ -193,3 +194,25 @@ def test_where_snapshots_are_damaged_every_index_is_looked_through(is_cached: bo
     tier.is_cached, tier.is_damaged = is_cached, True
     assert tier.search(0, 2) == [7]
     assert len(tier.asked) > COUNT > STEP_SEGMENTS
+
+
+def test_what_was_open_where_a_segment_ends_is_remembered_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A consumer of many segments asks for the same ones again; a month of them would fill the memory."""
+    monkeypatch.setattr(aborted_search, "REMEMBERED", 2)
+    tier = Tier(LONG)
+
+    def asked(*numbers: int) -> list[str]:
+        tier.asked.clear()
+        for number in numbers:
+            segment = tier.lookup(None, epoch=0, offset=number * SIZE)
+            assert segment is not None
+            for effect in tier.open.load(segment, lambda found, now_ms: [], 0):
+                assert isinstance(effect, Submit)
+                effect.then(effect.work(), 0)
+        return tier.asked
+
+    assert asked(0, 1, 0, 1) == ["snapshot 0", "snapshot 1"]
+    assert asked(2, 1, 2) == ["snapshot 2"]
+    assert asked(0) == ["snapshot 0"], "the oldest answer made room"

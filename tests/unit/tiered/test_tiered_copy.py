@@ -9,9 +9,9 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.tiered import remote_log
 from firnline.tiered.catalog import read_catalog
-from firnline.tiered.catalog_writer import CatalogWriter
+from firnline.tiered.catalog_writer import HEADS_KEPT, CatalogWriter
 from firnline.tiered.copier import parse_epoch_checkpoint
-from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
+from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX, heads_folder
 from firnline.tiered.spi import SegmentState
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
@@ -479,3 +479,56 @@ def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatc
         next(steps)
     assert [row.remote_segments for row in end.value.value] == [1]
     assert node.tier.status() == []
+
+
+def test_a_head_whose_put_was_not_answered_is_removed_like_any_other() -> None:
+    """It is in the store, and nothing refers to it: it would lie there as long as we lead the partition."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a")
+    node.advance(1000)
+    put = cluster.store.put
+
+    def put_and_lost(key: str, chunks: Any, *, size_bytes: int) -> None:
+        put(key, chunks, size_bytes=size_bytes)
+        if key.startswith(heads_folder(TOPIC_ID, 0)):
+            raise StorageError("no answer")
+
+    cluster.store.put = put_and_lost  # type: ignore[method-assign]
+    node.produce(0, "b")
+    node.advance(60_000)
+    cluster.store.put = put  # type: ignore[method-assign]
+    heads = [key for key in cluster.store.objects if key.startswith(heads_folder(TOPIC_ID, 0))]
+    assert len(heads) > 2 * HEADS_KEPT
+    for text in "cdefgh":
+        node.produce(0, text)
+        node.advance(1000)
+    heads = [key for key in cluster.store.objects if key.startswith(heads_folder(TOPIC_ID, 0))]
+    assert len(heads) <= HEADS_KEPT + 1
+
+
+def test_a_catalog_that_says_all_is_not_written_again_with_each_task() -> None:
+    """Each put costs money, and there are thousands of partitions."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a")
+    node.advance(2000)
+    said = set(cluster.store.objects)
+    node.advance(60_000)
+    assert set(cluster.store.objects) == said
+
+
+def test_a_flush_while_a_segment_is_copied_begins_no_second_copy() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("copy ")
+    node.produce(0, "a")
+    node.advance(1000)
+    assert len(node.on_hold) == 1
+    answers: list[dict[int, object]] = []
+    node.run(node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], 0))  # type: ignore[func-returns-value]
+    assert len(node.on_hold) == 1
+    node.release()
+    node.advance(1000)
+    assert answers == [{0: None}]
+    assert node.storage.calls.count("copy") == 1

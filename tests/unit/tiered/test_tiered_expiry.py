@@ -177,6 +177,19 @@ def test_delete_records_removes_what_lies_below() -> None:
     assert not isinstance(node.read(3), KafkaError)
 
 
+def test_readers_of_the_store_hear_of_a_log_start_within_a_segment() -> None:
+    """Nothing is copied and nothing deleted then; they would read records that were deleted by order."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a", "b")
+    node.advance(1000)
+    node.log.advance_log_start(1)
+    node.advance(1000)
+    catalog = read_catalog(cluster.store, TOPIC_ID, 0)
+    assert catalog is not None
+    assert catalog.log_start_offset == 1
+
+
 def test_a_segment_of_a_lost_history_neither_moves_the_log_start_nor_stays_for_ever() -> None:
     """X31, F26: B's 0-1#2 of epoch 1 never was ours."""
     cluster = Cluster()
@@ -356,6 +369,22 @@ def test_a_tiered_topic_that_was_never_copied_leaves_no_catalog_either() -> None
     delete_topic(node)
     node.advance(1000)
     assert cluster.store.objects == {}
+
+
+def test_a_deleted_topic_leaves_nothing_where_the_tier_has_no_catalog() -> None:
+    cluster = Cluster()
+    node = Node(cluster)
+    node.tier.services.catalog = None
+    assert node.tier.problem is None
+    node.start().lead(0)
+    node.produce(0, "a")
+    node.advance(1000)
+    assert cluster.store.objects
+    delete_topic(node)
+    node.advance(1000)
+    assert cluster.store.objects == {}
+    assert node.tier.services.metadata.delete_state(WHERE) == DeleteState.FINISHED
+    assert (node.tier.remover.pending, node.tier.problem) == (0, None)
 
 
 def test_a_topic_that_never_was_tiered_says_nothing_to_the_metadata() -> None:

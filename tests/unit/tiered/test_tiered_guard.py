@@ -312,6 +312,29 @@ def test_metadata_that_shrinks_under_a_leader_stops_it() -> None:
     assert node.tier.status()[0].unexplained_segments == 1
 
 
+def test_a_segment_whose_loss_was_taken_once_is_missed_when_it_was_back_and_is_lost_again() -> None:
+    """Its objects were gone, so that nothing was lost; an operator has brought them and the records back."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    middle, objects = node.segments()[1], dict(cluster.store.objects)
+    cluster.store.delete(segment_keys(cluster)[1])
+    before = lose(cluster, keep=lambda batch: not speaks_of(batch, middle.segment_id))
+    fresh = again(cluster, node)
+    assert [s.base_offset for s in newest(cluster).segments] == [0, 2]
+    cluster.store.objects = {**objects, **cluster.store.objects}
+    for partition, batches in before.items():
+        for batch in batches:
+            if speaks_of(batch, middle.segment_id):
+                cluster.append(partition, bytearray(batch))
+    fresh.advance(5000)
+    said = newest(cluster)
+    assert [s.base_offset for s in said.segments] == [0, 1, 2]
+    forget(fresh, middle)
+    fresh.advance(5000)
+    assert newest(cluster) == said
+    assert fresh.tier.status()[0].unexplained_segments == 1
+
+
 # ---------------------------------------------------------------------------------------- forks
 
 

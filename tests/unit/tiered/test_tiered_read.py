@@ -9,7 +9,16 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered.reader import AuxState, RemoteData, RemoteOffset
+from firnline.tiered import reader
+from firnline.tiered.index_cache import REBUILD_INTERVAL_BYTES, Place, rebuild_indexes
+from firnline.tiered.reader import (
+    AuxState,
+    Corrupt,
+    Misled,
+    RemoteData,
+    RemoteOffset,
+    read_batches,
+)
 from firnline.tiered.spi import ObjectMissing, RemoteSegment
 from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
@@ -204,6 +213,45 @@ def test_many_reads_of_one_segment_load_its_indexes_once() -> None:
     assert len(node.on_hold) == 1
     node.release()
     assert len(answers) == 4
+
+
+def test_indexes_in_memory_serve_every_later_read() -> None:
+    node = tiered(Cluster())
+    for _ in range(4):
+        assert offsets(node.read(0, max_bytes=1)) == [0]
+    assert [name for name in node.trace if name.startswith("indexes of")] == ["indexes of t-0 at 0"]
+
+
+def test_indexes_of_a_segment_that_went_while_they_were_loaded_are_not_kept() -> None:
+    """Nobody would ever remove them from the disk."""
+    node = tiered(Cluster())
+    node.held = lambda effect: True
+    node.run(node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: []))
+    node.tier.indexes.remove(node.segments()[0].segment_id)
+    node.release()
+    assert node.tier.indexes.disk_bytes == 0
+    assert node.fs.list_dir("/data/remote-log-index-cache") == []
+    for _ in range(2):
+        assert offsets(node.read(0, max_bytes=1)) == [0]
+    assert node.tier.indexes.disk_bytes > 0
+
+
+def test_an_index_that_is_built_again_is_as_sparse_as_the_log_makes_it() -> None:
+    """An entry for each batch of a segment of a gigabyte would fill the cache."""
+    node = Node(Cluster()).start().lead(0)
+    node.produce(0, *(str(n) * 100 for n in range(10, 100)))
+    node.advance(1000)
+    (segment,) = node.segments()
+    found = rebuild_indexes(node.storage, segment)
+    assert 2 <= len(found.offsets) // 8 <= segment.size_bytes // REBUILD_INTERVAL_BYTES
+
+
+def test_a_place_beyond_the_end_of_a_segment_is_damage_and_skips_no_record() -> None:
+    node = tiered(Cluster())
+    segment = node.segments()[0]
+    place = Place(segment.size_bytes, segment.end_offset)
+    with pytest.raises(Corrupt, match="ends before its last offset"):
+        read_batches(node.storage, segment, place=place, offset=1, upto_offset=2, max_bytes=1)
 
 
 def test_indexes_are_kept_on_disk_within_the_limit_and_survive_a_restart() -> None:
@@ -468,6 +516,24 @@ def test_a_time_is_not_found_in_a_lost_history() -> None:
     later = at_time(b, found.timestamp + 1)
     assert isinstance(later, RemoteOffset)
     assert (later.offset, later.leader_epoch) == (1, 1), "m3 of epoch 1, not m1"
+
+
+def test_an_index_that_misleads_again_after_it_was_made_anew_is_damage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A header that says another time than its records would have the segment read for ever."""
+    looks: list[int] = []
+
+    def misled(*_: object, **__: object) -> None:
+        looks.append(1)
+        if len(looks) < 10:
+            raise Misled("a time index passes over a record")
+
+    monkeypatch.setattr(reader, "find_timestamp", misled)
+    found = at_time(tiered(Cluster()), 0)
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.CORRUPT_MESSAGE
+    assert len(looks) == 3
 
 
 def test_a_time_search_in_a_store_that_is_down_fails_in_time() -> None:

@@ -67,6 +67,15 @@ def test_listing_knows_folders_and_not_beginnings_of_names(store: DirectoryStore
     assert store.list_prefix("none/") == []
 
 
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(store: DirectoryStore) -> None:
+    """What is not listed is taken for deleted."""
+    put(store, "a/b/1", b"x")
+    loop = Path(store.root, "c")
+    loop.symlink_to(loop)
+    with pytest.raises(RemoteStorageError, match="cannot list the tier"):
+        store.list_prefix("c/")
+
+
 def test_deleting_is_idempotent_and_leaves_no_empty_folders(store: DirectoryStore) -> None:
     put(store, "t/1/x", b"1")
     store.delete("t/1/x")
@@ -353,7 +362,8 @@ def test_keys_are_taken_apart_as_they_were_built() -> None:
     assert parse_written_epoch(key) == parse_written_epoch(part_key(TOPIC, 12, name, 7)) == 5
     entry = TopicName("my.topic-1", 99, TOPIC, is_deleted=True)
     assert parse_name(name_key(entry)) == entry
-    for other in ("heads/x", "catalog/a/b/heads/1-2.jsonl", key + ".tmp", "names/t/x.live"):
+    no_id = f"names/t/{0:019d}-{'!' * 22}.live"
+    for other in ("heads/x", "catalog/a/b/heads/1-2.jsonl", key + ".tmp", "names/t/x.live", no_id):
         assert parse_head(other) is None
         assert parse_catalog_partition(other) is None
         assert parse_name(other) is None
