@@ -8,7 +8,8 @@ from firnline.base.effects import CloseConnection, Reply
 class RequestContext:
     """One request in progress. `connection` is the runtime's own; machines pass it through unseen.
 
-    turn  which of the connection's requests it is
+    turn      which of the connection's requests it is
+    is_large  it was not done in one slice (api/slices), and its answer is encoded in slices, too
     """
 
     __slots__ = (
@@ -17,6 +18,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "is_large",
         "received_ms",
         "turn",
     )
@@ -37,6 +39,12 @@ class RequestContext:
         self.client_id = client_id
         self.received_ms = received_ms
         self.turn: int = getattr(connection, "turn", 0)
+        self.is_large = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether whoever asked has hung up."""
+        return bool(getattr(self.connection, "closed", False))
 
     @property
     def listener(self) -> str:

@@ -5,7 +5,7 @@ answers a version it does not know, in the layout of version 0 (C4).
 """
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from firnline.protocol.session import (
     REQUEST_START,
     Api,
     encode_answer,
+    encode_in_slices,
     read_client_id,
     skip_header_tags,
 )
@@ -55,6 +56,7 @@ class Dispatcher:
         self._rows = {row.key: row for row in rows}
         self._apis: dict[int, Api] = {}
         self._latest: Api | None = None
+        self.is_in_slices = False  # whether the request that `on_frame` took last is not done yet
 
     @property
     def latest_name(self) -> str:
@@ -91,6 +93,7 @@ class Dispatcher:
         api.requests += 1
         api.in_bytes += size
         effects: Effects = api.handle(self._node, context, request, now_ms)
+        self.is_in_slices = context.is_large
         return effects
 
     def at_once(
@@ -124,6 +127,14 @@ class Dispatcher:
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]
         parts = encode_answer(api, context.correlation_id, reply.message)
+        api.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
+        return parts
+
+    def encoding(self, reply: Reply) -> Generator[None, None, list[Part]]:
+        """As `encode`, with a yield wherever others may go first."""
+        context = reply.context
+        api = self._apis[context.api_key << 16 | context.api_version]
+        parts = yield from encode_in_slices(api, context.correlation_id, reply.message)
         api.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
         return parts
 

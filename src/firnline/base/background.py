@@ -12,7 +12,8 @@ from typing import Any
 
 from firnline.base.effects import Effects, SetTimer
 
-# Its first yield gives nothing; each gets the time.
+# Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives
+# nothing, unless the first slice is done by whoever has the rest done (`begin`).
 Work = Generator[Effects, int, Any]
 
 
@@ -65,9 +66,9 @@ class Background:
         self._latest = queue[0]
         try:
             effects = queue[0].send(now_ms)
-        except StopIteration:
+        except StopIteration as done:
             queue.popleft()
-            effects = []
+            effects = done.value or []
         else:
             if self._takes_turns:
                 queue.rotate(-1)

@@ -119,9 +119,13 @@ class Send:
 
 @event
 class CloseConnection:
-    """Drop the peer without an answer."""
+    """Drop the peer without an answer.
+
+    problem  what went wrong inside, unexpectedly, when its request was under way; None: nothing did
+    """
 
     context: Any
+    problem: Exception | None = None
 
 
 @event

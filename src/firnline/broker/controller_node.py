@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from firnline.base.background import Background
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer, Warn
 from firnline.base.errors import Bug, KafkaError
 from firnline.broker.controller_port import (
@@ -71,6 +72,7 @@ class ControllerNode:
         first_effects: Effects,
         close_files: Callable[[], None],
     ) -> None:
+        self.in_turns = Background("controller requests", takes_turns=True)
         self.config = config
         self.node_id: int = config.node_id
         self.cluster_id = cluster_id

@@ -4,7 +4,7 @@ A time is looked up in the tier first where it holds what local files no longer 
 later, and not at all after the time-out. Source: spec 3.16; KIP-405, KIP-734, KIP-1005, KIP-1023.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -18,6 +18,8 @@ from firnline.replica.read import READ_COMMITTED, READ_LOG_END
 if TYPE_CHECKING:
     from firnline.log.log import Log
 
+# By time, some 15 us each: a look at an index, and at the batch.
+_ASKS_PER_SLICE = 100
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -85,22 +87,21 @@ class ListingOffsets:
 
     def list_offsets(
         self,
-        asks: Sequence[OffsetAsk],
+        asks: Iterable[OffsetAsk],
         *,
         isolation: int,
         version: int,
         timeout_ms: int | None,
         answer: Answer,
         now_ms: int,
-    ) -> Effects:
-        """Answer all of `asks` in their order."""
-        pending = _Pending(asks, isolation, version, answer)
+    ) -> Generator[Effects, int, Effects]:
+        """Answer all of `asks` in their order; each is taken when its turn comes, so many in a slice."""
+        pending = _Pending(isolation, version, answer)
         for index, ask in enumerate(asks):
+            if index and index % _ASKS_PER_SLICE == 0:
+                now_ms = yield []
             outcome = self._one(ask, isolation, version)
-            if outcome is None:
-                pending.remote[index] = None
-            else:
-                pending.outcomes[index] = outcome
+            pending.add(ask, outcome)
         if not pending.remote:
             return pending.finish()
         assert self.remote is not None
@@ -110,13 +111,17 @@ class ListingOffsets:
         effects: Effects = [
             SetTimer(key=pending.timer, at_ms=now_ms + wait_ms, then=pending.timed_out)
         ]
-        for index in list(pending.remote):
-            found = asks[index].partition
+        for count, index in enumerate(list(pending.remote)):
+            if count and count % _ASKS_PER_SLICE == 0:
+                now_ms = yield effects
+                effects = []
+            ask = pending.asks[index]
+            found = ask.partition
             assert isinstance(found, Partition)
             effects += self.remote(
                 found.topic_partition,
                 found.topic_id,
-                asks[index].timestamp,
+                ask.timestamp,
                 partial(pending.came, index),
                 now_ms,
             )
@@ -221,28 +226,33 @@ def _earliest_pending_upload(log: "Log") -> OffsetFound:
 class _Pending:
     """One request with partitions that the tier is searched for."""
 
-    __slots__ = ("_answer", "_asks", "_isolation", "_version", "outcomes", "remote", "timer")
+    __slots__ = ("_answer", "_isolation", "_version", "asks", "outcomes", "remote", "timer")
 
-    def __init__(
-        self, asks: Sequence[OffsetAsk], isolation: int, version: int, answer: Answer
-    ) -> None:
-        self._asks = asks
+    def __init__(self, isolation: int, version: int, answer: Answer) -> None:
+        self.asks: list[OffsetAsk] = []
         self._isolation = isolation
         self._version = version
         self._answer = answer
-        self.outcomes: list[Outcome] = [_TIMED_OUT] * len(asks)
+        self.outcomes: list[Outcome] = []
         self.remote: dict[int, None] = {}
         self.timer: tuple[str, int] | None = None
+
+    def add(self, ask: OffsetAsk, outcome: Outcome | None) -> None:
+        """Note one question with its outcome; None: the tier is to be asked."""
+        if outcome is None:
+            self.remote[len(self.asks)] = None
+        self.asks.append(ask)
+        self.outcomes.append(_TIMED_OUT if outcome is None else outcome)
 
     def came(self, index: int, found: OffsetFound | KafkaError | None, now_ms: int) -> Effects:
         if index not in self.remote:
             return []  # after the time-out
         del self.remote[index]
         if found is None:
-            partition = self._asks[index].partition
+            partition = self.asks[index].partition
             assert isinstance(partition, Partition)
             self.outcomes[index] = _unless_behind(
-                search_local(partition, self._asks[index].timestamp, self._isolation),
+                search_local(partition, self.asks[index].timestamp, self._isolation),
                 _behind(partition, self._isolation, self._version),
             )
         else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from firnline.base.background import Background
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic
 from firnline.base.errors import Bug, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
@@ -91,6 +92,7 @@ class BrokerNode:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        self.in_turns = Background("requests", takes_turns=True)
         self.config = parts.config
         self.rng = parts.rng
         self.node_id: int = parts.config.node_id

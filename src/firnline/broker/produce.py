@@ -5,7 +5,7 @@ acks=0 and acks=1 answer at once; acks=all when every partition is committed, an
 partition never costs another its append. Source: spec C13; rel-R13; design 'Durable acks'.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Literal
 
 from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTimer
@@ -77,10 +77,61 @@ class Producing:
         if acks not in (0, 1, ACKS_ALL):
             return answer([_BAD_ACKS] * len(writes), now_ms)
         outcomes: list[Outcome] = []
+        woken, flushes, commits = self._append_all(writes, outcomes, acks, origin, now_ms)
+        if not flushes and not commits:
+            effects = answer(outcomes, now_ms)
+            return effects + woken if woken else effects
+        pending = _Pending(outcomes, answer, self._on_storage_error)
+        pending.add(writes)
+        waits = self._wait(pending, flushes, commits, now_ms + timeout_ms, now_ms)
+        if not pending.left:
+            return woken + pending.answer(outcomes, now_ms)
+        return woken + waits
+
+    def produce_in_slices(
+        self,
+        slices: Iterable[list[Write]],
+        *,
+        acks: int,
+        timeout_ms: int,
+        answer: Answer,
+        now_ms: int,
+    ) -> Generator[Effects, int, Effects]:
+        """As `produce` for a client, of whose writes one of `slices` is looked up and appended at a time.
+
+        What a slice appended is waited for from then on, so that nothing between two slices is missed. Each
+        list is emptied when it is done.
+        """
+        outcomes: list[Outcome] = []
+        pending = _Pending(outcomes, answer, self._on_storage_error)
+        pending.left = 1  # the answer does not come before the last slice
+        until_ms = now_ms + timeout_ms
+        for writes in slices:
+            pending.add(writes)
+            if acks not in (0, 1, ACKS_ALL):
+                outcomes += [_BAD_ACKS] * len(writes)
+                continue
+            woken, flushes, commits = self._append_all(writes, outcomes, acks, "client", now_ms)
+            writes.clear()  # no view of the receive buffer is kept while others are served
+            now_ms = yield woken + self._wait(pending, flushes, commits, until_ms, now_ms)
+        return pending.one_less(now_ms)
+
+    def _append_all(
+        self,
+        writes: Sequence[Write],
+        outcomes: list[Outcome],
+        acks: int,
+        origin: Origin,
+        now_ms: int,
+    ) -> tuple[Effects, list[int], list[int]]:
+        """Append `writes` and add their outcomes.
+
+        Returns the Fetches that are completed, and which outcomes have to be synced, and committed.
+        """
         woken: Effects = []
         flushes: list[int] = []
         commits: list[int] = []
-        for index, (partition, batch) in enumerate(writes):
+        for index, (partition, batch) in enumerate(writes, len(outcomes)):
             if type(partition) is KafkaError:
                 outcomes.append(partition)
                 continue
@@ -103,11 +154,7 @@ class Producing:
                 flushes.append(index)
             if acks == ACKS_ALL and not partition.is_committed(outcome.last_offset + 1):  # type: ignore[union-attr]
                 commits.append(index)
-        if not flushes and not commits:
-            effects = answer(outcomes, now_ms)
-            return effects + woken if woken else effects
-        pending = _Pending(writes, outcomes, answer, self._on_storage_error)
-        return woken + self._wait(pending, flushes, commits, timeout_ms, now_ms)
+        return woken, flushes, commits
 
     def _append(
         self,
@@ -137,9 +184,10 @@ class Producing:
         pending: "_Pending",
         flushes: list[int],
         commits: list[int],
-        timeout_ms: int,
+        until_ms: int,
         now_ms: int,
     ) -> Effects:
+        """Have what was appended waited for; `pending.left` counts it."""
         files: list[File] = []
         ends: list[_End] = []
         for index in flushes:
@@ -149,18 +197,15 @@ class Producing:
                 files += dirty
                 ends.append((index, partition.log.log_end_offset, partition.leader_epoch))
         effects: Effects = []
-        pending.left = len(commits) + (1 if files else 0)
-        if not pending.left:
-            return pending.answer(pending.outcomes, now_ms)
+        pending.left += len(commits) + (1 if files else 0)
         if commits:
-            self._serial += 1
-            pending.timer = ("produce", self._serial)
-            pending.uncommitted = dict.fromkeys(commits)
+            pending.uncommitted.update(dict.fromkeys(commits))
             for index in commits:
                 pending.await_commit(index)
-            effects.append(
-                SetTimer(key=pending.timer, at_ms=now_ms + timeout_ms, then=pending.timed_out)
-            )
+            if pending.timer is None:
+                self._serial += 1
+                pending.timer = ("produce", self._serial)
+                effects.append(SetTimer(key=pending.timer, at_ms=until_ms, then=pending.timed_out))
         if files:
             effects.append(
                 Flush(files=files, then=lambda error, now: pending.flushed(ends, error, now))
@@ -177,7 +222,7 @@ class _Pending:
 
     __slots__ = (
         "_on_storage_error",
-        "_writes",
+        "_partitions",
         "answer",
         "left",
         "outcomes",
@@ -187,13 +232,11 @@ class _Pending:
 
     def __init__(
         self,
-        writes: Sequence[Write],
         outcomes: list[Outcome],
         answer: Answer,
         on_storage_error: Callable[[Partition, int], Effects],
     ) -> None:
-        # Only the partitions: the batches are views of a buffer that is used again by now.
-        self._writes = [partition for partition, _ in writes]
+        self._partitions: list[Partition | KafkaError] = []
         self.outcomes = outcomes
         self.answer = answer
         self.left = 0
@@ -201,8 +244,15 @@ class _Pending:
         self.uncommitted: dict[int, None] = {}
         self._on_storage_error = on_storage_error
 
+    def add(self, writes: Sequence[Write]) -> None:
+        """Know the partitions of more outcomes.
+
+        Only them: the batches are views of a buffer that is used again by the time of the answer.
+        """
+        self._partitions += [partition for partition, _ in writes]
+
     def partition(self, index: int) -> Partition:
-        found = self._writes[index]
+        found = self._partitions[index]
         assert isinstance(found, Partition)
         return found
 
@@ -222,7 +272,7 @@ class _Pending:
         error = partition.commit_error()
         if error is not None:
             self.outcomes[index] = error
-            return self._one_less(now_ms)
+            return self.one_less(now_ms)
         return self._kept(index, partition, now_ms)
 
     def _kept(self, index: int, partition: Partition, now_ms: int) -> Effects:
@@ -233,7 +283,7 @@ class _Pending:
         is_durable = partition.log.recovery_point > outcome.last_offset
         files = [] if is_durable or not partition.needs_flush(ACKS_ALL) else partition.dirty_files()
         if not files:
-            return self._one_less(now_ms)
+            return self.one_less(now_ms)
         return [Flush(files=files, then=lambda error, now: self.flushed([end], error, now))]
 
     def flushed(self, ends: "list[_End]", error: StorageError | None, now_ms: int) -> Effects:
@@ -252,7 +302,7 @@ class _Pending:
             if not partition.is_offline:
                 partition.go_offline()
                 effects += self._on_storage_error(partition, now_ms)
-        return effects + self._one_less(now_ms)
+        return effects + self.one_less(now_ms)
 
     def timed_out(self, now_ms: int) -> Effects:
         """Followers did not come in time. The append stands; the producer may retry."""
@@ -262,10 +312,10 @@ class _Pending:
         effects: Effects = []
         for index in late:
             self.outcomes[index] = _TIMED_OUT
-            effects += self._one_less(now_ms)
+            effects += self.one_less(now_ms)
         return effects
 
-    def _one_less(self, now_ms: int) -> Effects:
+    def one_less(self, now_ms: int) -> Effects:
         assert self.left > 0
         self.left -= 1
         if self.left:

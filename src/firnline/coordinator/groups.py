@@ -5,7 +5,7 @@ leads but has not read yet answers COORDINATOR_LOAD_IN_PROGRESS, one it does not
 Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -394,19 +394,26 @@ class GroupCoordinator:
 
     def list_groups(
         self, *, states: Sequence[str] = (), types: Sequence[str] = ()
-    ) -> tuple[Code, list[ListedGroup]]:
-        """Return the groups of this node in those states and of those types, any case; () for all."""
+    ) -> tuple[Code, Iterator[ListedGroup | None]]:
+        """Return the groups of this node in those states and of those types, any case; () for all.
+
+        Each is looked at when the iterator comes to it: None for one of another state, or that has gone.
+        """
         if Code.COORDINATOR_LOAD_IN_PROGRESS in self._not_ready.values():
-            return Code.COORDINATOR_LOAD_IN_PROGRESS, []
+            return Code.COORDINATOR_LOAD_IN_PROGRESS, iter(())
         wanted = {state.lower() for state in states}
         if types and GROUP_TYPE not in {name.lower() for name in types}:
-            return Code.NONE, []
-        return Code.NONE, [
+            return Code.NONE, iter(())
+        known = [(shard, list(shard.groups.values())) for shard in self._shards.values()]
+        return Code.NONE, (
             ListedGroup(g.group_id, g.protocol_type or "", g.state.value, GROUP_TYPE)
-            for shard in self._shards.values()
-            for g in shard.groups.values()
-            if not wanted or g.state.value.lower() in wanted
-        ]
+            if shard.groups.get(g.group_id) is g
+            and not shard.is_closed
+            and (not wanted or g.state.value.lower() in wanted)
+            else None
+            for shard, groups in known
+            for g in groups
+        )
 
     def delete_groups(
         self,

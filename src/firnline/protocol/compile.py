@@ -11,7 +11,7 @@ Measured beside hand-written code and kio: design page `performance`, section 4;
 
 import linecache
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from firnline.base.errors import ProtocolError
@@ -29,6 +29,7 @@ from firnline.protocol.schema import Field, Message, Struct
 
 Reader = Callable[[Any, int, int, list[int]], tuple[Any, int]]
 Writer = Callable[[Any, Callable[[Any], None]], None]
+SlicingWriter = Callable[[Any, Callable[[Any], None]], Iterator[None]]
 
 # kind -> (struct letter, bytes)
 FIXED = {
@@ -48,6 +49,9 @@ BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
 _readers: dict[tuple[type[Message], int], Reader] = {}
 _guarded: dict[tuple[type[Message], int], Reader] = {}
 _writers: dict[tuple[type[Message], int], Writer] = {}
+_slicing: dict[tuple[type[Message], int], SlicingWriter] = {}
+# Elements of arrays that a slicing writer writes before it yields: less than a millisecond.
+ELEMENTS_PER_SLICE = 500
 
 
 def reader(cls: type[Message], version: int) -> Reader:
@@ -96,11 +100,26 @@ def writer(cls: type[Message], version: int) -> Writer:
     return found
 
 
-class _Source:
-    """Lines of one generated function and the values they refer to."""
+def slicing_writer(cls: type[Message], version: int) -> SlicingWriter:
+    """Return a writer that is a generator, and yields after each ELEMENTS_PER_SLICE structs of arrays."""
+    key = (cls, version)
+    found = _slicing.get(key)
+    if found is None:
+        assert version in cls.valid, f"{cls.__name__} has no version {version}"
+        made: Any = _compile_writer(cls, version, version in cls.flexible, in_slices=True)
+        found = _slicing[key] = made
+    return found
 
-    def __init__(self, title: str) -> None:
+
+class _Source:
+    """Lines of one generated function and the values they refer to.
+
+    in_slices  it is a generator that yields now and then
+    """
+
+    def __init__(self, title: str, *, in_slices: bool = False) -> None:
         self.title = title
+        self.in_slices = in_slices
         self.lines: list[str] = []
         self.indent = 1
         self.names: dict[str, Any] = {}
@@ -321,9 +340,15 @@ def _read_array(
 # --------------------------------------------------------------------------------------- writers
 
 
-def _compile_writer(cls: type[Message], version: int, flexible: bool) -> Writer:
-    src = _Source(f"write {_title(cls)} v{version}")
+def _compile_writer(
+    cls: type[Message], version: int, flexible: bool, *, in_slices: bool = False
+) -> Writer:
+    how = " in slices" if in_slices else ""
+    src = _Source(f"write {_title(cls)} v{version}{how}", in_slices=in_slices)
     src.names |= _WRITER_NAMES
+    if in_slices:
+        src.add(f"left = {ELEMENTS_PER_SLICE}")
+        src.add("if not left: yield")  # a generator, also where there are no arrays
     _write_struct(src, "o", cls, version, flexible)
     if not src.lines:
         src.add("pass")
@@ -429,6 +454,9 @@ def _write_array(src: _Source, v: str, element: Any, version: int, flexible: boo
     item = src.local("item")
     src.add(f"for {item} in {v}:")
     src.indent += 1
+    if src.in_slices:
+        src.add(f"if not left: left = {ELEMENTS_PER_SLICE}; yield")
+        src.add("left -= 1")
     if isinstance(element, type):
         before = len(src.lines)
         _write_struct(src, item, element, version, flexible)

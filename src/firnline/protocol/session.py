@@ -6,13 +6,13 @@ v0 is the correlation id, v1 adds an empty tagged section; ApiVersions answers i
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from firnline.base.errors import ProtocolError
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
-from firnline.protocol.compile import Reader, Writer, unguarded_reader, writer
+from firnline.protocol.compile import Reader, Writer, slicing_writer, unguarded_reader, writer
 from firnline.protocol.primitives import NO_TAGS, check_length, read_tags
 from firnline.protocol.schema import Message, Part
 
@@ -126,6 +126,35 @@ def encode_answer(api: Api, correlation_id: int, message: Any) -> list[Part]:
         return [start + tail + parts[0], *parts[1:]]  # type: ignore[operator]
     parts = [b""]
     api.write(message, parts.append)
+    return _framed(api, correlation_id, parts)
+
+
+def encode_in_slices(
+    api: Api, correlation_id: int, message: Any
+) -> Generator[None, None, list[Part]]:
+    """Return what `encode_answer` does, with a yield wherever others may go first."""
+    if type(message) is Encoded:
+        return encode_answer(api, correlation_id, message)
+    parts: list[Part] = [b""]
+    news: list[Part] = []
+    for _ in slicing_writer(type(message), api.version)(message, news.append):
+        _join_into(parts, news)
+        yield
+    _join_into(parts, news)
+    return _framed(api, correlation_id, parts)
+
+
+def _join_into(parts: list[Part], news: list[Part]) -> None:
+    """Move what is in `news`, as one piece where no file slice is among it."""
+    if FileSlice in map(type, news):
+        parts += news
+    else:
+        parts.append(b"".join(news))  # type: ignore[arg-type]
+    news.clear()
+
+
+def _framed(api: Api, correlation_id: int, parts: list[Part]) -> list[Part]:
+    """Return the frame of an answer; the first of its parts is not filled yet."""
     size = 4 + len(api.tail)
     sliced = False
     for part in parts:

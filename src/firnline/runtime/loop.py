@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from firnline.api.dispatch import Dispatcher
+from firnline.base.background import Background, Work
 from firnline.base.effects import (
     CancelTimer,
     CloseConnection,
@@ -82,6 +83,7 @@ class Runtime:
         self._timers: dict[Hashable, Timer] = {}
         self._warned_at = 0.0
         self._unsaid = 0
+        self._answers = Background("answers", takes_turns=True)
         self._table: dict[type, Callable[[Any], None]] = {
             Flush: self._flushes.add,
             Send: self.links.send,
@@ -184,11 +186,32 @@ class Runtime:
         connection = effect.context.connection
         if effect.message is None:
             connection.answer(None, effect.context.turn)
-        elif not connection.closed:
+        elif connection.closed:
+            return
+        elif effect.context.is_large:
+            self.execute(self._answers.begin(self._encode(effect), self.now_ms()))
+        else:
             connection.answer(connection.dispatcher.encode(effect), effect.context.turn)
 
+    def _encode(self, effect: Reply) -> Work:
+        """Answer in slices what was handled in slices."""
+        connection = effect.context.connection
+        encoding = connection.dispatcher.encoding(effect)
+        try:
+            while not connection.closed:
+                yield []
+                next(encoding)
+        except StopIteration as done:
+            connection.answer(done.value, effect.context.turn)
+        except Exception as problem:  # noqa: BLE001 - it may be this answer alone
+            connection.failed(problem)
+
     def _close_connection(self, effect: CloseConnection) -> None:
-        effect.context.connection.close()
+        connection = effect.context.connection
+        if effect.problem is None:
+            connection.close()
+        else:
+            connection.failed(effect.problem)
 
     def _warn(self, effect: Warn) -> None:
         log.warning("%s", effect.line)

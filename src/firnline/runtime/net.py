@@ -127,7 +127,7 @@ class Connection:
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except Exception as problem:  # noqa: BLE001 - told below
-            self._failed(problem)
+            self.failed(problem)
         self._settle()
         return None
 
@@ -223,11 +223,13 @@ class Connection:
                 answer = self.dispatcher.on_frame(self, frame, now_ms)
             self._do(answer)
             if may_overlap and self._busy and not self._out and not self.closed:
-                self._busy = self.turn - self._due >= OPEN_MAX
+                # In slices: batches that follow must not be appended before what is left of it.
+                is_in_slices = self.dispatcher.is_in_slices
+                self._busy = is_in_slices or self.turn - self._due >= OPEN_MAX
         except ProtocolError:
             raise
         except Exception as problem:  # noqa: BLE001 - told below
-            self._failed(problem)
+            self.failed(problem)
 
     def _do(self, answer: Answer | Effects) -> None:
         """Send an answer, or carry out what a request asks for instead."""
@@ -241,7 +243,7 @@ class Connection:
             self.turn += 1
             self.answer([answer] if isinstance(answer, bytes) else list(answer), turn)
 
-    def _failed(self, problem: Exception) -> None:
+    def failed(self, problem: Exception) -> None:
         """One strange request must not stop the node for everybody; a broken node must not go on."""
         if isinstance(problem, RecordsCut):
             self.close()

@@ -226,6 +226,8 @@ class Process:
         self.host.world.note(self.host.node_id, f"says: {effect.line}")
 
     def _close_connection(self, effect: CloseConnection) -> None:
+        if effect.problem is not None:
+            raise effect.problem
         self.host.surroundings.close_connection(self, effect)
 
     def _set_timer(self, effect: SetTimer) -> None:

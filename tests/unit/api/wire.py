@@ -7,6 +7,7 @@ from typing import Any
 from immutables import Map
 
 from firnline.api.usual import usual_request
+from firnline.base.background import Background
 from firnline.base.effects import CloseConnection, Effects, Reply
 from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
@@ -59,6 +60,7 @@ class Context:
         self.api_version = version
         self.client_id = "test"
         self.listener = "PLAIN"
+        self.is_gone = self.is_large = False
 
     def reply(self, message: Any) -> Reply:
         return Reply(context=self, message=message)
@@ -112,6 +114,7 @@ class Wire:
         for p in partitions:
             hosted.add(p)
         self.node = SimpleNamespace(
+            in_turns=Background("requests", takes_turns=True),
             endpoint_type=1,
             image=image(),
             supported_features={"metadata.version": FeatureRange(7, 30), "x": FeatureRange(0, 1)},

@@ -44,7 +44,7 @@ from firnline.protocol.messages.k19_create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from firnline.protocol.schema import Message
+from firnline.protocol.schema import Message, Part
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
 from firnline.tiered.objects.storage import ObjectStorage
@@ -97,7 +97,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
-        self.is_closed = False
+        self.closed = False
 
 
 def format_disk(fs: CrashableFs, rng: SeededRng, path: str = DATA) -> None:
@@ -175,7 +175,9 @@ class Harness:
             if kind is Reply:
                 self._reply(effect)
             elif kind is CloseConnection:
-                effect.context.connection.is_closed = True
+                effect.context.connection.closed = True
+                if effect.problem is not None:
+                    raise effect.problem
             elif kind is Warn:
                 self.warnings.append(effect.line)
             elif kind is Note:
@@ -204,13 +206,17 @@ class Harness:
         if effect.message is None:
             context.connection.answers.append(None)
             return
-        frame = frame_bytes(self.dispatcher.encode(effect))
+        frame = frame_bytes(self.encode(effect))
         response = messages_of(context.api_key)[1]
         is_flexible = context.api_version in response.flexible and context.api_key != 18
         body = frame[8 + (1 if is_flexible else 0) :]
         read, end = response.read(body, context.api_version)
         assert end == len(body), "an answer that is longer than its message"
         context.connection.answers.append(read)
+
+    def encode(self, reply: Reply) -> list[Part]:
+        """Return the frame of an answer."""
+        return self.dispatcher.encode(reply)
 
     def work_once(self) -> None:
         """Do the oldest work for a pool, and go on."""
@@ -286,7 +292,7 @@ class Harness:
     def ask(self, request: Message, version: int) -> Any:
         """Send one request and return its answer, which must have come."""
         connection = self.send(request, version)
-        assert not connection.is_closed, "the connection was closed"
+        assert not connection.closed, "the connection was closed"
         assert len(connection.answers) == 1, "no answer yet"
         return connection.answers[0]
 

@@ -10,6 +10,7 @@ from firnline.coordinator.membership import (
     Identity,
     JoinRequest,
     JoinResult,
+    ListedGroup,
     Protocol,
     SyncRequest,
     SyncResult,
@@ -314,6 +315,11 @@ class GroupWorld:
             for row in rows
             if row.commit is not None
         }
+
+    def listed(self, **filters: Any) -> tuple[Code, list[ListedGroup]]:
+        """What ListGroups tells."""
+        code, found = self.groups.list_groups(**filters)
+        return code, [group for group in found if group is not None]
 
     def delete(self, *group_ids: str) -> None:
         self.run(self.groups.delete_groups(group_ids, lambda r: Told("delete", r), self.now_ms))

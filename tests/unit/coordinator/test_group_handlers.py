@@ -20,6 +20,7 @@ from firnline.api.handlers import (
     k22_init_producer_id,
     k42_delete_groups,
 )
+from firnline.base.background import Background
 from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, ZERO_UUID
@@ -86,6 +87,7 @@ class Wire:
             return []
 
         self.node: Any = SimpleNamespace(
+            in_turns=Background("requests", takes_turns=True),
             image=cluster(topic_image("t", T_ID, 2), topic_image(OFFSETS_TOPIC, OFFSETS_ID, 1)),
             groups=self.world.groups,
             producer_ids=ProducerIds(allocate),

@@ -32,11 +32,11 @@ def test_an_id_nobody_comes_with_is_forgotten_and_so_is_its_group(world: GroupWo
     world.join("a", session_ms=6_000)
     given = world.answer_to("a").member_id
     world.advance(6_000)
-    assert world.groups.list_groups()[1] == []
+    assert world.listed()[1] == []
     world.join("a", given)
     assert world.answer_to("a").code is Code.UNKNOWN_MEMBER_ID
     world.crash()
-    assert world.groups.list_groups()[1] == []
+    assert world.listed()[1] == []
 
 
 def test_a_million_ids_that_nobody_uses_are_refused_beyond_a_bound(world: GroupWorld) -> None:
@@ -136,7 +136,7 @@ def test_a_member_that_shares_no_protocol_is_refused(
 def test_a_first_member_without_protocols_leaves_no_group(world: GroupWorld) -> None:
     world.join("a", protocols=())
     assert world.answer_to("a").code is Code.INCONSISTENT_GROUP_PROTOCOL
-    assert world.groups.list_groups()[1] == []
+    assert world.listed()[1] == []
     assert world.log == b""
 
 
@@ -192,7 +192,7 @@ def test_a_loaded_group_that_is_too_large_now_loses_its_last() -> None:
 def test_a_member_of_a_group_that_is_not_here_is_unknown(world: GroupWorld) -> None:
     world.join("a", "a-of-another-life")
     assert world.answer_to("a").code is Code.UNKNOWN_MEMBER_ID
-    assert world.groups.list_groups()[1] == []
+    assert world.listed()[1] == []
 
 
 def test_a_newcomer_sends_a_stable_group_into_a_rebalance(world: GroupWorld) -> None:

@@ -90,7 +90,7 @@ def test_a_group_of_another_broker_is_not_served(world: GroupWorld) -> None:
     world.unload()
     answers = ask_everything(world)
     assert answers == {what: [Code.NOT_COORDINATOR] for what in answers}
-    assert world.groups.list_groups() == (Code.NONE, [])
+    assert world.listed() == (Code.NONE, [])
 
 
 def test_a_group_that_is_being_loaded_is_asked_again_later(world: GroupWorld) -> None:
@@ -100,7 +100,7 @@ def test_a_group_that_is_being_loaded_is_asked_again_later(world: GroupWorld) ->
     # A heartbeat is told that all is well: no session runs out meanwhile.
     assert answers.pop("heartbeat") == [Code.NONE]
     assert answers == {what: [Code.COORDINATOR_LOAD_IN_PROGRESS] for what in answers}
-    assert world.groups.list_groups() == (Code.COORDINATOR_LOAD_IN_PROGRESS, [])
+    assert world.listed() == (Code.COORDINATOR_LOAD_IN_PROGRESS, [])
     world.advance(0)
     assert world.groups.describe("g").code is Code.GROUP_ID_NOT_FOUND
 
@@ -189,7 +189,7 @@ def test_kafkas_own_log_gives_kafkas_groups_and_offsets() -> None:
     """Goal: a data directory moves to us. Method: the log of a 4.3.1 node that one consumer, then two,
     a simple committer, a deleted group and a deserted one have used; expected is what its tools said."""
     world = loaded(KAFKA_LOG.read_bytes())
-    code, groups = world.groups.list_groups()
+    code, groups = world.listed()
     assert code is Code.NONE
     assert sorted((g.group_id, g.protocol_type, g.state) for g in groups) == [
         ("grp", "consumer", "Stable"),
@@ -323,7 +323,7 @@ def test_list_filters_by_state_and_type_in_any_case(world: GroupWorld) -> None:
     world.commit("c", ("t", 0, 1), group="simple")
 
     def listed(**filters: list[str]) -> list[str]:
-        return sorted(g.group_id for g in world.groups.list_groups(**filters)[1])
+        return sorted(g.group_id for g in world.listed(**filters)[1])
 
     assert listed() == ["g", "simple"]
     assert listed(states=["stable"]) == listed(states=["STABLE", "dead"]) == ["g"]

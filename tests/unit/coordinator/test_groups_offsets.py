@@ -19,7 +19,7 @@ def test_a_simple_consumer_commits_without_a_group(world: GroupWorld) -> None:
     world.commit("a", ("t", 0, 5), ("t", 1, 6))
     assert world.answer_to("a") == [Code.NONE, Code.NONE]
     assert world.fetched() == {("t", 0): 5, ("t", 1): 6}
-    assert world.groups.list_groups()[1][0][1:3] == ("", "Empty")
+    assert world.listed()[1][0][1:3] == ("", "Empty")
 
 
 def test_a_commit_is_neither_answered_nor_read_before_it_is_committed(world: GroupWorld) -> None:
@@ -51,7 +51,7 @@ def test_a_commit_that_cannot_be_written_is_refused_in_words_clients_retry_by(
     world.fail_appends(problem)
     assert world.answer_to("a") == [code]
     assert world.fetched() == {}
-    assert world.groups.list_groups()[1] == []
+    assert world.listed()[1] == []
 
 
 def test_the_record_further_on_in_the_log_wins_whatever_order_answers_come_in(
@@ -164,7 +164,7 @@ def test_a_group_with_members_cannot_be_deleted_and_one_without_goes_with_its_of
     assert world.answer_to("delete") == [("g", Code.NONE)]
     for _ in range(2):
         assert world.fetched() == {}
-        assert world.groups.list_groups()[1] == []
+        assert world.listed()[1] == []
         world.crash()
 
 
@@ -219,7 +219,7 @@ def test_a_group_that_a_commit_made_anew_before_its_tombstone_goes_with_it(
     world.delete("g")
     world.commit_appends()
     for _ in range(2):
-        assert world.groups.list_groups()[1] == []
+        assert world.listed()[1] == []
         world.crash()
 
 
@@ -228,7 +228,7 @@ def test_offsets_survive_a_member_that_never_came(world: GroupWorld) -> None:
     world.join("a")
     world.advance(30_000)
     for _ in range(2):
-        assert [g.group_id for g in world.groups.list_groups()[1]] == ["g"]
+        assert [g.group_id for g in world.listed()[1]] == ["g"]
         assert world.fetched() == {("t", 0): 1}
         world.crash()
 
@@ -263,7 +263,7 @@ def test_offsets_live_while_the_group_has_members_and_a_week_after_the_last_has_
     world.advance(2 * CHECK_MS)
     for _ in range(2):
         assert world.fetched() == {}
-        assert world.groups.list_groups()[1] == []
+        assert world.listed()[1] == []
         world.crash()
 
 
@@ -296,7 +296,7 @@ def test_simple_offsets_live_a_week_from_their_own_commit(world: GroupWorld) -> 
     world.advance(WEEK_MS - DAY_MS + CHECK_MS)
     assert world.fetched() == {("t", 1): 6}
     world.advance(DAY_MS)
-    assert world.groups.list_groups()[1] == []
+    assert world.listed()[1] == []
 
 
 def test_old_clients_may_say_how_long_an_offset_lives(world: GroupWorld) -> None:
@@ -347,7 +347,7 @@ def test_ten_thousand_offsets_are_expired_in_batches_that_fit_a_log(world: Group
     world.commit_appends()
     world.advance(CHECK_MS)  # a group of so many offsets goes after them
     world.crash()
-    assert world.groups.list_groups()[1] == []
+    assert world.listed()[1] == []
 
 
 def test_offsets_of_a_deleted_topic_go_even_while_the_group_is_in_use(world: GroupWorld) -> None:

@@ -282,7 +282,7 @@ def test_what_a_tombstone_deleted_stays_deleted_and_its_group_is_known(
     world.begin_load(batches(iter(rows), codec=codec))
     world.finish()
     assert [len(world.fetched(f"g{n}")) for n in range(3)] == [0, 0, 1]
-    assert {g.group_id for g in world.groups.list_groups()[1]} == {"g0", "g2"}
+    assert {g.group_id for g in world.listed()[1]} == {"g0", "g2"}
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -35,6 +35,7 @@ class Ticket:
         self.connection = connection
         self.turn = connection.turn
         self.body = body
+        self.is_large = False
 
 
 class Echo:
@@ -42,24 +43,31 @@ class Echo:
 
     e echo | s serve that many mebibytes from the file | w wait 30 ms, then echo | n no answer
     h hold until the test answers | b a bug in a handler | p not a request | PRODUCE wait in `produced`
+    l echo, encoded in slices until `is_encoded` | f a bug in the second of them
     """
 
     latest_name = "echo"
+    is_in_slices = False
 
     def __init__(self, big: Path) -> None:
         self.file = RealFs().open(str(big))
         self.held: Ticket | None = None
         self.produced: list[Ticket] = []
+        self.slices = 0
+        self.is_encoded = False
 
     def at_once(self, connection: Any, data: memoryview, size: int, now_ms: int) -> None:
         """Nothing is usual here."""
 
     def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
         ticket = Ticket(connection, bytes(frame))
+        self.is_in_slices = False
         if ticket.body.startswith(PRODUCE):
             self.produced.append(ticket)
+            self.is_in_slices = ticket.body.endswith(b"in slices")
             return []
         command = ticket.body[:1]
+        ticket.is_large = command in (b"l", b"f")
         if command == b"w":
             reply = Reply(context=ticket, message=1)
             key = ("wait", id(connection))
@@ -79,6 +87,14 @@ class Echo:
             size = body[1] << 20
             return [struct.pack(">i", size), FileSlice(self.file, 0, size)]
         return [struct.pack(">i", len(body)) + body]
+
+    def encoding(self, reply: Reply) -> Iterator[None]:
+        while not self.is_encoded:
+            self.slices += 1
+            if self.slices > 1 and reply.context.body.startswith(b"f"):
+                raise KeyError("a bug of ours")
+            yield
+        return self.encode(reply)  # type: ignore[return-value]
 
 
 class QuietNode:
@@ -550,3 +566,59 @@ def test_an_answer_does_not_overtake_what_is_left_of_the_one_before_it(node: Run
         node.on_loop(all_of_them)
         whole = b"".join(frame(each.body) for each in tickets)
         assert bytes(begun) + read_exactly(sock, len(whole) - len(begun)) == whole
+
+
+# -------------------------------------------------------------------------------- in slices
+
+
+def test_others_are_served_between_the_slices_of_an_answer_and_its_own_requests_after_it(
+    node: Running,
+) -> None:
+    echo: Any = node.runtime.dispatcher
+    with node.connect() as large, node.connect() as small:
+        large.sendall(frame(b"l-in-slices") + frame(b"e-behind-it"))
+        small.sendall(frame(b"e-elsewhere"))
+        assert read_frame(small) == b"e-elsewhere"
+        echo.is_encoded = True
+        assert read_frame(large) == b"l-in-slices"
+        assert read_frame(large) == b"e-behind-it"
+    assert echo.slices
+
+
+def test_what_is_left_of_an_answer_is_dropped_with_its_connection(node: Running) -> None:
+    echo: Any = node.runtime.dispatcher
+    with node.connect() as sock:
+        sock.sendall(frame(b"l-in-slices"))
+        while not echo.slices:
+            node.on_loop(lambda: None)
+        for connection in list(node.server._connections.values()):
+            node.on_loop(connection.close)
+    node.on_loop(lambda: None)
+    seen = echo.slices
+    for _ in range(5):
+        node.on_loop(lambda: None)
+    assert echo.slices == seen
+
+
+def test_a_bug_in_a_later_slice_closes_its_connection_and_not_the_node(node: Running) -> None:
+    with node.connect() as good, node.connect() as bad:
+        bad.sendall(frame(b"f-a-bug"))
+        assert is_closed(bad)
+        good.sendall(frame(b"e-still-here"))
+        assert read_frame(good) == b"e-still-here"
+    assert node.runtime.failure is None
+
+
+def test_records_behind_a_produce_in_slices_are_not_appended_before_its_last_one(
+    node: Running,
+) -> None:
+    """Goal: the order in which a producer sent them. Method: two are open at once, unless the first is
+    not appended yet."""
+    with node.connect() as sock:
+        sock.sendall(frame(PRODUCE + b"in slices") + frame(PRODUCE + b"2"))
+        [first] = produced(node, 1)
+        reply(node, first)
+        assert read_frame(sock) == first.body
+        _, second = produced(node, 2)
+        reply(node, second)
+        assert read_frame(sock) == second.body

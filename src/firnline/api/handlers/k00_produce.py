@@ -4,12 +4,13 @@ acks=0 has no answer; an error under acks=0 closes the connection, which is how 
 it. Source: spec C13, KIP-951.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import in_slices
 from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
@@ -38,6 +39,9 @@ _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 10
 _ZSTD_VERSION = 7
 _START_OFFSET_VERSION = 5
+# Some 10 us each, and a millisecond for a megabyte.
+_BATCHES_PER_SLICE = 100
+_BYTES_PER_SLICE = 1 << 20
 _ATTRIBUTES = 5  # their place in a BatchHeader
 # Low byte of the attributes of the first batch.
 _ATTRIBUTES_POSITION = 22
@@ -48,29 +52,74 @@ def handle(
 ) -> Effects:
     """Append what was sent; answer when `acks` is reached."""
     topics = request.topic_data
-    hosted = node.hosted
-    version = context.api_version
-    writes: list[Write] = []
-    for topic in topics:
-        for data in topic.partition_data:
-            found = (
-                hosted.find(topic.name, data.index)
-                if version < _TOPIC_ID_VERSION
-                else hosted.find_by_id(topic.topic_id, data.index)
-            )
-            records = data.records
-            # The receive buffer is used again once this call is over: nobody may keep a view of it.
-            data.records = None
-            if version < _ZSTD_VERSION and _is_zstd(records):
-                found = _ZSTD_TOO_EARLY
-            writes.append((found, records))  # type: ignore[arg-type]
+    answer = partial(_answer, node, context, request)
+    if _is_large(topics):
+        slices = node.producing.produce_in_slices(
+            _in_slices(node, context.api_version, topics),
+            acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            answer=answer,
+            now_ms=now_ms,
+        )
+        # Whoever wants no answer may have hung up already.
+        return in_slices(node, context, slices, now_ms, to_the_end=True)
+    writes = [
+        _write(node, context.api_version, topic, data)
+        for topic in topics
+        for data in topic.partition_data
+    ]
     return node.producing.produce(
         writes,
         acks=request.acks,
         timeout_ms=request.timeout_ms,
-        answer=partial(_answer, node, context, request),
+        answer=answer,
         now_ms=now_ms,
     )
+
+
+def _is_large(topics: Sequence[TopicProduceData]) -> bool:
+    sizes = [len(data.records or b"") for topic in topics for data in topic.partition_data]
+    return len(sizes) > _BATCHES_PER_SLICE or (len(sizes) > 1 and sum(sizes) > _BYTES_PER_SLICE)
+
+
+def _in_slices(
+    node: "BrokerNode", version: int, topics: Sequence[TopicProduceData]
+) -> Iterator[list[Write]]:
+    """Give what is to be written in slices of about a millisecond, each looked up when it is asked for."""
+    rest = [(topic, data) for topic in topics for data in topic.partition_data]
+    size = 0
+    is_first = True
+    writes: list[Write] = []
+    for place, (topic, data) in enumerate(rest):
+        size += len(data.records or b"")
+        writes.append(_write(node, version, topic, data))
+        if len(writes) < _BATCHES_PER_SLICE and size < _BYTES_PER_SLICE:
+            continue
+        if is_first:
+            # The receive buffer is used for the next request when the first slice is done.
+            for _, later in rest[place + 1 :]:
+                later.records = None if later.records is None else bytearray(later.records)  # type: ignore[arg-type]
+            is_first = False
+        yield writes
+        size, writes = 0, []
+    if writes:
+        yield writes
+
+
+def _write(
+    node: "BrokerNode", version: int, topic: TopicProduceData, data: PartitionProduceData
+) -> Write:
+    found = (
+        node.hosted.find(topic.name, data.index)
+        if version < _TOPIC_ID_VERSION
+        else node.hosted.find_by_id(topic.topic_id, data.index)
+    )
+    records = data.records
+    # The receive buffer is used again once this call is over: nobody may keep a view of it.
+    data.records = None
+    if version < _ZSTD_VERSION and _is_zstd(records):
+        found = _ZSTD_TOO_EARLY
+    return (found, records)  # type: ignore[return-value]
 
 
 def at_once(

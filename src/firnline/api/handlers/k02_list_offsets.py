@@ -4,6 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.broker.list_offsets import OffsetAsk, Outcome
@@ -30,7 +31,7 @@ def handle(
         for part in topic.partitions:
             key = (topic.name, part.partition_index)
             times_named[key] = times_named.get(key, 0) + 1
-    asks = [
+    asks = (
         OffsetAsk(
             _TWICE
             if times_named[topic.name, part.partition_index] > 1
@@ -40,8 +41,8 @@ def handle(
         )
         for topic in request.topics
         for part in topic.partitions
-    ]
-    return node.listing_offsets.list_offsets(
+    )
+    slices = node.listing_offsets.list_offsets(
         asks,
         isolation=request.isolation_level if request.replica_id < 0 else READ_LOG_END,
         version=context.api_version,
@@ -49,6 +50,7 @@ def handle(
         answer=partial(_answer, context, request),
         now_ms=now_ms,
     )
+    return in_slices(node, context, slices, now_ms)
 
 
 def _answer(

@@ -4,11 +4,12 @@ A topic that is made here is answered once it is there, where Kafka answers at o
 and has the client ask again. Source: KIP-4, KIP-516; spec C12.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.handlers.k60_describe_cluster import ALL_CLUSTER_OPERATIONS
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import INTERNAL_TOPICS, ZERO_UUID
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 # Read, write, create, delete, alter, describe and both for configs: all that a topic has.
 ALL_TOPIC_OPERATIONS = 3576
+# Partitions and topics, a millisecond and a half.
+_ROWS_PER_SLICE = 500
 _ASKING_BY_ID_SINCE, _NO_LISTENER_SINCE = 12, 6
 Errors = Mapping[str, KafkaError]
 
@@ -46,7 +49,8 @@ def handle(
     missing = _to_create(node, wanted, request)
 
     def answer(at_ms: int) -> Effects:
-        return [context.reply(_response(node, context, request, wanted, errors))]
+        slices = _answer(node, context, request, wanted, errors)
+        return in_slices(node, context, slices, at_ms)
 
     if not missing:
         # The functions below know each other, so the garbage collector has to find them: a request of a
@@ -108,28 +112,45 @@ def _to_create(
     ]
 
 
-def _response(
+def _answer(
     node: "BrokerNode",
     context: RequestContext,
     request: MetadataRequest,
     wanted: Sequence[MetadataRequestTopic] | None,
     errors: Errors,
-) -> MetadataResponse:
+) -> Slices:
+    """All of it is told as it is at the beginning, however many slices it takes."""
     image = node.image
     alive = [node_id for node_id in sorted(image.brokers) if not image.brokers[node_id].fenced]
     places = node.leaders.places(alive, context.listener)
     reachable = frozenset(place.node_id for place in places)
+    found: Iterable[TopicImage | MetadataResponseTopic]
     if wanted is None:
-        topics = [
-            _topic(image, context, reachable, image.topics_by_name[name])
-            for name in sorted(image.topics_by_name)
-        ]
+        found = (image.topics_by_name[name] for name in sorted(image.topics_by_name))
     else:
-        topics = [_asked(image, context, reachable, topic, errors) for topic in wanted]
-    if request.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.error_code == Code.NONE:
-                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+        found = (_asked(image, context, topic, errors) for topic in wanted)
+    topics = []
+    count = 0
+    for each in found:
+        if count >= _ROWS_PER_SLICE:
+            count = 0
+            yield []
+        count += 1
+        if isinstance(each, MetadataResponseTopic):
+            topics.append(each)
+            continue
+        topic = _topic(each)
+        topics.append(topic)
+        rows: list[MetadataResponsePartition] = []
+        topic.partitions = rows
+        for number in sorted(each.partitions):
+            rows.append(_partition(image, context, reachable, number, each.partitions[number]))
+            count += 1
+            if count >= _ROWS_PER_SLICE:
+                count = 0
+                yield []
+        if request.include_topic_authorized_operations:
+            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=p.node_id, host=p.host, port=p.port, rack=p.rack)
@@ -141,16 +162,13 @@ def _response(
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
-    return response
+    return [context.reply(response)]
 
 
 def _asked(
-    image: ClusterImage,
-    context: RequestContext,
-    reachable: frozenset[int],
-    asked: MetadataRequestTopic,
-    errors: Errors,
-) -> MetadataResponseTopic:
+    image: ClusterImage, context: RequestContext, asked: MetadataRequestTopic, errors: Errors
+) -> TopicImage | MetadataResponseTopic:
+    """Return the topic, or the answer that there is none."""
     by_id, name = asked.topic_id != ZERO_UUID, asked.name or ""
     if (by_id or asked.name is None) and context.api_version < _ASKING_BY_ID_SINCE:
         return _refusal(context, asked, Code.INVALID_REQUEST)
@@ -161,7 +179,7 @@ def _asked(
         topic = image.topic(name)
         code = Code.UNKNOWN_TOPIC_OR_PARTITION
     if topic is not None:
-        return _topic(image, context, reachable, topic)
+        return topic
     if not by_id and name_problem(name) is not None:
         code = Code.INVALID_TOPIC_EXCEPTION
     elif name in errors:
@@ -181,17 +199,10 @@ def _refusal(
     )
 
 
-def _topic(
-    image: ClusterImage, context: RequestContext, reachable: frozenset[int], topic: TopicImage
-) -> MetadataResponseTopic:
+def _topic(topic: TopicImage) -> MetadataResponseTopic:
+    """The answer about a topic without its partitions."""
     return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
-            _partition(image, context, reachable, number, topic.partitions[number])
-            for number in sorted(topic.partitions)
-        ],
+        name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS
     )
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.coordinator import membership
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 _NOT_FOUND_VERSION = 6
+# Groups and members, 3 us each.
+_ROWS_PER_SLICE = 300
 _NOT_ASKED = -(2**31)
 # Bits of what an ACL can permit on a group, by operation number: READ 3, DELETE 6, DESCRIBE 8,
 # DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11. Without an authorizer everybody may do all of it.
@@ -26,8 +29,13 @@ _ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 def handle(
     node: "BrokerNode", context: RequestContext, request: DescribeGroupsRequest, now_ms: int
 ) -> Effects:
+    return in_slices(node, context, _answer(node, context, request), now_ms)
+
+
+def _answer(node: "BrokerNode", context: RequestContext, request: DescribeGroupsRequest) -> Slices:
     operations = _ALL_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
     groups = []
+    count = 0
     for group_id in request.groups:
         group = _wire(node.groups.describe(group_id), operations)
         if group.error_code == Code.GROUP_ID_NOT_FOUND:
@@ -36,6 +44,10 @@ def handle(
             else:
                 group.error_message = f"Group {group_id} not found."
         groups.append(group)
+        count += 1 + len(group.members)
+        if count >= _ROWS_PER_SLICE:
+            count = 0
+            yield []
     return [context.reply(DescribeGroupsResponse(groups=groups))]
 
 

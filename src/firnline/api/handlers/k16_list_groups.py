@@ -1,9 +1,13 @@
 """ListGroups: the groups this broker coordinates. PURE. Source: KIP-518 (states), KIP-848 (types)."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
+from firnline.base.errors import Code
+from firnline.coordinator import membership
 from firnline.protocol.messages.k16_list_groups import (
     ListedGroup,
     ListGroupsRequest,
@@ -13,18 +17,30 @@ from firnline.protocol.messages.k16_list_groups import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+# A millisecond.
+_GROUPS_PER_SLICE = 500
+
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: ListGroupsRequest, now_ms: int
 ) -> Effects:
     code, groups = node.groups.list_groups(states=request.states_filter, types=request.types_filter)
-    listed = [
-        ListedGroup(
-            group_id=g.group_id,
-            protocol_type=g.protocol_type,
-            group_state=g.state,
-            group_type=g.group_type,
-        )
-        for g in groups
-    ]
+    return in_slices(node, context, _answer(context, code, groups), now_ms)
+
+
+def _answer(
+    context: RequestContext, code: Code, groups: Iterator[membership.ListedGroup | None]
+) -> Slices:
+    listed: list[ListedGroup] = []
+    for place, g in enumerate(groups, 1):
+        if g is not None:
+            row = ListedGroup(
+                group_id=g.group_id,
+                protocol_type=g.protocol_type,
+                group_state=g.state,
+                group_type=g.group_type,
+            )
+            listed.append(row)
+        if place % _GROUPS_PER_SLICE == 0:
+            yield []
     return [context.reply(ListGroupsResponse(error_code=code, groups=listed))]

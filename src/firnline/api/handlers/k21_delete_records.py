@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET
 from firnline.protocol.messages.k21_delete_records import (
+    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
     from firnline.log.log import Log
 
+# A millisecond.
+_PARTITIONS_PER_SLICE = 300
 
 Outcome = int | Deleted | KafkaError
 
@@ -28,9 +32,18 @@ def handle(
 ) -> Effects:
     """Answer the low watermark of each partition, once no power cut brings back what is below it."""
     asked = [(topic.name, part) for topic in request.topics for part in topic.partitions]
-    outcomes: list[Outcome] = [
-        _one(node, name, part.partition_index, part.offset) for name, part in asked
-    ]
+    slices = _delete(node, context, request, asked, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _delete(
+    node: "BrokerNode",
+    context: RequestContext,
+    request: DeleteRecordsRequest,
+    asked: Sequence[tuple[str, DeleteRecordsPartition]],
+    now_ms: int,
+) -> Slices:
+    outcomes: list[Outcome] = []
 
     def replicated(lows: list[int | KafkaError], at_ms: int) -> Effects:
         in_order = iter(lows)
@@ -49,6 +62,10 @@ def handle(
             now_ms=at_ms,
         )
 
+    for name, part in asked:
+        if outcomes and len(outcomes) % _PARTITIONS_PER_SLICE == 0:
+            now_ms = yield []
+        outcomes.append(_one(node, name, part.partition_index, part.offset))
     # Also where the start was there already: the one who moved it may still wait for the disk.
     moved = [each.partition.log for each in outcomes if isinstance(each, Deleted)]
     return node.storage.keep_log_starts(moved, kept, now_ms)

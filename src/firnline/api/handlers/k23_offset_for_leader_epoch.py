@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.protocol.messages.k23_offset_for_leader_epoch import (
@@ -16,6 +17,9 @@ from firnline.protocol.messages.k23_offset_for_leader_epoch import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+# A millisecond.
+_PARTITIONS_PER_SLICE = 500
+
 
 def handle(
     node: "BrokerNode",
@@ -24,12 +28,22 @@ def handle(
     now_ms: int,
 ) -> Effects:
     """Answer each partition from its epoch cache."""
-    topics = [
-        OffsetForLeaderTopicResult(
-            topic=topic.topic, partitions=[_one(node, topic.topic, p) for p in topic.partitions]
-        )
-        for topic in request.topics
-    ]
+    return in_slices(node, context, _answer(node, context, request), now_ms)
+
+
+def _answer(
+    node: "BrokerNode", context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> Slices:
+    topics = []
+    count = 0
+    for topic in request.topics:
+        rows: list[EpochEndOffset] = []
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+        for part in topic.partitions:
+            rows.append(_one(node, topic.topic, part))
+            count += 1
+            if count % _PARTITIONS_PER_SLICE == 0:
+                yield []
     return [context.reply(OffsetForLeaderEpochResponse(topics=topics))]
 
 

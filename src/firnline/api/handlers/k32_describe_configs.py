@@ -6,6 +6,7 @@ Source: KIP-133, KIP-226, KIP-569; spec Q52, reliability d 57.
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import METADATA_TOPIC
@@ -31,6 +32,9 @@ from firnline.protocol.messages.k32_describe_configs import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
+# A quarter of a millisecond each.
+_RESOURCES_PER_SLICE = 5
+
 # The metadata log is kept by snapshots, and nobody sets anything about it (Q52).
 _METADATA_LOG = [
     Entry(
@@ -50,7 +54,15 @@ def handle(
     node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest, now_ms: int
 ) -> Effects:
     """Answer from the committed image and the broker's own file."""
-    results = [_result(node, resource, request) for resource in request.resources]
+    return in_slices(node, context, _answer(node, context, request), now_ms)
+
+
+def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest) -> Slices:
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        if results and len(results) % _RESOURCES_PER_SLICE == 0:
+            yield []
+        results.append(_result(node, resource, request))
     return [context.reply(DescribeConfigsResponse(results=results))]
 
 

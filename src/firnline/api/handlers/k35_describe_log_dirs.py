@@ -1,8 +1,10 @@
 """DescribeLogDirs: the directories of this broker and what lies in them. PURE. Source: KIP-113, KIP-827."""
 
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.ids import TopicPartition
 from firnline.broker.storage import DirectoryReport
@@ -17,6 +19,9 @@ from firnline.protocol.messages.k35_describe_log_dirs import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+# Two milliseconds.
+_LOGS_PER_SLICE = 500
+
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: DescribeLogDirsRequest, now_ms: int
@@ -28,15 +33,27 @@ def handle(
             for topic in request.topics
             for index in topic.partitions
         )
-    results = [_result(report, wanted) for report in node.storage.describe()]
+    return in_slices(node, context, _answer(context, node.storage.describe(), wanted), now_ms)
+
+
+def _answer(
+    context: RequestContext,
+    reports: Sequence[DirectoryReport],
+    wanted: frozenset[TopicPartition] | None,
+) -> Slices:
+    results = []
+    for report in reports:
+        results.append((yield from _result(report, wanted)))
     return [context.reply(DescribeLogDirsResponse(results=results))]
 
 
 def _result(
     report: DirectoryReport, wanted: frozenset[TopicPartition] | None
-) -> DescribeLogDirsResult:
+) -> Generator[Effects, int, DescribeLogDirsResult]:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for log in report.logs:
+    for place, log in enumerate(report.logs, 1):
+        if place % _LOGS_PER_SLICE == 0:
+            yield []
         topic, index = log.topic_partition
         if wanted is None or log.topic_partition in wanted:
             row = DescribeLogDirsPartition(

@@ -1,0 +1,60 @@
+"""Requests that take longer than others can wait: a slice now, the rest beside what others ask. PURE.
+
+A handler whose work grows with what is asked for, or with the cluster, is a generator that yields effects
+after so many items and returns those of its end. What is done within its first slice, as nearly every
+request is, is done as if there were no slices. A partition is looked up in the slice that uses it: between
+two of them a leader may resign, and a topic go. Decision 0018.
+"""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from firnline.base.background import Work
+from firnline.base.effects import CloseConnection, Effects
+
+if TYPE_CHECKING:
+    from firnline.api.context import RequestContext
+    from firnline.base.background import Background
+
+# Effects, then the time; at last effects.
+Slices = Generator[Effects, int, Effects]
+
+
+class Busy(Protocol):
+    """A node: `in_turns` does one slice of one request in a turn of the loop, the requests taking turns."""
+
+    @property
+    def in_turns(self) -> "Background": ...
+
+
+def in_slices(
+    node: Busy, context: "RequestContext", slices: Slices, now_ms: int, *, to_the_end: bool = False
+) -> Effects:
+    """Do the first slice, and have the others done.
+
+    to_the_end  also when whoever asked has hung up meanwhile: it changes something. Else nobody wants
+                the rest
+    """
+    try:
+        effects = next(slices)
+    except StopIteration as done:
+        found: Effects = done.value
+        return found
+    context.is_large = True
+    rest: Any = _rest(context, slices, to_the_end)
+    # What a slow slice is called in the metrics.
+    rest.__qualname__ = getattr(slices, "__qualname__", "request")
+    return effects + node.in_turns.begin(rest, now_ms)
+
+
+def _rest(context: "RequestContext", slices: Slices, to_the_end: bool) -> Work:
+    now_ms = yield []
+    try:
+        while to_the_end or not context.is_gone:
+            now_ms = yield slices.send(now_ms)
+    except StopIteration as done:
+        return done.value
+    except Exception as problem:  # noqa: BLE001 - as in the first slice, whoever runs the connection judges
+        return [CloseConnection(context=context, problem=problem)]
+    slices.close()
+    return []

@@ -1,0 +1,302 @@
+"""Nobody who asks for much makes others wait: no step of a request is more than a few milliseconds' work."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from firnline.base.errors import Code
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from firnline.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from firnline.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
+from firnline.protocol.messages.k16_list_groups import ListGroupsRequest
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from firnline.protocol.messages.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from firnline.protocol.messages.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from firnline.protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from firnline.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest
+from firnline.protocol.schema import Message
+from firnline.replica.partition import Partition
+
+from .harness import Connection, batch
+from .large import NAMES, PARTITIONS, LargeNode
+
+GROUPS = 1_200
+# Calls of functions: some five to ten thousand of them are a millisecond.
+CALLS_MAX = 15_000
+
+
+@pytest.fixture(scope="module")
+def node() -> LargeNode:
+    large = LargeNode()
+    large.fs.volume_bytes = lambda path: (1, 1)  # type: ignore[method-assign]  # looks at every file here
+    large.send(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    large.pass_time(2_000)
+    for n in range(GROUPS):
+        large.send(commit(f"group-{n}", NAMES[:1], 1), 8)
+    large.ask(commit("g", NAMES), 8)
+    return large
+
+
+def produce(acks: int, names: Sequence[str] = NAMES) -> ProduceRequest:
+    data = bytes(batch("x" * 100))
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                partition_data=[
+                    PartitionProduceData(index=n, records=data) for n in range(PARTITIONS)
+                ],
+            )
+            for name in names
+        ],
+    )
+
+
+def list_offsets(timestamp: int, names: Sequence[str] = NAMES) -> ListOffsetsRequest:
+    topics = [
+        ListOffsetsTopic(
+            name=name,
+            partitions=[
+                ListOffsetsPartition(partition_index=n, timestamp=timestamp)
+                for n in range(PARTITIONS)
+            ],
+        )
+        for name in names
+    ]
+    return ListOffsetsRequest(replica_id=-1, topics=topics)
+
+
+def commit(group: str, names: Sequence[str], count: int = PARTITIONS) -> OffsetCommitRequest:
+    topics = [
+        OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                OffsetCommitRequestPartition(partition_index=n, committed_offset=1)
+                for n in range(count)
+            ],
+        )
+        for name in names
+    ]
+    return OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
+    )
+
+
+def epochs() -> OffsetForLeaderEpochRequest:
+    topics = [
+        OffsetForLeaderTopic(
+            topic=name,
+            partitions=[
+                OffsetForLeaderPartition(partition=n, leader_epoch=0) for n in range(PARTITIONS)
+            ],
+        )
+        for name in NAMES
+    ]
+    return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+
+
+def delete_records(offset: int, names: Sequence[str] = NAMES) -> DeleteRecordsRequest:
+    topics = [
+        DeleteRecordsTopic(
+            name=name,
+            partitions=[
+                DeleteRecordsPartition(partition_index=n, offset=offset) for n in range(PARTITIONS)
+            ],
+        )
+        for name in names
+    ]
+    return DeleteRecordsRequest(timeout_ms=1000, topics=topics)
+
+
+def describe_configs() -> DescribeConfigsRequest:
+    resources = [DescribeConfigsResource(resource_type=2, resource_name=name) for name in NAMES]
+    return DescribeConfigsRequest(resources=resources * 4)
+
+
+LARGE: dict[str, tuple[Message, int]] = {
+    "metadata of all topics": (MetadataRequest(topics=None), 12),
+    "metadata of each topic": (
+        MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in NAMES]),
+        12,
+    ),
+    "metadata of many topics that are not there": (
+        MetadataRequest(
+            topics=[MetadataRequestTopic(name=f"none-{n}") for n in range(1_200)],
+            allow_auto_topic_creation=False,
+        ),
+        12,
+    ),
+    "produce, acks=1": (produce(1), 9),
+    "produce, acks=all": (produce(-1), 9),
+    "list_offsets, end": (list_offsets(-1), 7),
+    "list_offsets, start": (list_offsets(-2), 7),
+    "list_offsets, by time": (list_offsets(1), 7),
+    "offset_for_leader_epoch": (epochs(), 4),
+    "describe_log_dirs": (DescribeLogDirsRequest(topics=None), 4),
+    "delete_records": (delete_records(1), 2),
+    "describe_configs": (describe_configs(), 4),
+    "list_groups": (ListGroupsRequest(), 4),
+    "describe_groups": (
+        DescribeGroupsRequest(groups=[f"group-{n}" for n in range(GROUPS)]),
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_no_step_of_a_large_request_holds_up_the_node(node: LargeNode, name: str) -> None:
+    """Goal: heartbeats of others are in time. Method: count the calls of each step, on 1,200 partitions."""
+    for _ in range(2):  # the first time its classes are compiled
+        node.ask(*LARGE[name])
+    assert max(node.steps) < CALLS_MAX, node.steps
+
+
+@pytest.fixture
+def small() -> LargeNode:
+    """A node of which each test may change what it likes."""
+    return LargeNode(NAMES[:6])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["metadata of all topics", "list_offsets, end", "describe_log_dirs", "offset_for_leader_epoch"],
+)
+def test_nothing_more_is_done_for_a_client_that_has_hung_up(node: LargeNode, name: str) -> None:
+    connection = node.begin(*LARGE[name])
+    connection.closed = True
+    node.finish()
+    assert connection.answers == []
+    assert len(node.steps) == 2
+
+
+def test_who_asks_for_little_does_not_wait_for_one_who_asks_for_much(node: LargeNode) -> None:
+    large = node.begin(*LARGE["metadata of all topics"])
+    connection = Connection()
+    one = MetadataRequest(topics=[MetadataRequestTopic(name=NAMES[0])])
+    node.send_only(one, 12, connection)
+    assert connection.answers
+    assert not large.answers
+    node.finish()
+    assert large.answers
+
+
+def test_metadata_tells_of_one_moment_however_long_it_takes(small: LargeNode) -> None:
+    """Goal: no client believes a cluster that never was. Method: topics come and go in between."""
+    large = small.begin(*LARGE["metadata of all topics"])
+    small.send_only(DeleteTopicsRequest(topic_names=[NAMES[5]], timeout_ms=1000), 4)
+    topic = CreatableTopic(name="a-new-one", num_partitions=1, replication_factor=1)
+    small.send_only(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+    assert {"a-new-one", *NAMES[:5]} <= set(small.node.image.topics_by_name)
+    assert NAMES[5] not in small.node.image.topics_by_name
+    assert large.answers == []
+    small.finish()
+    [answer] = large.answers
+    assert [t.name for t in answer.topics if t.name in (*NAMES, "a-new-one")] == NAMES[:6]
+    assert all(len(t.partitions) == PARTITIONS for t in answer.topics if t.name in NAMES)
+
+
+def codes(answer: Message) -> dict[str, set[int]]:
+    """Which codes the partitions of each topic were answered with."""
+    topics: Any = getattr(answer, "topics", None) or getattr(answer, "responses", None)
+    found: dict[str, set[int]] = {}
+    for topic in topics:
+        name = getattr(topic, "name", None) or topic.topic
+        rows = getattr(topic, "partitions", None) or topic.partition_responses
+        found[name] = {row.error_code for row in rows}
+    return found
+
+
+CHANGED = {
+    "produce, acks=1": lambda: (produce(1, NAMES[:6]), 9),
+    "produce, acks=all": lambda: (produce(-1, NAMES[:6]), 9),
+    "list_offsets": lambda: (list_offsets(-1, NAMES[:6]), 7),
+    "delete_records": lambda: (delete_records(0, NAMES[:6]), 2),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_leader_that_resigns_meanwhile_does_nothing_more_as_leader(
+    small: LargeNode, name: str
+) -> None:
+    """Goal: no record is taken, and no offset told, by one who leads no more. Method: it resigns, and a
+    topic goes, between two slices."""
+    connection = small.begin(*CHANGED[name]())
+    assert connection.answers == []
+    for n in range(PARTITIONS):
+        partition = small.node.hosted.find(NAMES[4], n)
+        assert isinstance(partition, Partition)
+        epochs_ = partition.leader_epoch + 1, partition.partition_epoch + 1
+        partition.update(
+            leader_id=2,
+            leader_epoch=epochs_[0],
+            partition_epoch=epochs_[1],
+            replicas=[1, 2],
+            isr=[1, 2],
+        )
+        ends = partition.log.log_end_offset
+    small.send_only(DeleteTopicsRequest(topic_names=[NAMES[5]], timeout_ms=1000), 4)
+    small.finish()
+    [answer] = connection.answers
+    assert codes(answer) == {
+        **{name: {Code.NONE} for name in NAMES[:4]},
+        NAMES[4]: {Code.NOT_LEADER_OR_FOLLOWER},
+        NAMES[5]: {Code.UNKNOWN_TOPIC_OR_PARTITION},
+    }
+    assert partition.log.log_end_offset == ends
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_records_of_a_producer_that_has_hung_up_are_all_appended(
+    small: LargeNode, acks: int
+) -> None:
+    """As they are where one step takes them: with acks=0 nobody waits for an answer."""
+    connection = small.begin(produce(acks, NAMES[:6]), 9)
+    connection.closed = True
+    small.finish()
+    for name in NAMES[:6]:
+        for n in range(PARTITIONS):
+            partition = small.node.hosted.find(name, n)
+            assert isinstance(partition, Partition)
+            assert partition.log.log_end_offset == 1
+
+
+def test_what_is_appended_in_slices_is_acknowledged_when_all_of_it_is_synced(
+    small: LargeNode,
+) -> None:
+    small.holds_flushes = True
+    connection = small.begin(produce(-1, NAMES[:6]), 9)
+    small.finish()
+    assert connection.answers == []
+    small.flush()
+    [answer] = connection.answers
+    assert codes(answer) == {name: {Code.NONE} for name in NAMES[:6]}
