@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from firnline.base.background import Background, Work
 from firnline.base.effects import Effect, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.event import event
 from firnline.base.ids import ZERO_UUID, TopicPartition, Uuid
 from firnline.base.ports import Buffer, Rng
-from firnline.coordinator.background import Background, Work
 from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.membership import (
@@ -115,7 +115,7 @@ class GroupCoordinator:
         self._shards: dict[int, Shard] = {}
         self._loads: dict[int, _Load] = {}
         self._not_ready: dict[int, Code] = {}  # loading, or failed to load
-        self._background = Background()
+        self._background = Background("group")
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that holds the group."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
+from firnline.base.background import Work
 from firnline.base.effects import Append, Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC, TopicPartition
 from firnline.base.ports import Buffer, Rng
-from firnline.coordinator.background import Work
 from firnline.coordinator.commits import CommittedOffset
 from firnline.coordinator.group import Group, Written
 from firnline.coordinator.group_state import GroupState

@@ -1,8 +1,9 @@
 """What takes longer than others can wait, a slice at a time. PURE.
 
-Loading a partition of groups, leaving one, and looks at all groups take seconds where there are a million
-commits. Each is a generator: what it yields is carried out, then whoever else needs the thread has it, and
-it goes on with the time it is sent. One slice of one work is done in a turn of the loop, whatever waits.
+Loading a partition of groups takes seconds where there are a million commits, and an answer about all
+partitions of a cluster is as long as the cluster is large. Each is a generator: what it yields is carried
+out, then whoever else needs the thread has it, and it goes on with the time it is sent. Of each Background
+one slice of one work is done in a turn of the loop, whatever waits.
 """
 
 from collections import deque
@@ -13,15 +14,21 @@ from firnline.base.effects import Effects, SetTimer
 
 # Its first yield gives nothing; each gets the time.
 Work = Generator[Effects, int, Any]
-_TIMER = ("group", "background")
 
 
 class Background:
-    """Works, one after the other in the order they came; urgent ones before all others."""
+    """Works of one part of a node, urgent ones before all others.
 
-    __slots__ = ("_is_due", "_latest", "_urgent", "_usual")
+    owner        who has them done: no two of a node have the same name
+    takes_turns  each has a slice, then the next one, so that a short one does not wait for a long one's
+                 end. Else one after the other, in the order they came
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_is_due", "_latest", "_takes_turns", "_timer", "_urgent", "_usual")
+
+    def __init__(self, owner: str, *, takes_turns: bool = False) -> None:
+        self._timer = (owner, "background")
+        self._takes_turns = takes_turns
         self._urgent: deque[Work] = deque()
         self._usual: deque[Work] = deque()
         self._is_due = False
@@ -48,7 +55,7 @@ class Background:
         if self._is_due or not (self._urgent or self._usual):
             return []
         self._is_due = True
-        return [SetTimer(key=_TIMER, at_ms=now_ms, then=self._next)]
+        return [SetTimer(key=self._timer, at_ms=now_ms, then=self._next)]
 
     def _next(self, now_ms: int) -> Effects:
         self._is_due = False
@@ -61,4 +68,7 @@ class Background:
         except StopIteration:
             queue.popleft()
             effects = []
+        else:
+            if self._takes_turns:
+                queue.rotate(-1)
         return effects + self._go_on(now_ms)
