@@ -20,7 +20,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
 from firnline.log.recovery import told_of_recovery
-from firnline.metadata.delta import ClusterDelta, TopicDelta
+from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import (
     EMPTY_IMAGE,
     ClusterImage,
@@ -86,10 +86,10 @@ class LogStore(Protocol):
 class Hosting:
     """Keeps `hosted` as the committed image says.
 
-    A change of many partitions is acted on in slices, and the change after it waits for its end; each partition
-    is brought to where the newest image has it. What was deleted is refused from the start. Logs are opened in
-    slices, too, and what waits for the disk waits off the loop: until then the partition is not led here, which
-    clients ask again about.
+    A change of many partitions is acted on in slices, and the change after it waits for its end; each
+    partition is brought to where the newest image has it. What was deleted is refused from the start. Logs
+    are opened in slices, too, and what waits for the disk waits off the loop: until then the partition is
+    not led here, which clients ask again about.
 
     on_updated      told of each whose leader, epoch, replicas or ISR metadata changed, before the others
     on_leading      told of each partition that we lead in a new epoch
@@ -132,7 +132,9 @@ class Hosting:
         self.acted_on = EMPTY_IMAGE
         self._changes = Background("hosting")
         self._changes_left = 0
-        self._refused: dict[TopicPartition, None] = {}  # of deleted topics, led until then, not dropped yet
+        self._refused: dict[
+            TopicPartition, None
+        ] = {}  # of deleted topics, led until then, not dropped yet
         self._is_stopped = False
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
         self._opening = Opening(self._begin, self._finish)
