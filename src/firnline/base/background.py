@@ -11,10 +11,31 @@ from collections.abc import Generator
 from typing import Any
 
 from firnline.base.effects import Effects, SetTimer
+from firnline.base.units import MIB
 
+_ITEMS_PER_SLICE = 200
+_BYTES_PER_SLICE = MIB
 # Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives
 # nothing, unless the first slice is done by whoever has the rest done (`begin`).
 Work = Generator[Effects, int, Any]
+
+
+class Pace:
+    """Whether a work has gone on for some milliseconds, as far as what it looked at tells."""
+
+    __slots__ = ("_bytes", "_items")
+
+    def __init__(self) -> None:
+        self._items = self._bytes = 0
+
+    def is_over(self, size_bytes: int) -> bool:
+        """Count one batch, file or the like, of which that many bytes were read; True: yield now."""
+        self._items += 1
+        self._bytes += size_bytes
+        if self._items < _ITEMS_PER_SLICE and self._bytes < _BYTES_PER_SLICE:
+            return False
+        self._items = self._bytes = 0
+        return True
 
 
 class Background:

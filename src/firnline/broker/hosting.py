@@ -5,10 +5,12 @@ this node's own registration is in the image (rel-R4). Who needs to know that we
 longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks through the broker.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
+from firnline.base.background import Background, Work
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import LOST_DIRECTORY, TopicPartition, Uuid
@@ -18,7 +20,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
 from firnline.log.recovery import told_of_recovery
-from firnline.metadata.delta import ClusterDelta, TopicDelta
+from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import (
     EMPTY_IMAGE,
     ClusterImage,
@@ -26,6 +28,7 @@ from firnline.metadata.image import (
     ResourceType,
     TopicImage,
 )
+from firnline.metadata.loader import difference_steps
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import NO_BROKERS, Brokers
 from firnline.replica.opening import Begun, Job, Key, Opening, Then
@@ -40,6 +43,8 @@ Told = Callable[[Partition, int], Effects]
 _PASSING = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE")
 _AGAIN_MS = 5_000
 _AGAIN = ("hosting", "open again")
+# Partitions that are acted on in one go: some milliseconds of the loop, a deletion being the dearest.
+AT_ONCE = 64
 
 
 class LogStore(Protocol):
@@ -81,8 +86,10 @@ class LogStore(Protocol):
 class Hosting:
     """Keeps `hosted` as the committed image says.
 
-    Logs are opened in slices, and what waits for the disk waits off the loop: until then the partition is not
-    led here, which clients ask again about.
+    A change of many partitions is acted on in slices, and the change after it waits for its end; each
+    partition is brought to where the newest image has it. What was deleted is refused from the start. Logs
+    are opened in slices, too, and what waits for the disk waits off the loop: until then the partition is
+    not led here, which clients ask again about.
 
     on_updated      told of each whose leader, epoch, replicas or ISR metadata changed, before the others
     on_leading      told of each partition that we lead in a new epoch
@@ -120,6 +127,14 @@ class Hosting:
         # Partitions whose log could not be opened: (topic id, index) -> why. They are not served.
         self.failed: dict[Key, StorageError] = {}
         self._image = EMPTY_IMAGE
+        # The image that all partitions are as new as: what a leader believes of other brokers is no newer, or
+        # it might take a broker for gone that has just come into an ISR.
+        self.acted_on = EMPTY_IMAGE
+        self._changes = Background("hosting")
+        self._changes_left = 0
+        self._refused: dict[
+            TopicPartition, None
+        ] = {}  # of deleted topics, led until then, not dropped yet
         self._is_stopped = False
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
         self._opening = Opening(self._begin, self._finish)
@@ -130,53 +145,146 @@ class Hosting:
         if self._is_stopped:
             return []
         self._image = image
-        effects: Effects = []
-        for gone in delta.deleted_topics:
-            effects += self._drop_topic(gone, now_ms)
-        for changed in delta.topics:
-            effects += self._apply_topic(changed, now_ms)
-        for resource in delta.configs:
-            if resource.resource_type == ResourceType.TOPIC:
-                effects += self._configure(resource.name, now_ms)
-        return effects + self._opening.go(now_ms)
+        self._refuse_deleted(delta)
+        if not self._changes_left and not _is_large(delta):
+            self.acted_on = image
+        return self._change(self._acts(delta), now_ms)
+
+    def take(self, image: ClusterImage, now_ms: int) -> Effects:
+        """Act on all of an image: nothing is hosted yet."""
+        self._image = image
+        return self._change(self._acts_on_all(image), now_ms)
+
+    def when_applied(self, then: Then, now_ms: int) -> Effects:
+        """Run `then(now_ms)` once all that was applied so far is acted on, but for logs yet to be opened."""
+        return self._change(iter([then]), now_ms)
 
     def when_settled(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
         """Run `then(now_ms)` once all that was applied so far is acted on, or after `at_most_ms`."""
-        return self._opening.when_done(then, now_ms, at_most_ms=at_most_ms)
 
-    def leave(self, now_ms: int) -> Effects:
-        """Serve nothing any more, and tell who waits: the logs are about to be closed.
+        def applied(at_ms: int) -> Effects:
+            left_ms = None if at_most_ms is None else max(0, now_ms + at_most_ms - at_ms)
+            return self._opening.when_done(then, at_ms, at_most_ms=left_ms)
 
-        What no controller took from us in time is still led here as far as we know.
-        """
-        self.stop()
+        return self.when_applied(applied, now_ms)
+
+    def _change(self, acts: Iterator[Then | None], now_ms: int) -> Effects:
+        """Have something done after all that came before it, in slices: the first one now, if it can be."""
         effects: Effects = []
-        for partition in list(self._hosted.by_name.values()):
-            effects += self._retire(partition, now_ms)
-        return effects
+        if not self._changes_left:
+            for count, act in enumerate(acts, 1):
+                effects += [] if act is None else act(now_ms)
+                if act is None or count == AT_ONCE:
+                    break
+            else:
+                return effects
+        self._changes_left += 1
+        rest = _partitions_in_turn(self._until_stopped(chain(acts, [self._changed])))
+        return effects + self._changes.begin(rest, now_ms)
+
+    def _until_stopped(self, acts: Iterator[Then | None]) -> Iterator[Then | None]:
+        for act in acts:
+            if self._is_stopped:
+                return
+            yield act
+
+    def _changed(self, now_ms: int) -> Effects:
+        self._changes_left -= 1
+        return []
+
+    def _acts_on_all(self, image: ClusterImage) -> Iterator[Then | None]:
+        """What a whole image asks for; None where others should have their turn."""
+        steps = difference_steps(EMPTY_IMAGE, image)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                yield from self._acts(end.value)
+                return
+            yield None
+
+    def _acts(self, delta: ClusterDelta) -> Iterator[Then]:
+        """What a change asks for, a partition at a time."""
+        held_up: list[Partition] = []
+        for gone in delta.deleted_topics:
+            for index in sorted(gone.partitions):
+                yield partial(self._drop_deleted, gone, index)
+        for changed in delta.topics:
+            for index in changed.partitions:
+                yield partial(self._apply_partition, changed.after, index, held_up)
+        for resource in delta.configs:
+            if resource.resource_type == ResourceType.TOPIC:
+                topic = self._image.topics_by_name.get(resource.name)
+                for index in sorted(topic.partitions if topic is not None else ()):
+                    yield partial(self._configure, resource.name, index)
+        yield partial(self._all_acted_on, delta.after, held_up)
+
+    def _all_acted_on(
+        self, image: ClusterImage, held_up: Sequence[Partition], now_ms: int
+    ) -> Effects:
+        effects: Effects = []
+        if self.acted_on is not image:
+            self.acted_on = image
+            for partition in held_up:
+                effects += self._again_if_hosted(partition, now_ms)
+        return effects + self._opening.go(now_ms)
+
+    def _again_if_hosted(self, partition: Partition, now_ms: int) -> Effects:
+        """What is believed of other brokers is newer now than when its change was acted on."""
+        name = partition.topic_partition
+        found = self._state((partition.topic_id, name.partition))
+        is_here = self._hosted.by_name.get(name) is partition and partition.log.truncation is None
+        return self._update(partition, found[1], now_ms) if is_here and found is not None else []
+
+    def _refuse_deleted(self, delta: ClusterDelta) -> None:
+        """What is acknowledged from here on, by name, belongs to the topic that has the name now."""
+        for gone in delta.deleted_topics:
+            for index in gone.partitions:
+                partition = self._hosted.by_id.get((gone.topic_id, index))
+                if partition is None:
+                    continue
+                if partition.is_leader:
+                    self._refused[partition.topic_partition] = None
+                partition.retire()
+
+    def leave(self, then: Then, now_ms: int) -> Effects:
+        """Serve nothing any more, and tell who waits; then `then(now_ms)`: the logs are about to be closed.
+
+        What was deleted until now is dropped first. What no controller took from us in time is still led here
+        as far as we know.
+        """
+        return self.when_applied(partial(self._leave, then), now_ms)
+
+    def _leave(self, then: Then, now_ms: int) -> Effects:
+        self.stop()
+        acts: list[Then] = [partial(self._retire, partition) for partition in self._hosted]
+        if len(acts) <= AT_ONCE:
+            return [effect for act in (*acts, then) for effect in act(now_ms)]
+        return Background("hosting: leave").begin(_partitions_in_turn([*acts, then]), now_ms)
 
     def stop(self) -> None:
         """Open nothing more, and act on no change: the next start does."""
         self._is_stopped = True
         self._opening.stop()
 
-    def _apply_topic(self, changed: TopicDelta, now_ms: int) -> Effects:
-        topic = changed.after
-        effects: Effects = []
-        for index in changed.partitions:
-            state = topic.partitions[index]
-            found = self._hosted.by_name.get((topic.name, index))
-            if found is not None and found.log.truncation is not None:
-                effects += self._when_whole(found, now_ms)
-                continue
-            if self._node_id not in state.replicas:
-                if found is not None:
-                    effects += self._drop(found, now_ms)
-                continue
-            if found is None:
-                self._opening.add((topic.topic_id, index))
-            else:
-                effects += self._update(found, state, now_ms)
+    def _apply_partition(
+        self, topic: TopicImage, index: int, held_up: list[Partition], now_ms: int
+    ) -> Effects:
+        key = (topic.topic_id, index)
+        hosted = self._hosted.by_id.get(key)
+        if hosted is not None and hosted.log.truncation is not None:
+            return self._when_whole(hosted, now_ms)
+        found = self._state(key)
+        if found is None:
+            # A topic that is deleted by a later change is dropped by that.
+            is_moved = hosted is not None and topic.topic_id in self._image.topics_by_id
+            return self._drop(hosted, now_ms) if is_moved and hosted is not None else []
+        if hosted is None:
+            self._opening.add(key)
+            return []
+        effects = self._update(hosted, found[1], now_ms)
+        if hosted.late_copies:
+            held_up.append(hosted)
         return effects
 
     # ---------------------------------------------------------------- what needs the disk
@@ -319,39 +427,30 @@ class Hosting:
             effects += _tell(self.on_not_leading, partition, now_ms)
         return effects
 
-    def _configure(self, topic: str, now_ms: int) -> Effects:
-        found = self._image.topics_by_name.get(topic)
-        if found is None:
+    def _configure(self, topic: str, index: int, now_ms: int) -> Effects:
+        partition = self._hosted.by_name.get((topic, index))
+        if partition is None or topic not in self._image.topics_by_name:
             return []
         config = self._config_of(topic)
+        if partition.log.config == config:
+            return []
         effects: Effects = []
-        is_beyond = absence.is_beyond(
-            self._config, topic, self._image.topic_config_overrides(topic)
-        )
-        for index in sorted(found.partitions):
-            partition = self._hosted.by_name.get((topic, index))
-            if partition is not None and partition.log.config != config:
-                if is_beyond and not partition.log.config.remote_storage_enable:
-                    effects.append(
-                        Warn(line=absence.tiered_meanwhile(str(partition.topic_partition)))
-                    )
-                partition.log.config = config
-                effects += _tell(self.on_configured, partition, now_ms)
-        return effects
+        overrides = self._image.topic_config_overrides(topic)
+        was_tiered = partition.log.config.remote_storage_enable
+        if not was_tiered and absence.is_beyond(self._config, topic, overrides):
+            effects.append(Warn(line=absence.tiered_meanwhile(str(partition.topic_partition))))
+        partition.log.config = config
+        return effects + _tell(self.on_configured, partition, now_ms)
 
-    def _drop_topic(self, topic: TopicImage, now_ms: int) -> Effects:
-        effects: Effects = []
-        for index in sorted(topic.partitions):
-            self.failed.pop((topic.topic_id, index), None)
-            partition = self._hosted.by_name.get((topic.name, index))
-            if partition is None:
-                continue
-            if partition.log.truncation is not None:
-                effects += self._when_whole(partition, now_ms)
-                continue
-            assert partition.topic_id == topic.topic_id, "a name has one topic at a time"
-            effects += self._drop(partition, now_ms)
-        return effects
+    def _drop_deleted(self, topic: TopicImage, index: int, now_ms: int) -> Effects:
+        key = (topic.topic_id, index)
+        self.failed.pop(key, None)
+        partition = self._hosted.by_id.get(key)
+        if partition is None:
+            return []
+        if partition.log.truncation is not None:
+            return self._when_whole(partition, now_ms)
+        return self._drop(partition, now_ms)
 
     def _when_whole(self, partition: Partition, now_ms: int) -> Effects:
         """Its log is being cut: act on what the image says of it when that is over, all at once."""
@@ -383,6 +482,9 @@ class Hosting:
 
     def _retire(self, partition: Partition, now_ms: int) -> Effects:
         was_leader = partition.is_leader
+        if partition.topic_partition in self._refused:
+            was_leader = True
+            del self._refused[partition.topic_partition]
         partition.retire()
         effects = partition.release_all(now_ms)
         return effects + _tell(self.on_not_leading, partition, now_ms) if was_leader else effects
@@ -393,3 +495,29 @@ def _tell(listeners: list[Told], partition: Partition, now_ms: int) -> Effects:
     for told in listeners:
         effects += told(partition, now_ms)
     return effects
+
+
+def _partitions_in_turn(acts: Iterable[Then | None]) -> Work:
+    """Do some at a time; None where others should have their turn before."""
+    now_ms = yield []
+    effects: Effects = []
+    for count, act in enumerate(acts, 1):
+        if act is not None:
+            effects += act(now_ms)
+        if act is None or count % AT_ONCE == 0:
+            now_ms = yield effects
+            effects = []
+    yield effects
+
+
+def _is_large(delta: ClusterDelta) -> bool:
+    """Does a change concern more partitions than are acted on in one go?"""
+    count = 0
+    for gone in delta.deleted_topics:
+        count += len(gone.partitions)
+    for changed in delta.topics:
+        count += len(changed.partitions)
+    for resource in delta.configs:
+        topic = delta.after.topics_by_name.get(resource.name)
+        count += len(topic.partitions) if topic is not None else 0
+    return count > AT_ONCE

@@ -35,8 +35,7 @@ from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import ProducerIds
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import SUPPORTED
-from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, FeatureRange
-from firnline.metadata.loader import difference
+from firnline.metadata.image import ClusterImage, FeatureRange
 from firnline.metadata.result import ControllerResult
 from firnline.replica.compacting import Compacting
 from firnline.replica.hosted import ByName, HostedPartitions
@@ -199,7 +198,7 @@ class BrokerNode:
 
         replication = self.parts.replication
         effects = replication.start(now_ms)
-        effects += hosting.apply(difference(EMPTY_IMAGE, image), image, now_ms)
+        effects += hosting.take(image, now_ms)
         return effects + hosting.when_settled(taken, now_ms)
 
     def _has_replica_here(self, topic_id: Uuid, index: int) -> bool:
@@ -226,8 +225,10 @@ class BrokerNode:
 
     def finish(self, now_ms: int) -> Effects:
         """Lead nothing any more, put all on disk, let the controller in this process go, close."""
-        effects = self.parts.hosting.leave(now_ms)
-        effects += self.parts.replication.stop()
+        return self.parts.hosting.leave(self._left, now_ms)
+
+    def _left(self, now_ms: int) -> Effects:
+        effects = self.parts.replication.stop()
         return effects + self.storage.settle(self._settled, now_ms)
 
     def _settled(self, now_ms: int) -> Effects:
@@ -292,7 +293,8 @@ class BrokerNode:
             names = [topic.name for topic in delta.deleted_topics]
             effects += self.groups.on_topics_deleted(names, now_ms)
             if self.parts.tier_ground is not None:
-                effects += self.parts.tier_ground.on_topics(delta, now_ms)
+                then = partial(self.parts.tier_ground.on_topics, delta)
+                effects += self.parts.hosting.when_applied(then, now_ms)
         return effects
 
     def on_storage_failure(self, partition: Partition, now_ms: int) -> Effects:

@@ -364,7 +364,9 @@ def _replication(
         node_id=config.node_id,
         settings=ReplicaSettings(lag_max_ms, config.replica_fetch_backoff_ms),
         brokers=OtherBrokers(
-            lambda: quorum.image, lambda: lifecycle.broker_epoch, lag_max_ms=lag_max_ms
+            lambda: late[0].parts.hosting.acted_on,
+            lambda: lifecycle.broker_epoch,
+            lag_max_ms=lag_max_ms,
         ),
         hosted=lambda: hosted,
         leaders=NO_LEADERS if others is None else others,

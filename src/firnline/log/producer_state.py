@@ -437,8 +437,8 @@ def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> bool:
 
 def offsets_of_snapshots(found: Iterable[str]) -> list[int]:
     """Return the offsets of the snapshots among the names of files, ascending."""
-    parsed = (names.parse_segment_file(name) for name in found)
-    return sorted(pair[0] for pair in parsed if pair and pair[1] == names.SNAPSHOT)
+    snapshots = [name for name in found if name.endswith(names.SNAPSHOT)]
+    return sorted(pair[0] for pair in map(names.parse_segment_file, snapshots) if pair)
 
 
 def read_latest_snapshot(

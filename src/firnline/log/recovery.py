@@ -11,11 +11,12 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from firnline.base.background import Pace
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
-from firnline.base.units import DAY_MS, INT64_MAX, MIB
+from firnline.base.units import DAY_MS, INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
@@ -24,9 +25,9 @@ from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
-    read_latest_snapshot,
-    remove_snapshots_after,
+    latest_snapshot,
     snapshot_offsets,
+    snapshot_path,
     write_snapshot,
 )
 from firnline.log.segment import IndexRules, Segment, index_rules
@@ -47,9 +48,8 @@ class RecoveryReport:
 T = TypeVar("T")
 # Yields after each slice of some milliseconds.
 Steps = Generator[None, None, T]
-# Batches of a slice of a scan, and their bytes.
-_BATCHES_PER_SLICE = 200
-_BYTES_PER_SLICE = MIB
+# Segments of which the files are looked at in a slice.
+_SEGMENTS_PER_SLICE = 32
 
 
 def open_log(*args: Any, **options: Any) -> Log:
@@ -142,9 +142,10 @@ class _Opening:
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
         self.producers = ProducerStates()
         self.unsynced: list[Segment] = []
-        self.is_changed = finish_renames(fs, path)
-        self.found = fs.list_dir(path)  # as it is before anything is opened
+        self.is_changed = False
+        self.found: list[str] = []  # the directory as it is before anything is opened
         self.snapshot_offset = NO_OFFSET
+        self.pace = Pace()
 
     def log(
         self,
@@ -155,11 +156,14 @@ class _Opening:
         high_watermark: int,
         before_truncation: Callable[[], None] | None,
     ) -> Steps[Log]:
-        segments = self.segments(log_start_offset)
+        self.is_changed = yield from finish_renames(self.fs, self.path)
+        self.found = self.fs.list_dir(self.path)
+        yield
+        segments = yield from self.segments(log_start_offset)
         end = yield from self.end_offset(segments)
         if end < log_start_offset:
             end = log_start_offset
-            self.start_over(segments, end)
+            yield from self.start_over(segments, end)
         self.epochs.truncate_from_end(end)
         is_tiered = retention.is_tiered(topic_partition.topic, config)
         is_empty = end == segments.first_base_offset and not (is_tiered and log_start_offset < end)
@@ -190,7 +194,7 @@ class _Opening:
         )
         return log
 
-    def segments(self, log_start_offset: int) -> Segments:
+    def segments(self, log_start_offset: int) -> Steps[Segments]:
         """Find the segments' files; remove indexes that no log belongs to."""
         found = [names.parse_segment_file(name) for name in self.found]
         files = [pair for pair in found if pair is not None and pair[1] != names.SNAPSHOT]
@@ -199,10 +203,14 @@ class _Opening:
             if base not in bases:
                 self.fs.remove(f"{self.path}/{names.stem(base)}{suffix}")
                 self.is_changed = True
-        loaded = [
-            Segment.load(self.fs, self.path, base, rules=self.rules, now_ms=self.now_ms)
-            for base in sorted(bases)
-        ]
+                yield
+        loaded = []
+        for count, base in enumerate(sorted(bases), 1):
+            loaded.append(
+                Segment.load(self.fs, self.path, base, rules=self.rules, now_ms=self.now_ms)
+            )
+            if count % _SEGMENTS_PER_SLICE == 0:
+                yield
         if not loaded:
             loaded = [self.new_segment(log_start_offset)]
         return Segments([*loaded[:1], *filter(self.is_of_the_log, loaded[1:-1]), *loaded[1:][-1:]])
@@ -224,12 +232,12 @@ class _Opening:
 
     def end_offset(self, segments: Segments) -> Steps[int]:
         """Make the last segment the active one, scanning what has to be; return the log end."""
-        first_bad = self.first_to_scan(segments)
+        first_bad = yield from self.first_to_scan(segments)
         if self.epochs.is_damaged or (not self.epochs.entries() and segments.active.size_bytes):
             yield from self.rebuild_epochs(segments)
         if first_bad is None:
             try:
-                end = segments.active.open_active()
+                end = yield from segments.active.open_active()
             except StorageError:  # not closed as cleanly as it was said to be
                 first_bad = segments.active
                 self.was_clean = self.report.was_clean = False
@@ -237,18 +245,20 @@ class _Opening:
         if first_bad is not None:
             return (yield from self.recover(segments, first_bad))
         self.is_changed |= segments.active.is_rebuilt
-        self.load_producers(segments, end)
+        yield from self.load_producers(segments, end)
         return end
 
-    def first_to_scan(self, segments: Segments) -> Segment | None:
+    def first_to_scan(self, segments: Segments) -> Steps[Segment | None]:
         """The oldest segment that has to be verified, None when none has to."""
         # The file of the segment before the recovery point may have grown again: what an earlier recovery,
         # or a failed write, cut off its end was not synced if the log rolled right after.
         before = max(0, self.recovery_point - 1)
         wanted = None if self.was_clean else segments.from_offset(before)[0]
-        for segment in segments.all():
+        for count, segment in enumerate(segments.all(), 1):
             if segment is wanted:
                 break
+            if count % _SEGMENTS_PER_SLICE == 0:
+                yield
             if not segment.txn_index.is_sane(segment.base_offset):
                 self.was_clean = self.report.was_clean = False
                 return segment
@@ -259,9 +269,9 @@ class _Opening:
         self.epochs.clear()
         for segment in segments.all():
             try:
-                for count, header in enumerate(segment.headers(), 1):
+                for header in segment.headers():
                     self.note_epoch(header.leader_epoch, header.base_offset)
-                    if count % _BATCHES_PER_SLICE == 0:
+                    if self.pace.is_over(0):
                         yield
             except StorageError:  # a torn tail, which is cut off
                 break
@@ -272,20 +282,26 @@ class _Opening:
         if epoch > self.epochs.latest_epoch:
             self.epochs.assign(epoch, offset)
 
-    def load_producers(self, segments: Segments, end_offset: int) -> None:
+    def load_producers(self, segments: Segments, end_offset: int) -> Steps[None]:
         """Producer state up to `end_offset`: the newest snapshot, and the headers after it."""
-        latest = read_latest_snapshot(self.fs, self.path, upto_offset=end_offset, found=self.found)
+        latest = latest_snapshot(self.fs, self.path, upto_offset=end_offset, found=self.found)
         self.snapshot_offset = latest[0] if latest else NO_OFFSET
         start = max(0, self.snapshot_offset)
-        self.producers.load(latest[1] if latest else (), start)
-        segments.replay(self.producers, end_offset)
+        yield from self.producers.load_steps(latest[1] if latest else (), start)
+        yield from segments.replay_steps(self.producers, end_offset)
+
+    def remove_snapshots_after(self, offset: int) -> Steps[None]:
+        for found in snapshot_offsets(self.fs, self.path):
+            if found > offset:
+                self.fs.remove(snapshot_path(self.path, found))
+                yield
 
     def recover(self, segments: Segments, first: Segment) -> Steps[int]:
         """Verify and index every segment from `first` on; return the log end."""
-        self.load_producers(segments, first.base_offset)
+        yield from self.load_producers(segments, first.base_offset)
         end = first.base_offset
         # They are of what was here before a truncation, or the power cut; what holds is written anew.
-        remove_snapshots_after(self.fs, self.path, end)
+        yield from self.remove_snapshots_after(end)
         entries = self.epochs.entries()
         # What was led without a batch, and was not followed by one of it.
         self.epochs.truncate_from_end(end)
@@ -297,7 +313,7 @@ class _Opening:
                 is_stray = segment.base_offset < end and not segment.size_bytes
                 is_gap = segment.base_offset != end and segment.base_offset > self.gaps_upto
                 if is_stray or is_gap:
-                    self.drop_from(segments, segment.base_offset)
+                    yield from self.drop_from(segments, segment.base_offset)
                     break
                 end = segment.base_offset
                 self.producers.end_offset = end
@@ -305,14 +321,15 @@ class _Opening:
             end = yield from self.scan(segment, end)
             if segment.file_size() > segment.size_bytes:
                 self.refuse_loss(segment, end)
-                self.drop_from(segments, segment.base_offset + 1)
+                yield from self.drop_from(segments, segment.base_offset + 1)
                 self.report.bytes_cut += segment.cut_to(segment.size_bytes)
                 break
             segment.cut_to(segment.size_bytes)
             if segment is not segments.active:
                 segment.finish()
                 self.unsynced.append(segment)
-        segments.active.open_active()
+            yield
+        yield from segments.active.open_active()
         self.unsynced = [segment for segment in self.unsynced if segment is not segments.active]
         if entries and entries[0][1] < end:
             # Batches before the file's first line were below the log start: they are not of the log again.
@@ -325,7 +342,6 @@ class _Opening:
     def scan(self, segment: Segment, expected: int) -> Steps[int]:
         """Verify and index one segment up to its first bad batch; return the offset it ends at."""
         end = expected
-        batches = size_bytes = 0
         # A topic that is compacted no longer may still have gaps, where it was synced.
         for found in segment.recover(INT64_MAX if self.has_gaps else self.recovery_point):
             header = found.header
@@ -333,10 +349,7 @@ class _Opening:
             if header.producer_id >= 0:
                 note_producer(self.producers, segment, header, found.data)
             end = header.next_offset
-            batches += 1
-            size_bytes += header.size_bytes
-            if batches >= _BATCHES_PER_SLICE or size_bytes >= _BYTES_PER_SLICE:
-                batches = size_bytes = 0
+            if self.pace.is_over(header.size_bytes):
                 yield
         self.producers.end_offset = end
         self.report.segments_scanned += 1
@@ -354,21 +367,23 @@ class _Opening:
                 remedy=DAMAGE_REMEDY,
             )
 
-    def drop_from(self, segments: Segments, offset: int) -> None:
+    def drop_from(self, segments: Segments, offset: int) -> Steps[None]:
         """Remove the segments from `offset` on, newest first, before anything is written in their place."""
         gone = segments.drop_after(offset)
         for segment in reversed(gone):
             segment.remove()
+            yield
         if gone:
             self.report.segments_dropped += len(gone)
             self.fs.sync_dir(self.path)
 
-    def start_over(self, segments: Segments, offset: int) -> None:
+    def start_over(self, segments: Segments, offset: int) -> Steps[None]:
         """Everything local is below the log start: begin an empty log there."""
         for segment in reversed(segments.all()):
             segment.remove()
+            yield
         segments.replace_all(self.new_segment(offset))
-        remove_snapshots_after(self.fs, self.path, NO_OFFSET)
+        yield from self.remove_snapshots_after(NO_OFFSET)
         self.snapshot_offset = NO_OFFSET
         self.producers.clear(offset)
         self.unsynced.clear()

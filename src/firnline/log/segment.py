@@ -10,12 +10,13 @@ of it is told to read no further: what was cut is sent to nobody any more (docs/
 
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from firnline.base.background import Pace
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_EPOCH
 from firnline.base.ports import Buffer, File, Fs
@@ -37,7 +38,7 @@ from firnline.records.batch import (
 
 _PEEK = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PEEK_BYTES = 27
-_WALK_BYTES = 4096
+WALK_BYTES = 4096
 _SCAN_BYTES = MIB
 _HINTS_MAX = 64
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
@@ -373,7 +374,7 @@ class Segment:
         while size - position >= HEADER_BYTES:
             at = position - chunk_start
             if at + _PEEK_BYTES > len(chunk):
-                chunk, chunk_start, at = file.read(position, _WALK_BYTES), position, 0
+                chunk, chunk_start, at = file.read(position, WALK_BYTES), position, 0
             base_offset, length, delta = _PEEK.unpack_from(chunk, at)
             end = position + length + LOG_OVERHEAD_BYTES
             if base_offset < next_offset:
@@ -393,7 +394,7 @@ class Segment:
         while size - position >= HEADER_BYTES:
             at = position - chunk_start
             if at + HEADER_BYTES > len(chunk):
-                chunk, chunk_start, at = file.read(position, _WALK_BYTES), position, 0
+                chunk, chunk_start, at = file.read(position, WALK_BYTES), position, 0
             header = parse_header(chunk, at)._replace(position=position)
             if header.size_bytes < HEADER_BYTES or position + header.size_bytes > size:
                 raise self._damaged(position)
@@ -423,9 +424,13 @@ class Segment:
         self._is_indexed = True
 
     def _rebuild_indexes(self) -> None:
+        for _ in self._rebuild_steps():
+            pass
+
+    def _rebuild_steps(self) -> Iterator[None]:
         self.is_rebuilt = True
         self._reset()
-        size, expected = self.size_bytes, self.base_offset
+        size, expected, pace = self.size_bytes, self.base_offset, Pace()
         try:
             for header in self.headers():
                 if header.base_offset < expected or not self.may_hold(header.last_offset):
@@ -434,6 +439,8 @@ class Segment:
                 self.note(
                     header.position, header.size_bytes, header.last_offset, header.max_timestamp
                 )
+                if pace.is_over(0):
+                    yield
         finally:
             self.size_bytes = size  # of which `note` makes the end of the batch
         self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
@@ -450,14 +457,15 @@ class Segment:
         self._is_indexed = True
         self.is_full = False
 
-    def open_active(self) -> int:
+    def open_active(self) -> Generator[None, None, int]:
         """Make a segment that was closed cleanly the active one; return the offset after its last batch.
 
         Reads what follows the last index entry only: every entry of the offset index was written together
-        with the greatest timestamp so far. StorageError when the file does not end with a batch.
+        with the greatest timestamp so far. Indexes of no use are built again, in slices. StorageError when
+        the file does not end with a batch.
         """
         if not (self.index.load(self.size_bytes) and self.time_index.load()):
-            self._rebuild_indexes()
+            yield from self._rebuild_steps()
         self._is_indexed, self.is_closed = True, False
         return self._begin_active()
 

@@ -8,17 +8,20 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from firnline.base.background import Pace
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileRecords, FileSlice
+from firnline.base.units import KIB
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
 from firnline.log.retention import SegmentAge
-from firnline.log.segment import Segment
+from firnline.log.segment import WALK_BYTES, Segment
 from firnline.records.batch import BatchHeader
 from firnline.records.record import records
 
 # Closed segments of one log whose file and index stay open after a read.
 OPEN_SEGMENTS_MAX = 8
-_BATCHES_PER_STEP = 300
+# To open a segment and its index takes as long as to read so many bytes.
+_OPENING_BYTES = 32 * KIB
 
 
 class ClosedSegment(NamedTuple):
@@ -200,15 +203,16 @@ class Segments:
 
     def replay_steps(self, producers: ProducerStates, upto_offset: int) -> Iterator[None]:
         """As `replay`; yields after some batches at a time, about 2 ms of the loop."""
-        start, count = producers.end_offset, 0
+        start, pace = producers.end_offset, Pace()
         for segment in self.from_offset(start) if start < upto_offset else []:
             if segment.base_offset >= upto_offset:
                 break
+            if pace.is_over(_OPENING_BYTES):
+                yield
             for header in segment.headers(segment.locate(start)):
                 if header.base_offset >= upto_offset:
                     break
-                count += 1
-                if count % _BATCHES_PER_STEP == 0:
+                if pace.is_over(header.size_bytes if header.is_control else WALK_BYTES):
                     yield
                 if header.producer_id >= 0 and header.last_offset >= start:
                     data = segment.read_batch(header) if header.is_control else b""

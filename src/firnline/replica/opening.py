@@ -19,8 +19,10 @@ from firnline.base.ids import Uuid
 from firnline.base.ports import File
 from firnline.replica.partition import Partition
 
-# Some milliseconds of the loop: as many are finished in one go, and the next ones begun.
+# As many logs wait for the disk together.
 SLICE = 8
+# And as many are opened in one go: some milliseconds of the loop.
+_OPENED_AT_ONCE = 4
 _RETRY_MS = 100
 _T = TypeVar("_T")
 
@@ -69,6 +71,7 @@ class Opening:
         self._keys: deque[Key] = deque()  # of the slice that is being opened
         self._jobs: list[Job] = []  # what it has come to
         self._current: Begun | None = None  # the log that is recovered, a slice at a time
+        self._is_due = False  # the next turn goes on
         self._unfinished = 0  # jobs of the slice that is being synced
         self._added = self._done = 0
         self._waiters: list[_Waiter] = []
@@ -87,15 +90,18 @@ class Opening:
 
     def go(self, now_ms: int) -> Effects:
         """Begin the next slice, unless one is under way."""
-        if self._current is not None:
-            return []
-        return self._go_on(now_ms)
+        return [] if self._is_due else self._go_on(now_ms)
+
+    def _later(self, now_ms: int) -> Effects:
+        self._is_due = True
+        return [SetTimer(key=_TIMER, at_ms=now_ms, then=self._go_on)]
 
     def _go_on(self, now_ms: int) -> Effects:
+        self._is_due = False
         effects: Effects = []
         while (self._queue or self._keys) and not self._unfinished and not self._is_stopped:
             if not self._open_slice(effects, now_ms):
-                return [*effects, SetTimer(key=_TIMER, at_ms=now_ms, then=self._go_on)]
+                return effects + self._later(now_ms)
             jobs, self._jobs = self._jobs, []
             self._unfinished = len(jobs)
             needs = [(job, job.files) for job in jobs]
@@ -105,13 +111,13 @@ class Opening:
     def _open_slice(self, effects: Effects, now_ms: int) -> bool:
         """Open some logs; what there is to say of those that cannot be goes to `effects`.
 
-        False when one takes longer than others can wait: it goes on in the next turn.
+        False when that takes longer than others can wait: it goes on in the next turn.
         """
         if not self._keys:
             self._keys.extend(islice(self._queue, SLICE))
             for key in self._keys:
                 del self._queue[key]
-        while self._keys:
+        for _ in range(_OPENED_AT_ONCE):
             current = self._current or self._begin(self._keys[0], now_ms)
             try:
                 next(current)
@@ -127,7 +133,9 @@ class Opening:
                 self._jobs.append(begun)
             else:
                 effects += begun
-        return True
+            if not self._keys:
+                return True
+        return False
 
     def _synced(self, jobs: list[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
         if self._is_stopped:
@@ -136,7 +144,8 @@ class Opening:
         for job, problem in jobs:
             effects += self._finish(job, problem, now_ms)
         self._unfinished = 0
-        return effects + self._tell_waiters(now_ms) + self.go(now_ms)
+        effects += self._tell_waiters(now_ms)
+        return effects + self._later(now_ms) if self._queue and not self._is_due else effects
 
     def stop(self) -> None:
         """Open nothing more; what is under way is forgotten."""

@@ -159,6 +159,7 @@ class Harness:
         self.node.on_stopped = self._stopped
         self.dispatcher = Dispatcher(self.node)
         self.run(self.node.start(self.now_ms))
+        self.pass_time(0)  # what only waits for its turn
 
     def _running(self, now_ms: int) -> None:
         self.running_ms = now_ms

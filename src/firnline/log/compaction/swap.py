@@ -10,8 +10,9 @@ below its offset is there too; it replaces every segment from its base to its la
 that lie beyond it stay until the next round: what is in them is no newer than what lies above.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
+from firnline.base.background import Pace
 from firnline.base.errors import StorageError
 from firnline.base.ports import Fs
 from firnline.log import names
@@ -20,6 +21,8 @@ from firnline.log.segment import good_batches
 
 _LOG_FIRST = names.SEGMENT_SUFFIXES
 _LOG_LAST = (*names.SEGMENT_SUFFIXES[1:], names.LOG)
+_CONDEMNED = (names.DELETED, ".tmp")
+_ODD = (*_CONDEMNED, names.CLEANED, names.SWAP)
 
 
 def is_whole(fs: Fs, path: str, group: CleanedGroup) -> bool:
@@ -58,32 +61,38 @@ def swap_in(fs: Fs, path: str, bases: Sequence[int], snapshots: Iterable[str]) -
     return [place + names.DELETED for place in gone]
 
 
-def finish_renames(fs: Fs, path: str) -> bool:
+def finish_renames(fs: Fs, path: str) -> Generator[None, None, bool]:
     """Remove what was condemned or not finished; complete a compaction that had been decided.
 
-    True when there was anything to do.
+    True when there was anything to do. Yields after each file, and after each MiB that it has to read: what
+    was done by then is as good as a crash there would leave it.
     """
     found = fs.list_dir(path)
-    cleaned = [name for name in found if name.endswith(names.CLEANED)]
+    odd = [name for name in found if name.endswith(_ODD)]
+    if not odd:
+        return False
+    cleaned = [name for name in odd if name.endswith(names.CLEANED)]
     undecided = min((_base_of(name, names.CLEANED) for name in cleaned), default=None)
-    swaps = [name for name in found if name.endswith(names.SWAP)]
+    swaps = [name for name in odd if name.endswith(names.SWAP)]
     undone = [
         name for name in swaps if undecided is not None and _base_of(name, names.SWAP) >= undecided
     ]
-    condemned = [name for name in found if name.endswith((names.DELETED, ".tmp"))]
+    condemned = [name for name in odd if name.endswith(_CONDEMNED)]
     # What is not decided goes before what says so.
     for name in (*condemned, *undone, *cleaned):
         fs.remove(f"{path}/{name}")
+        yield
     decided = [name for name in swaps if name not in undone]
     for name in decided:
         pair = names.parse_segment_file(name.removesuffix(names.SWAP))
         if pair is not None and pair[1] == names.LOG:
-            _remove_replaced(fs, path, pair[0], found)
+            yield from _remove_replaced(fs, path, pair[0], found)
     for suffix in _LOG_FIRST:
         for name in decided:
             if name.endswith(suffix + names.SWAP):
                 fs.rename(f"{path}/{name}", f"{path}/{name.removesuffix(names.SWAP)}")
-    return bool(condemned or cleaned or swaps)
+                yield
+    return True
 
 
 def _base_of(name: str, suffix: str) -> int:
@@ -91,14 +100,20 @@ def _base_of(name: str, suffix: str) -> int:
     return -1 if pair is None else pair[0]
 
 
-def _remove_replaced(fs: Fs, path: str, base_offset: int, found: list[str]) -> None:
+def _remove_replaced(
+    fs: Fs, path: str, base_offset: int, found: list[str]
+) -> Generator[None, None, None]:
     """Remove the segments that the compacted one at `base_offset` stands for, oldest first."""
     file = fs.open(f"{path}/{names.stem(base_offset)}{names.LOG}{names.SWAP}")
     end = base_offset + 1
+    pace = Pace()
     for batch in good_batches(file, base_offset):
         end = batch.header.next_offset
+        if pace.is_over(batch.header.size_bytes):
+            yield
     file.close()
     for name in sorted(found):
         pair = names.parse_segment_file(name)
         if pair is not None and pair[1] != names.SNAPSHOT and base_offset <= pair[0] < end:
             fs.remove(f"{path}/{name}")
+            yield

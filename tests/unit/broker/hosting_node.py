@@ -1,0 +1,162 @@
+"""One node's hosting without disks: its logs are lists, and what the disk pool has to do waits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.errors import StorageError
+from firnline.base.ids import TopicPartition, Uuid
+from firnline.broker.hosting import Hosting
+from firnline.config.broker import BrokerConfig
+from firnline.config.topic import TopicConfig
+from firnline.metadata import records as r
+from firnline.metadata.delta import Replay
+from firnline.metadata.image import EMPTY_IMAGE
+from firnline.protocol.schema import Message
+from firnline.replica.partition import Partition
+from tests.unit.broker.hosting import hosted
+from tests.unit.replica.list_log import NODE_ID, ListLog
+
+ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
+ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
+
+
+class Store:
+    """Logs in lists."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[TopicPartition, Uuid]] = []
+        self.dropped: list[TopicPartition] = []
+        self.broken = False
+        self.error: str | None = None
+        self.let_go_of: list[TopicPartition] = []
+        self.files: list[Any] = []
+        self.has_failed = False
+        self.may_make = True
+        self.slices = 0  # of the recovery of each log
+
+    def open_steps(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        directory_id: Uuid | None = None,
+        may_make: bool = True,
+    ) -> Any:
+        self.may_make = may_make
+        if self.broken:
+            facts = {} if self.error is None else {"error": self.error, "path": "/one/t-0"}
+            raise StorageError("cannot open", **facts)
+        for _ in range(self.slices):
+            yield
+        self.opened.append((topic_partition, topic_id))
+        log = ListLog(*topic_partition, topic_id=topic_id)
+        log.config = config
+        return log
+
+    def unsynced(self, log: Any) -> list[Any]:
+        return self.files
+
+    def directory_of(self, log: Any) -> Uuid | None:
+        return None if self.has_failed else b"d" * 16
+
+    def let_go(self, log: Any) -> None:
+        self.let_go_of.append(log.topic_partition)
+
+    def drop(self, log: Any, now_ms: int) -> Effects:
+        self.dropped.append(log.topic_partition)
+        return []
+
+
+class Node:
+    """One node's hosting, fed with records."""
+
+    def __init__(self) -> None:
+        self.image = EMPTY_IMAGE
+        self.store = Store()
+        self.hosted = hosted()
+        self.hosting = Hosting(
+            node_id=NODE_ID,
+            config=BrokerConfig(),
+            hosted=self.hosted,
+            store=self.store,
+            fsync_rule="never",
+            on_disk_failed=self._on_disk_failed,
+        )
+        self.failures: list[StorageError] = []
+        self.lost: list[Any] = []
+        self.hosting.on_lost.append(lambda key, now_ms: self.lost.append(key) or [])  # type: ignore[func-returns-value]
+        self.work: list[Any] = []
+        self.holds_work = False
+        self.told: list[tuple[str, TopicPartition]] = []
+        for name in ("on_leading", "on_not_leading", "on_dropped", "on_configured"):
+            getattr(self.hosting, name).append(self._teller(name))
+
+    def _on_disk_failed(self, said: StorageError, now_ms: int) -> Effects:
+        self.failures.append(said)
+        return []
+
+    def _teller(self, name: str) -> Any:
+        def tell(partition: Partition, now_ms: int) -> Effects:
+            self.told.append((name, partition.topic_partition))
+            return []
+
+        return tell
+
+    def commit(self, *records: Message) -> None:
+        replay = Replay(self.image)
+        for record in records:
+            replay.apply(record)
+        delta = replay.finish(offset=self.image.offset + 1, epoch=0)
+        self.image = delta.after
+        self.warnings = []
+        self.run(self.hosting.apply(delta, self.image, 0))
+
+    def run(self, effects: Effects) -> None:
+        """Do what the disk pool has to do at once, or when `go_on` is called."""
+        self.warnings += [effect.line for effect in effects if isinstance(effect, Warn)]
+        self.work += [effect for effect in effects if not isinstance(effect, Warn)]
+        while self.work and not self.holds_work:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Do the oldest piece of work for the disk pool."""
+        submit = self.work.pop(0)
+        if isinstance(submit, SetTimer):
+            self.run(submit.then(0))
+            return
+        assert isinstance(submit, Submit)
+        self.run(submit.then(submit.work(), 0))
+
+    def partition(self, name: str = "t", index: int = 0) -> Partition:
+        found = self.hosted.find(name, index)
+        assert isinstance(found, Partition), found
+        return found
+
+
+def topic(name: str = "t", topic_id: Uuid = ID) -> Message:
+    return r.TopicRecord(name=name, topic_id=topic_id)
+
+
+def placed(
+    index: int = 0,
+    replicas: Sequence[int] = (NODE_ID,),
+    topic_id: Uuid = ID,
+    leader: int | None = None,
+) -> Message:
+    return r.PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(replicas),
+        leader=replicas[0] if leader is None else leader,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[bytes(16)] * len(replicas),
+    )
+
+
+def moved(index: int = 0, **changes: Any) -> Message:
+    return r.PartitionChangeRecord(partition_id=index, topic_id=ID, **changes)
