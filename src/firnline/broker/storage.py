@@ -179,12 +179,32 @@ class Storage:
         present = present or [d for d in healthy if d.path == wanted]
         present = present or [d for d in healthy if d.directory_id == directory_id]
         if present:
-            return (yield from present[0].open_steps(topic_partition, topic_id, config, now_ms))
+            return (yield from self._open_in(present[0], topic_partition, topic_id, config, now_ms))
         cordoned = self.cordoned_directories
         # Whoever chose this broker by hand may have found all of them cordoned.
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
         chosen = min(free, key=lambda d: len(d.logs))
-        return (yield from chosen.open_steps(topic_partition, topic_id, config, now_ms))
+        return (yield from self._open_in(chosen, topic_partition, topic_id, config, now_ms))
+
+    def _open_in(
+        self,
+        directory: LogDirectory,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> Steps[Log]:
+        """Open a log in a directory. Files that an operator moves away meanwhile are no failed disk."""
+        try:
+            return (yield from directory.open_steps(topic_partition, topic_id, config, now_ms))
+        except StorageError as problem:
+            path = directory.partition_path(topic_partition)
+            is_gone = problem.facts.get("error") == "ENOENT" and not self._fs.exists(path)
+            if is_gone and self._fs.exists(directory.path):
+                raise StorageError(
+                    "its directory was moved away while it was opened", path=path, error="EAGAIN"
+                ) from problem
+            raise
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> Code:
         """Have a replica that is not here yet made in a directory; one that is here stays where it is.
