@@ -296,7 +296,7 @@ def _may_be_a_copy(store: ObjectStore, catalog: PartitionCatalog, starts: Starts
     """Whether the one log behind the end of the catalog may be of a copy that was not finished yet.
 
     Its object is there before the catalog says so, for as long as it takes to read it back. But what the
-    leader has no more was copied, and the metadata said so: when no catalog comes to say it, too, that was lost.
+    leader has no more was copied, and the metadata said so: that was lost when no catalog comes to say it.
     """
     base = catalog.highest_offset + 1
     if starts.local <= base:
