@@ -6,6 +6,7 @@ that are kept aside, and copies of one partition that differ. Source: rel-R9, sp
 """
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,9 @@ from firnline.tiered.spi import ObjectMissing, ObjectStore
 
 SOMETHING_IS_WRONG = 3
 _NEWEST = 10_000
+# A leader writes the catalog after the metadata; how long it may take to.
+_CATALOG_S = 10.0
+_LOOK_S = 0.5
 
 
 class Finding(NamedTuple):
@@ -104,7 +108,7 @@ def command(
     when nobody could be asked. Replicas of compacted topics are cleaned each by itself, and not compared.
     """
     report = _Report()
-    starts: dict[tuple[str, int], int] = {}
+    starts: dict[tuple[str, int], Starts] = {}
     if bootstrap is None and tier is None and not directories:
         bootstrap = "127.0.0.1:9092"
     if bootstrap is not None:
@@ -200,10 +204,19 @@ def _said(piece: Piece | None) -> str:
     return f"{span} of epoch {piece.leader_epoch}, checksum {piece.crc & 0xFFFFFFFF:08x}"
 
 
-def _log_starts(admin: Admin) -> dict[tuple[str, int], int]:
-    """Where the log of each tiered partition begins, by topic id and partition."""
+class Starts(NamedTuple):
+    """Where a log begins, and where what its leader has on its disk does; 0 for unknown."""
+
+    log: int
+    local: int
+
+
+def _log_starts(admin: Admin) -> dict[tuple[str, int], Starts]:
+    """Where each tiered partition begins, by topic id and partition."""
     return {
-        (row["topic_id"], row["partition"]): row["log_start_offset"]
+        (row["topic_id"], row["partition"]): Starts(
+            row["log_start_offset"], row["local_log_start_offset"]
+        )
         for row in admin.tier_status(None)
     }
 
@@ -219,7 +232,7 @@ def _store(uri: str) -> ObjectStore:
 def _look_at_tier(
     store: ObjectStore,
     topics: tuple[str, ...],
-    starts: Mapping[tuple[str, int], int],
+    starts: Mapping[tuple[str, int], Starts],
     report: _Report,
 ) -> None:
     for topic in list_topics(store):
@@ -234,12 +247,12 @@ def _look_at_tier(
                 report.add("catalog-damaged", where, str(problem))
                 continue
             if catalog is not None:
-                start = starts.get((uuid_text(topic.topic_id), partition), catalog.log_start_offset)
-                _look_at_catalog(store, where, catalog, start, report)
+                known = starts.get((uuid_text(topic.topic_id), partition), Starts(0, 0))
+                _look_at_catalog(store, where, catalog, known, report)
 
 
 def _look_at_catalog(
-    store: ObjectStore, where: str, catalog: PartitionCatalog, start: int, report: _Report
+    store: ObjectStore, where: str, catalog: PartitionCatalog, starts: Starts, report: _Report
 ) -> None:
     """Compare a catalog with what the store holds, twice: leaders copy and expire meanwhile."""
     missing, unlisted = _differences(store, catalog)
@@ -254,15 +267,14 @@ def _look_at_catalog(
         catalog = newest
         still_missing, still_unlisted = _differences(store, catalog)
         missing, unlisted = missing & still_missing, unlisted & still_unlisted
-    log_start = max(start, catalog.log_start_offset)
+    log_start = max(starts.log, catalog.log_start_offset)
     for key in sorted(missing):
         report.add("object-missing", where, key)
     covered = sorted((each.base_offset, each.end_offset) for each in catalog.segments)
     unknown = sorted(_base_offset(key) for key in unlisted)
     below = [base for base in unknown if base < log_start]
     above = [base for base in unknown if base >= log_start and not _is_covered(base, covered)]
-    if covered and above == [catalog.highest_offset + 1]:
-        # Its object is there before the catalog says so, for as long as it takes to read it back.
+    if covered and above == [catalog.highest_offset + 1] and _may_be_a_copy(store, catalog, starts):
         report.looked["copies that may be under way"] += 1
         above = []
     if below:
@@ -278,6 +290,27 @@ def _look_at_catalog(
         last = catalog.highest_offset
         what = f"the store holds {len(above)} logs from {min(above)} on, the catalog ends at {last}"
         report.add("catalog-explains-less", where, what)
+
+
+def _may_be_a_copy(store: ObjectStore, catalog: PartitionCatalog, starts: Starts) -> bool:
+    """Whether the one log behind the end of the catalog may be of a copy that was not finished yet.
+
+    Its object is there before the catalog says so, for as long as it takes to read it back. But what the
+    leader has no more was copied, and the metadata said so: that was lost when no catalog comes to say it.
+    """
+    base = catalog.highest_offset + 1
+    if starts.local <= base:
+        return True
+    deadline = time.monotonic() + _CATALOG_S
+    while time.monotonic() < deadline:
+        try:
+            newest = read_catalog(store, catalog.topic_id, catalog.partition)
+        except (CatalogCorrupt, ObjectMissing):
+            return False
+        if newest is None or newest.highest_offset >= base:
+            return True
+        time.sleep(_LOOK_S)
+    return False
 
 
 def _differences(store: ObjectStore, catalog: PartitionCatalog) -> tuple[set[str], set[str]]:

@@ -8,9 +8,18 @@ import click
 
 from firnline.cli.show import SOMETHING_IS_WRONG, as_json, facts, format_option, rows
 from firnline.client.quorum import QuorumState, ReplicaRow, describe_quorum
-from firnline.client.snapshots import Member, NodeSnapshots, members, snapshots_of, take_snapshots
+from firnline.client.snapshots import (
+    Member,
+    NodeSnapshots,
+    members,
+    members_of,
+    snapshots_of,
+    take_snapshots,
+)
 
 _DEFAULT_SERVER = "127.0.0.1:9092"
+# A node that hangs should not hold up what the others say; the table tells how long it has been silent.
+_GLANCE_S = 1.0
 
 
 def quorum_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,14 +52,25 @@ def command() -> None:
 @command.command()
 @quorum_options
 def status(servers: str | None, controllers: str | None, timeout_s: float, style: str) -> None:
-    """Show the leader, its epoch, the high watermark, and each voter and observer."""
+    """Show the leader, its epoch, the high watermark, and each voter and observer.
+
+    The exit code is 3 when a node says that it lost metadata, or that a snapshot of it was damaged.
+    """
     found = _ask(servers, controllers, timeout_s)
+    bootstrap, is_controller = _bootstrap(servers, controllers)
+    alarms = _alarms(members_of(found, bootstrap, is_controller=is_controller))
     if style == "json":
-        as_json(_facts(found) | {"replicas": [row._asdict() for row in found.replicas]})
-        return
-    _show_facts(found)
-    click.echo()
-    rows([for_people(row, found.now_ms) for row in found.replicas], style, empty="nobody")
+        replicas = [row._asdict() for row in found.replicas]
+        as_json(_facts(found) | {"replicas": replicas, "snapshot_alarms": alarms})
+    else:
+        _show_facts(found)
+        click.echo()
+        rows([for_people(row, found.now_ms) for row in found.replicas], style, empty="nobody")
+        for node_id, words in alarms.items():
+            said = "; ".join(words)
+            click.echo(f"node {node_id}: snapshots: {said} (see `firnline quorum snapshots`)")
+    if alarms:
+        sys.exit(SOMETHING_IS_WRONG)
 
 
 @command.command()
@@ -184,6 +204,13 @@ def _alarm(found: Any) -> list[str]:
     if found.damaged:
         words.append(f"{len(found.damaged)} damaged, set aside")
     return words
+
+
+def _alarms(found: list[Member]) -> dict[int, list[str]]:
+    """What is wrong with snapshots, by node. One that is silent, or of Kafka's, says nothing of them."""
+    told = snapshots_of([each for each in found if each.address], timeout_s=_GLANCE_S)
+    wrong = {each.member.node_id: _alarm(each.found) for each in told if each.found is not None}
+    return {node_id: words for node_id, words in wrong.items() if words}
 
 
 def _doings(found: Any) -> list[str]:

@@ -48,11 +48,12 @@ class Taken(NamedTuple):
 def members(bootstrap: str, *, is_controller: bool, timeout_s: float) -> list[Member]:
     """Return every node of the cluster that is known to its quorum, voters first."""
     quorum = describe_quorum(bootstrap, is_controller=is_controller, timeout_s=timeout_s)
+    return members_of(quorum, bootstrap, is_controller=is_controller)
+
+
+def members_of(quorum: QuorumState, bootstrap: str, *, is_controller: bool) -> list[Member]:
+    """Return every node that a quorum knows, with where it is reached from here."""
     brokers = {} if is_controller else _brokers(bootstrap)
-    return _members(quorum, brokers)
-
-
-def _members(quorum: QuorumState, brokers: dict[int, str]) -> list[Member]:
     # Who reached one broker reaches the others; a node alone listens nowhere as a controller.
     return [
         Member(row.node_id, row.role, brokers.get(row.node_id) or row.address)
@@ -74,12 +75,13 @@ def _brokers(bootstrap: str) -> dict[int, str]:
     raise problem or Unreachable("no address is given")
 
 
-def snapshots_of(found: Sequence[Member]) -> list[NodeSnapshots]:
-    """Ask each node what it has."""
+def snapshots_of(found: Sequence[Member], *, timeout_s: float = _ANSWER_S) -> list[NodeSnapshots]:
+    """Ask each node what it has; one that does not answer costs `timeout_s`."""
     told = []
     for member in found:
         try:
-            told.append(NodeSnapshots(member, _ask(member, MetadataSnapshotsRequest(), _ANSWER_S)))
+            answer = _ask(member, MetadataSnapshotsRequest(), timeout_s)
+            told.append(NodeSnapshots(member, answer))
         except FirnlineError as problem:
             told.append(NodeSnapshots(member, None, str(problem)))
     return told

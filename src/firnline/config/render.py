@@ -20,7 +20,15 @@ types, defaults and ranges are those of Apache Kafka 4.3.1, except `firnline.*`.
 A broker reads a `.properties` file (`firnline server --config FILE`), then the environment
 (`{variable}` for `log.retention.ms`), then each `-X key=value`; the last wins. An unknown key is an
 error that names the nearest one. Keys that begin with the prefixes of the two tier plug-ins
-(`rsm.config.` and `rlmm.config.` unless changed) are handed to the plug-in.
+(`rsm.config.` and `rlmm.config.` unless changed) are handed to the plug-in, without the prefix.
+
+The store of a tier (`RemoteStorage` in `firnline.tiered.spi`) is given three more, which win over yours:
+
+| key | what it says |
+|---|---|
+| `broker.id` | the node's id, as Kafka gives it |
+| `cluster.id` | the cluster that the tier has to belong to: a store that is another's should refuse it |
+| `tier.in.use` | `true` where this node has records of what lies in its tier: an empty store is not that tier |
 """
 
 _INERT = """

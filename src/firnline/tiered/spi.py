@@ -197,7 +197,12 @@ class RemoteStorage(Protocol):
     """
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Take the settings below the configured prefix, and `broker.id` (spec T53)."""
+        """Take the settings below the configured prefix, and those of the node. Source: spec T53.
+
+        `broker.id` and `cluster.id` say whose tier it is; `tier.in.use` is there, and "true", where the node
+        has records of what lies in the tier, so that an empty store is not the one that it had. Refuse with a
+        FirnlineError that says what to do: the node does not start.
+        """
         ...
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentData) -> bytes | None:

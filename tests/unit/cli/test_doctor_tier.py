@@ -2,9 +2,14 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from firnline.base.effects import Effect, Submit
-from firnline.cli.doctor import _look_at_tier, _Report
-from firnline.tiered.objects.layout import DATA_FOLDER, LOG
+from firnline.base.ids import uuid_text
+from firnline.cli import doctor
+from firnline.cli.doctor import Starts, _look_at_tier, _Report
+from firnline.tiered.catalog import decode_head, encode_head, list_topics
+from firnline.tiered.objects.layout import DATA_FOLDER, LOG, HeadName, head_key
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.spi import ObjectInfo
 from tests.tier_world import Cluster, Node, topic_config
@@ -22,10 +27,26 @@ class Busy(MemoryStore):
         return super().list_prefix(prefix)
 
 
-def kinds(store: MemoryStore) -> list[str]:
+def kinds(store: MemoryStore, starts: Starts | None = None) -> list[str]:
+    """What is found; with `starts`, brokers were asked where the only partition begins."""
     report = _Report()
-    _look_at_tier(store, (), {}, report)
+    (topic,) = list_topics(store)
+    asked = {} if starts is None else {(uuid_text(topic.topic_id), 0): starts}
+    _look_at_tier(store, (), asked, report)
     return [found.kind for found in report.findings]
+
+
+def forget_the_last(store: MemoryStore) -> int:
+    """Write a catalog that lacks the last segment, and return where that begins."""
+    (topic,) = list_topics(store)
+    name = max(key for key in store.objects if "/heads/" in key)
+    head = decode_head(store.objects[name], name)
+    *tail, last = head.tail
+    shorter = head._replace(sequence=head.sequence + 1, tail=tuple(tail))
+    data = encode_head(shorter)
+    key = head_key(topic.topic_id, 0, HeadName(shorter.leader_epoch, shorter.sequence))
+    store.put(key, (data,), size_bytes=len(data))
+    return last.base_offset
 
 
 def busy() -> tuple[Busy, Node]:
@@ -65,6 +86,28 @@ def test_a_copy_that_is_read_back_is_no_damage() -> None:
     assert node.on_hold, "no copy waits for its COPY_FINISHED"
     assert kinds(store) == []
     node.release()
+
+
+def test_lost_metadata_of_the_last_segment_is_told_from_a_copy_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leader has its records no more: it was copied, and nobody copies it again."""
+    monkeypatch.setattr(doctor, "_CATALOG_S", 0.2)
+    monkeypatch.setattr(doctor, "_LOOK_S", 0.01)
+    store, _ = busy()
+    base = forget_the_last(store)
+    assert kinds(store) == [], "without brokers nobody can know"
+    assert kinds(store, Starts(log=0, local=base)) == []
+    assert kinds(store, Starts(log=0, local=base + 1)) == ["catalog-explains-less"]
+
+
+def test_a_catalog_that_comes_late_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = busy()
+    base = forget_the_last(store)
+    late = max(key for key in store.objects if "/heads/" in key)
+
+    monkeypatch.setattr(doctor.time, "sleep", lambda _: store.delete(late))
+    assert kinds(store, Starts(log=0, local=base + 1)) == []
 
 
 def test_what_stays_wrong_is_told() -> None:

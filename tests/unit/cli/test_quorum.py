@@ -197,7 +197,7 @@ def one_broker(broker: FakeBroker) -> Any:
     return answer
 
 
-def asked_of(broker: FakeBroker, *words: str) -> Result:
+def asked_of(broker: FakeBroker, *words: str, of: str = "snapshots") -> Result:
     nobody = free_ports(3)
 
     def everybody(_: Any) -> DescribeQuorumResponse:
@@ -207,7 +207,7 @@ def asked_of(broker: FakeBroker, *words: str) -> Result:
         return found
 
     broker.answers |= {QUORUM: everybody, CLUSTER: one_broker(broker)}
-    return run("snapshots", "--bootstrap-server", broker.address, *words)
+    return run(of, "--bootstrap-server", broker.address, *words)
 
 
 def test_people_read_each_nodes_snapshots_newest_first() -> None:
@@ -238,6 +238,32 @@ def test_what_is_wrong_with_snapshots_is_said(changes: dict[str, Any], said: str
     assert said in result.output
     (row,) = [row for row in json.loads(programs.output) if row["node_id"] == 4]
     assert row["snapshots"] == changes.get("snapshots", row["snapshots"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"damaged": [MetadataSnapshot(end_offset=9, epoch=1)]}, ["1 damaged, set aside"]),
+        ({"forgotten_offset": 90}, ["lost metadata up to 90: takes no part in elections"]),
+        ({"failed": 2}, []),  # it is tried again
+    ],
+)
+def test_who_looks_at_the_quorum_alone_hears_of_damage(
+    changes: dict[str, Any], said: list[str]
+) -> None:
+    with FakeBroker({SNAPSHOTS: snapshots(**changes)}) as broker:
+        people = asked_of(broker, of="status")
+        programs = asked_of(broker, "--format", "json", of="status")
+    wanted = [f"node 4: snapshots: {word} (see `firnline quorum snapshots`)" for word in said]
+    assert [line for line in people.output.splitlines() if "snapshots" in line] == wanted
+    assert json.loads(programs.output)["snapshot_alarms"] == ({"4": said} if said else {})
+    assert people.exit_code == programs.exit_code == (3 if said else 0)
+
+
+def test_a_node_that_knows_no_such_request_is_no_alarm() -> None:
+    """Kafka's, or one that is down."""
+    with FakeBroker({}) as broker:
+        assert asked_of(broker, of="status").exit_code == 0
 
 
 def test_a_snapshot_is_taken_where_it_was_asked_for_or_everywhere() -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,6 +229,48 @@ def test_an_unmounted_tier_is_not_taken_for_an_empty_one(store: DirectoryStore) 
     os.mkdir(store.root)  # the mount point without the mount
     with pytest.raises(RemoteStorageError, match="right file system"):
         put(store, "t/1/y", b"1")
+
+
+@pytest.fixture
+def other_file_system(tmp_path: Path) -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("NOT RUN: this machine has no second file system at /dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory) as path:
+        yield Path(path)
+
+
+def test_a_tier_whose_data_lies_on_another_disk_is_refused_at_the_start(
+    store: DirectoryStore, other_file_system: Path
+) -> None:
+    """Each put would fail, for ever: what was put is renamed from the tier's own disk."""
+    put(store, "names/t", b"1")
+    Path(store.root, "data").symlink_to(other_file_system)
+    with pytest.raises(RemoteStorageError) as found:
+        DirectoryStore(store.root)
+    assert "another file system than its directory" in str(found.value)
+    assert f"{store.root}/data" in str(found.value)
+    assert "mount the file system at the tier's directory itself" in str(found.value)
+    assert list(other_file_system.iterdir()) == []
+    assert list(Path(store.root, PUTTING).iterdir()) == []
+    reader = DirectoryStore(store.root, is_writer=False)
+    assert reader.get("names/t") == b"1"
+
+
+def test_a_folder_that_is_on_another_disk_later_fails_with_what_to_do(
+    store: DirectoryStore, other_file_system: Path
+) -> None:
+    Path(store.root, "data").symlink_to(other_file_system)
+    with pytest.raises(RemoteStorageError, match="mount the file system at the tier's directory"):
+        put(store, "data/t/0/x.log", b"1")
+    Path(store.root, "data").unlink()
+    put(store, "data/t/0/x.log", b"1")
+
+
+def test_a_start_leaves_nothing_in_the_folders_it_tries(store: DirectoryStore) -> None:
+    put(store, "data/t/0/x.log", b"1")
+    DirectoryStore(store.root)
+    assert [path.name for path in Path(store.root, "data").iterdir()] == ["t"]
 
 
 def test_a_reader_makes_nothing(tmp_path: Path) -> None:

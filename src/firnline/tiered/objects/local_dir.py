@@ -6,6 +6,7 @@ A mark in the root tells the tier's directory from an empty mount point. Source:
 """
 
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -22,6 +23,8 @@ _MARK_TEXT = "This directory is the remote tier of a Firnline cluster. docs/form
 # Where what is being put grows; on the tier's file system, so that a rename makes it an object.
 PUTTING = ".firnline-putting"
 _TEMPORARY = ".tmp"
+_TRIAL = ".firnline-trial"
+_ONE_FILE_SYSTEM = "mount the file system at the tier's directory itself: all of a tier lies on one"
 # What was not written to for so long belongs to a process that died, wherever it ran.
 _DEAD_S = 3600.0
 _serial = count()
@@ -48,6 +51,7 @@ class DirectoryStore:
         if is_writer:
             self._make_root()
             self._sweep()
+            self._try_folders()
         elif not os.path.isdir(self.root):
             raise RemoteStorageError("there is no such tier directory", path=self.root)
 
@@ -62,6 +66,23 @@ class DirectoryStore:
                 f"the tier's directory cannot be made or written: {problem.strerror}",
                 path=self.root,
             ) from None
+
+    def _try_folders(self) -> None:
+        """See that what is put can be renamed into each folder: one on another mount would refuse it.
+
+        By trying: two mounts of one file system have the same device number, and refuse it too.
+        """
+        path = self.root
+        try:
+            with os.scandir(self.root) as found:
+                folders = [e.path for e in found if e.is_dir() and not e.name.startswith(".")]
+            for folder in folders:
+                path = os.path.join(folder, _TRIAL)
+                _write_durably(path, (), os.path.join(self.root, PUTTING))
+                with contextlib.suppress(FileNotFoundError):  # another node was trying, too
+                    os.unlink(path)
+        except OSError as problem:
+            raise _not_written(problem, path) from None
 
     def _sweep(self) -> None:
         """Remove what dead processes were putting: those of this machine at once, others when it is old.
@@ -95,9 +116,7 @@ class DirectoryStore:
                 if attempt == 2:
                     raise RemoteStorageError("the tier's directory vanished", path=path) from None
             except OSError as problem:
-                raise RemoteStorageError(
-                    f"cannot write to the tier: {problem.strerror}", path=path
-                ) from None
+                raise _not_written(problem, path) from None
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""
@@ -188,6 +207,16 @@ class DirectoryStore:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path)
             _sync_folder(os.path.dirname(path))
+
+
+def _not_written(problem: OSError, path: str) -> RemoteStorageError:
+    if problem.errno == errno.EXDEV:
+        return RemoteStorageError(
+            "a part of the tier lies on another file system than its directory",
+            path=path,
+            remedy=_ONE_FILE_SYSTEM,
+        )
+    return RemoteStorageError(f"cannot write to the tier: {problem.strerror}", path=path)
 
 
 def _raise_unless_gone(problem: OSError) -> None:
