@@ -115,13 +115,10 @@ class Loader:
 
     def image(self) -> ClusterImage:
         """The image up to the last batch; inside a transaction, up to its begin."""
-        if not self.is_in_transaction:
-            self._settle()
         return self._settled
 
     def take_deltas(self) -> list[ClusterDelta]:
         """What led from the image of the last call to that of now, in order. Not within a batch."""
-        self.image()
         deltas, self._deltas = self._deltas, []
         return deltas
 

@@ -94,6 +94,18 @@ def test_fewer_replicas_are_done_at_once_where_those_left_are_in_sync(world: Wor
     assert world.led() == (2, (2, 3))
 
 
+def test_more_replicas_are_done_when_they_are_in_sync(world: World) -> None:
+    """Nobody leaves: the move would be listed for ever, and called off it would lose the new ones."""
+    epoch = world.partition().leader_epoch
+    assert world.move((1, 2, 3, 4)) == Code.NONE
+    assert world.moving() == ((1, 2, 3, 4), (4,), ())
+    world.propose(1, 2, 3, 4)
+    assert world.moving() == ((1, 2, 3, 4), (), ())
+    assert world.led() == (1, (1, 2, 3, 4))
+    assert world.partition().leader_epoch == epoch
+    assert list_reassignments(world.cluster.quorum.image, None) == []
+
+
 def test_fewer_replicas_wait_where_nobody_left_is_in_sync(world: World) -> None:
     world.set(isr=[1])
     assert world.move((2, 3)) == Code.NONE

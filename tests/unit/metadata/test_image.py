@@ -161,6 +161,19 @@ def test_cleared_eligible_leaders_are_a_change_of_the_partition() -> None:
     assert cleared.topics_by_id[A].partitions[0] == image.topics_by_id[A].partitions[0]
 
 
+@pytest.mark.parametrize("fields", [{"eligible_leader_replicas": (3,)}, {"last_known_elr": (2,)}])
+def test_a_snapshot_without_the_feature_has_no_eligible_leaders(
+    fields: dict[str, tuple[int, ...]],
+) -> None:
+    """As Kafka's: who turned the feature off may go back to a release that does not know the fields."""
+    off = r.FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)
+    image = after(
+        EMPTY_IMAGE, r.TopicRecord(name="t", topic_id=A), a_partition(A, 0, **fields), off
+    )
+    (record,) = (x for x in image_records(image.after) if isinstance(x, r.PartitionRecord))
+    assert (record.eligible_leader_replicas, record.last_known_elr) == (None, None)
+
+
 def test_an_image_somebody_holds_never_changes() -> None:
     image = after(EMPTY_IMAGE, *EVERYTHING).after
     told = list(image_records(image))

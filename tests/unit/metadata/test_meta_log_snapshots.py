@@ -252,6 +252,19 @@ def test_who_reads_a_snapshot_reads_on_while_it_is_replaced(tmp_path: object) ->
         log.close()
 
 
+def test_a_node_that_takes_snapshots_for_years_has_no_more_files_open(tmp_path: Path) -> None:
+    config = broker_config(log_dirs=str(tmp_path))
+    log = open_meta_log(RealFs(), config, now_ms=NOW)
+    extend(log, *[1] * 4)
+    commit(log)
+    before = os.listdir("/proc/self/fd")
+    part = part_of(log, AT_4)
+    log.give_name(part).sync()
+    log.register(part)
+    assert os.listdir("/proc/self/fd") == before
+    log.close()
+
+
 def test_a_snapshot_is_read_only_from_its_name_on_whoever_made_it(tmp_path: Path) -> None:
     """Q9, as Kafka freezes them: nobody can write into one, and it still goes when it has to."""
     fs = RealFs()

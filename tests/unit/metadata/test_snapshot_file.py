@@ -142,6 +142,31 @@ def test_every_codec_is_read(codec: int) -> None:
     assert len(loader.image().topics_by_name) == 49
 
 
+@pytest.mark.parametrize("missing", [0, 80, 400_000])
+def test_a_batch_larger_than_one_read_is_loaded_whole_or_refused(missing: int) -> None:
+    """Kafka's may have 8 MiB; the end of the file may be in the middle of one."""
+    first, last = batches([])
+    large = [
+        r.TopicRecord(name="t", topic_id=b"t" * 16),
+        *(
+            r.ConfigRecord(resource_type=2, resource_name="t", name=f"k{n}", value="v" * 100_000)
+            for n in range(9)
+        ),
+    ]
+    middle = build_batch([NewRecord(None, r.encode(each, 0), 1) for each in large], base_offset=1)
+    data = bytes(first + middle + last)
+    fs = a_disk()
+    fs.open("/d/x", create=True).append(data[: len(data) - missing])
+    loader = SnapshotLoader(OffsetAndEpoch(11, 3), OpenSnapshot(fs.open("/d/x")))
+    if missing:
+        with pytest.raises(StorageError, match="damaged"):
+            list(loader.steps())
+    else:
+        list(loader.steps())
+        (settings,) = loader.image().configs.values()
+        assert len(settings) == 9
+
+
 def test_the_writer_compresses_nothing() -> None:
     """Q49: as shipped."""
     assert {header.codec for batch in batches(CONTENT) for header in headers(batch)} == {NONE}

@@ -691,3 +691,23 @@ def test_what_happened_is_counted() -> None:
     follower = net.elsewhere(leader)[0].node.counters()
     assert (follower.fetched_records, follower.appended_records) == (3, 0)
     assert (follower.elections, follower.voters) == (0, 3)
+
+
+def test_a_voter_that_will_not_hear_who_leads_is_named_once_and_asked_again() -> None:
+    """Its operator has to know; and nobody is left alone who only did not know it yet."""
+    net, leader = leading(2)
+
+    def told(code: Code) -> None:
+        net.now_ms += net.settings.fetch_timeout_ms
+        leader.fire("begin")
+        flight = net.find("BeginQuorumEpochRequest")
+        net.flights.remove(flight)
+        known = leader.node._standing.known
+        leader.run(flight.send.then(wire.begin_response(code, known), net.now_ms))
+
+    for code in (Code.UNKNOWN_SERVER_ERROR, Code.UNKNOWN_SERVER_ERROR):
+        told(code)
+        assert list(leader.node.refusals) == [2]
+    assert len([line for line in leader.warnings if "node 2" in line]) == 1
+    told(Code.NONE)
+    assert leader.node.refusals == {}

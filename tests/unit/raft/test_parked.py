@@ -33,6 +33,18 @@ def test_a_replica_that_asks_again_has_one_fetch_that_waits() -> None:
     assert (len(older), len(other), len(newer)) == (1, 1, 1)
 
 
+def test_a_broker_that_asks_again_has_one_fetch_that_waits_and_consumers_have_each_their_own() -> (
+    None
+):
+    """Consumers have no ids: one would else be answered whenever another asks, and ask again at once."""
+    _, leader = leading()
+    older, newer = waiting_fetch(leader, 77, 77), waiting_fetch(leader, 77, 77)
+    consumers = [waiting_fetch(leader, -1, 1) for _ in range(3)]
+    assert (len(older), len(newer), [len(each) for each in consumers]) == (1, 0, [0, 0, 0])
+    leader.propose(b"news")
+    assert (len(older), len(newer), [len(each) for each in consumers]) == (1, 1, [1, 1, 1])
+
+
 @pytest.mark.parametrize("kind", ["ids", "directories", "consumers"])
 def test_a_client_that_claims_many_ids_fills_no_memory_and_keeps_no_voter_out(kind: str) -> None:
     _, leader = leading()
