@@ -112,8 +112,6 @@ class Compacting:
         """Look over all logs, then begin rounds of the dirtiest."""
         if self._storage.is_settling:
             return []
-        if len(self._running) >= self._settings().log_cleaner_threads:
-            return self._look_later(now_ms)
         self.facts.looked_ms = now_ms
         self._forget_gone()
         return self._slice(iter(list(self._hosted)), [], now_ms)

@@ -47,7 +47,6 @@ from firnline.tiered.spi import (
     ObjectMissing,
     RemoteSegment,
     RemoteStorage,
-    SegmentState,
 )
 
 READ_COMMITTED = 1
@@ -310,10 +309,7 @@ class _OneRead:
     def _retry_or_fail(self, error: FirnlineError, now_ms: int) -> Effects:
         segment = self._segment
         assert segment is not None
-        known = self._services.metadata.get(self._hosted.where, segment.segment_id)
-        is_gone = known is None or known.state != SegmentState.COPY_FINISHED
-        if is_gone and self._offset < self._hosted.log.log_start_offset:
-            return self._fail(_OUT_OF_RANGE, now_ms)  # it expired while it was read (T59)
+        # Where it expired while it was read the other try finds it below the log start (T59).
         again = self._attempts.again(segment, error, self.begin, now_ms)
         if again is not None:
             return again

@@ -6,6 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import Code, KafkaError
 from firnline.log.producer_state import SnapshotEntry, encode_snapshot
 from firnline.tiered import aborted_search
 from firnline.tiered.aborted_search import STEP_SEGMENTS, AbortedSearch, OpenTransactions
@@ -17,6 +18,7 @@ from firnline.tiered.spi import IndexKind, RemoteSegment
 
 COUNT = 1000
 SIZE = 10  # offsets in a segment
+NOT_LOADED = KafkaError(Code.REPLICA_NOT_AVAILABLE, "loading")
 Txn = tuple[int, int, int]  # producer id, first offset, offset of its abort marker
 
 
@@ -31,6 +33,7 @@ class Tier:
         self.asked: list[str] = []
         self.is_damaged = False
         self.is_swapped = False
+        self.known_below = COUNT + 1  # of segments from there on the metadata is not loaded
         self.epochs = self
         self.where = self.topic = None
         self.log = self
@@ -47,8 +50,10 @@ class Tier:
     def entries(self) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)
 
-    def lookup(self, where: Any, *, epoch: int, offset: int) -> RemoteSegment | None:
+    def lookup(self, where: Any, *, epoch: int, offset: int) -> RemoteSegment | KafkaError | None:
         number = offset // SIZE
+        if number >= self.known_below:
+            return NOT_LOADED
         if number >= COUNT:
             return None
         base = number * SIZE
@@ -99,6 +104,10 @@ class Tier:
 
     def search(self, start: int, upto: int) -> list[int]:
         """Return the producers whose aborted transactions concern [start, upto)."""
+        return sorted(txn.producer_id for txn in self.answer(start, upto))
+
+    def answer(self, start: int, upto: int) -> Any:
+        """Return what the search answers."""
         answers: list[Any] = []
 
         def then(found: Any, now_ms: int) -> Effects:
@@ -122,7 +131,7 @@ class Tier:
                 assert isinstance(effect, SetTimer)
                 waiting += effect.then(0)
         [found] = answers
-        return sorted(txn.producer_id for txn in found)
+        return found
 
 
 def in_each(count: int = COUNT) -> tuple[Txn, ...]:
@@ -181,6 +190,27 @@ def test_one_that_ends_in_local_files_is_found_there() -> None:
     assert tier.search(0, 2) == [7]
 
 
+@pytest.mark.parametrize(
+    ("known_below", "is_damaged"), [(0, False), (5, False), (5, True), (COUNT, True)]
+)
+def test_metadata_that_forks_during_a_search_is_asked_again_later(
+    known_below: int, is_damaged: bool
+) -> None:
+    """An answer without the rest would show records of an aborted transaction."""
+    tier = Tier(LONG, local_start=(COUNT + 1) * SIZE)
+    tier.known_below, tier.is_damaged = known_below, is_damaged
+    tier.ended = ((*LONG[:2], (COUNT + 1) * SIZE),)
+    assert tier.answer(0, 2) is NOT_LOADED
+
+
+def test_where_the_metadata_of_what_was_read_is_gone_by_then_the_log_is_asked() -> None:
+    """The segment expired while its records were on their way."""
+    end = COUNT * SIZE
+    tier = Tier((7, end - 2, end + 20), local_start=end + 10)
+    assert tier.search(end - 2, end + 5) == [7]
+    assert tier.asked[-1] == "local"
+
+
 def test_thousands_that_are_open_where_the_tier_ends_are_asked_of_the_log_at_once() -> None:
     tier = Tier(*((1000 + n, 1, 50) for n in range(3000)), local_start=SIZE)
     assert len(tier.search(0, 2)) == 3000
@@ -207,7 +237,7 @@ def test_what_was_open_where_a_segment_ends_is_remembered_within_bounds(
         tier.asked.clear()
         for number in numbers:
             segment = tier.lookup(None, epoch=0, offset=number * SIZE)
-            assert segment is not None
+            assert isinstance(segment, RemoteSegment)
             for effect in tier.open.load(segment, lambda found, now_ms: [], 0):
                 assert isinstance(effect, Submit)
                 effect.then(effect.work(), 0)

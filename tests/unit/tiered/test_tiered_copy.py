@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Submit
+from firnline.base.effects import Effects, Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.tiered import remote_log
@@ -516,6 +516,39 @@ def test_a_catalog_that_says_all_is_not_written_again_with_each_task() -> None:
     said = set(cluster.store.objects)
     node.advance(60_000)
     assert set(cluster.store.objects) == said
+
+
+def test_who_asks_while_a_head_is_written_is_answered_when_one_says_it() -> None:
+    """The head under way may be older than the question; where it is not, it will do."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a", "b", "c")
+    node.advance(1000)
+    node.trace.clear()
+    answers: list[tuple[str, int]] = []
+
+    def ask(who: str) -> None:
+        def then(error: object, now_ms: int) -> Effects:
+            catalog = read_catalog(cluster.store, TOPIC_ID, 0)
+            assert error is None
+            assert catalog is not None
+            answers.append((who, catalog.log_start_offset))
+            return []
+
+        node.run(node.tier._tasks[WHERE].catalog.request(then, cluster.now_ms))
+
+    for moves_on, expected in ((False, [("one", 1), ("two", 1)]), (True, [("one", 2), ("two", 3)])):
+        node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("write")
+        node.log.advance_log_start(node.log.log_start_offset + 1)
+        ask("one")
+        if moves_on:
+            node.log.advance_log_start(node.log.log_start_offset + 1)
+        ask("two")
+        assert len(node.on_hold) == 1, "one write at a time"
+        node.release()
+        assert answers == expected
+        answers.clear()
+    assert node.trace == ["write catalog of t-0"] * 3
 
 
 def test_a_flush_while_a_segment_is_copied_begins_no_second_copy() -> None:

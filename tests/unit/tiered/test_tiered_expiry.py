@@ -234,6 +234,20 @@ def test_a_delete_that_fails_is_tried_again_and_does_not_hold_up_the_others() ->
     assert data_keys(cluster) == []
 
 
+def test_deletes_that_keep_failing_are_tried_less_and_less_often() -> None:
+    cluster = Cluster()
+    node = tiered(cluster, count=1, retry_backoff_max_ms=30_000)
+    node.storage.fail("delete", StorageError("403"), times=1000)
+    node.log.config = topic_config(retention_ms=1)
+    node.advance(60_000)
+    tries = node.storage.calls.count("delete")
+    assert 5 <= tries <= 12
+    node.storage.faults.clear()
+    node.advance(60_000)
+    assert node.storage.calls.count("delete") == tries + 1
+    assert data_keys(cluster) == []
+
+
 def test_without_the_metadata_nothing_is_deleted() -> None:
     """F13."""
     cluster = Cluster()

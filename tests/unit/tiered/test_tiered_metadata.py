@@ -282,6 +282,19 @@ def test_questions_wait_until_all_that_was_committed_at_assignment_is_applied() 
     assert late.is_ready(WHERE)
 
 
+def test_a_metadata_topic_that_cannot_be_made_is_told_when_its_time_is_over_and_tried_on() -> None:
+    cluster = Cluster(has_topic=False)
+    node = Node(cluster, metadata_init_retry_max_ms=10_000).start()
+    node.advance(9000)
+    assert node.tier.problem is None, "a cluster that starts has no topics for a while"
+    node.advance(2000)
+    assert node.tier.problem is not None
+    assert "__remote_log_metadata could not be made" in node.tier.problem
+    cluster.has_topic = True
+    node.advance(1000)
+    assert node.tier.problem is None
+
+
 def test_a_long_history_of_many_metadata_partitions_is_applied_in_steps() -> None:
     """A start applies all of it: fifty partitions at once would stop the loop fifty steps long."""
     cluster = Cluster(partitions=5)

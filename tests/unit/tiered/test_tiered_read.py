@@ -1,16 +1,22 @@
 """Reads from the tier: the right bytes of the right history, or one clear error. Spec 3.15, 3.16; F14-F18."""
 
+import struct
 from typing import Any
 
 import pytest
 
-from firnline.base.effects import Appended, Effects, SetTimer
+from firnline.base.effects import Appended, Effects, SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered import reader
-from firnline.tiered.index_cache import REBUILD_INTERVAL_BYTES, Place, rebuild_indexes
+from firnline.tiered.index_cache import (
+    REBUILD_INTERVAL_BYTES,
+    IndexFiles,
+    Place,
+    rebuild_indexes,
+)
 from firnline.tiered.reader import (
     AuxState,
     Corrupt,
@@ -129,6 +135,24 @@ def test_an_object_that_is_gone_is_an_error_and_skips_nothing() -> None:
     assert node.read(2).code == Code.UNKNOWN_SERVER_ERROR
 
 
+def test_what_expires_while_it_is_read_is_out_of_range_and_no_failure_of_the_store() -> None:
+    """T59: a consumer goes to the log start then; an error of the store it would retry for ever."""
+    node = tiered(Cluster())
+    node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("read ")
+    answers: list[object] = []
+    node.run(
+        node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: answers.append(found) or [])
+    )  # type: ignore[func-returns-value]
+    node.log.advance_log_start(2)
+    node.advance(5000)
+    assert [s.base_offset for s in node.segments()] == [2, 4, 6]
+    node.release()
+    [found] = answers
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.OFFSET_OUT_OF_RANGE
+    assert node.tier.services.counters.fetch_errors == 0
+
+
 @pytest.mark.parametrize("harm", ["flip", "cut", "swap", "junk"])
 def test_damaged_bytes_reach_nobody(harm: str) -> None:
     """F16, rel-T20: wrong CRC, too short, the bytes of another segment, no batch at all."""
@@ -244,6 +268,35 @@ def test_an_index_that_is_built_again_is_as_sparse_as_the_log_makes_it() -> None
     (segment,) = node.segments()
     found = rebuild_indexes(node.storage, segment)
     assert 2 <= len(found.offsets) // 8 <= segment.size_bytes // REBUILD_INTERVAL_BYTES
+    assert len(found.times) == 12, "all are of one time"
+
+
+WORD = struct.Struct(">ii")
+TIMES = struct.Struct(">qi")
+
+
+@pytest.mark.parametrize(
+    ("offsets", "times", "is_sane"),
+    [
+        ((), (), True),
+        (((3, 100), (5, 200)), ((7, 3), (9, 5)), True),
+        (((3, 100), (5, 200)), ((7, 3), (7, 5)), True),
+        (((3, 100), (3, 200)), (), False),
+        (((3, 100), (5, 100)), (), False),
+        (((3, 100), (5, 1000)), (), False),
+        (((3, 100),), ((9, 3), (7, 5)), False),
+        (((3, 100),), ((7, 5), (9, 3)), False),
+    ],
+)
+def test_indexes_that_nobody_vouches_for_are_believed_where_they_can_be_right(
+    offsets: tuple[tuple[int, int], ...], times: tuple[tuple[int, int], ...], is_sane: bool
+) -> None:
+    """Of segments that an older version copied the tier knows no checksums."""
+    words = b"".join(WORD.pack(*each) for each in offsets)
+    rows = b"".join(TIMES.pack(*each) for each in times)
+    assert IndexFiles(words, rows, b"").is_sane(1000) is is_sane
+    assert not IndexFiles(words + b"x", rows, b"").is_sane(1000)
+    assert not IndexFiles(words, rows + b"x", b"").is_sane(1000)
 
 
 def test_a_place_beyond_the_end_of_a_segment_is_damage_and_skips_no_record() -> None:

@@ -210,6 +210,16 @@ def test_aborted_transactions_and_producers_are_those_of_the_batches() -> None:
             assert len(node.warnings) == 1
 
 
+def test_a_transaction_index_that_is_lost_is_made_of_the_batches() -> None:
+    node = with_transactions()
+    node.damage(node.log.closed_segments()[1].stem_path + TXN_INDEX, lambda data: b"")
+    node.advance(1000)
+    sizes = [
+        len(node.cluster.store.objects[k]) for k in data_keys(node.cluster) if k.endswith(TXN_INDEX)
+    ]
+    assert sizes == [2 * 34, 2 * 34]
+
+
 def test_a_damaged_snapshot_below_a_segment_does_not_change_its_aborted_transactions() -> None:
     """Where what producers did before is not known, the batches alone do not say what was aborted."""
     node = Node(Cluster()).start()

@@ -33,15 +33,16 @@ class _EpochView:
         self.highest_offset = NO_OFFSET
 
     def map_segment(self, segment_id: Uuid, start_offset: int, end_offset: int) -> None:
-        """Serve [start, end] of the epoch from this segment; what it covers to the end steps back."""
+        """Serve [start, end] of the epoch from this segment, unreferenced so far.
+
+        What it covers to the end steps back.
+        """
         while self.starts and self.starts[-1] >= start_offset and self.highest_offset <= end_offset:
             self.starts.pop()
             self.unreferenced[self.ids.pop()] = None
         at = bisect_right(self.starts, start_offset)
-        if at and self.starts[at - 1] == start_offset:
-            # the mapped one reaches beyond this one: taking its place would open a hole
-            self.unreferenced[segment_id] = None
-        else:
+        # A mapped one with the same start reaches beyond this one: taking its place would open a hole.
+        if not at or self.starts[at - 1] != start_offset:
             self.starts.insert(at, start_offset)
             self.ids.insert(at, segment_id)
             self.unreferenced.pop(segment_id, None)
