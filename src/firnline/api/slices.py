@@ -6,7 +6,7 @@ request is, is done as if there were no slices. A partition is looked up in the 
 two of them a leader may resign, and a topic go. Decision 0018.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.background import Work
@@ -25,6 +25,22 @@ class Busy(Protocol):
 
     @property
     def in_turns(self) -> "Background": ...
+
+
+class Outstanding:
+    """What an answer waits for, counted while there may come more: 1 until the last slice is done."""
+
+    __slots__ = ("_finish", "left")
+
+    def __init__(self, finish: Callable[[], Effects]) -> None:
+        self._finish = finish
+        self.left = 1
+
+    def one_less(self) -> Effects:
+        """Return the answer if nothing is left."""
+        assert self.left > 0, "answered already"
+        self.left -= 1
+        return [] if self.left else self._finish()
 
 
 def in_slices(

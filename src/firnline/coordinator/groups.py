@@ -6,7 +6,6 @@ Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from firnline.base.background import Background, Work
@@ -300,22 +299,22 @@ class GroupCoordinator:
     # ----------------------------------------------------------------------------------- offsets
 
     def commit(
-        self, request: CommitRequest, answer: Callable[[list[Code]], Effect], now_ms: int
+        self, request: CommitRequest, answer: Callable[[list[Code]], Effects], now_ms: int
     ) -> Effects:
         """Commit offsets; `answer` gets one code per commit, in order, once all are committed."""
         count = len(request.commits)
         shard = self._shard_of(request.group_id)
         refusal = shard if isinstance(shard, Code) else self._commit_refusal(shard, request)
         if refusal is not Code.NONE or isinstance(shard, Code):
-            return [answer([refusal] * count)]
+            return answer([refusal] * count)
         group = shard.groups.get(request.group_id)
         effects = [] if group is None else group.touch(request.member_id, now_ms)
         codes, commits = self._judge(request, now_ms)
         if not commits:
-            return [*effects, answer(codes)]
+            return effects + answer(codes)
 
         def done(code: Code) -> Effects:
-            return [answer([code if c is Code.NONE else c for c in codes])]
+            return answer([code if c is Code.NONE else c for c in codes])
 
         return effects + shard.commit(request.group_id, commits, done, now_ms)
 
@@ -361,10 +360,7 @@ class GroupCoordinator:
         if isinstance(shard, Code):
             return FetchedOffsets(shard)
         if wanted is None:
-            by_topic: dict[str, list[int]] = {}
-            for tp in sorted(shard.offsets.partitions(group_id)):
-                by_topic.setdefault(tp.topic, []).append(tp.partition)
-            wanted = list(by_topic.items())
+            wanted = self.committed(group_id)
         topics = []
         for topic, partitions in wanted:
             rows = []
@@ -377,6 +373,15 @@ class GroupCoordinator:
                     rows.append(FetchedOffset(partition, known, Code.NONE))
             topics.append((topic, tuple(rows)))
         return FetchedOffsets(Code.NONE, tuple(topics))
+
+    def committed(self, group_id: str) -> list[tuple[str, list[int]]]:
+        """Return the partitions, by topic, that a group of this node has committed offsets of."""
+        shard = self._shard_of(group_id)
+        by_topic: dict[str, list[int]] = {}
+        if not isinstance(shard, Code):
+            for topic, partition in sorted(shard.offsets.partitions(group_id)):
+                by_topic.setdefault(topic, []).append(partition)
+        return list(by_topic.items())
 
     # ------------------------------------------------------------------------------------ groups
 
@@ -415,28 +420,14 @@ class GroupCoordinator:
             for g in groups
         )
 
-    def delete_groups(
-        self,
-        group_ids: Sequence[str],
-        answer: Callable[[Sequence[tuple[str, Code]]], Effect],
-        now_ms: int,
+    def delete_group(
+        self, group_id: str, answer: Callable[[Code], Effects], now_ms: int
     ) -> Effects:
-        """Delete groups without members; `answer` gets one code per group once all is committed."""
-        results: dict[str, Code | None] = dict.fromkeys(group_ids)
-
-        def settle(group_id: str, code: Code) -> Effects:
-            results[group_id] = code
-            settled = [(g, c) for g, c in results.items() if c is not None]
-            return [answer(settled)] if len(settled) == len(results) else []
-
-        effects: Effects = [] if results else [answer([])]
-        for group_id in list(results):
-            shard = self._shard_of(group_id)
-            if isinstance(shard, Code):
-                effects += settle(group_id, shard)
-            else:
-                effects += shard.delete(group_id, partial(settle, group_id), now_ms)
-        return effects
+        """Delete a group without members, with its offsets; answer once that is committed."""
+        shard = self._shard_of(group_id)
+        if isinstance(shard, Code):
+            return answer(shard)
+        return shard.delete(group_id, answer, now_ms)
 
     def on_topics_deleted(self, topics: Sequence[str], now_ms: int) -> Effects:
         """Delete the offsets committed for topics that are gone, whatever their groups do."""

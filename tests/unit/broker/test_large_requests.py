@@ -22,6 +22,10 @@ from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from firnline.protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from firnline.protocol.messages.k16_list_groups import ListGroupsRequest
@@ -42,6 +46,7 @@ from firnline.protocol.messages.k32_describe_configs import (
     DescribeConfigsResource,
 )
 from firnline.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest
+from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 
@@ -112,6 +117,14 @@ def commit(group: str, names: Sequence[str], count: int = PARTITIONS) -> OffsetC
     )
 
 
+def fetch_offsets(group: str, version: int = 8) -> OffsetFetchRequest:
+    """Ask for all that a group has committed."""
+    if version < 8:
+        return OffsetFetchRequest(group_id=group, topics=None)
+    asked = OffsetFetchRequestGroup(group_id=group, topics=None)
+    return OffsetFetchRequest(groups=[asked])
+
+
 def epochs() -> OffsetForLeaderEpochRequest:
     topics = [
         OffsetForLeaderTopic(
@@ -170,6 +183,8 @@ LARGE: dict[str, tuple[Message, int]] = {
         DescribeGroupsRequest(groups=[f"group-{n}" for n in range(GROUPS)]),
         5,
     ),
+    "offset_commit": (commit("g", NAMES), 8),
+    "offset_fetch": (fetch_offsets("g"), 8),
 }
 
 
@@ -300,3 +315,93 @@ def test_what_is_appended_in_slices_is_acknowledged_when_all_of_it_is_synced(
     small.flush()
     [answer] = connection.answers
     assert codes(answer) == {name: {Code.NONE} for name in NAMES[:6]}
+
+
+def begin_groups(node: LargeNode, count: int) -> list[str]:
+    """Have so many groups commit an offset."""
+    node.send(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    node.pass_time(2_000)
+    names = [f"group-{n}" for n in range(count)]
+    for name in names:
+        node.send(commit(name, NAMES[:1], 1), 8)
+    return names
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_many_groups_are_deleted_in_slices(small: LargeNode, hangs_up: bool) -> None:
+    names = begin_groups(small, 400)
+    small.ask(DeleteGroupsRequest(groups_names=["not-there"]), 2)
+    connection = small.begin(DeleteGroupsRequest(groups_names=["not-there", *names]), 2)
+    connection.closed = hangs_up
+    small.finish()
+    assert max(small.steps) < CALLS_MAX, small.steps
+    assert small.ask(ListGroupsRequest(), 4).groups == []
+    if not hangs_up:
+        told = {row.group_id: row.error_code for row in connection.answers[0].results}
+        assert told == {"not-there": Code.GROUP_ID_NOT_FOUND, **dict.fromkeys(names, Code.NONE)}
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_offsets_of_many_partitions_are_all_committed(small: LargeNode, hangs_up: bool) -> None:
+    """Who commits and leaves has committed, as where one step does it."""
+    begin_groups(small, 0)
+    connection = small.begin(commit("g", NAMES[:6]), 8)
+    connection.closed = hangs_up
+    assert not connection.answers
+    small.finish()
+    if not hangs_up:
+        assert codes(connection.answers[0]) == {name: {Code.NONE} for name in NAMES[:6]}
+    [group] = small.ask(fetch_offsets("g"), 8).groups
+    told = {
+        (t.name, p.partition_index): p.committed_offset for t in group.topics for p in t.partitions
+    }
+    assert told == {(name, n): 1 for name in NAMES[:6] for n in range(PARTITIONS)}
+    assert [t.name for t in group.topics] == NAMES[:6]
+
+
+def test_no_offset_is_committed_for_a_topic_that_goes_meanwhile(small: LargeNode) -> None:
+    """Goal: a later topic of that name begins without one. Method: it goes between two slices."""
+    begin_groups(small, 0)
+    connection = small.begin(commit("g", NAMES[:6]), 8)
+    small.send_only(DeleteTopicsRequest(topic_names=[NAMES[5]], timeout_ms=1000), 4)
+    small.finish()
+    [answer] = connection.answers
+    assert codes(answer) == {
+        **{name: {Code.NONE} for name in NAMES[:5]},
+        NAMES[5]: {Code.UNKNOWN_TOPIC_OR_PARTITION},
+    }
+    [group] = small.ask(fetch_offsets("g"), 8).groups
+    assert {t.name for t in group.topics} == set(NAMES[:5])
+
+
+def test_a_member_fenced_meanwhile_commits_nothing_more(small: LargeNode) -> None:
+    """Goal: two members never both commit for a partition. Method: the coordinator goes between slices."""
+    begin_groups(small, 0)
+    connection = small.begin(commit("g", NAMES[:6]), 8)
+    groups = small.node.groups
+    small.run(groups.unload_partition(groups.partition_for("g"), small.now_ms))
+    small.finish()
+    [answer] = connection.answers
+    rows = [row.error_code for topic in answer.topics for row in topic.partitions]
+    assert set(rows[:100]) == {Code.NONE}
+    assert set(rows[100:]) == {Code.NOT_COORDINATOR}
+
+
+def test_half_of_the_offsets_are_never_told_as_all(small: LargeNode) -> None:
+    """Goal: no consumer begins anew where it had an offset. Method: the coordinator goes between slices."""
+    begin_groups(small, 0)
+    small.ask(commit("g", NAMES[:6]), 8)
+    for version in (7, 8):
+        connection = small.begin(fetch_offsets("g", version), version)
+        assert not connection.answers
+        groups = small.node.groups
+        small.run(groups.unload_partition(groups.partition_for("g"), small.now_ms))
+        small.finish()
+        [answer] = connection.answers
+        told = answer.groups[0] if version >= 8 else answer
+        assert (told.error_code, told.topics) == (Code.NOT_COORDINATOR, [])
+        small.run(
+            groups.load_partition(groups.partition_for("g"), [], lambda e, t: [], small.now_ms)
+        )
+        small.finish()
+        small.ask(commit("g", NAMES[:6]), 8)

@@ -1,6 +1,7 @@
 """A group coordinator with its timers and its log, in which time passes when told."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Append, Appended, CancelTimer, Effects, SetTimer
@@ -303,7 +304,7 @@ class GroupWorld:
             commits=[NewCommit(t, p, offset, -1, metadata) for t, p, offset in offsets],
             retention_ms=retention_ms,
         )
-        self.run(self.groups.commit(request, lambda codes: Told(who, codes), self.now_ms))
+        self.run(self.groups.commit(request, lambda codes: [Told(who, codes)], self.now_ms))
 
     def fetched(self, group: str = GROUP) -> dict[tuple[str, int], int]:
         """All committed offsets of a group."""
@@ -322,7 +323,17 @@ class GroupWorld:
         return code, [group for group in found if group is not None]
 
     def delete(self, *group_ids: str) -> None:
-        self.run(self.groups.delete_groups(group_ids, lambda r: Told("delete", r), self.now_ms))
+        """Delete groups; told is one answer, with all their codes."""
+        names = list(dict.fromkeys(group_ids))
+        codes: dict[str, Code] = {}
+
+        def settle(group_id: str, code: Code) -> list[Any]:
+            codes[group_id] = code
+            answer = [(name, codes[name]) for name in names if name in codes]
+            return [Told("delete", answer)] if len(codes) == len(names) else []
+
+        for name in names:
+            self.run(self.groups.delete_group(name, partial(settle, name), self.now_ms))
 
     # ---------------------------------------------------------------------------------- scenarios
 

@@ -339,6 +339,6 @@ def test_two_partitions_are_two_worlds() -> None:
     load_into(groups, 0)
     codes = {}
     for group in ("a", "b"):
-        answers: list[Told] = groups.delete_groups([group], lambda r: Told("d", r), 0)
-        codes[groups.partition_for(group)] = answers[0].result[0][1]
+        answers: list[Told] = groups.delete_group(group, lambda code: [Told("d", code)], 0)
+        codes[groups.partition_for(group)] = answers[0].result
     assert codes == {0: Code.GROUP_ID_NOT_FOUND, 1: Code.NOT_COORDINATOR}

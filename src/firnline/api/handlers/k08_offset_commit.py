@@ -1,9 +1,12 @@
 """OffsetCommit: a group's positions in, one code per partition out. PURE. Source: KIP-211, KIP-848; C15."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.base.effects import Effect, Effects
+from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.coordinator.groups import CommitRequest, NewCommit
 from firnline.protocol.messages.k08_offset_commit import (
@@ -22,55 +25,85 @@ _GROUP_ID_NOT_FOUND_VERSION = 9
 _TOPIC_ID_VERSION = 10
 
 
+# About 20 us each, of which the record is half.
+_COMMITS_PER_SLICE = 100
+
+
 def handle(
     node: "BrokerNode", context: RequestContext, request: OffsetCommitRequest, now_ms: int
 ) -> Effects:
+    # Whoever commits and leaves does not wait for an answer.
+    slices = _commit(node, context, request, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _commit(
+    node: "BrokerNode", context: RequestContext, request: OffsetCommitRequest, now_ms: int
+) -> Slices:
+    """Commit so many partitions at a time, each time as one batch.
+
+    Who is fenced in between hears so about those that are left, and about them alone.
+    """
     by_id = context.api_version >= _TOPIC_ID_VERSION
     answers: list[OffsetCommitResponseTopic] = []
     places: list[OffsetCommitResponsePartition] = []  # where the coordinator's codes go, in order
     commits: list[NewCommit] = []
+    outstanding = Outstanding(lambda: [context.reply(OffsetCommitResponse(topics=answers))])
+
+    def write(at_ms: int) -> Effects:
+        if not commits:
+            return []
+        outstanding.left += 1
+        asked = CommitRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation_id=request.generation_id_or_member_epoch,
+            commits=commits,
+            retention_ms=request.retention_time_ms,
+            knows_group_id_not_found=context.api_version >= _GROUP_ID_NOT_FOUND_VERSION,
+        )
+        return node.groups.commit(asked, partial(_settle, places, outstanding), at_ms)
+
     for wanted in request.topics:
         topic = _find(node.image, wanted, by_id)
         unknown = Code.UNKNOWN_TOPIC_ID if by_id and topic is None else _UNKNOWN
-        rows = []
+        rows: list[OffsetCommitResponsePartition] = []
+        answers.append(
+            OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=rows)
+        )
         for part in wanted.partitions:
             row = OffsetCommitResponsePartition(
                 partition_index=part.partition_index, error_code=unknown
             )
             rows.append(row)
-            if topic is not None and part.partition_index in topic.partitions:
-                places.append(row)
-                commits.append(
-                    NewCommit(
-                        topic.name,
-                        part.partition_index,
-                        part.committed_offset,
-                        part.committed_leader_epoch,
-                        part.committed_metadata or "",
-                        topic.topic_id,
-                    )
+            if len(commits) >= _COMMITS_PER_SLICE:
+                now_ms = yield write(now_ms)
+                places, commits = [], []
+                topic = _find(node.image, wanted, by_id)  # it may have gone
+            if topic is None or part.partition_index not in topic.partitions:
+                continue
+            places.append(row)
+            commits.append(
+                NewCommit(
+                    topic.name,
+                    part.partition_index,
+                    part.committed_offset,
+                    part.committed_leader_epoch,
+                    part.committed_metadata or "",
+                    topic.topic_id,
                 )
-        answers.append(
-            OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=rows)
-        )
+            )
+    effects = write(now_ms)
+    return effects + outstanding.one_less()
 
-    def answer(codes: list[Code]) -> Effect:
-        for place, code in zip(places, codes, strict=True):
-            place.error_code = code
-        return context.reply(OffsetCommitResponse(topics=answers))
 
-    if not commits:
-        return [answer([])]
-    asked = CommitRequest(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation_id=request.generation_id_or_member_epoch,
-        commits=commits,
-        retention_ms=request.retention_time_ms,
-        knows_group_id_not_found=context.api_version >= _GROUP_ID_NOT_FOUND_VERSION,
-    )
-    return node.groups.commit(asked, answer, now_ms)
+def _settle(
+    places: Sequence[OffsetCommitResponsePartition], outstanding: Outstanding, codes: list[Code]
+) -> Effects:
+    for place, code in zip(places, codes, strict=True):
+        place.error_code = code
+    return outstanding.one_less()
 
 
 _UNKNOWN = Code.UNKNOWN_TOPIC_OR_PARTITION

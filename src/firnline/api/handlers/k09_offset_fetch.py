@@ -1,17 +1,17 @@
 """OffsetFetch: a group's committed positions out. PURE. Source: KIP-447, KIP-709, KIP-848; C15."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
-from firnline.coordinator.groups import FetchedOffset, FetchedOffsets
+from firnline.coordinator.groups import FetchedOffset
 from firnline.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseGroupPartition,
@@ -28,63 +28,102 @@ _GROUPS_VERSION = 8
 _TOPIC_ID_VERSION = 10
 
 
+# Two milliseconds.
+_OFFSETS_PER_SLICE = 500
+Wanted = Sequence[tuple[str, Sequence[int]]]
+
+
 def handle(
     node: "BrokerNode", context: RequestContext, request: OffsetFetchRequest, now_ms: int
 ) -> Effects:
-    if context.api_version < _GROUPS_VERSION:
-        return [context.reply(_one_group(node, context.api_version, request))]
+    answer = _one_group if context.api_version < _GROUPS_VERSION else _groups
+    return in_slices(node, context, answer(node, context, request), now_ms)
+
+
+def _groups(node: "BrokerNode", context: RequestContext, request: OffsetFetchRequest) -> Slices:
     by_id = context.api_version >= _TOPIC_ID_VERSION
-    groups = [_group(node, asked, request.require_stable, by_id) for asked in request.groups]
+    groups = []
+    for place, asked in enumerate(request.groups):
+        if place and place % _OFFSETS_PER_SLICE == 0:
+            yield []
+        groups.append((yield from _group(node, asked, request.require_stable, by_id)))
     return [context.reply(OffsetFetchResponse(groups=groups))]
 
 
-def _one_group(
-    node: "BrokerNode", version: int, request: OffsetFetchRequest
-) -> OffsetFetchResponse:
-    wanted = request.topics
-    found = node.groups.fetch(
-        request.group_id,
-        None if wanted is None else [(t.name, t.partition_indexes) for t in wanted],
-        require_stable=request.require_stable,
-    )
-    if found.code is not Code.NONE and version >= _GROUP_ERROR_VERSION:
-        return OffsetFetchResponse(error_code=found.code)
-    if found.code is not Code.NONE:
-        found = _refused(found.code, wanted or ())
-    topics = [
-        OffsetFetchResponseTopic(
-            name=name,
-            partitions=[
-                OffsetFetchResponsePartition(
-                    partition_index=row.partition,
-                    committed_offset=row.commit.offset if row.commit else NO_OFFSET,
-                    committed_leader_epoch=row.commit.leader_epoch if row.commit else NO_EPOCH,
-                    metadata=row.commit.metadata if row.commit else "",
-                    error_code=row.code,
-                )
-                for row in rows
-            ],
-        )
-        for name, rows in found.topics
-    ]
-    return OffsetFetchResponse(topics=topics)
+def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetchRequest) -> Slices:
+    asked = request.topics
+    topics: list[OffsetFetchResponseTopic] = []
+
+    def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
+        if not topics or topics[-1].name != name:
+            topics.append(OffsetFetchResponseTopic(name=name, partitions=[]))
+        topics[-1].partitions += [
+            OffsetFetchResponsePartition(
+                partition_index=row.partition,
+                committed_offset=row.commit.offset if row.commit else NO_OFFSET,
+                committed_leader_epoch=row.commit.leader_epoch if row.commit else NO_EPOCH,
+                metadata=row.commit.metadata if row.commit else "",
+                error_code=row.code,
+            )
+            for row in rows
+        ]
+
+    wanted = None if asked is None else [(t.name, t.partition_indexes) for t in asked]
+    code = yield from _fetch(node, request.group_id, wanted, request.require_stable, tell)
+    if code is not Code.NONE and context.api_version >= _GROUP_ERROR_VERSION:
+        return [context.reply(OffsetFetchResponse(error_code=code))]
+    if code is not Code.NONE:
+        # Version 1 can state an error per partition only.
+        topics.clear()
+        for t in asked or ():
+            tell(t.name, [FetchedOffset(p, None, code) for p in t.partition_indexes])
+    return [context.reply(OffsetFetchResponse(topics=topics))]
 
 
-def _refused(code: Code, wanted: Sequence[OffsetFetchRequestTopic]) -> FetchedOffsets:
-    """Version 1 can state an error per partition only."""
-    return FetchedOffsets(
-        Code.NONE,
-        tuple(
-            (t.name, tuple(FetchedOffset(p, None, code) for p in t.partition_indexes))
-            for t in wanted
-        ),
-    )
+def _fetch(
+    node: "BrokerNode",
+    group_id: str,
+    wanted: Wanted | None,
+    require_stable: bool,
+    tell: Callable[[str, Sequence[FetchedOffset]], None],
+) -> Generator[Effects, int, Code]:
+    """`tell` what a group has committed, so many partitions at a time; return the code of the group.
+
+    Each is told as it is when its turn comes. What was told is void where the code is an error: another node
+    answers for the group by now.
+    """
+    if wanted is None:
+        wanted = node.groups.committed(group_id)
+    for place, portion in enumerate(_portions(wanted)):
+        if place:
+            yield []
+        found = node.groups.fetch(group_id, portion, require_stable=require_stable)
+        if found.code is not Code.NONE:
+            return found.code
+        for name, rows in found.topics:
+            tell(name, rows)
+    return Code.NONE
+
+
+def _portions(wanted: Wanted) -> Iterator[Wanted]:
+    """Cut what is wanted; one portion at least."""
+    portion: list[tuple[str, Sequence[int]]] = []
+    room = _OFFSETS_PER_SLICE
+    for name, partitions in wanted:
+        first = 0
+        while len(partitions) - first > room:
+            yield [*portion, (name, partitions[first : first + room])]
+            first += room
+            portion, room = [], _OFFSETS_PER_SLICE
+        portion.append((name, partitions[first:] if first else partitions))
+        room -= len(partitions) - first
+    yield portion
 
 
 def _group(
     node: "BrokerNode", asked: OffsetFetchRequestGroup, require_stable: bool, by_id: bool
-) -> OffsetFetchResponseGroup:
-    names: list[tuple[str, Uuid, Sequence[int]]] = []
+) -> Generator[Effects, int, OffsetFetchResponseGroup]:
+    names: list[tuple[str, Sequence[int]]] = []
     unknown: list[OffsetFetchResponseGroupTopic] = []
     for t in asked.topics or ():
         topic = node.image.topics_by_id.get(bytes(t.topic_id)) if by_id else None
@@ -92,22 +131,24 @@ def _group(
             rows = [FetchedOffset(p, None, Code.UNKNOWN_TOPIC_ID) for p in t.partition_indexes]
             unknown.append(_topic("", bytes(t.topic_id), rows))
         else:
-            name = t.name if topic is None else topic.name
-            names.append((name, bytes(t.topic_id), t.partition_indexes))
-    found = node.groups.fetch(
-        asked.group_id,
-        None if asked.topics is None else [(name, parts) for name, _, parts in names],
-        require_stable=require_stable,
-    )
-    if found.code is not Code.NONE:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=found.code)
-    topics = []
-    for name, rows_found in found.topics:
+            names.append((t.name if topic is None else topic.name, t.partition_indexes))
+    topics: list[OffsetFetchResponseGroupTopic] = []
+
+    def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
         known = node.image.topics_by_name.get(name)
         if by_id and known is None:
-            continue  # all were asked for, and this topic is no more
+            return  # all were asked for, and this topic is no more
         topic_id = known.topic_id if by_id and known is not None else ZERO_UUID
-        topics.append(_topic(name, topic_id, rows_found))
+        found = _topic(name, topic_id, rows)
+        if topics and topics[-1].name == name and topics[-1].topic_id == topic_id:
+            topics[-1].partitions += found.partitions
+        else:
+            topics.append(found)
+
+    wanted = None if asked.topics is None else names
+    code = yield from _fetch(node, asked.group_id, wanted, require_stable, tell)
+    if code is not Code.NONE:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics + unknown)
 
 

@@ -1,10 +1,11 @@
 """DeleteGroups: groups without members go, with their offsets. PURE. Source: KIP-229."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.base.effects import Effect, Effects
+from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.protocol.messages.k42_delete_groups import (
     DeletableGroupResult,
@@ -16,11 +17,36 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 
+# Two milliseconds.
+_GROUPS_PER_SLICE = 50
+
+
 def handle(
     node: "BrokerNode", context: RequestContext, request: DeleteGroupsRequest, now_ms: int
 ) -> Effects:
-    def answer(results: Sequence[tuple[str, Code]]) -> Effect:
-        rows = [DeletableGroupResult(group_id=name, error_code=code) for name, code in results]
-        return context.reply(DeleteGroupsResponse(results=rows))
+    slices = _delete(node, context, request, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
-    return node.groups.delete_groups(request.groups_names, answer, now_ms)
+
+def _delete(
+    node: "BrokerNode", context: RequestContext, request: DeleteGroupsRequest, now_ms: int
+) -> Slices:
+    results: dict[str, Code] = dict.fromkeys(request.groups_names, Code.NONE)
+
+    def finish() -> Effects:
+        rows = [DeletableGroupResult(group_id=g, error_code=code) for g, code in results.items()]
+        return [context.reply(DeleteGroupsResponse(results=rows))]
+
+    def settle(group_id: str, code: Code) -> Effects:
+        results[group_id] = code
+        return outstanding.one_less()
+
+    outstanding = Outstanding(finish)
+    effects: Effects = []
+    for place, group_id in enumerate(list(results)):
+        if place and place % _GROUPS_PER_SLICE == 0:
+            now_ms = yield effects
+            effects = []
+        outstanding.left += 1
+        effects += node.groups.delete_group(group_id, partial(settle, group_id), now_ms)
+    return effects + outstanding.one_less()
