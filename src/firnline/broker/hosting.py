@@ -7,7 +7,7 @@ longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks t
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Protocol
 
 from firnline.base.background import Background, Work
@@ -146,14 +146,17 @@ class Hosting:
             return []
         self._image = image
         self._refuse_deleted(delta)
-        if not self._changes_left and not _is_large(delta):
+        is_large = _is_large(delta)
+        if not self._changes_left and not is_large:
             self.acted_on = image
-        return self._change(self._acts(delta), now_ms)
+        return self._change(self._acts(delta), now_ms, is_long=is_large)
 
     def take(self, image: ClusterImage, now_ms: int) -> Effects:
         """Act on all of an image: nothing is hosted yet."""
         self._image = image
-        return self._change(self._acts_on_all(image), now_ms)
+        partitions = (len(topic.partitions) for topic in image.topics_by_id.values())
+        is_long = any(count > AT_ONCE for count in accumulate(partitions))
+        return self._change(self._acts_on_all(image), now_ms, is_long=is_long)
 
     def when_applied(self, then: Then, now_ms: int) -> Effects:
         """Run `then(now_ms)` once all that was applied so far is acted on, but for logs yet to be opened."""
@@ -168,19 +171,18 @@ class Hosting:
 
         return self.when_applied(applied, now_ms)
 
-    def _change(self, acts: Iterator[Then | None], now_ms: int) -> Effects:
-        """Have something done after all that came before it, in slices: the first one now, if it can be."""
+    def _change(
+        self, acts: Iterator[Then | None], now_ms: int, *, is_long: bool = False
+    ) -> Effects:
+        """Have something done after all that came before it: now, or in slices from the next turn on."""
         effects: Effects = []
-        if not self._changes_left:
-            for count, act in enumerate(acts, 1):
+        if not self._changes_left and not is_long:
+            for act in acts:
                 effects += [] if act is None else act(now_ms)
-                if act is None or count == AT_ONCE:
-                    break
-            else:
-                return effects
+            return effects
         self._changes_left += 1
-        rest = _partitions_in_turn(self._until_stopped(chain(acts, [self._changed])))
-        return effects + self._changes.begin(rest, now_ms)
+        work = _partitions_in_turn(self._until_stopped(chain(acts, [self._changed])))
+        return self._changes.begin(work, now_ms)
 
     def _until_stopped(self, acts: Iterator[Then | None]) -> Iterator[Then | None]:
         for act in acts:

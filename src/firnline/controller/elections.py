@@ -22,7 +22,8 @@ from firnline.metadata.result import ControllerResult
 
 # What one client may change at once, and what one round of our own does.
 CHANGES_PER_REQUEST_MAX = 10_000
-CHANGES_PER_ROUND_MAX = 1_000
+# 3 ms with their writing.
+CHANGES_PER_ROUND_MAX = 150
 
 
 class ElectionType(IntEnum):

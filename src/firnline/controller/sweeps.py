@@ -21,9 +21,9 @@ from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import NO_LEADER, ClusterImage, TopicImage
 from firnline.protocol.schema import Message
 
-# One part, some milliseconds: records that it may make, and partitions that it may look at.
-CHANGES_PER_PART_MAX = 500
-LOOKS_PER_PART_MAX = 10_000
+# One part, 3 ms with its writing: records that it may make, and partitions that it may look at.
+CHANGES_PER_PART_MAX = 150
+LOOKS_PER_PART_MAX = 5_000
 _LOOKS_PER_STEP = 1_000
 
 # (topic id, partition), or None where some were looked at in vain.

@@ -16,7 +16,7 @@ from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
-from firnline.base.units import DAY_MS, INT64_MAX
+from firnline.base.units import DAY_MS, INT64_MAX, KIB
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
@@ -48,8 +48,11 @@ class RecoveryReport:
 T = TypeVar("T")
 # Yields after each slice of some milliseconds.
 Steps = Generator[None, None, T]
-# Segments of which the files are looked at in a slice.
+# What a slice looks at of a directory: names, and segments with their files.
+_NAMES_PER_SLICE = 1_000
 _SEGMENTS_PER_SLICE = 32
+# To write what belongs to a segment that was scanned takes as long as to read so many bytes.
+_FINISH_BYTES = 64 * KIB
 
 
 def open_log(*args: Any, **options: Any) -> Log:
@@ -158,7 +161,8 @@ class _Opening:
     ) -> Steps[Log]:
         self.is_changed = yield from finish_renames(self.fs, self.path)
         self.found = self.fs.list_dir(self.path)
-        yield
+        if len(self.found) > _NAMES_PER_SLICE:
+            yield
         segments = yield from self.segments(log_start_offset)
         end = yield from self.end_offset(segments)
         if end < log_start_offset:
@@ -328,7 +332,8 @@ class _Opening:
             if segment is not segments.active:
                 segment.finish()
                 self.unsynced.append(segment)
-            yield
+            if self.pace.is_over(_FINISH_BYTES):
+                yield
         yield from segments.active.open_active()
         self.unsynced = [segment for segment in self.unsynced if segment is not segments.active]
         if entries and entries[0][1] < end:

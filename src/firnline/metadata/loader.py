@@ -28,7 +28,9 @@ from firnline.records.control import (
 from firnline.records.record import records
 
 # Some milliseconds of work.
-RECORDS_PER_STEP = 500
+RECORDS_PER_STEP = 300
+# What follows from so many is a step of its own.
+_FEW_RECORDS = 100
 _SNAPSHOT_READ_BYTES = 256 * 1024
 _RESTORE = "restore the metadata log directory from a copy, or empty it if other voters have it all"
 
@@ -112,6 +114,9 @@ class Loader:
             self.bytes_seen += header.size_bytes
         if not self.is_in_transaction:
             yield from self._settle_steps()
+        if self._weight > _FEW_RECORDS:
+            self._weight = 0
+            yield
 
     def image(self) -> ClusterImage:
         """The image up to the last batch; inside a transaction, up to its begin."""

@@ -9,6 +9,7 @@ from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import NO_LEADER, PartitionImage
 from firnline.metadata.records import PartitionChangeRecord, decode
+from firnline.metadata.result import ControllerResult
 from firnline.records.record import all_records
 from tests.quorum_rig import Cluster, CountingRng, broker_config
 
@@ -20,10 +21,10 @@ SESSION_MS = 9000
 class World:
     """Brokers 1, 2 and 3. Topics a and b: ten partitions each, led by 1 and followed by 2 and 3."""
 
-    def __init__(self) -> None:
+    def __init__(self, partitions: int = PARTITIONS) -> None:
         self.cluster = Cluster(broker_config()).with_brokers(1, 2, 3)
         for name in ("a", "b"):
-            assignments = dict.fromkeys(range(PARTITIONS), (1, 2, 3))
+            assignments = dict.fromkeys(range(partitions), (1, 2, 3))
             topic = NewTopic(name, assignments=assignments)
             self.cluster.write(self.controller.create_topics([topic]))
 
@@ -33,7 +34,7 @@ class World:
 
     def partitions(self) -> list[PartitionImage]:
         topics = self.cluster.quorum.image.topics_by_name
-        return [topics[name].partitions[n] for name in ("a", "b") for n in range(PARTITIONS)]
+        return [each for name in ("a", "b") for each in topics[name].partitions.values()]
 
     def knowing(self, broker_id: int) -> int:
         """How many partitions know that this broker has gone."""
@@ -251,3 +252,45 @@ def test_looking_in_vain_takes_its_time_in_parts_too(
     monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", PARTITIONS)
     world.fails_over()
     assert world.sweep_all() == 3, "two topics in vain, and the end"
+
+
+@pytest.fixture
+def large() -> World:
+    return World(400)
+
+
+# Records that are decided and written in a step: some 20 us each.
+STEP_MAX = 200
+
+
+def test_no_part_is_longer_than_others_can_wait(large: World) -> None:
+    large.cluster.beat(1, want_fence=True)
+    parts = 0
+    while large.controller.is_sweeping:
+        result = large.controller.sweep()
+        assert len(result.records) <= STEP_MAX
+        large.cluster.write(result)
+        parts += 1
+    assert parts >= 3
+    assert large.knowing(1) == 800
+
+
+def test_leaders_are_balanced_again_in_parts_that_are_as_short(large: World) -> None:
+    """A broker that comes back is given its leaderships minutes later, all of them at once."""
+    large.cluster.beat(1, want_fence=True)
+    large.sweep_all()
+    large.cluster.beat(1)
+    for topic in list(large.cluster.quorum.image.topics_by_name.values()):
+        changes = [
+            PartitionChangeRecord(partition_id=n, topic_id=topic.topic_id, isr=[1, 2, 3])
+            for n in topic.partitions
+        ]
+        large.cluster.write(ControllerResult(changes, None))
+    parts, has_more = 0, True
+    while has_more:
+        result = large.controller.balance_leaders()
+        assert len(result.records) <= STEP_MAX
+        has_more = large.cluster.write(result)
+        parts += 1
+    assert parts >= 4
+    assert all(partition.leader == 1 for partition in large.partitions())
