@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from firnline.log.recovery import Steps
 
 Told = Callable[[Partition, int], Effects]
-# What passes or the operator may end while we run; whatever else a disk answers means that it failed (rel-P9).
+# What passes, or the operator may end, while we run; whatever else a disk answers means that it failed
+# (rel-P9).
 _PASSING = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "EAGAIN")
 _AGAIN_MS = 5_000
 _AGAIN = ("hosting", "open again")

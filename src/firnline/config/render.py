@@ -28,7 +28,7 @@ The store of a tier (`RemoteStorage` in `firnline.tiered.spi`) is given three mo
 |---|---|
 | `broker.id` | the node's id, as Kafka gives it |
 | `cluster.id` | the cluster that the tier has to belong to: a store that is another's should refuse it |
-| `tier.in.use` | `true` where this node has records of what lies in its tier: an empty store is not that tier |
+| `tier.in.use` | `true` where this node knows of something in its tier: an empty store is not that tier |
 """
 
 _INERT = """
