@@ -100,6 +100,8 @@ class Storage:
         ]
         # What cordoned.log.dirs says at the moment: it may change at run time.
         self.cordoned: Callable[[], Sequence[str]] = lambda: config.cordoned_log_dirs
+        # Can the controller be told of a failed directory, and find other leaders for what is in it?
+        self.is_failure_known: Callable[[], bool] = lambda: True
         self._offline: dict[str, StorageError] = {}
         # Where an operator wants replicas that are not here yet.
         self._preferred: dict[TopicPartition, str] = {}
@@ -334,8 +336,9 @@ class Storage:
     def on_failure(self, hosted: HostedPartitions, partition: Partition, now_ms: int) -> Effects:
         """A partition's files failed: so did its directory (rel-P9).
 
-        With the last one the node stops, and with that of the metadata log, as Kafka does. A log that was
-        deleted while its sync was under way took its names along: that is no failure.
+        With the last one the node stops, and with that of the metadata log, as Kafka does; and with any where
+        the cluster's metadata.version knows no directories, or this node would go on leading what it cannot
+        serve. A log that was deleted while its sync was under way took its names along: that is no failure.
         """
         if not self._holds(partition.log):
             return []
@@ -358,7 +361,8 @@ class Storage:
                 other.go_offline()
                 effects += other.release_all(now_ms)
         is_metadata = directory.path == self._config.metadata_directory
-        if is_metadata or len(self._offline) == len(self.directories):
+        is_last = len(self._offline) == len(self.directories)
+        if is_metadata or is_last or not self.is_failure_known():
             # Those who wait are answered first.
             effects.append(
                 SetTimer(key=("storage", "failed"), at_ms=now_ms, then=partial(_stop, problem))

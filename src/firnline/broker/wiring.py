@@ -222,6 +222,7 @@ def _lifecycle(
     endpoints: Sequence[Endpoint] | None,
     late: list[BrokerNode],
 ) -> Lifecycle:
+    storage.is_failure_known = lambda: quorum.image.metadata_version >= DIRECTORIES_SINCE
     storage.cordoned = lambda: _present(config, quorum.image).cordoned_log_dirs
 
     def cordoned() -> tuple[Uuid, ...] | None:

@@ -274,7 +274,7 @@ class Connection:
             is_sent = self._answer_due(parts)
             while self._due in self._early:
                 is_sent = self._answer_due(self._early.pop(self._due)) and is_sent
-        except (OSError, RecordsCut):
+        except (OSError, StorageError):
             self.close()
             return
         if not is_sent:
@@ -327,7 +327,7 @@ class Connection:
                     self._go_on()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
-        except (OSError, RecordsCut):
+        except (OSError, StorageError):
             self.close()
 
     def _resume(self) -> None:
@@ -349,7 +349,9 @@ class Connection:
         """Send what the socket takes; True when nothing is left. OSError when the peer is gone.
 
         RecordsCut when what is next was truncated: other records may be in its place, and half of a frame may
-        have left. Who called closes the connection, and the peer asks again.
+        have left. Another StorageError when the file cannot be read, which is OSError where the kernel moves
+        it. Who called closes the connection, and the peer asks again: the read of an index or of a header
+        that the next answer needs tells the log directory's failure from a passing one (rel-P9).
         """
         out = self._out
         try:

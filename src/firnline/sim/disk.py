@@ -249,6 +249,15 @@ class CrashableFs:
         self._is_off = True
         return after
 
+    def lose(self, path: str, rng: Rng) -> None:
+        """Lose a part of what was not synced in one directory: a device that failed is there again."""
+        found = self._directory(path)
+        after = _directory_after(found, rng, "some")
+        found.names, found.durable = after.names, after.durable
+        found.pending.clear()
+        found.changes += 1
+        self._places.clear()
+
     # -- what checkers look at ---------------------------------------------------------------------
 
     def name_changes(self, path: str) -> int:

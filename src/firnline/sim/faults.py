@@ -513,4 +513,5 @@ BEGINNINGS: dict[str, str] = {
     "late-copy": "_late_copy",
     "stall": "_stall_one",
     "rot-log": "_rot_log",
+    "bad-directory": "_bad_directory",
 }

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from firnline.api.context import RequestContext
 from firnline.base.effects import CloseConnection, Effects, Peer, Reply, Send, Unanswered
-from firnline.base.errors import RecordsCut, StorageError
+from firnline.base.errors import StorageError
 from firnline.protocol.schema import Message
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import describe, through_codec, version_of
@@ -221,7 +221,7 @@ class Network:
         assert message is not None, "every request that is made here is answered"
         try:
             answer = Answer(message, self._options.socket_bytes)
-        except RecordsCut as problem:
+        except StorageError as problem:
             self._transmit(connection.back, self._on_reset, connection, str(problem))
             return
         self._watcher.answered(process, call, message)
@@ -458,11 +458,8 @@ class Network:
     def _finish(self, server: Process, connection: _Connection, call: Call, answer: Answer) -> None:
         try:
             answer.finish()
-        except RecordsCut as problem:
-            self._transmit(connection.back, self._on_reset, connection, str(problem))
-            return
         except StorageError as problem:
-            server.host.surroundings.failed(server, problem)
+            self._transmit(connection.back, self._on_reset, connection, str(problem))
             return
         self._sent(connection)
         self._on_response(connection, call, answer.message)

@@ -32,7 +32,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
 from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from tests.unit.broker.cluster import Rig
-from tests.unit.broker.harness import batch
+from tests.unit.broker.harness import METADATA_VERSION, batch
 from tests.unit.broker.test_replication import (
     BROKERS,
     ROLES,
@@ -118,8 +118,8 @@ def _fields(effect: Any) -> dict[str, Any]:
     return {name: getattr(effect, name) for name in names}
 
 
-def two_directories(**settings: str) -> Rig:
-    rig = Rig(ROLES, log_dirs=BOTH, **settings).start()
+def two_directories(*, metadata_version: int = METADATA_VERSION, **settings: str) -> Rig:
+    rig = Rig(ROLES, metadata_version=metadata_version, log_dirs=BOTH, **settings).start()
     made = rig.create_topic(4, "t", replicas=3, partitions=2)
     assert made.error_code == 0, made
     rig.until(lambda: all(("t", 1) in rig[n].broker.partitions for n in BROKERS))
@@ -256,6 +256,16 @@ def test_the_directory_of_the_metadata_log_takes_the_node_with_it() -> None:
     rig = two_directories()
     lost = BROKERS[0]
     partition = replica_of(rig, lost, index_in(rig, lost, "/one"))
+    rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
+    with pytest.raises(StorageError, match="out of use"):
+        rig.pass_time(1)
+
+
+def test_a_node_that_cannot_say_which_directory_failed_stops_and_others_lead() -> None:
+    """Below 3.7-IV2 nobody else knows of directories: it would lead on what it cannot serve."""
+    rig = two_directories(metadata_version=16)
+    lost = BROKERS[0]
+    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
     rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
     with pytest.raises(StorageError, match="out of use"):
         rig.pass_time(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firnline.base.errors import RecordsCut
+from firnline.base.errors import RecordsCut, StorageError
 from firnline.base.ports import Fs
 from firnline.base.slices import FileSlice
 from firnline.log.log import Log
@@ -139,6 +139,31 @@ def test_an_answer_below_the_cut_is_sent_whole(node: Running, log: Log) -> None:
 
     node.on_loop(cut_and_refill)
     assert rest_of(peer, 4 + len(before))[4:] == before
+
+
+class Failing:
+    """A small file on a disk that refuses to read it."""
+
+    path = "t-0/00000000000000000000.log"
+
+    def fileno(self) -> int:
+        return -1
+
+    def read(self, position: int, size: int) -> bytes:
+        raise StorageError("cannot read", path=self.path, error="EIO")
+
+
+def test_a_file_that_cannot_be_read_ends_the_answer_and_not_the_node(
+    node: Running, log: Log
+) -> None:
+    """Its directory may have failed alone, and the others are served (rel-P9)."""
+    node.server.dispatcher.slices = [FileSlice(Failing(), 0, 100)] * 2  # type: ignore[attr-defined,arg-type]
+    peer = socket.create_connection(("127.0.0.1", node.port), 20)
+    peer.sendall(frame(b"anything at all"))
+    assert len(rest_of(peer, 205)) < 205
+    wanted = slices(log, 0, 1)
+    before = b"".join(part.read() for part in wanted)
+    assert rest_of(ask(node, wanted), 4 + len(before))[4:] == before
 
 
 @pytest.mark.parametrize("is_real", [True, False])

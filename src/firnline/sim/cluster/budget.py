@@ -7,6 +7,8 @@ Clean stops may still leave a dirty one alone in the ISR, and it leads again the
 which is exempt, and counted. Source: reliability (c), 'Fault atlas'; I25; rel-P4.
 """
 
+from collections.abc import Iterable
+
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.ledger import Key, Ledger
@@ -24,11 +26,19 @@ _MIN_ISR = "min.insync.replicas"
 class Atlas:
     """Which replicas are dirty. `image` is the newest that is committed anywhere.
 
-    min_isr  min.insync.replicas of topics that do not say
+    min_isr      min.insync.replicas of topics that do not say
+    directories  log.dirs of each broker
     """
 
-    def __init__(self, hosts: dict[int, Host], ledger: Ledger, min_isr: int = 1) -> None:
+    def __init__(
+        self,
+        hosts: dict[int, Host],
+        ledger: Ledger,
+        min_isr: int = 1,
+        directories: tuple[str, ...] = (DATA,),
+    ) -> None:
         self.min_isr = min_isr
+        self.directories = directories
         self.image: ClusterImage = EMPTY_IMAGE
         self._hosts = hosts
         self._ledger = ledger
@@ -88,9 +98,14 @@ class Atlas:
 
     def durable_end(self, node_id: int, key: Key) -> int:
         """Up to where the platter has it."""
-        name = self.image.topics_by_id[key[0]].name
-        path, has_gaps = f"{DATA}/{name}-{key[1]}", self._ledger.of(key).is_compacted
+        path, has_gaps = self.path_of(node_id, key), self._ledger.of(key).is_compacted
         return durable_end(self._hosts[node_id].fs, path, has_gaps=has_gaps)
+
+    def path_of(self, node_id: int, key: Key) -> str:
+        """Where that replica lies, or would lie: in one directory of a broker."""
+        name, fs = f"{self.image.topics_by_id[key[0]].name}-{key[1]}", self._hosts[node_id].fs
+        paths = [f"{directory}/{name}" for directory in self.directories]
+        return next(filter(fs.exists, paths), paths[0])
 
     def owes(self, node_id: int, key: Key) -> int:
         """Up to where a replica has to have everything after it lost power alone."""
@@ -117,9 +132,21 @@ class Atlas:
             if node_id in topic.partitions[index].replicas
         ]
 
+    def within(self, node_id: int, directory: str) -> list[Key]:
+        """The replicas that lie in one directory of a broker."""
+        return [
+            key
+            for key, _, _ in self.hosted(node_id)
+            if self.path_of(node_id, key).startswith(f"{directory}/")
+        ]
+
     def loses(self, node_id: int) -> None:
         """A lossy crash: everything there is dirty."""
-        for key, _, _ in self.hosted(node_id):
+        self.loses_some(node_id, [key for key, _, _ in self.hosted(node_id)])
+
+    def loses_some(self, node_id: int, keys: Iterable[Key]) -> None:
+        """What some replicas had is lost: they are dirty."""
+        for key in keys:
             if self.is_kept(node_id, key):
                 self._owed[(node_id, key)] = self._ledger.of(key).acked_end
             self._dirty[(node_id, key)] = None
@@ -132,6 +159,11 @@ class Atlas:
             if not self._is_affordable(node_id, key, state):
                 return False
         return True
+
+    def may_lose_one(self, node_id: int, key: Key) -> bool:
+        """Is the loss of that replica within the budget?"""
+        state = self.partition(key)
+        return state is None or self._is_affordable(node_id, key, state)
 
     def _is_affordable(self, node_id: int, key: Key, state: PartitionImage) -> bool:
         """May that replica be dirty, besides those that are?"""

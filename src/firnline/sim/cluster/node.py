@@ -23,7 +23,7 @@ from firnline.metadata.image import METADATA_VERSION
 from firnline.metadata.meta_log import MetaLog
 from firnline.protocol.session import Api
 from firnline.protocol.versions import CONTROLLER_SERVED, PRIVATE, SERVED
-from firnline.sim.cluster.shape import broker_ids
+from firnline.sim.cluster.shape import broker_ids, log_directories
 from firnline.sim.net import BROKER_PORT, HOST_PREFIX, PORT, Call
 from firnline.sim.options import Options
 from firnline.sim.quorum_node import CLUSTER_ID, DATA, node_settings
@@ -45,6 +45,7 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
     listeners = [f"PLAINTEXT://{host}:{BROKER_PORT}"] * is_broker
     listeners += [f"CONTROLLER://{host}:{PORT}"] * is_voter
     settings = node_settings(options, node_id) | {
+        "log.dirs": ",".join(log_directories(options)) if is_broker else DATA,
         "process.roles": ",".join(roles),
         "listeners": ",".join(listeners),
         "broker.session.timeout.ms": shape.session_timeout_ms,
@@ -80,7 +81,8 @@ class ClusterNode:
     def __init__(self, fs: Fs, options: Options, node_id: int, rng: Rng, now_ms: int) -> None:
         config = cluster_config(options, node_id)
         assert options.cluster is not None
-        if not fs.exists(f"{DATA}/meta.properties"):
+        # An operator formats what is new, whenever that is.
+        if not all(fs.exists(f"{path}/meta.properties") for path in config.directories):
             format_storage(
                 fs,
                 config,

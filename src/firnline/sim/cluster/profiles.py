@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firnline.metadata.features import METADATA_VERSION_DEFAULT, METADATA_VERSION_MIN
-from firnline.sim.cluster.shape import ALWAYS, IF_ASKED, TopicShape
+from firnline.sim.cluster.shape import ALWAYS, BAD_DIRECTORY, IF_ASKED, TopicShape
 from firnline.sim.options import Options
 from firnline.sim.world import MS
 
@@ -164,6 +164,18 @@ def _raised(options: Options) -> Options:
     return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 4_000 * MS))
 
 
+def _directories(options: Options) -> Options:
+    """Brokers with three log directories, of which one fails now and then."""
+    kinds = ("kill", "elect", "stop", "pause", "cut")
+    bent = _replicated(options, directories=3)
+    return bent._replace(
+        fault_kinds=kinds,
+        fault_gap_us=(1_000 * MS, 5_000 * MS),
+        late_kinds=(BAD_DIRECTORY,),
+        late_gap_us=(1_000 * MS, 6_000 * MS),
+    )
+
+
 PROFILES: dict[str, Callable[[Options], Options]] = {
     "r1": _r1,
     "r3": _r3,
@@ -181,6 +193,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "early": _early,
     "rot": _rot,
     "raised": _raised,
+    "directories": _directories,
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from firnline.base.effects import Send
 from firnline.base.errors import StorageError
+from firnline.metadata.features import DIRECTORIES_SINCE
 from firnline.metadata.image import ClusterImage
 from firnline.protocol.schema import Message
 from firnline.sim.cluster.admin import Admin
@@ -21,14 +22,15 @@ from firnline.sim.cluster.metadata_checks import MetadataChecks
 from firnline.sim.cluster.node import ClusterNode
 from firnline.sim.cluster.producer import Producer
 from firnline.sim.cluster.replica_checks import ReplicaChecks
-from firnline.sim.cluster.shape import draw_cluster
+from firnline.sim.cluster.shape import draw_cluster, log_directories
 from firnline.sim.cluster.wire_checks import WireChecks
-from firnline.sim.cluster_faults.rot import RotFaults
+from firnline.sim.cluster_faults.directories import DirectoryFaults
 from firnline.sim.groups.checks import GroupChecks
 from firnline.sim.groups.member import Member
 from firnline.sim.host import Host, Machine, Process
 from firnline.sim.net import BROKER_PORT, PORT, Call, Network, Watcher
 from firnline.sim.options import Options
+from firnline.sim.quorum_node import DATA
 from firnline.sim.run import Cluster, Form
 from firnline.sim.world import MS, SECOND, World
 
@@ -143,7 +145,7 @@ class Watch:
 class WholeCluster(Cluster):
     """Brokers, controllers and clients of one run."""
 
-    faults: RotFaults
+    faults: DirectoryFaults
     workload: Users
 
     def __init__(self, options: Options, world: World, mode: str) -> None:
@@ -151,7 +153,9 @@ class WholeCluster(Cluster):
         complain, truth = self.checkers.complain, self.checkers.truth
         self.ledger = Ledger()
         assert options.cluster is not None
-        self.atlas = Atlas(self.hosts, self.ledger, options.cluster.min_isr)
+        self.atlas = Atlas(
+            self.hosts, self.ledger, options.cluster.min_isr, log_directories(options)
+        )
         self.faults.atlas = self.atlas
         self.wire = wire = WireChecks(world, self.ledger, complain)
         self.replicas = ReplicaChecks(world, self.hosts, self.ledger, self.atlas, wire, complain)
@@ -177,9 +181,9 @@ class WholeCluster(Cluster):
         )
         self.faults.use(self.network)
 
-    def _make_faults(self, mode: str) -> RotFaults:
+    def _make_faults(self, mode: str) -> DirectoryFaults:
         truth = self.checkers.truth
-        return RotFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
+        return DirectoryFaults(self.world, self.options, self.hosts, self.network, truth, mode=mode)
 
     def _make_workload(self) -> Users:
         return Users(self.world, self.options, self.checkers.complain)
@@ -235,6 +239,9 @@ class WholeCluster(Cluster):
         host = process.host
         if isinstance(problem, StorageError) and host.has_bad_disk:
             self.world.note(host.node_id, f"stops: {problem}")
+            if self._should_go_on(process, problem):
+                text = f"stopped when one of its log directories failed: {problem}"
+                self.checkers.complain("rel-P9", text, host.node_id)
             if process.is_ready:
                 self.checkers.failing(process)
                 self.replicas.failing(process)
@@ -248,10 +255,26 @@ class WholeCluster(Cluster):
             return
         super().failed(process, problem)
 
+    def _should_go_on(self, process: Process, problem: StorageError) -> bool:
+        """rel-P9: with a directory that is not the last, and has not the metadata, the others go on.
+
+        Where the cluster's metadata.version knows no directories the node stops, and is fenced.
+        """
+        path = f"{problem.facts.get('path', '')}/"
+        others = [each for each in self.atlas.directories if each != DATA]
+        if not process.is_ready or not any(path.startswith(f"{each}/") for each in others):
+            return False
+        storage = process.machine.broker.storage
+        if process.machine.quorum.image.metadata_version < DIRECTORIES_SINCE:
+            return False
+        return len(storage.failed_directories) < len(self.atlas.directories)
+
     # ---- the end
 
     def converge(self) -> None:
         super().converge()
+        if not self.world.stopped:
+            self._put_directories_right()
         if not self.world.stopped:
             self.workload.end()
             users = self.workload
@@ -264,6 +287,29 @@ class WholeCluster(Cluster):
                 )
         if not self.world.stopped:
             self.check_history()
+
+    def _put_directories_right(self) -> None:
+        """rel-P9: nobody leads what lies in a directory that failed; then the brokers start again."""
+        if not self.wait(lambda: self._led_by_failed() is None, _TOGETHER_US):
+            if not self.world.stopped:
+                text = f"{_TOGETHER_US // SECOND} s after healing: {self._led_by_failed()}"
+                self.checkers.complain("rel-P9", text)
+            return
+        for host in self.hosts.values():
+            broker = None if host.process is None else host.process.machine.broker
+            if broker is not None and broker.storage.failed_directories:
+                host.kill()
+                host.start()
+
+    def _led_by_failed(self) -> str | None:
+        """A partition whose leader has it in a directory that failed."""
+        for host in self.hosts.values():
+            broker = None if host.process is None else host.process.machine.broker
+            for key, partition in () if broker is None else broker.hosted.by_id.items():
+                state = self.atlas.partition(key)
+                if partition.is_offline and state is not None and state.leader == host.node_id:
+                    return f"{name(key)} is led by {host.node_id}, whose directory failed"
+        return None
 
     def _apart(self) -> str | None:
         """What keeps replicas and readers from being where they should; None for nothing."""

@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 from firnline.metadata.features import METADATA_VERSION_DEFAULT, METADATA_VERSION_MIN
 from firnline.sim.options import Options, draw_kinds, draw_options, more_kinds
+from firnline.sim.quorum_node import DATA
 from firnline.sim.world import MS, Chance
 
 # When a leader may be found outside the ISR: by the setting of the topic, or if an administrator asks.
 UNCLEAN_KEY = "unclean.leader.election.enable"
-_LATE = ("rot-log",)
+BAD_DIRECTORY = "bad-directory"
+_LATE = ("rot-log", BAD_DIRECTORY)
+# Only seeds with several directories are asked.
+_LATE_ONE_IN = {BAD_DIRECTORY: 2}
 _RACES = ("stall", "late-answer", "late-copy")
 NEVER, ALWAYS, IF_ASKED = "never", "always", "if asked"
 
@@ -57,6 +61,7 @@ class Shape(NamedTuple):
     min_isr: int  # of topics that do not say
     # Levels of metadata.version: the one that the cluster is formatted at, and those it is raised to.
     levels: tuple[int, ...] = (METADATA_VERSION_DEFAULT,)
+    directories: int = 1  # of partition logs, on each broker
 
 
 def broker_ids(options: Options) -> tuple[int, ...]:
@@ -131,8 +136,10 @@ def _with_late_draws(seed: int, options: Options) -> Options:
         topic._replace(is_compacted=chance.below(6) == 0) if topic.unclean == NEVER else topic
         for topic in shape.topics
     )
-    shape = shape._replace(topics=topics, levels=draw_levels(seed))
-    return options._replace(late_kinds=late_kinds(seed), cluster=shape)
+    directories = Chance(seed, "directories").pick((1, 1, 2, 3))
+    shape = shape._replace(topics=topics, levels=draw_levels(seed), directories=directories)
+    kinds = _LATE if directories > 1 else tuple(each for each in _LATE if each != BAD_DIRECTORY)
+    return options._replace(late_kinds=late_kinds(seed, kinds), cluster=shape)
 
 
 def draw_levels(seed: int) -> tuple[int, ...]:
@@ -145,9 +152,18 @@ def draw_levels(seed: int) -> tuple[int, ...]:
     return tuple(sorted(set(found)))
 
 
-def late_kinds(seed: int) -> tuple[str, ...]:
-    """Kinds that one seed in four has besides, in a plan of their own."""
-    return tuple(kind for kind in _LATE if Chance(seed, "late", kind).below(4) == 0)
+def late_kinds(seed: int, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Kinds that a seed has besides, in a plan of their own: one in four, or as `_LATE_ONE_IN` says."""
+    return tuple(
+        kind for kind in kinds if Chance(seed, "late", kind).below(_LATE_ONE_IN.get(kind, 4)) == 0
+    )
+
+
+def log_directories(options: Options) -> tuple[str, ...]:
+    """Where brokers have logs of partitions; the first has the metadata, too."""
+    assert options.cluster is not None
+    more = (f"{DATA}{number}" for number in range(2, options.cluster.directories + 1))
+    return (DATA, *more)
 
 
 def _topics(chance: Chance, brokers: int) -> tuple[TopicShape, ...]:

@@ -23,7 +23,6 @@ from firnline.sim.cluster_faults.races import RaceFaults
 from firnline.sim.disk import Inode
 from firnline.sim.faults import Fault
 from firnline.sim.host import Host
-from firnline.sim.quorum_node import DATA
 from firnline.sim.world import MS, SECOND, Chance
 
 _LOOK_US = 2 * SECOND
@@ -49,10 +48,10 @@ class RotFaults(RaceFaults):
 
     def _rot_log(self, fault: Fault, chance: Chance) -> None:
         spots = [
-            Spot(self._hosts[node_id], key, f"{DATA}/{topic}-{key[1]}")
-            for key, topic, state in self._partitions_once()
+            Spot(self._hosts[node_id], key, self.atlas.path_of(node_id, key))
+            for key, _, state in self._partitions_once()
             for node_id in state.replicas
-            if self.atlas.may_rot(node_id, key, state)
+            if self.atlas.may_rot(node_id, key, state) and not self._hosts[node_id].has_bad_disk
         ]
         if not spots:
             return
@@ -149,7 +148,7 @@ class RotFaults(RaceFaults):
         if self._wipe is None and may_stop and self.atlas.is_spare(host.node_id, spot.key):
             host.kill()
             host.fs.remove_dir(spot.directory)
-            host.fs.sync_dir(DATA)
+            host.fs.sync_dir(spot.directory.rpartition("/")[0])
             self._world.note(-1, f"{spot.directory} of {host.node_id} is moved away")
             self.atlas.is_rotten(host.node_id, spot.key)
             self._keep_down(host, 100 * MS)
