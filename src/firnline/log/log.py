@@ -134,9 +134,7 @@ class Log:
         first = self._segments.first_base_offset
         self.local_log_start_offset = max(log_start_offset, first)
         self.log_start_offset = log_start_offset if self.is_tiered else self.local_log_start_offset
-        self.high_watermark = max(high_watermark, self.log_start_offset)
-        if self.is_tiered:
-            self.high_watermark = max(self.high_watermark, self.local_log_start_offset)
+        self.high_watermark = max(high_watermark, self.local_log_start_offset)
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
         self.epochs.truncate_from_start(self.log_start_offset)
         self._snapshot_offset = snapshot_offset

@@ -39,7 +39,6 @@ class RecoveryReport:
 
     was_clean: bool = True
     segments_scanned: int = 0
-    bytes_scanned: int = 0
     bytes_cut: int = 0
     segments_dropped: int = 0
 
@@ -256,7 +255,7 @@ class _Opening:
 
     def rebuild_epochs(self, segments: Segments) -> Steps[None]:
         """Take the lineage from the headers of the closed segments; recovery adds the rest."""
-        self.epochs.clear()
+        self.epochs.truncate_from_end(0)
         for segment in segments.all():
             try:
                 for count, header in enumerate(segment.headers(), 1):
@@ -340,7 +339,6 @@ class _Opening:
                 yield
         self.producers.end_offset = end
         self.report.segments_scanned += 1
-        self.report.bytes_scanned += segment.size_bytes
         return end
 
     def refuse_loss(self, segment: Segment, end: int) -> None:

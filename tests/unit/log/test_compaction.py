@@ -1,5 +1,8 @@
 """Compaction of one log: what survives, what a reader and a restart then find."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from firnline.base.effects import SetTimer
@@ -9,9 +12,11 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.compaction.rounds import compact
 from firnline.log.log import Log
+from firnline.log.recovery import open_log
 from firnline.records.batch import DELETE_HORIZON_MASK
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.compaction_world import RULES, compacted, data_records, put, round_of, rows, settled
 from tests.log_world import (
@@ -19,6 +24,8 @@ from tests.log_world import (
     COMMIT,
     NOW,
     PATH,
+    TOPIC_ID,
+    TP,
     append,
     batch,
     end_txn,
@@ -378,6 +385,22 @@ def test_old_files_stay_until_their_delay_is_over_and_readers_go_on(fs: Crashabl
         for submit in timer.then(timer.at_ms):
             submit.work()
     assert not any(name.endswith(names.DELETED) for name in fs.list_dir(PATH))
+
+
+def test_files_that_compaction_replaced_are_not_held_open(tmp_path: Path) -> None:
+    """Their space would come back with the end of the process."""
+    fs, config = RealFs(), compacted()
+    where = f"{tmp_path}/t-0"
+    log = open_log(fs, where, TP, topic_id=TOPIC_ID, config=config, now_ms=NOW)
+    for value in ("old", "new"):
+        put(log, "k", value)
+    settled(log)
+    found_headers(log)
+    round_of(fs, log)
+    assert len(log.closed_segments()) == 1
+    links = [Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    held = [link.readlink().name for link in links if link.is_symlink()]
+    assert [name for name in held if name.endswith(names.DELETED)] == []
 
 
 def test_a_round_that_began_before_a_truncation_is_void(fs: CrashableFs) -> None:

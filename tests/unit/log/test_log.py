@@ -301,15 +301,22 @@ def test_the_greatest_time_over_segments(log: Log) -> None:
     assert log.offset_of_max_timestamp() == (best, NOW + 39)
 
 
-def test_the_greatest_time_is_found_without_a_walk_over_its_segment() -> None:
+def test_a_time_is_found_without_a_walk_over_its_segment() -> None:
     fs = CrashableFs()
-    log = opened(fs, small(segment_bytes=1 << 20, segment_index_bytes=12_000))
+    config = small(segment_bytes=1 << 20, segment_index_bytes=12_000)
+    log = opened(fs, config)
     for number in range(200):
         append(log, batch("x" * 900, time_ms=NOW + number))
     log.roll(NOW)
+    log.close()
+    few_bytes = log.size_bytes / 5
+    log = opened(fs, config, was_clean=True)
+    before = fs.read_bytes
+    assert log.offset_for_timestamp(NOW + 190) == (190, NOW + 190)
+    assert fs.read_bytes - before < few_bytes
     before = fs.read_bytes
     assert log.offset_of_max_timestamp() == (199, NOW + 199)
-    assert fs.read_bytes - before < log.size_bytes / 10
+    assert fs.read_bytes - before < few_bytes
 
 
 def test_records_without_a_time_are_not_found_by_time(log: Log) -> None:

@@ -499,6 +499,17 @@ def test_marks_are_lifted_to_what_the_files_say() -> None:
     assert marks == (0, second, 40)
 
 
+def test_what_is_in_the_tier_was_committed_though_the_checkpoint_of_the_high_watermark_is_lost() -> (
+    None
+):
+    fs = CrashableFs()
+    log = opened(fs, small(remote_storage_enable=True))
+    log.truncate_fully(100, log_start_offset=10)
+    log.close()
+    again = opened(fs, small(remote_storage_enable=True), was_clean=True, log_start_offset=10)
+    assert (again.log_start_offset, again.high_watermark) == (10, 100)
+
+
 def test_a_first_start_makes_the_directory() -> None:
     fs = CrashableFs()
     log = opened(fs, log_start_offset=0)

@@ -165,6 +165,26 @@ def test_a_full_truncation_begins_again_elsewhere(log: Log) -> None:
     assert log.epochs.entries() == ((7, 100),)
 
 
+def test_a_log_that_begins_anew_knows_no_producer_and_no_transaction_of_before(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0))
+    append(log, batch("b", pid=8, seq=0, is_transactional=True))
+    end_txn(log, 8, COMMIT)
+    log.truncate_fully(100)
+    assert list(log.producers.all()) == []
+    append(log, batch("a", pid=7, seq=3))
+    log.advance_high_watermark(101)
+    assert log.last_stable_offset == 101
+
+
+def test_a_log_that_is_cut_below_its_start_begins_where_it_ends(log: Log) -> None:
+    fill(log, 6)
+    log.advance_high_watermark(6)
+    log.advance_log_start(5)
+    log.truncate_to(3)
+    marks = (log.log_start_offset, log.local_log_start_offset, log.log_end_offset)
+    assert marks == (3, 3, 3)
+
+
 def test_a_log_that_began_elsewhere_does_not_go_back_to_0_when_the_power_is_cut() -> None:
     """A replica that begins where its leader's records begin may lead next, before it has any."""
     fs = CrashableFs()
