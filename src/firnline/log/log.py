@@ -357,8 +357,8 @@ class Log:
             at = position + header.position - start
             segment.note(at, header.size_bytes, header.last_offset, header.max_timestamp)
             self.log_end_offset = self.producers.end_offset = header.next_offset
-            if header.producer_id >= 0 and note_producer(self.producers, segment, header, data):
-                self._ledger.dir_changes += 1
+            if header.producer_id >= 0:
+                note_producer(self.producers, segment, header, data)
 
     def _fenced(self, leader_epoch: int) -> KafkaError | None:
         """Refuse an epoch older than the log's newest: epochs never decrease with the offset (rel-R11)."""

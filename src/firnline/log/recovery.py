@@ -305,9 +305,9 @@ class _Opening:
             if segment.file_size() > segment.size_bytes:
                 self.refuse_loss(segment, end)
                 self.drop_from(segments, segment.base_offset + 1)
-                self.report.bytes_cut += segment.cut_to(segment.size_bytes)
+                self.report.bytes_cut += segment.cut_damage()
                 break
-            segment.cut_to(segment.size_bytes)
+            segment.cut_damage()
             if segment is not segments.active:
                 segment.finish()
                 self.unsynced.append(segment)
