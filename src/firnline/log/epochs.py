@@ -163,13 +163,6 @@ class LeaderEpochs:
         self._epochs = [epoch for epoch, _ in rest]
         self._starts = [start for _, start in rest]
 
-    def clear(self) -> None:
-        """Forget everything, durably."""
-        if self._epochs or self._kept or self._placed or self._aside:
-            self._epochs.clear()
-            self._starts.clear()
-            self.write()
-
     # -- the file ----------------------------------------------------------------------------------
 
     def write(self) -> None:

@@ -134,9 +134,7 @@ class Log:
         first = self._segments.first_base_offset
         self.local_log_start_offset = max(log_start_offset, first)
         self.log_start_offset = log_start_offset if self.is_tiered else self.local_log_start_offset
-        self.high_watermark = max(high_watermark, self.log_start_offset)
-        if self.is_tiered:
-            self.high_watermark = max(self.high_watermark, self.local_log_start_offset)
+        self.high_watermark = max(high_watermark, self.local_log_start_offset)
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
         self.epochs.truncate_from_start(self.log_start_offset)
         self._snapshot_offset = snapshot_offset
@@ -359,8 +357,8 @@ class Log:
             at = position + header.position - start
             segment.note(at, header.size_bytes, header.last_offset, header.max_timestamp)
             self.log_end_offset = self.producers.end_offset = header.next_offset
-            if header.producer_id >= 0 and note_producer(self.producers, segment, header, data):
-                self._ledger.dir_changes += 1
+            if header.producer_id >= 0:
+                note_producer(self.producers, segment, header, data)
 
     def _fenced(self, leader_epoch: int) -> KafkaError | None:
         """Refuse an epoch older than the log's newest: epochs never decrease with the offset (rel-R11)."""

@@ -40,7 +40,6 @@ class RecoveryReport:
 
     was_clean: bool = True
     segments_scanned: int = 0
-    bytes_scanned: int = 0
     bytes_cut: int = 0
     segments_dropped: int = 0
 
@@ -270,7 +269,7 @@ class _Opening:
 
     def rebuild_epochs(self, segments: Segments) -> Steps[None]:
         """Take the lineage from the headers of the closed segments; recovery adds the rest."""
-        self.epochs.clear()
+        self.epochs.truncate_from_end(0)
         for segment in segments.all():
             try:
                 for header in segment.headers():
@@ -326,9 +325,9 @@ class _Opening:
             if segment.file_size() > segment.size_bytes:
                 self.refuse_loss(segment, end)
                 yield from self.drop_from(segments, segment.base_offset + 1)
-                self.report.bytes_cut += segment.cut_to(segment.size_bytes)
+                self.report.bytes_cut += segment.cut_damage()
                 break
-            segment.cut_to(segment.size_bytes)
+            segment.cut_damage()
             if segment is not segments.active:
                 segment.finish()
                 self.unsynced.append(segment)
@@ -358,7 +357,6 @@ class _Opening:
                 yield
         self.producers.end_offset = end
         self.report.segments_scanned += 1
-        self.report.bytes_scanned += segment.size_bytes
         return end
 
     def refuse_loss(self, segment: Segment, end: int) -> None:

@@ -142,8 +142,7 @@ class Segment:
         file = segment.file = fs.open(segment.stem_path + names.LOG, create=True)
         if file.size():
             file.truncate(0)
-        segment.txn_index.reset()
-        for suffix in (names.INDEX, names.TIME_INDEX):
+        for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
             fs.remove(segment.stem_path + suffix)
         segment._is_indexed = True
         return segment
@@ -552,7 +551,7 @@ class Segment:
     def recover(self, gaps_upto_offset: int = INT64_MAX) -> Iterator[FoundBatch]:
         """Read every batch, verify it, and index it anew; stop before the first that is not good.
 
-        The caller consumes all of it and then calls `cut_to(size_bytes)`: rel-P8.
+        The caller consumes all of it and then calls `cut_damage`: rel-P8.
         """
         file = self._opened()
         self._reset()
@@ -570,13 +569,12 @@ class Segment:
         """Bytes in the file, also those after the last good batch while it is being recovered."""
         return self._opened().size()
 
-    def cut_to(self, position: int) -> int:
-        """Cut the file at a batch's end and write the indexes; return how many bytes went."""
-        gone = self._opened().size() - position
+    def cut_damage(self) -> int:
+        """Cut off what `recover` did not take, and write the indexes; return how many bytes went."""
+        gone = self.file_size() - self.size_bytes
         if gone:
-            self.cut_off(position)
-            self._opened().truncate(position)
-        self.size_bytes = position
+            self.cut_off(self.size_bytes)
+            self._opened().truncate(self.size_bytes)
         self._forget_places()
         self.index.write()
         self.time_index.write()

@@ -262,21 +262,18 @@ def note_producer(
     data: Buffer,
     *,
     is_indexed: bool = False,
-) -> bool:
-    """Take note of what a batch of `segment` says about its producer; True when it aborted a transaction.
+) -> None:
+    """Take note of what a batch of `segment` says about its producer.
 
-    An aborted one goes into the segment's transaction index, unless it `is_indexed` there already.
+    An aborted transaction goes into the segment's index of them, unless it `is_indexed` there already.
     """
     if not header.is_control:
         producers.note_batch(header, header.base_offset, header.max_timestamp)
-        return False
+        return
     marker = read_marker(data, header)
     done = None if marker is None else producers.note_marker(header, marker, header.base_offset)
-    if done is None or not done.is_aborted:
-        return False
-    if not is_indexed:
+    if done is not None and done.is_aborted and not is_indexed:
         segment.txn_index.add(producers.aborted(done))
-    return True
 
 
 def _first_record(

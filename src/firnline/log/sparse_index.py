@@ -27,9 +27,8 @@ def read_words(data: bytes) -> "array[int]":
 
 
 def write_words(words: "array[int]") -> bytes:
-    """Return `words` as big endian bytes."""
+    """Return `words` as big endian bytes; the array is of no use afterwards."""
     if sys.byteorder == "little":
-        words = words[:]
         words.byteswap()
     return words.tobytes()
 

@@ -112,13 +112,6 @@ class SyncLedger:
         self.removed(done.segments)
         self._advance(done.covered_offset)
 
-    def all_synced(self, end_offset: int) -> None:
-        """Everything below `end_offset` and every name was synced just now."""
-        self._rounds.clear()
-        self.unsynced.clear()
-        self._dir_is_synced(self.dir_changes)
-        self._advance(end_offset)
-
     def _dir_is_synced(self, changes: int) -> None:
         self._dir_synced = max(self._dir_synced, changes)
         if self._dir_synced >= self._placed_at:

@@ -107,11 +107,6 @@ class TxnIndex:
         elif read_whole(self._fs, self.path) != data:
             write_durably(self._fs, self.path, data)
 
-    def reset(self) -> None:
-        """Remove every entry and the file."""
-        self._entries = []
-        self._fs.remove(self.path)
-
     def open(self) -> File | None:
         """Return the file to be synced and closed by the caller, None when there is none."""
         return self._fs.open(self.path) if self.entries else None

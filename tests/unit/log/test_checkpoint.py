@@ -42,6 +42,12 @@ def test_a_damaged_checkpoint_counts_as_empty(tmp_path: Path, data: str) -> None
     assert checkpoint.read_offsets(RealFs(), str(tmp_path / "none")) == {}
 
 
+def test_half_of_a_topic_id_that_a_power_cut_left_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / checkpoint.PARTITION_METADATA).write_text("vers")
+    checkpoint.place_partition_metadata(RealFs(), str(tmp_path), ID).close()
+    assert checkpoint.read_partition_metadata(RealFs(), str(tmp_path)) == ID
+
+
 def test_a_negative_offset_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "c"
     path.write_text("0\n2\na 0 -5\nb 0 3\n")

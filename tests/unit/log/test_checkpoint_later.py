@@ -317,6 +317,16 @@ def test_a_point_that_cannot_be_written_cuts_nothing() -> None:
     assert (log.log_end_offset, log.truncation) == (1, None)
 
 
+def test_a_point_whose_sync_failed_does_not_take_the_name() -> None:
+    found = directory()
+    found.checkpoint()
+    keep = only(cut(found, TP, 0))
+    keep.work()
+    keep.then(StorageError("cannot sync", error="EIO"), NOW)
+    assert points(found) == {TP: 1}
+    assert found.logs[TP].log_end_offset == 1
+
+
 def test_what_says_the_same_as_before_is_not_written_again() -> None:
     """An idle node with ten thousand partitions would write them out every five seconds."""
     found = directory()

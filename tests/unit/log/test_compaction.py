@@ -1,5 +1,8 @@
 """Compaction of one log: what survives, what a reader and a restart then find."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from firnline.base.effects import SetTimer
@@ -8,10 +11,13 @@ from firnline.base.units import INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.compaction.rounds import compact
+from firnline.log.compaction.walk import CHUNK_BYTES
 from firnline.log.log import Log
+from firnline.log.recovery import open_log
 from firnline.records.batch import DELETE_HORIZON_MASK
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.compaction_world import RULES, compacted, data_records, put, round_of, rows, settled
 from tests.log_world import (
@@ -19,6 +25,8 @@ from tests.log_world import (
     COMMIT,
     NOW,
     PATH,
+    TOPIC_ID,
+    TP,
     append,
     batch,
     end_txn,
@@ -144,6 +152,9 @@ def test_a_marker_of_nothing_stays_until_its_horizon_and_one_of_something_stays(
     append(log, batch("y", key=b"b", pid=8, seq=0, is_transactional=True))
     committed = end_txn(log, 8, COMMIT).base_offset
     append(log, batch("z", key=b"c", pid=7, seq=1))
+    append(log, batch("old", key=b"d", pid=9, seq=0, is_transactional=True))
+    spent = end_txn(log, 9, COMMIT).base_offset
+    append(log, batch("new", key=b"d", pid=9, seq=1))
 
     def markers(now_ms: int) -> list[tuple[int, int]]:
         put(log, f"more{now_ms}", "v")
@@ -152,8 +163,8 @@ def test_a_marker_of_nothing_stays_until_its_horizon_and_one_of_something_stays(
         found = [header for header in found_headers(log) if header.is_control]
         return [(h.base_offset, h.attributes & DELETE_HORIZON_MASK) for h in found]
 
-    assert markers(NOW) == [(aborted, 0), (committed, 0)]
-    horizon = [(aborted, DELETE_HORIZON_MASK), (committed, 0)]
+    assert markers(NOW) == [(aborted, 0), (committed, 0), (spent, 0)]
+    horizon = [(aborted, DELETE_HORIZON_MASK), (committed, 0), (spent, DELETE_HORIZON_MASK)]
     assert markers(NOW + 1) == horizon
     assert markers(NOW + HOUR) == horizon
     assert markers(NOW + HOUR + 1) == [(committed, 0)]
@@ -362,6 +373,26 @@ def test_a_damaged_batch_stops_the_round_and_nothing_is_changed(fs: CrashableFs)
     assert fs.list_dir(PATH) == before
 
 
+def test_a_round_reads_a_log_twice_and_not_more(fs: CrashableFs) -> None:
+    log = new_log(fs, segment_bytes=1 << 20)
+    for number in range(300):
+        put(log, f"k{number % 50}", "v" * 400)
+    settled(log)
+    size_bytes, before = log.size_bytes, fs.read_bytes
+    round_of(fs, log)
+    assert fs.read_bytes - before < 2.5 * size_bytes
+
+
+def test_a_batch_larger_than_what_is_read_at_once_is_compacted(fs: CrashableFs) -> None:
+    log = new_log(fs, segment_bytes=1 << 20)
+    put(log, "k", "old")
+    put(log, "j", "v" * (CHUNK_BYTES + 1000))
+    put(log, "k", "new")
+    settled(log)
+    round_of(fs, log)
+    assert [row[0] for row in rows(log)] == [1, 2]
+
+
 def test_old_files_stay_until_their_delay_is_over_and_readers_go_on(fs: CrashableFs) -> None:
     log = new_log(fs, file_delete_delay_ms=HOUR)
     for number in range(12):
@@ -378,6 +409,22 @@ def test_old_files_stay_until_their_delay_is_over_and_readers_go_on(fs: Crashabl
         for submit in timer.then(timer.at_ms):
             submit.work()
     assert not any(name.endswith(names.DELETED) for name in fs.list_dir(PATH))
+
+
+def test_files_that_compaction_replaced_are_not_held_open(tmp_path: Path) -> None:
+    """Their space would come back with the end of the process."""
+    fs, config = RealFs(), compacted()
+    where = f"{tmp_path}/t-0"
+    log = open_log(fs, where, TP, topic_id=TOPIC_ID, config=config, now_ms=NOW)
+    for value in ("old", "new"):
+        put(log, "k", value)
+    settled(log)
+    found_headers(log)
+    round_of(fs, log)
+    assert len(log.closed_segments()) == 1
+    links = [Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    held = [link.readlink().name for link in links if link.is_symlink()]
+    assert [name for name in held if name.endswith(names.DELETED)] == []
 
 
 def test_a_round_that_began_before_a_truncation_is_void(fs: CrashableFs) -> None:

@@ -47,6 +47,11 @@ def damage(fs: CrashableFs, suffix: str, change: Callable[[bytes], bytes]) -> No
     file.close()
 
 
+def files(fs: CrashableFs) -> list[bytes]:
+    opened_files = [fs.open(f"{PATH}/{names.stem(0)}{s}") for s in (names.INDEX, names.TIME_INDEX)]
+    return [file.read(0, file.size()) for file in opened_files]
+
+
 def offsets(data: bytes) -> list[int]:
     return [header.base_offset for header in headers(data)]
 
@@ -72,6 +77,16 @@ def test_a_flipped_index_passes_over_no_record() -> None:
         log = reopened(fs := written())
         damage(fs, names.INDEX, lambda data, bit=bit: flipped(data, bit))
         assert [read(log, *one) for one in READS] == reads, bit
+
+
+def test_an_index_that_a_read_found_to_be_wrong_is_right_afterwards() -> None:
+    good = files(fs := written())
+    log = reopened(fs)
+    damage(fs, names.INDEX, lambda data: flipped(data, 8 * len(data) // 2 - 33))
+    assert files(fs) != good
+    for one in READS:
+        read(log, *one)
+    assert files(fs) == good
 
 
 def test_a_flipped_time_index_passes_over_no_record() -> None:

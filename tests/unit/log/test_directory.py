@@ -7,12 +7,12 @@ import pytest
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, uuid_text
-from firnline.log.checkpoint import CLEANER_OFFSETS, write_offsets
+from firnline.log.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, write_offsets
 from firnline.log.directory import LogDirectory, format_directory, read_meta_properties
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 from firnline.sim.disk import CrashableFs
-from tests.compaction_world import compacted, put
+from tests.compaction_world import compacted, put, round_of, rows, settled
 from tests.log_world import (
     NOW,
     SeededRng,
@@ -148,7 +148,7 @@ def test_the_marker_is_gone_for_good_before_anything_is_appended(fs: CrashableFs
     directory = started(fs)
     directory.open(A, ID, small(), NOW)
     again = started(fs.crash(SeededRng(), keep="none"))
-    assert not again.was_clean
+    assert (again.was_clean, again.last_broker_epoch) == (False, -1)
 
 
 def test_a_garbled_marker_still_means_a_clean_stop(fs: CrashableFs) -> None:
@@ -478,6 +478,25 @@ def test_no_half_of_a_later_deletion_comes_back_with_a_power_cut(fs: CrashableFs
         carry_out(directory.drop(log, NOW))
     after = fs.crash(SeededRng(), keep="none")
     assert [name for name in after.list_dir("/data") if name in ("t-0", "t-1")] == []
+
+
+def test_gaps_of_a_compacted_log_are_no_damage_after_the_recovery_points_were_lost(
+    fs: CrashableFs,
+) -> None:
+    """The other checkpoints were written before the round, too: they say nothing of where it went."""
+    directory = started(fs)
+    log = directory.open(A, ID, compacted(), NOW)
+    for number in range(40):
+        put(log, f"k{number}" if number % 4 == 0 else "k", "v" * 40)
+    settled(log)
+    directory.checkpoint()
+    round_of(fs, log)
+    wanted = rows(log)
+    starts = [each.base_offset for each in log.closed_segments()]
+    assert starts[1] - 1 not in [header.last_offset for header in found_headers(log)]
+    fs.open(f"/data/{RECOVERY_POINTS}").truncate(1)
+    again = started(fs.crash(SeededRng(), keep="all")).open(A, ID, compacted(), NOW)
+    assert rows(again) == wanted
 
 
 def test_what_the_power_took_from_the_middle_of_a_log_does_not_pass_for_compacted(

@@ -174,5 +174,3 @@ def test_a_whole_lineage_is_taken_over(fs: CrashableFs, epochs: LeaderEpochs) ->
     epochs.taken_over(epochs.entries())
     assert LeaderEpochs(fs, PATH).entries() == ((1, 0), (9, 40))
     assert epochs.unkept_from == INT64_MAX
-    epochs.clear()
-    assert LeaderEpochs(fs, PATH).entries() == ()

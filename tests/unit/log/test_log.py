@@ -61,6 +61,12 @@ def test_log_append_time_overwrites_the_producers_time(log: Log) -> None:
     assert [r.timestamp_ms for r in found_records(log)] == [NOW + 7] * 2
 
 
+def test_log_append_time_of_what_coordinators_write_is_found_by_time(log: Log) -> None:
+    log.config = small(message_timestamp_type="LogAppendTime")
+    append(log, batch("a", time_ms=5), now_ms=NOW + 7, origin="coordinator")
+    assert log.offset_of_max_timestamp() == (0, NOW + 7)
+
+
 def test_a_type_bit_set_by_a_producer_is_cleared_under_create_time(log: Log) -> None:
     """As 4.3.1: a consumer would else take the batch's last time for that of every record."""
     append(log, batch("a", is_log_append_time=True))
@@ -207,6 +213,13 @@ def test_every_batch_is_read_once_whatever_the_size_of_a_read(max_bytes: int) ->
     assert seen == list(range(60))
 
 
+def test_a_first_batch_that_reaches_beyond_the_bound_is_not_given_away(log: Log) -> None:
+    """A consumer asks with a small limit, and the high watermark is inside of the batch."""
+    append(log, batch("a"))
+    append(log, batch("b", "c", "d"))
+    assert log.read(1, max_bytes=1, upto_offset=3, min_one_batch=True).read() == b""
+
+
 def test_a_first_batch_larger_than_the_limit_comes_whole_or_not_at_all(log: Log) -> None:
     append(log, batch(b"x" * 500))
     append(log, batch("y"))
@@ -301,15 +314,25 @@ def test_the_greatest_time_over_segments(log: Log) -> None:
     assert log.offset_of_max_timestamp() == (best, NOW + 39)
 
 
-def test_the_greatest_time_is_found_without_a_walk_over_its_segment() -> None:
+def test_an_offset_and_a_time_are_found_without_a_walk_over_their_segment() -> None:
     fs = CrashableFs()
-    log = opened(fs, small(segment_bytes=1 << 20, segment_index_bytes=12_000))
+    config = small(segment_bytes=1 << 20, segment_index_bytes=12_000)
+    log = opened(fs, config)
     for number in range(200):
         append(log, batch("x" * 900, time_ms=NOW + number))
+    few_bytes = log.size_bytes / 5
+    before = fs.read_bytes
+    assert log.read(150, max_bytes=1, upto_offset=200).read()
+    assert fs.read_bytes - before < few_bytes
     log.roll(NOW)
+    log.close()
+    log = opened(fs, config, was_clean=True)
+    before = fs.read_bytes
+    assert log.offset_for_timestamp(NOW + 190) == (190, NOW + 190)
+    assert fs.read_bytes - before < few_bytes
     before = fs.read_bytes
     assert log.offset_of_max_timestamp() == (199, NOW + 199)
-    assert fs.read_bytes - before < log.size_bytes / 10
+    assert fs.read_bytes - before < few_bytes
 
 
 def test_records_without_a_time_are_not_found_by_time(log: Log) -> None:

@@ -2,6 +2,7 @@
 
 from firnline.base.errors import Code
 from firnline.log.log import Log
+from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
     COMMIT,
@@ -10,6 +11,7 @@ from tests.log_world import (
     batch,
     end_txn,
     found_headers,
+    opened,
     refused,
     small,
 )
@@ -112,6 +114,27 @@ def test_an_old_coordinator_cannot_end_a_transaction(log: Log) -> None:
     assert late.code == Code.TRANSACTION_COORDINATOR_FENCED
     zombie = refused(log, marker(7, ABORT, epoch=-1, coordinator_epoch=5), origin="coordinator")
     assert zombie.code == Code.INVALID_PRODUCER_EPOCH
+
+
+def test_a_producer_whose_transaction_has_just_ended_is_not_taken_for_idle(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0, is_transactional=True, time_ms=NOW - 10_000))
+    end_txn(log, 7, COMMIT)
+    assert log.producers.expire(NOW + 4_000, 5_000) == 0
+    assert log.producers.expire(NOW + 5_000, 5_000) == 1
+
+
+def test_the_oldest_transaction_holds_what_may_be_read_after_a_restart_too() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    for pid in (8, 7):
+        append(log, batch("a", pid=pid, seq=0, is_transactional=True))
+    log.advance_high_watermark(2)
+    log.close()
+    again = opened(fs, was_clean=True, high_watermark=2)
+    assert again.last_stable_offset == 0
+    end_txn(again, 8, COMMIT)
+    again.advance_high_watermark(3)
+    assert again.last_stable_offset == 1
 
 
 def test_a_transaction_of_a_producer_without_a_record_here_can_end(log: Log) -> None:

@@ -39,6 +39,17 @@ def test_a_large_table_keeps_what_is_put_into_it() -> None:
     assert len(offsets.table) == 200_000 * 24
 
 
+@pytest.mark.parametrize("slots", [2, 3, 5, 8])
+def test_a_small_table_is_filled_to_its_last_slot_but_one(slots: int) -> None:
+    """What finds its place taken goes on to the next one, and from the end to the beginning."""
+    for first in range(20):
+        offsets = OffsetMap(slots, bytes(16))
+        for number in range(slots - 1):
+            offsets.put(b"%d" % (first + number), number)
+        found = [offsets.get(b"%d" % (first + number)) for number in range(slots)]
+        assert found == [*range(slots - 1), -1]
+
+
 def test_a_table_that_does_not_fit_into_memory_is_told_as_such(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -81,6 +81,27 @@ def test_a_killed_process_loses_nothing() -> None:
     assert log.dirty_files() == []
 
 
+def test_what_a_killed_process_wrote_survives_a_power_cut_after_the_next_flush() -> None:
+    fs = CrashableFs()
+    filled(fs)
+    on_disk(fs)
+    fs = fs.kill()
+    log = opened(fs)
+    flush(log)
+    again = opened(fs.crash(SeededRng(), keep="none"), recovery_point=log.recovery_point)
+    assert [record.offset for record in found_records(again)] == list(range(40))
+
+
+def test_the_tier_finds_the_producers_at_the_end_of_each_segment_that_was_recovered() -> None:
+    fs = CrashableFs()
+    before = filled(fs)
+    for segment in before.closed_segments():
+        fs.remove(segment.snapshot_path)
+    log = opened(fs)
+    assert len(log.closed_segments()) > 2
+    assert all(fs.exists(segment.snapshot_path) for segment in log.closed_segments())
+
+
 def test_recovery_begins_at_the_segment_of_the_recovery_point() -> None:
     fs = CrashableFs()
     log = filled(fs)
@@ -423,6 +444,16 @@ def test_epochs_never_claim_offsets_beyond_the_log() -> None:
     assert log.epochs.entries() == ((0, 0), (1, 10), (2, 20))
 
 
+def test_an_epoch_that_ended_without_a_batch_does_not_take_those_of_another_leader() -> None:
+    """It was led here; then a leader of the epoch before it was followed, and the power went."""
+    fs = CrashableFs()
+    log = opened(fs)
+    for _ in range(15):
+        append(log, batch("x"), epoch=4)
+    overwrite(fs, f"{PATH}/leader-epoch-checkpoint", b"0\n2\n4 0\n5 10\n")
+    assert opened(fs).epochs.entries() == ((4, 0),)
+
+
 def test_an_epoch_in_the_middle_of_a_recovered_segment_keeps_its_start() -> None:
     """The scan begins in the middle of an epoch: the batch it begins with must not become its start."""
     fs = CrashableFs()
@@ -473,6 +504,11 @@ def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
     log = opened(fs, was_clean=True, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (100, 100, 0)
     assert append(log, batch("a"), epoch=9).base_offset == 100
+    flush(log)
+    log = opened(fs, log_start_offset=200)
+    assert append(log, batch("a"), epoch=9).base_offset == 200
+    flush(log)
+    assert log.recovery_point == 201
 
 
 def test_marks_are_lifted_to_what_the_files_say() -> None:
@@ -497,6 +533,17 @@ def test_marks_are_lifted_to_what_the_files_say() -> None:
     )
     marks = (tiered.log_start_offset, tiered.local_log_start_offset, tiered.high_watermark)
     assert marks == (0, second, 40)
+
+
+def test_what_is_in_the_tier_was_committed_though_the_checkpoint_of_the_high_watermark_is_lost() -> (
+    None
+):
+    fs = CrashableFs()
+    log = opened(fs, small(remote_storage_enable=True))
+    log.truncate_fully(100, log_start_offset=10)
+    log.close()
+    again = opened(fs, small(remote_storage_enable=True), was_clean=True, log_start_offset=10)
+    assert (again.log_start_offset, again.high_watermark) == (10, 100)
 
 
 def test_a_first_start_makes_the_directory() -> None:

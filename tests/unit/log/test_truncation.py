@@ -112,6 +112,42 @@ def test_reads_of_others_do_not_close_the_segment_that_a_truncation_made_the_act
     assert found_headers(log)[-1].next_offset == last.base_offset + 2
 
 
+def test_the_next_flush_syncs_the_batches_of_the_segment_that_a_truncation_made_the_active_one(
+    log: Log,
+) -> None:
+    """And nothing else: its indexes can be built again (rel-P8)."""
+    fill(log, 12)
+    last = log.closed_segments()[-1]
+    log.truncate_to(last.base_offset + 2)
+    paths = [file.path for file in log.dirty_files()]
+    assert paths.count(last.stem_path + ".log") == 1
+    assert last.stem_path + ".index" not in paths
+
+
+def test_an_index_that_somebody_removed_stops_no_truncation() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 12)
+    last = log.closed_segments()[-1]
+    log.read(last.base_offset, max_bytes=1, upto_offset=last.end_offset)
+    fs.remove(last.stem_path + ".index")
+    log.truncate_to(last.end_offset)
+    assert log.log_end_offset == last.end_offset
+
+
+def test_a_truncated_log_that_comes_to_the_same_end_keeps_its_producers_for_the_next_start() -> (
+    None
+):
+    fs = CrashableFs()
+    log = opened(fs)
+    for value in ("a", "b"):
+        for number in range(log.log_end_offset, 5):
+            append(log, batch(value, pid=7, seq=number))
+        log.close()
+        assert snapshot_offsets(fs, PATH) == [5]
+        log.truncate_to(3)
+
+
 def test_truncation_above_the_end_changes_nothing(log: Log) -> None:
     fill(log, 3)
     log.truncate_to(3)
@@ -165,6 +201,25 @@ def test_a_full_truncation_begins_again_elsewhere(log: Log) -> None:
     assert log.epochs.entries() == ((7, 100),)
 
 
+def test_a_log_that_begins_anew_knows_no_producer_and_no_transaction_of_before(log: Log) -> None:
+    append(log, batch("a", pid=7, seq=0))
+    append(log, batch("b", pid=8, seq=0, is_transactional=True))
+    end_txn(log, 8, COMMIT)
+    log.truncate_fully(100)
+    assert list(log.producers.all()) == []
+    assert log.last_stable_offset == 100
+    append(log, batch("a", pid=7, seq=3))
+
+
+def test_a_log_that_is_cut_below_its_start_begins_where_it_ends(log: Log) -> None:
+    fill(log, 6)
+    log.advance_high_watermark(6)
+    log.advance_log_start(5)
+    log.truncate_to(3)
+    marks = (log.log_start_offset, log.local_log_start_offset, log.log_end_offset)
+    assert marks == (3, 3, 3)
+
+
 def test_a_log_that_began_elsewhere_does_not_go_back_to_0_when_the_power_is_cut() -> None:
     """A replica that begins where its leader's records begin may lead next, before it has any."""
     fs = CrashableFs()
@@ -182,6 +237,7 @@ def test_a_tiered_follower_begins_with_the_local_part() -> None:
     log.truncate_fully(100, log_start_offset=10, lineage=((0, 4), (3, 60), (5, 100)))
     assert log.epochs.entries() == ((0, 10), (3, 60))
     assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (10, 100, 100)
+    assert log.recovery_start == 100, "the lineage is on disk, too"
     append(log, batch("a"), epoch=3)
     assert log.epochs.entries() == ((0, 10), (3, 60))
 

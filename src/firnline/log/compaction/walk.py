@@ -76,8 +76,6 @@ class SegmentWalk:
 
     def _is_next_there(self) -> bool:
         chunk, at = self.chunk, self.at
-        if len(chunk) - at < LOG_OVERHEAD_BYTES:
-            return False
         length = int.from_bytes(chunk[at + 8 : at + LOG_OVERHEAD_BYTES], "big", signed=True)
         return len(chunk) - at >= max(HEADER_BYTES, LOG_OVERHEAD_BYTES + length)
 
@@ -94,13 +92,11 @@ class SegmentWalk:
         self.at, self.expected, self.epoch = at, expected, epoch
 
     def take(self) -> tuple[BatchHeader, memoryview]:
-        """Pass one batch; return its header, placed in the file, and its bytes. Damaged if it is not good.
+        """Pass one batch, where `has_more` said so; return its header, placed in the file, and its bytes.
 
-        The bytes are good until the walk goes on.
+        Damaged if it is not good. The bytes are good until the walk goes on.
         """
         if len(self.chunk) - self.at < HEADER_BYTES:
-            self._read(CHUNK_BYTES)
-        if len(self.chunk) < HEADER_BYTES:
             raise self._damaged("the end of a segment is no batch")
         header = parse_header(self.chunk, self.at)
         size = header.size_bytes
