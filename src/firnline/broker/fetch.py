@@ -36,6 +36,8 @@ from firnline.replica.read import (
 from firnline.replica.waiters import FetchWaiter, FetchWaiters
 
 CONSUMER_REPLICA = -1
+# What is read in one step: a millisecond and a half.
+PARTITIONS_PER_SLICE = 200
 
 
 class RemoteData(NamedTuple):
@@ -166,8 +168,10 @@ class Fetching:
         self._max_bytes = max_bytes
         self._serial = 0
 
-    def fetch(self, ask: FetchAsk, answer: Answer, now_ms: int) -> Effects:
-        """Read, wait if need be, then `answer`."""
+    def fetch(
+        self, ask: FetchAsk, answer: Answer, now_ms: int, large: "Large | None" = None
+    ) -> Effects:
+        """Read, wait if need be, then `answer`; `large` does it where there are many partitions."""
         context = self.sessions.context(
             ask.session_id,
             ask.session_epoch,
@@ -178,8 +182,9 @@ class Fetching:
         )
         if isinstance(context, KafkaError):
             return answer(FetchAnswer(context, 0, []))
-        one = _OneFetch(self, ask, context, answer)
-        return one.begin(now_ms)
+        if large is not None and len(context.wanted) > PARTITIONS_PER_SLICE:
+            return large(self, ask, context, answer).begin(now_ms)
+        return OneFetch(self, ask, context, answer).begin(now_ms)
 
     def read_at_once(
         self,
@@ -261,23 +266,32 @@ class Fetching:
         return asked if asked < limit else limit
 
 
-class _OneFetch:
+# Makes what reads and answers a request, or a session, of many partitions: `broker/large_fetch`.
+Large = Callable[[Fetching, FetchAsk, FetchContext, Answer], "OneFetch"]
+
+
+class OneFetch:
     """One request from its first read to its answer."""
 
     __slots__ = (
         "_answer",
         "_ask",
         "_began_ms",
+        "_below",
+        "_bytes_left",
         "_clock",
         "_context",
         "_fetching",
-        "_has_below",
         "_is_answered",
+        "_is_first",
+        "_may_wait",
+        "_must_answer",
         "_outcomes",
         "_remote",
         "_remote_left",
         "_resting",
         "_serial",
+        "_total_bytes",
         "_waiter",
         "_waits_at",
         "_wanted",
@@ -293,37 +307,53 @@ class _OneFetch:
         self._clock = context.clock if ask.replica_id >= 0 else None
         self._wanted: Sequence[Wanted] = context.wanted  # without those that rest
         self._resting: Sequence[Wanted] = ()
-        self._waits_at: Sequence[FetchWaiters] = ()
+        self._waits_at: list[FetchWaiters] = []
         self._outcomes: list[ReadOutcome] = []
         self._remote: dict[int, ReadOutcome] = {}
         self._remote_left = 0
         self._waiter: FetchWaiter | None = None
         self._is_answered = False
-        self._has_below = False
+        self._below: list[tuple[int, BelowLocalStart, int]] = []
         self._serial = 0
         self._began_ms = 0
 
     def begin(self, now_ms: int) -> Effects:
-        ask = self._ask
         self._began_ms = now_ms
-        total, below, must_answer = self._read()
-        if below:
-            return self._read_remote(below, now_ms)
-        # What a follower says of itself counts once, when it comes: what it waits for it does not have.
-        noted = [] if ask.replica_id < 0 else self._note_follower(now_ms)
-        missing = min(ask.min_bytes, self._fetching.bytes_limit(ask)) - total
-        must_answer = must_answer or (ask.replica_id >= 0 and self._is_to_hear())
-        if must_answer or ask.max_wait_ms <= 0 or missing <= 0:
-            return [*self._finish(), *noted]
-        return [*self._wait(missing, ask.max_wait_ms, now_ms), *noted]
+        self._begin_reading()
+        return self._go_on(now_ms)
 
-    def _note_follower(self, now_ms: int) -> Effects:
-        """Tell each partition how far the follower is that it was just read for."""
+    def _go_on(self, now_ms: int) -> Effects:
+        """Read every partition in one step; answer, or wait."""
+        ask = self._ask
+        self._read_some(self._wanted)
+        if self._below:
+            return self._read_remote(now_ms)
+        # What a follower says of itself counts once, when it comes: what it waits for it does not have.
+        noted = [] if ask.replica_id < 0 else self._note_follower(0, now_ms)
+        if self._is_enough():
+            return [*self._finish(now_ms), *noted]
+        return [*self._wait(self._missing_bytes(), ask.max_wait_ms, now_ms), *noted]
+
+    def _missing_bytes(self) -> int:
+        ask = self._ask
+        return min(ask.min_bytes, self._fetching.bytes_limit(ask)) - self._total_bytes
+
+    def _is_enough(self) -> bool:
+        """Whether what was read is to be answered now."""
+        ask = self._ask
+        must_answer = self._must_answer or not self._may_wait
+        must_answer = must_answer or (ask.replica_id >= 0 and self._is_to_hear())
+        return must_answer or ask.max_wait_ms <= 0 or self._missing_bytes() <= 0
+
+    def _note_follower(self, first: int, now_ms: int) -> Effects:
+        """Tell each partition how far the follower is that it was just read for, from `first` on."""
         ask = self._ask
         if self._clock is not None:
             self._clock.fetched(ask.replica_id, ask.replica_epoch, now_ms)
         effects: Effects = []
-        for place, (wanted, outcome) in enumerate(zip(self._wanted, self._outcomes, strict=True)):
+        outcomes = self._outcomes
+        for place in range(first, len(outcomes)):
+            wanted, outcome = self._wanted[place], outcomes[place]
             partition = wanted.hosted
             if type(outcome) is not Local or not isinstance(partition, Partition):
                 continue
@@ -331,7 +361,7 @@ class _OneFetch:
             # It learns of the watermark that it moved itself.
             high_watermark = partition.log.high_watermark
             if high_watermark != outcome.high_watermark:
-                self._outcomes[place] = outcome._replace(high_watermark=high_watermark)
+                outcomes[place] = outcome._replace(high_watermark=high_watermark)
         return effects
 
     def _is_to_hear(self) -> bool:
@@ -344,22 +374,30 @@ class _OneFetch:
 
     # ------------------------------------------------------------------------------- reading
 
-    def _read(self) -> tuple[int, list[tuple[int, BelowLocalStart, int]], bool]:
-        """Read every partition; return (bytes, what only the tier has, whether not to wait)."""
-        ask = self._ask
+    def _begin_reading(self) -> None:
         self._part_resting()
+        self._bytes_left = self._fetching.bytes_limit(self._ask)
+        self._total_bytes = 0
+        self._is_first = True
+        self._may_wait, self._must_answer = bool(self._resting), False
+        self._outcomes = []
+        self._below = []
+
+    def _read_some(self, portion: Sequence[Wanted]) -> None:
+        """Read `portion`, the next of `_wanted`; note what only the tier has, and whether to wait."""
+        ask = self._ask
         hosted = self._fetching.hosted
-        left = self._fetching.bytes_limit(ask)
+        left = self._bytes_left
         isolation = ask.isolation
         is_consumer = ask.replica_id < 0
         prefers = self._fetching.prefer is not None and ask.is_any_replica
         has_tier = self._fetching.remote_read is not None
-        is_first = True
+        is_first = self._is_first
         total = 0
-        may_wait, must_answer = bool(self._resting), False
-        outcomes: list[ReadOutcome] = []
-        below: list[tuple[int, BelowLocalStart, int]] = []
-        for wanted in self._wanted:
+        may_wait, must_answer = self._may_wait, self._must_answer
+        outcomes = self._outcomes
+        below = self._below
+        for wanted in portion:
             found = wanted.hosted = (
                 hosted.find_by_id(wanted.topic_id, wanted.index)
                 if wanted.topic is None
@@ -401,9 +439,10 @@ class _OneFetch:
             else:
                 must_answer = True
             outcomes.append(outcome)
-        self._outcomes = outcomes
-        self._has_below = bool(below)
-        return total, below, must_answer or not may_wait
+        self._total_bytes += total
+        self._bytes_left = left
+        self._is_first = is_first
+        self._may_wait, self._must_answer = may_wait, must_answer
 
     def _part_resting(self) -> None:
         """Keep apart what rests: there is nothing to read, and that it was fetched is noted once for all."""
@@ -438,16 +477,20 @@ class _OneFetch:
             ask.replica_id, leader_epoch=wanted.leader_epoch, broker_epoch=ask.replica_epoch
         )
 
-    def _read_remote(self, below: list[tuple[int, BelowLocalStart, int]], now_ms: int) -> Effects:
-        """Ask the tier for all of `below` at once; what is not there in time stays empty (T36)."""
+    def _read_remote(self, now_ms: int) -> Effects:
+        """Ask the tier for all that only it has at once; what is not there in time stays empty (T36)."""
+        return self._begin_remote(now_ms) + self._ask_remote(self._below, now_ms)
+
+    def _begin_remote(self, now_ms: int) -> Effects:
+        self._serial = self._fetching.next_serial()
+        self._remote_left = len(self._below)
+        at_ms = now_ms + self._fetching.remote_max_wait_ms
+        return [SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._remote_late)]
+
+    def _ask_remote(self, below: list[tuple[int, BelowLocalStart, int]], now_ms: int) -> Effects:
         remote_read = self._fetching.remote_read
         assert remote_read is not None
-        self._serial = self._fetching.next_serial()
-        self._remote_left = len(below)
-        wait_ms = self._fetching.remote_max_wait_ms
-        effects: Effects = [
-            SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._remote_late)
-        ]
+        effects: Effects = []
         asked = self._wanted
         for index, outcome, max_bytes in below:
             partition = asked[index].hosted
@@ -480,7 +523,7 @@ class _OneFetch:
         return cancel + self._after_remote(now_ms)
 
     def _remote_late(self, now_ms: int) -> Effects:
-        return [] if self._is_answered else self._finish()
+        return [] if self._is_answered else self._finish(now_ms)
 
     def _after_remote(self, now_ms: int) -> Effects:
         """Answer; but if nothing at all came, hold on as a local read would: no spinning (T38)."""
@@ -488,12 +531,12 @@ class _OneFetch:
         waited_ms = now_ms - self._began_ms
         has_any = any(not isinstance(o, Local) or len(o.records) > 0 for o in self._outcomes)
         if has_any or waited_ms >= self._ask.max_wait_ms or self._ask.min_bytes <= 0:
-            return self._finish()
+            return self._finish(now_ms)
         return self._wait(self._ask.min_bytes, self._ask.max_wait_ms - waited_ms, now_ms)
 
     def _put_remote(self) -> None:
         """Replace what is below the local start by what the tier gave, or by nothing yet."""
-        if not self._has_below:
+        if not self._below:
             return
         for index, outcome in enumerate(self._outcomes):
             if type(outcome) is BelowLocalStart:
@@ -506,20 +549,33 @@ class _OneFetch:
     # ------------------------------------------------------------------------------- waiting
 
     def _wait(self, missing_bytes: int, wait_ms: int, now_ms: int) -> Effects:
+        self._new_waiter(missing_bytes, self._woken)
+        self._wait_at(self._wanted)
+        self._wait_at(self._resting)
+        return self._wait_until(now_ms + wait_ms)
+
+    def _new_waiter(self, missing_bytes: int, complete: Callable[[int], Effects]) -> None:
         self._serial = self._fetching.next_serial()
-        waiter = self._waiter = FetchWaiter(
+        self._waits_at = []
+        self._waiter = FetchWaiter(
             serial=self._serial,
             missing_bytes=missing_bytes,
             wants_committed=self._ask.isolation == READ_COMMITTED,
             is_follower=self._ask.replica_id >= 0,
             wants_high=self._fetching.prefer is not None,
-            complete=self._woken,
+            complete=complete,
         )
-        hosted = [w.hosted for wanted in (self._wanted, self._resting) for w in wanted]
-        self._waits_at = [p.fetch_waiters for p in hosted if isinstance(p, Partition)]
-        for waiters in self._waits_at:
-            waiters.add(waiter)
-        return [SetTimer(key=("fetch", self._serial), at_ms=now_ms + wait_ms, then=self._wait_over)]
+
+    def _wait_at(self, portion: Sequence[Wanted]) -> None:
+        """Hear of what comes to these partitions from now on."""
+        assert self._waiter is not None
+        more = [p.fetch_waiters for p in (w.hosted for w in portion) if isinstance(p, Partition)]
+        for waiters in more:
+            waiters.add(self._waiter)
+        self._waits_at += more
+
+    def _wait_until(self, at_ms: int) -> Effects:
+        return [SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._wait_over)]
 
     def _stop_waiting(self) -> None:
         waiter = self._waiter
@@ -539,23 +595,28 @@ class _OneFetch:
         if self._is_answered:
             return []
         self._stop_waiting()
-        self._read()
-        return self._finish()
+        self._begin_reading()
+        self._read_some(self._wanted)
+        return self._finish(now_ms)
 
-    def _finish(self) -> Effects:
+    def _finish(self, now_ms: int) -> Effects:
         """Answer with what is there."""
         assert not self._is_answered
         self._is_answered = True
         self._put_remote()
-        outcomes = list(zip(self._wanted, self._outcomes, strict=True))
-        told = self._context.answer(outcomes)
+        told = self._told(list(zip(self._wanted, self._outcomes, strict=True)))
         if isinstance(told, KafkaError):
             return self._answer(FetchAnswer(told, 0, []))
-        if self._clock is not None:
+        return self._answer(FetchAnswer(None, self._context.session_id, told))
+
+    def _told(self, outcomes: Answered) -> Answered | KafkaError:
+        """Return those of `outcomes` that the session has to tell; note that, and who comes to rest."""
+        told = self._context.answer(outcomes)
+        if self._clock is not None and not isinstance(told, KafkaError):
             for wanted, outcome in outcomes:
                 if type(outcome) is Local and not len(outcome.records):
                     wanted.rest(self._ask.replica_id, self._clock)
-        return self._answer(FetchAnswer(None, self._context.session_id, told))
+        return told
 
 
 def _nothing(partition: Partition, now_ms: int) -> Effects:

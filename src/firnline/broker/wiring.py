@@ -50,9 +50,10 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.raft.settings import QuorumSettings
 from firnline.replica.compacting import Compacting
 from firnline.replica.directories import DirectoryAssignments, Placed
-from firnline.replica.follower import NO_LEADERS, LeaderPort
+from firnline.replica.follower import LeaderPort
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import IsrChange
+from firnline.replica.no_leaders import NO_LEADERS
 from firnline.replica.partition import FsyncRule, Partition
 from firnline.replica.replication import ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, TopicPartition, Uuid
@@ -31,6 +32,9 @@ Key = tuple[Uuid, int]
 LATEST, EARLIEST = -1, -2
 _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
+# A millisecond or two each: partitions whose news are taken, and some that nobody said had changed.
+TAKEN_PER_SLICE = 100
+_LOOKS_PER_FETCH = 200
 # Logs that are cut at a time: each takes some 0.2 ms of the loop, and they share a write to the checkpoint.
 CUTS_AT_ONCE = 16
 # What a leader, or the tier, says while it is on its way.
@@ -134,48 +138,6 @@ class LeaderPort(Protocol):
         ...
 
 
-class _NoLeaders:
-    """Nobody can be reached: for a node that is alone."""
-
-    def fetch(
-        self,
-        leader_id: int,
-        ask: LeaderFetch,
-        then: Callable[[FetchReply | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        return then(_NOBODY, now_ms)
-
-    def list_offset(
-        self,
-        leader_id: int,
-        position: Position,
-        which: int,
-        then: Callable[[int | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        return then(_NOBODY, now_ms)
-
-    def local_start(
-        self,
-        leader_id: int,
-        position: Position,
-        then: Callable[[EpochEnd | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        return then(_NOBODY, now_ms)
-
-    def epoch_end(
-        self,
-        leader_id: int,
-        position: Position,
-        epoch: int,
-        then: Callable[[EpochEnd | KafkaError, int], Effects],
-        now_ms: int,
-    ) -> Effects:
-        return then(_NOBODY, now_ms)
-
-
 class _Answers:
     """The leader, asked about one partition: `tier_start.LeaderAnswers`."""
 
@@ -275,6 +237,8 @@ class Fetcher:
         # What may have another position now, or another stage: only these are looked at.
         self._changed: dict[Key, None] = {}
         self._look_at_all_ms = 0
+        self._unlooked: deque[Key] = deque()  # of all, those that are still to be looked at
+        self._taking = Background(f"fetch from {leader_id}")
         self._wanted: dict[Key, Position] = {}
         self._paused: dict[Key, int] = {}  # -> until when
         self._untold: dict[Key, None] = {}  # looked at since the last Fetch
@@ -331,11 +295,14 @@ class Fetcher:
     def _look(self, now_ms: int) -> None:
         """Take note of what changed, so that a Fetch costs what changed and not what is followed.
 
-        All are looked at now and then: what the log does by itself, its start above all, nobody tells.
+        All are looked at now and then, some with each Fetch: what the log does by itself, its start above
+        all, nobody tells.
         """
-        if now_ms >= self._look_at_all_ms:
+        if now_ms >= self._look_at_all_ms and not self._unlooked:
             self._look_at_all_ms = now_ms + LOOK_AT_ALL_MS
-            self._changed.update(dict.fromkeys(self._followed))
+            self._unlooked.extend(self._followed)
+        for _ in range(min(len(self._unlooked), _LOOKS_PER_FETCH)):
+            self._changed[self._unlooked.popleft()] = None
         if self._paused:
             over = [key for key, until_ms in self._paused.items() if until_ms <= now_ms]
             self._changed.update(dict.fromkeys(over))
@@ -377,8 +344,8 @@ class Fetcher:
         """Take the one answer to the one request."""
         if self._is_stopped:
             return []
-        self._is_fetching = False
         if isinstance(reply, KafkaError):
+            self._is_fetching = False
             was_session = self._session_epoch != _FIRST_EPOCH
             self._session_id, self._session_epoch = _NO_SESSION, _FIRST_EPOCH
             if not (was_session and reply.code in _LOST_SESSION):
@@ -388,11 +355,35 @@ class Fetcher:
             self._session_id = reply.session_id
         if self._session_id != _NO_SESSION:
             self._session_epoch = 1 + self._session_epoch % INT32_MAX
+        if len(reply.parts) > TAKEN_PER_SLICE:
+            return self._taking.begin(self._take_in_slices(asked, reply.parts), now_ms)
+        self._is_fetching = False
+        effects = self._take_all(asked, reply.parts, now_ms)
+        return effects + self.go(now_ms)
+
+    def _take_in_slices(self, asked: dict[Key, Position], parts: Sequence[Fetched]) -> Work:
+        """Take the news of many partitions, so many at a time; the next Fetch is sent after all of them.
+
+        Whatever was decided about a partition in between counts: it is looked up when its turn comes.
+        """
+        now_ms = yield []
+        for first in range(0, len(parts), TAKEN_PER_SLICE):
+            if self._is_stopped:
+                return []
+            effects = self._take_all(asked, parts[first : first + TAKEN_PER_SLICE], now_ms)
+            self._look(now_ms)
+            now_ms = yield effects
+        self._is_fetching = False
+        return self.go(now_ms)
+
+    def _take_all(
+        self, asked: dict[Key, Position], parts: Sequence[Fetched], now_ms: int
+    ) -> Effects:
         effects: Effects = []
-        for part in reply.parts:
+        for part in parts:
             self._changed[part.topic_id, part.partition] = None
             effects += self._take(asked.get((part.topic_id, part.partition)), part, now_ms)
-        return effects + self.go(now_ms)
+        return effects
 
     def _current(self, position: Position | None) -> _Followed | None:
         """Return what is followed if it still is as it was when `position` was asked for."""
@@ -671,10 +662,6 @@ def _begins_within(log: "Log", records: Buffer) -> int | None:
         return None
     first = parse_header(records)
     return first.base_offset if first.base_offset < end_offset <= first.last_offset else None
-
-
-_NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "there are no other brokers here")
-NO_LEADERS: LeaderPort = _NoLeaders()
 
 
 def _said_loss(where: TopicPartition, high_watermark: int, end_offset: int, leader_id: int) -> str:

@@ -11,6 +11,7 @@ from firnline.protocol.messages.k00_produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -117,6 +118,21 @@ def commit(group: str, names: Sequence[str], count: int = PARTITIONS) -> OffsetC
     )
 
 
+def fetch(session_epoch: int, names: Sequence[str] = NAMES, **more: Any) -> FetchRequest:
+    topics = [
+        FetchTopic(
+            topic=name,
+            partitions=[
+                FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20)
+                for n in range(PARTITIONS)
+            ],
+        )
+        for name in names
+    ]
+    fields = {"max_bytes": 50 << 20, "min_bytes": 0, "session_epoch": session_epoch} | more
+    return FetchRequest(topics=topics, **fields)
+
+
 def fetch_offsets(group: str, version: int = 8) -> OffsetFetchRequest:
     """Ask for all that a group has committed."""
     if version < 8:
@@ -174,6 +190,8 @@ LARGE: dict[str, tuple[Message, int]] = {
     "list_offsets, end": (list_offsets(-1), 7),
     "list_offsets, start": (list_offsets(-2), 7),
     "list_offsets, by time": (list_offsets(1), 7),
+    "fetch without a session": (fetch(-1), 12),
+    "fetch, a new session": (fetch(0), 12),
     "offset_for_leader_epoch": (epochs(), 4),
     "describe_log_dirs": (DescribeLogDirsRequest(topics=None), 4),
     "delete_records": (delete_records(1), 2),
@@ -251,6 +269,22 @@ def codes(answer: Message) -> dict[str, set[int]]:
     return found
 
 
+def resign(node: LargeNode, name: str) -> list[Partition]:
+    """Have another node lead the partitions of a topic."""
+    resigned = []
+    for n in range(PARTITIONS):
+        partition = node.node.hosted.by_name[name, n]
+        partition.update(
+            leader_id=2,
+            leader_epoch=partition.leader_epoch + 1,
+            partition_epoch=partition.partition_epoch + 1,
+            replicas=[1, 2],
+            isr=[1, 2],
+        )
+        resigned.append(partition)
+    return resigned
+
+
 CHANGED = {
     "produce, acks=1": lambda: (produce(1, NAMES[:6]), 9),
     "produce, acks=all": lambda: (produce(-1, NAMES[:6]), 9),
@@ -267,18 +301,8 @@ def test_a_leader_that_resigns_meanwhile_does_nothing_more_as_leader(
     topic goes, between two slices."""
     connection = small.begin(*CHANGED[name]())
     assert connection.answers == []
-    for n in range(PARTITIONS):
-        partition = small.node.hosted.find(NAMES[4], n)
-        assert isinstance(partition, Partition)
-        epochs_ = partition.leader_epoch + 1, partition.partition_epoch + 1
-        partition.update(
-            leader_id=2,
-            leader_epoch=epochs_[0],
-            partition_epoch=epochs_[1],
-            replicas=[1, 2],
-            isr=[1, 2],
-        )
-        ends = partition.log.log_end_offset
+    resigned = resign(small, NAMES[4])
+    ends = [partition.log.log_end_offset for partition in resigned]
     small.send_only(DeleteTopicsRequest(topic_names=[NAMES[5]], timeout_ms=1000), 4)
     small.finish()
     [answer] = connection.answers
@@ -287,7 +311,7 @@ def test_a_leader_that_resigns_meanwhile_does_nothing_more_as_leader(
         NAMES[4]: {Code.NOT_LEADER_OR_FOLLOWER},
         NAMES[5]: {Code.UNKNOWN_TOPIC_OR_PARTITION},
     }
-    assert partition.log.log_end_offset == ends
+    assert [partition.log.log_end_offset for partition in resigned] == ends
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
@@ -405,3 +429,98 @@ def test_half_of_the_offsets_are_never_told_as_all(small: LargeNode) -> None:
         )
         small.finish()
         small.ask(commit("g", NAMES[:6]), 8)
+
+
+# ------------------------------------------------------------------------------------------ Fetch
+
+
+def read(answer: Any) -> dict[tuple[str, int], int]:
+    """How many bytes of which partitions were answered."""
+    return {
+        (topic.topic, row.partition_index): len(row.records)
+        for topic in answer.responses
+        for row in topic.partitions
+        if len(row.records)
+    }
+
+
+def send_records(node: LargeNode, name: str, index: int) -> None:
+    """Produce to one partition, between the slices of what is under way."""
+    data = PartitionProduceData(index=index, records=bytes(batch("x")))
+    topic = TopicProduceData(name=name, partition_data=[data])
+    node.send_only(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 9)
+
+
+@pytest.mark.parametrize("name", [NAMES[0], NAMES[5]])
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_records_that_come_while_a_large_fetch_reads_are_not_waited_for_in_vain(
+    small: LargeNode, name: str, epoch: int
+) -> None:
+    """Goal: a consumer of many partitions gets its records at once. Method: some come to a partition that
+    was read already, some to one that was not."""
+    asked = fetch(epoch, NAMES[:6], min_bytes=1, max_wait_ms=500)
+    connection = small.begin(asked, 12)
+    small.finish()
+    assert connection.answers == []
+    small.pass_time(500)
+    assert read(connection.answers[0]) == {}
+    connection = small.begin(asked, 12)
+    send_records(small, name, 3)
+    small.finish()
+    [answer] = connection.answers
+    assert read(answer).keys() == {(name, 3)}
+    assert waiting(small) == 0
+
+
+def waiting(node: LargeNode) -> int:
+    return sum(
+        len(node.node.hosted.by_name[name, n].fetch_waiters)
+        for name in NAMES[:6]
+        for n in range(PARTITIONS)
+    )
+
+
+def test_a_large_fetch_that_waits_is_answered_when_records_come(small: LargeNode) -> None:
+    connection = small.begin(fetch(0, NAMES[:6], min_bytes=1, max_wait_ms=500), 12)
+    small.finish()
+    assert waiting(small) == 6 * PARTITIONS
+    send_records(small, NAMES[4], 7)
+    small.finish()
+    [answer] = connection.answers
+    assert read(answer).keys() == {(NAMES[4], 7)}
+    assert sum(len(topic.partitions) for topic in answer.responses) == 6 * PARTITIONS
+    assert waiting(small) == 0
+    # The session is at its next request, which gets what is new and no more.
+    send_records(small, NAMES[5], 8)
+    more = FetchRequest(
+        session_id=answer.session_id, session_epoch=1, min_bytes=1, max_bytes=1 << 20, topics=[]
+    )
+    told = small.ask(more, 12)
+    assert read(told).keys() == {(NAMES[4], 7), (NAMES[5], 8)}  # no new position was sent
+    assert sum(len(topic.partitions) for topic in told.responses) == 2
+
+
+def test_a_fetch_of_who_has_hung_up_waits_nowhere(small: LargeNode) -> None:
+    connection = small.begin(fetch(0, NAMES[:6], min_bytes=1, max_wait_ms=500), 12)
+    while not waiting(small):
+        assert small.one_more()
+    connection.closed = True
+    small.finish()
+    assert waiting(small) == 0
+    assert connection.answers == []
+
+
+def test_a_leader_that_resigns_while_it_reads_says_so_of_what_is_left(small: LargeNode) -> None:
+    send_records(small, NAMES[0], 0)
+    send_records(small, NAMES[4], 0)
+    # A version in which a follower answers no consumer.
+    connection = small.begin(fetch(-1, NAMES[:6], min_bytes=1, max_wait_ms=500), 10)
+    while not waiting(small):
+        assert small.one_more()
+    resign(small, NAMES[4])
+    small.finish()
+    [answer] = connection.answers
+    assert read(answer).keys() == {(NAMES[0], 0)}
+    told = {t.topic: {row.error_code for row in t.partitions} for t in answer.responses}
+    assert told.pop(NAMES[4]) == {Code.NOT_LEADER_OR_FOLLOWER}
+    assert set().union(*told.values()) == {Code.NONE}

@@ -4,26 +4,30 @@ A partition with nothing to return carries records of length 0, never null (C19)
 KIP-227, KIP-392, KIP-516, KIP-903, KIP-951; the high watermark tag of version 18 is used by nobody here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, in_slices
 from firnline.api.usual import Fields
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
 from firnline.base.slices import EMPTY_RECORDS
-from firnline.broker.fetch import FetchAnswer, FetchAsk
-from firnline.broker.fetch_session import Wanted
+from firnline.broker.fetch import PARTITIONS_PER_SLICE, Answer, FetchAnswer, FetchAsk, Fetching
+from firnline.broker.fetch_session import Answered, FetchContext, Wanted
+from firnline.broker.large_fetch import LargeFetch
 from firnline.protocol.messages.k01_fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchablePartitionResponse,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
@@ -41,6 +45,8 @@ _TOPIC_ID_VERSION = 13
 _LEADER_VERSION = 12
 _REPLICA_STATE_VERSION = 15
 _FLEXIBLE_VERSION = 12
+# Partitions asked for or answered, a microsecond and a half each.
+_ROWS_PER_SLICE = 500
 _new = object.__new__
 _pack_length = Struct(">i").pack
 _MARK = b"records: here"
@@ -51,24 +57,58 @@ def handle(
     node: "BrokerNode", context: RequestContext, request: FetchRequest, now_ms: int
 ) -> Effects:
     """Read what is asked; answer now or when there is enough."""
+    topics = request.topics
+    if sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE:
+        return in_slices(node, context, _ask_in_slices(node, context, request), now_ms)
+    wanted: list[Wanted] = []
+    uses_ids = context.api_version >= _TOPIC_ID_VERSION
+    for topic in topics:
+        _want(wanted, topic, topic.partitions, uses_ids)
+    return _fetch(node, context, request, wanted, now_ms)
+
+
+def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRequest) -> Slices:
+    wanted: list[Wanted] = []
+    uses_ids = context.api_version >= _TOPIC_ID_VERSION
+    due = _ROWS_PER_SLICE
+    for topic in request.topics:
+        for first in range(0, len(topic.partitions), _ROWS_PER_SLICE):
+            _want(wanted, topic, topic.partitions[first : first + _ROWS_PER_SLICE], uses_ids)
+            if len(wanted) >= due:
+                due = len(wanted) + _ROWS_PER_SLICE
+                yield []
+    now_ms = yield []
+    return _fetch(node, context, request, wanted, now_ms)
+
+
+def _want(
+    wanted: list[Wanted], topic: FetchTopic, parts: Sequence[FetchPartition], uses_ids: bool
+) -> None:
+    name = None if uses_ids else topic.topic
+    for part in parts:
+        wanted.append(
+            Wanted(
+                name,
+                topic.topic_id,
+                part.partition,
+                fetch_offset=part.fetch_offset,
+                max_bytes=part.partition_max_bytes,
+                leader_epoch=part.current_leader_epoch,
+                last_fetched_epoch=part.last_fetched_epoch,
+                log_start_offset=part.log_start_offset,
+            )
+        )
+
+
+def _fetch(
+    node: "BrokerNode",
+    context: RequestContext,
+    request: FetchRequest,
+    wanted: list[Wanted],
+    now_ms: int,
+) -> Effects:
     version = context.api_version
     uses_ids = version >= _TOPIC_ID_VERSION
-    wanted = []
-    for topic in request.topics:
-        name = None if uses_ids else topic.topic
-        for part in topic.partitions:
-            wanted.append(
-                Wanted(
-                    name,
-                    topic.topic_id,
-                    part.partition,
-                    fetch_offset=part.fetch_offset,
-                    max_bytes=part.partition_max_bytes,
-                    leader_epoch=part.current_leader_epoch,
-                    last_fetched_epoch=part.last_fetched_epoch,
-                    log_start_offset=part.log_start_offset,
-                )
-            )
     state = request.replica_state
     knows_epochs = version >= _REPLICA_STATE_VERSION
     ask = FetchAsk(
@@ -91,7 +131,21 @@ def handle(
             for topic in request.forgotten_topics_data
             for index in topic.partitions
         ]
-    return node.fetching.fetch(ask, partial(_answer, node, context), now_ms)
+    large = partial(_large, node, context)
+    return node.fetching.fetch(ask, partial(_answer, node, context), now_ms, large)
+
+
+def _large(
+    node: "BrokerNode",
+    context: RequestContext,
+    fetching: Fetching,
+    ask: FetchAsk,
+    fetch_context: FetchContext,
+    answer: Answer,
+) -> LargeFetch:
+    run = partial(in_slices, node, context)
+    sliced = partial(_answer_in_slices, node, context)
+    return LargeFetch(run, sliced, fetching, ask, fetch_context, answer)
 
 
 def at_once(
@@ -174,10 +228,36 @@ def _answer(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) ->
     if answer.error is not None:
         return [context.reply(FetchResponse(error_code=answer.error.code))]
     topics: list[FetchableTopicResponse] = []
-    partitions: list[FetchablePartitionResponse] = []
     leaders: dict[int, None] = {}
+    _tell(node, context, answer.outcomes, topics, leaders)
+    return _reply(node, context, answer.session_id, topics, leaders)
+
+
+def _answer_in_slices(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) -> Slices:
+    topics: list[FetchableTopicResponse] = []
+    leaders: dict[int, None] = {}
+    for first in range(0, len(answer.outcomes), _ROWS_PER_SLICE):
+        if first:
+            yield []
+        portion = answer.outcomes[first : first + _ROWS_PER_SLICE]
+        _tell(node, context, portion, topics, leaders)
+    return _reply(node, context, answer.session_id, topics, leaders)
+
+
+def _tell(
+    node: "BrokerNode",
+    context: RequestContext,
+    outcomes: Answered,
+    topics: list[FetchableTopicResponse],
+    leaders: dict[int, None],
+) -> None:
+    """Add `outcomes` to the answer, those of one topic that follow one another under one name."""
+    partitions: list[FetchablePartitionResponse] = []
     last: str | bytes | None = None
-    for wanted, outcome in answer.outcomes:
+    if topics:
+        partitions = topics[-1].partitions  # type: ignore[assignment]
+        last = topics[-1].topic or topics[-1].topic_id
+    for wanted, outcome in outcomes:
         topic = wanted.topic_id if wanted.topic is None else wanted.topic
         if topic != last:
             last = topic
@@ -191,8 +271,17 @@ def _answer(node: "BrokerNode", context: RequestContext, answer: FetchAnswer) ->
             partitions.append(_read(wanted.index, outcome))
         else:
             partitions.append(_refused(node, context, wanted, outcome, leaders))
+
+
+def _reply(
+    node: "BrokerNode",
+    context: RequestContext,
+    session_id: int,
+    topics: list[FetchableTopicResponse],
+    leaders: dict[int, None],
+) -> Effects:
     response: FetchResponse = _new(FetchResponse)
-    response.session_id = answer.session_id
+    response.session_id = session_id
     response.responses = topics
     if leaders:
         response.node_endpoints = [

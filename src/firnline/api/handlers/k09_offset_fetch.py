@@ -55,9 +55,7 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
     topics: list[OffsetFetchResponseTopic] = []
 
     def tell(name: str, rows: Sequence[FetchedOffset]) -> None:
-        if not topics or topics[-1].name != name:
-            topics.append(OffsetFetchResponseTopic(name=name, partitions=[]))
-        topics[-1].partitions += [
+        partitions = [
             OffsetFetchResponsePartition(
                 partition_index=row.partition,
                 committed_offset=row.commit.offset if row.commit else NO_OFFSET,
@@ -67,6 +65,10 @@ def _one_group(node: "BrokerNode", context: RequestContext, request: OffsetFetch
             )
             for row in rows
         ]
+        if topics and topics[-1].name == name:
+            topics[-1].partitions = [*topics[-1].partitions, *partitions]
+        else:
+            topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
 
     wanted = None if asked is None else [(t.name, t.partition_indexes) for t in asked]
     code = yield from _fetch(node, request.group_id, wanted, request.require_stable, tell)
@@ -141,7 +143,7 @@ def _group(
         topic_id = known.topic_id if by_id and known is not None else ZERO_UUID
         found = _topic(name, topic_id, rows)
         if topics and topics[-1].name == name and topics[-1].topic_id == topic_id:
-            topics[-1].partitions += found.partitions
+            topics[-1].partitions = [*topics[-1].partitions, *found.partitions]
         else:
             topics.append(found)
 
