@@ -10,6 +10,7 @@ Source: spec T62.
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
@@ -69,6 +70,7 @@ BULK_ROWS = 1024
 REMOVED_MAX = 256
 # A superseded object stays until so many newer heads are there: readers of a late listing find it.
 HEADS_KEPT = 4
+_id_of = attrgetter("segment_id")
 
 
 class CatalogState(NamedTuple):
@@ -380,12 +382,14 @@ class CatalogKeeper:
             ]
         return self._put(now_ms)
 
-    def _missing(self, finished: Collection[Uuid]) -> list[Row]:
+    def _missing(self, finished: Mapping[Uuid, Row]) -> list[Row]:
         """Return what was said of the partition before, and would not be said any more, without a reason."""
         hosted, metadata = self._hosted, self._services.metadata
         before: Iterable[Row] = self._before or ()
         if self._before is None and self._writer is not None:
-            before = self._writer.known.values()
+            known = self._writer.known
+            # Mostly none, of tens of thousands: found by one operation on both.
+            before = [known[gone] for gone in sorted(known.keys() - finished.keys())]
         return unexplained(
             before,
             finished,
@@ -406,10 +410,10 @@ class CatalogKeeper:
             return not lacks_what_went(self._hosted, self._services.metadata)
         if self.is_begun and self.is_current:
             return True  # nothing was applied since
-        finished = self._hosted.finished(self._services.metadata)
+        finished = self._services.metadata.finished(self._hosted.where)
         if not self.is_begun or isinstance(finished, KafkaError):
             return False
-        return not self._missing({segment.segment_id for segment in finished})
+        return not self._missing(_by_id(finished))
 
     def compare(self, then: Done, now_ms: int) -> Effects:
         """`request`, whether or not all seems to be said: what the metadata knows has become less."""
@@ -472,7 +476,7 @@ class CatalogKeeper:
 
     def _state(self) -> CatalogState | KafkaError:
         hosted, metadata = self._hosted, self._services.metadata
-        finished = hosted.finished(metadata)
+        finished = metadata.finished(hosted.where)
         if isinstance(finished, KafkaError):
             return finished
         partition, offset = metadata.applied_offset(hosted.where)
@@ -481,7 +485,7 @@ class CatalogKeeper:
             log_start_offset=hosted.log.log_start_offset,
             log_end_offset=hosted.log.log_end_offset,
             epochs=hosted.log.epochs.entries(),
-            segments={segment.segment_id: segment for segment in finished},
+            segments=_by_id(finished),
             metadata_partition=partition,
             metadata_offset=offset,
         )
@@ -535,6 +539,10 @@ class CatalogKeeper:
             self._said = str(error)
             effects.append(Warn(line=f"{self._hosted.log.topic_partition}: {error}"))
         return effects + [effect for then in waiting for effect in then(error, now_ms)]
+
+
+def _by_id(segments: Collection[RemoteSegment]) -> dict[Uuid, RemoteSegment]:
+    return dict(zip(map(_id_of, segments), segments, strict=True))
 
 
 def _nothing() -> None:

@@ -94,7 +94,7 @@ class Copier:
         that is a loss to report, not to act on (F28).
         """
         hosted, log = self._hosted, self._hosted.log
-        finished = hosted.finished(self._services.metadata)
+        finished = self._services.metadata.finished(hosted.where)
         if isinstance(finished, KafkaError) or not hosted.is_tiered:
             return
         self._has_adopted = True

@@ -25,7 +25,6 @@ from firnline.tiered.spi import (
     RemoteLogMetadata,
     RemoteSegment,
     RemoteStorage,
-    SegmentState,
 )
 
 Done = Callable[[FirnlineError | None, int], Effects]
@@ -258,13 +257,6 @@ class Hosted:
     def may_copy(self) -> bool:
         return self.is_tiered and not self.log.config.remote_log_copy_disable
 
-    def finished(self, metadata: RemoteLogMetadata) -> list[RemoteSegment] | KafkaError:
-        """Return the finished segments of the partition."""
-        found = metadata.segments(self.where)
-        if isinstance(found, KafkaError):
-            return found
-        return [s for s in found if s.state == SegmentState.COPY_FINISHED]
-
     def covered_offset(self, metadata: RemoteLogMetadata) -> int | KafkaError:
         """Return up to which offset, inclusive, the local log may be given up to the tier; -1: none.
 
@@ -276,19 +268,18 @@ class Hosted:
         key = (self.metadata_version, log.local_log_start_offset, log.epochs.entries())
         if self._covered is not None and self._covered[0] == key:
             return self._covered[1]
-        finished = self.finished(metadata)
-        if isinstance(finished, KafkaError):
-            return finished
+        near = metadata.finished(self.where, log.local_log_start_offset)
+        if isinstance(near, KafkaError):
+            return near
         highest = self.highest_remote(metadata)[0]
-        covered = min(highest, self._unbroken(finished, highest))
+        covered = min(highest, self._unbroken(near, highest))
         self._covered = (key, covered)
         return covered
 
-    def _unbroken(self, finished: Sequence[RemoteSegment], highest: int) -> int:
+    def _unbroken(self, near: Sequence[RemoteSegment], highest: int) -> int:
         start = self.log.local_log_start_offset
         if highest < start:
             return highest
-        near = [s for s in finished if s.end_offset >= start]
         history = self.log.epochs.entries()
         end = start
         for _, first, after in plan_ranges(

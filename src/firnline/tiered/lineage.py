@@ -5,7 +5,8 @@ election threw away. Leader epochs tell them apart, offsets alone never do (spec
 Epoch lists are ascending (epoch, first offset) pairs. Source: spec 3.5, 3.6, 3.20; rel-T9.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from firnline.base.ids import NO_OFFSET
@@ -24,6 +25,7 @@ class HasLineage(Protocol):
 
 
 S = TypeVar("S", bound=HasLineage)
+_by_base = attrgetter("base_offset", "end_offset")
 
 
 def segment_epochs(history: Sequence[tuple[int, int]], base_offset: int, end_offset: int) -> Epochs:
@@ -118,41 +120,52 @@ def plan_ranges(
     start_offset: int,
     end_offset: int,
 ) -> list[tuple[S, int, int]]:
+    """Return all of `ranges`."""
+    return list(ranges(segments, history, start_offset=start_offset, end_offset=end_offset))
+
+
+def ranges(
+    segments: Iterable[S],
+    history: Sequence[tuple[int, int]],
+    *,
+    start_offset: int,
+    end_offset: int,
+) -> Iterator[tuple[S, int, int]]:
     """Say which segment serves which offsets of [start, end), without overlap, in order.
 
-    Returns (segment, first offset, end offset exclusive). At each offset the segment that agrees
+    Yields (segment, first offset, end offset exclusive). At each offset the segment that agrees
     with the history farthest is taken. Offsets that no segment serves are left out: the caller
-    compares neighbours to see a hole.
+    compares neighbours to see a hole. A range is looked for when it is asked for.
     """
-    candidates = sorted(segments, key=lambda s: (s.base_offset, s.end_offset))
-    plan: list[tuple[S, int, int]] = []
-    at, first = start_offset, 0
+    candidates = sorted(segments, key=_by_base)
+    at, first, count = start_offset, 0, len(candidates)
     active: list[S] = []
     while at < end_offset:
-        while first < len(candidates) and candidates[first].base_offset <= at:
-            active.append(candidates[first])
+        while first < count and candidates[first].base_offset <= at:
+            if candidates[first].end_offset >= at:
+                active.append(candidates[first])
             first += 1
         active = [s for s in active if s.end_offset >= at]
         reaches = [(shared_end(s, history, at), number) for number, s in enumerate(active)]
         best, number = max(reaches, default=(at, -1))
         if best > at:
             until = min(best, end_offset)
-            plan.append((active[number], at, until))
+            yield active[number], at, until
             at = until
             continue
-        at = _next_chance(candidates[first:], active, history, at, end_offset)
-    return plan
+        later = candidates[first] if first < count else None
+        at = _next_chance(later, active, history, at, end_offset)
 
 
 def _next_chance(
-    later: Sequence[HasLineage],
+    later: HasLineage | None,
     active: Sequence[HasLineage],
     history: Sequence[tuple[int, int]],
     at: int,
     end_offset: int,
 ) -> int:
     """Return the next offset at which another segment, or another epoch, could serve."""
-    chances = [later[0].base_offset] if later else []
+    chances = [later.base_offset] if later is not None else []
     if active:
         chances += [start for _, start in history if start > at]
         chances += [start for s in active for _, start in s.epochs if start > at]

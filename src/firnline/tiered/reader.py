@@ -37,7 +37,7 @@ from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.copier import parse_epoch_checkpoint
 from firnline.tiered.hosted import AbortedView, Hosted, Services
 from firnline.tiered.index_cache import IndexCache, Place, SegmentIndexes
-from firnline.tiered.lineage import epoch_at, plan_ranges, segment_epochs, shared_end
+from firnline.tiered.lineage import epoch_at, ranges, segment_epochs, shared_end
 from firnline.tiered.objects.fingerprint import decode_fingerprint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, PRODUCER_SNAPSHOT
 from firnline.tiered.spi import (
@@ -363,16 +363,20 @@ class _TimeSearch:
     def next(self, now_ms: int) -> Effects:
         """Look into the next segment that can have such a record."""
         log, metadata = self._hosted.log, self._reader.services.metadata
-        finished = self._hosted.finished(metadata)
+        finished = metadata.finished(self._hosted.where, self._below)
         if isinstance(finished, KafkaError):
             return self._then(finished, now_ms)
-        plan = plan_ranges(
+        # Of what lies below the first that can have one, none is looked at.
+        first = min(
+            (s.base_offset for s in finished if s.max_timestamp_ms >= self._timestamp_ms),
+            default=log.local_log_start_offset,
+        )
+        for segment, start_offset, end_offset in ranges(
             finished,
             log.epochs.entries(),
-            start_offset=self._below,
+            start_offset=max(self._below, first),
             end_offset=log.local_log_start_offset,  # from there on local files have it (X43)
-        )
-        for segment, start_offset, end_offset in plan:
+        ):
             if segment.max_timestamp_ms >= self._timestamp_ms:
                 self._below, self._upto = start_offset, end_offset
                 then = partial(self._indexed, segment)

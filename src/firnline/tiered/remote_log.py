@@ -20,20 +20,20 @@ from firnline.tiered.expiry import Expiry
 from firnline.tiered.hosted import Hosted, LogView, Services
 from firnline.tiered.index_cache import IndexCache
 from firnline.tiered.late_copies import LateCopies
-from firnline.tiered.lineage import plan_ranges
+from firnline.tiered.lineage import ranges
 from firnline.tiered.metadata.log import MetadataFeed, TopicMetadataLog
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.reader import Built, Found, Read, RemoteReader
 from firnline.tiered.remover import Remover
 from firnline.tiered.settings import TierSettings
-from firnline.tiered.spi import ObjectStore, RemoteLogMetadata, RemoteStorage, SegmentState
+from firnline.tiered.spi import ObjectStore, RemoteLogMetadata, RemoteStorage
 
 # The metadata topic is looked at so often even if nobody says that it grew.
 POLL_MS = SECOND_MS
 FLUSH_WAIT_MS = 60 * SECOND_MS
 NEWS_WAIT_MS = 10 * SECOND_MS
 # What a look at the status takes in one go, in segments; a row costs as much as so many, besides its own.
-SEGMENTS_PER_LOOK, ROW_SEGMENTS = 1000, 10
+SEGMENTS_PER_LOOK, ROW_SEGMENTS = 500, 10
 
 Flushed = Callable[[dict[int, FirnlineError | None], int], Effects]
 
@@ -481,7 +481,7 @@ class RemoteLog:
             tasks = self._tasks.get(where)  # it may have left in between
             if tasks is None or topic_id not in (None, where.topic_id):
                 continue
-            row = self._row(tasks)
+            row = yield from self._row_steps(tasks)
             rows.append(row)
             seen += ROW_SEGMENTS + row.remote_segments + row.unfinished_segments
             if seen >= SEGMENTS_PER_LOOK:
@@ -489,22 +489,31 @@ class RemoteLog:
                 yield
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
-    def _row(self, tasks: _Tasks) -> StatusRow:
+    def _row_steps(self, tasks: _Tasks) -> Generator[None, None, StatusRow]:
         hosted, log, metadata = tasks.hosted, tasks.hosted.log, self.services.metadata
         found = metadata.segments(hosted.where)
         segments = [] if isinstance(found, KafkaError) else found
-        finished = [s for s in segments if s.state == SegmentState.COPY_FINISHED]
+        known = metadata.finished(hosted.where)
+        finished = [] if isinstance(known, KafkaError) else known
         covered = hosted.covered_offset(metadata)
         end = covered + 1 if isinstance(covered, int) else 0
         lag = list(tasks.copier.candidates(end - 1)) if hosted.leads and hosted.may_copy else []
+        history, local_start = log.epochs.entries(), log.local_log_start_offset
+        start, served = log.log_start_offset, list[tuple[int, int]]()
+        for _, first, after in ranges(
+            finished, history, start_offset=start, end_offset=local_start
+        ):
+            served.append((first, after))
+            if len(served) % SEGMENTS_PER_LOOK == 0:
+                yield
         problems = (hosted.copy_problem, hosted.expiry_problem, hosted.catalog_problem)
         return StatusRow(
             topic=hosted.topic,
             topic_id=hosted.where.topic_id,
             partition=hosted.where.partition,
             is_leader=hosted.is_leader,
-            log_start_offset=log.log_start_offset,
-            local_start_offset=log.local_log_start_offset,
+            log_start_offset=start,
+            local_start_offset=local_start,
             remote_end_offset=end,
             log_end_offset=log.log_end_offset,
             remote_segments=len(finished),
@@ -514,19 +523,7 @@ class RemoteLog:
             copy_lag_bytes=sum(s.size_bytes for s in lag),
             is_ready=metadata.is_ready(hosted.where),
             unexplained_segments=hosted.unexplained_segments,
-            holes=_holes(
-                [
-                    (start, after)
-                    for _, start, after in plan_ranges(
-                        finished,
-                        log.epochs.entries(),
-                        start_offset=log.log_start_offset,
-                        end_offset=log.local_log_start_offset,
-                    )
-                ],
-                log.log_start_offset,
-                log.local_log_start_offset,
-            ),
+            holes=_holes(served, start, local_start),
             problem=next((p for p in problems if p is not None), None),
         )
 

@@ -286,6 +286,12 @@ class RemoteLogMetadata(Protocol):
         """Return all segments not yet deleted; with `epoch` those of it, ascending by offset."""
         ...
 
+    def finished(
+        self, where: TopicIdPartition, reaching: int = 0
+    ) -> list[RemoteSegment] | KafkaError:
+        """Return the finished segments that end at or above an offset, ascending by their ends."""
+        ...
+
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
         """Return one segment that is not deleted, as far as it is known, ready or not."""
         ...

@@ -76,7 +76,7 @@ def forget(node: Node, segment: RemoteSegment) -> None:
     cache = metadata._cache(WHERE)
     for view in cache._by_epoch.values():
         view.forget(segment.segment_id)
-    del cache._by_id[segment.segment_id]
+    cache._drop(segment)
     node.run(metadata.on_applied(WHERE, node.cluster.now_ms))
 
 

@@ -4,7 +4,7 @@ Only finished segments are found by offset; everything that is not deleted is li
 left behind gets cleaned. Source: KIP-405 'RemoteLogMetadataCache'; spec 3.11; traps X32, X33.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from firnline.base.ids import NO_OFFSET, Uuid
@@ -67,6 +67,37 @@ class _EpochView:
             yield self.ids[at]
 
 
+class _Ordered:
+    """Segments in the order of a key, so that what is asked after each change is not sorted each time."""
+
+    __slots__ = ("keys", "rows")
+
+    def __init__(self) -> None:
+        self.keys: list[tuple[int, int, Uuid]] = []  # ascending; rows[i] is at keys[i]
+        self.rows: list[RemoteSegment] = []
+
+    def put(self, key: tuple[int, int, Uuid], segment: RemoteSegment) -> None:
+        at = bisect_left(self.keys, key)
+        if at < len(self.keys) and self.keys[at] == key:
+            self.rows[at] = segment
+        else:
+            self.keys.insert(at, key)
+            self.rows.insert(at, segment)
+
+    def drop(self, key: tuple[int, int, Uuid]) -> None:
+        at = bisect_left(self.keys, key)
+        if at < len(self.keys) and self.keys[at] == key:
+            del self.keys[at], self.rows[at]
+
+
+def _by_base(segment: RemoteSegment) -> tuple[int, int, Uuid]:
+    return segment.base_offset, segment.end_offset, segment.segment_id
+
+
+def _by_end(segment: RemoteSegment) -> tuple[int, int, Uuid]:
+    return segment.end_offset, segment.base_offset, segment.segment_id
+
+
 def epoch_end(segment: RemoteSegment, epoch: int) -> int:
     """Return the last offset of `epoch` inside the segment, inclusive."""
     ends = [offset for e, offset in segment.epochs if e > epoch]
@@ -76,10 +107,12 @@ def epoch_end(segment: RemoteSegment, epoch: int) -> int:
 class MetadataCache:
     """The remote segments of one partition, as far as the metadata log has been applied."""
 
-    __slots__ = ("_by_epoch", "_by_id", "_deleted", "delete")
+    __slots__ = ("_all", "_by_epoch", "_by_id", "_deleted", "_finished", "delete")
 
     def __init__(self) -> None:
         self._by_id: dict[Uuid, RemoteSegment] = {}
+        self._all = _Ordered()  # by base offset
+        self._finished = _Ordered()  # by end offset
         self._by_epoch: dict[int, _EpochView] = {}
         self._deleted: dict[Uuid, None] = {}  # the newest ones
         self.delete: PartitionDelete | None = None
@@ -98,6 +131,7 @@ class MetadataCache:
         if known is not None:
             return known[:9] == segment[:9]  # a repeat; an id is never reused (rel-T12)
         self._by_id[segment.segment_id] = segment
+        self._all.put(_by_base(segment), segment)
         for epoch, _ in segment.epochs:
             self._view(epoch).unreferenced[segment.segment_id] = None
         return True
@@ -121,6 +155,11 @@ class MetadataCache:
             or (known.state == SegmentState.COPY_STARTED and known.broker_id != change.broker_id),
         )
         self._by_id[segment.segment_id] = segment
+        self._all.put(_by_base(segment), segment)
+        if segment.state == SegmentState.COPY_FINISHED:
+            self._finished.put(_by_end(segment), segment)
+        else:
+            self._finished.drop(_by_end(segment))
         for epoch, start in segment.epochs:
             view = self._view(epoch)
             if segment.state == SegmentState.COPY_FINISHED:
@@ -130,11 +169,16 @@ class MetadataCache:
             else:
                 view.forget(segment.segment_id)
         if segment.state == SegmentState.DELETE_FINISHED:
-            del self._by_id[segment.segment_id]
+            self._drop(segment)
             self._deleted[segment.segment_id] = None
             if len(self._deleted) > DELETED_KEPT:
                 del self._deleted[next(iter(self._deleted))]
         return True
+
+    def _drop(self, segment: RemoteSegment) -> None:
+        del self._by_id[segment.segment_id]
+        self._all.drop(_by_base(segment))
+        self._finished.drop(_by_end(segment))
 
     def apply_delete(self, change: PartitionDelete) -> bool:
         """Apply a change of the partition's deletion; False if it cannot follow (dropped)."""
@@ -182,12 +226,16 @@ class MetadataCache:
     def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
         """Return all segments not deleted; with `epoch` those of it. Ascending by base offset."""
         if epoch is None:
-            found: Iterator[RemoteSegment] = iter(self._by_id.values())
-        else:
-            view = self._by_epoch.get(epoch)
-            ids = {**dict.fromkeys(view.ids), **view.unreferenced} if view else {}
-            found = (self._by_id[segment_id] for segment_id in ids)
-        return sorted(found, key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
+            return self._all.rows.copy()
+        view = self._by_epoch.get(epoch)
+        ids = {**dict.fromkeys(view.ids), **view.unreferenced} if view else {}
+        return sorted((self._by_id[segment_id] for segment_id in ids), key=_by_base)
+
+    def finished(self, reaching: int = 0) -> list[RemoteSegment]:
+        """Return the finished segments that end at or above `reaching`, ascending by end offset."""
+        if reaching <= 0:
+            return self._finished.rows.copy()
+        return self._finished.rows[bisect_left(self._finished.keys, (reaching, -1, b"")) :]
 
     def _view(self, epoch: int) -> _EpochView:
         view = self._by_epoch.get(epoch)

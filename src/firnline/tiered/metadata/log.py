@@ -516,6 +516,13 @@ class TopicMetadataLog:
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.segments(epoch)
 
+    def finished(
+        self, where: TopicIdPartition, reaching: int = 0
+    ) -> list[RemoteSegment] | KafkaError:
+        """Return the finished segments that end at or above an offset, ascending by their ends."""
+        cache = self._cache(where)
+        return NOT_READY if cache is None else cache.finished(reaching)
+
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
         """Return one segment as far as it is known, ready or not."""
         consumed = self._consumed.get(self.partition_of(where))
