@@ -13,10 +13,9 @@ from firnline.controller.isr_changes import IsrChange as Asked
 from firnline.metadata import records as r
 from firnline.metadata.image import PartitionImage
 from firnline.replica.directories import DirectoryAssignments
-from firnline.replica.follower import NO_LEADERS
 from firnline.replica.isr import NO_BROKER_EPOCH, BrokerFact, IsrAnswer, IsrChange, NoBrokers
 from firnline.replica.late_copies import still_possible
-from firnline.replica.replication import ReplicaSettings, Replication
+from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication
 from tests.unit.controller.test_isr_changes import World
 from tests.unit.replica.test_alter import Desk, agreed, proposing
 from tests.unit.replica.test_isr import Lead
