@@ -20,6 +20,7 @@ from firnline.sim.host import Host, Machine, Process
 from firnline.sim.net import Network
 from firnline.sim.options import Options, draw_options
 from firnline.sim.quorum_node import QuorumNode
+from firnline.sim.slices import small_slices
 from firnline.sim.workload import Workload
 from firnline.sim.world import MS, SECOND, Line, World
 
@@ -306,11 +307,12 @@ def run(
     if plan is None:
         plan = draw_plan(seed, options, begin_us=_CALM_US, end_us=end_us)
     cluster.faults.schedule([each for each in plan if mask is None or each.number in mask])
-    cluster.begin()
-    world.run_until(end_us)
-    if not world.stopped:
-        cluster.heal()
-        cluster.converge()
+    with small_slices(options.slice_items):
+        cluster.begin()
+        world.run_until(end_us)
+        if not world.stopped:
+            cluster.heal()
+            cluster.converge()
     return Outcome(
         seed=seed,
         mode=mode,

@@ -164,6 +164,13 @@ def _raised(options: Options) -> Options:
     return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 4_000 * MS))
 
 
+def _slices(options: Options) -> Options:
+    """Whatever can be done in slices is, of one partition each, while leaders come and go."""
+    kinds = ("kill", "elect", "elect", "stop", "power", "isolate", "slow-link", "stall")
+    bent = _replicated(options)
+    return bent._replace(fault_kinds=kinds, fault_gap_us=(500 * MS, 3_000 * MS), slice_items=1)
+
+
 def _directories(options: Options) -> Options:
     """Brokers with three log directories, of which one fails now and then."""
     kinds = ("kill", "elect", "stop", "pause", "cut")
@@ -194,6 +201,7 @@ PROFILES: dict[str, Callable[[Options], Options]] = {
     "rot": _rot,
     "raised": _raised,
     "directories": _directories,
+    "slices": _slices,
 }
 
 

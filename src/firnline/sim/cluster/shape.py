@@ -139,7 +139,11 @@ def _with_late_draws(seed: int, options: Options) -> Options:
     directories = Chance(seed, "directories").pick((1, 1, 2, 3))
     shape = shape._replace(topics=topics, levels=draw_levels(seed), directories=directories)
     kinds = _LATE if directories > 1 else tuple(each for each in _LATE if each != BAD_DIRECTORY)
-    return options._replace(late_kinds=late_kinds(seed, kinds), cluster=shape)
+    return options._replace(
+        late_kinds=late_kinds(seed, kinds),
+        slice_items=Chance(seed, "slices").pick((0, 0, 0, 1, 2)),
+        cluster=shape,
+    )
 
 
 def draw_levels(seed: int) -> tuple[int, ...]:
