@@ -444,7 +444,7 @@ class LogDirectory:
         gaps = contents.get(name)
         if gaps is None or isinstance(result, Exception):
             return self._place_rest(writes, contents, result, now_ms)
-        if not self._take_name(name, _LATER, writes[name], gaps):
+        if not self._place(name, writes[name], gaps):
             # The one that overtook it may not be on disk yet.
             contents.pop(checkpoint.RECOVERY_POINTS, None)
             return self._place_rest(writes, contents, None, now_ms)
@@ -465,8 +465,16 @@ class LogDirectory:
             return []
         for name, offsets in contents.items():
             if name != checkpoint.CLEANER_OFFSETS:
-                self._take_name(name, _LATER, writes[name], offsets)
+                self._place(name, writes[name], offsets)
         return []
+
+    def _place(self, name: str, writes: int, offsets: dict[TopicPartition, int]) -> bool:
+        """`_take_name`; a disk that refuses is asked again, as it is where the file could not be written."""
+        try:
+            return self._take_name(name, _LATER, writes, offsets)
+        except StorageError:
+            self._said.pop(name, None)
+            return False
 
     def _take_name(
         self, name: str, suffix: str, writes: int, offsets: dict[TopicPartition, int]
