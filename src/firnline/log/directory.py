@@ -107,6 +107,7 @@ class LogDirectory:
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
         self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
         self.put_aside_as: list[str] = []  # paths, in this run
+        self._here: dict[TopicPartition, None] = {}  # what had a directory when that could be read
         self._guest: Log | None = None
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
         self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs that were not served yet
@@ -132,6 +133,7 @@ class LogDirectory:
             self._release()
             raise
         self._read_marker()
+        self._here = self._present()
         self._recovery_points = self._read(checkpoint.RECOVERY_POINTS, with_metadata=True)
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
@@ -232,6 +234,14 @@ class LogDirectory:
         """Return the partitions that have a directory here and were not opened: strays, once all are."""
         return [tp for tp in self._present() if tp not in self.logs]
 
+    def had(self, topic_partition: TopicPartition) -> bool:
+        """Whether that partition is here, as far as is known: also of a directory that failed."""
+        return topic_partition in self._here
+
+    def is_gone(self, topic_partition: TopicPartition) -> None:
+        """It was deleted while nothing here could be: the next start finds it."""
+        self._here.pop(topic_partition, None)
+
     def recovery_point(self, topic_partition: TopicPartition) -> int:
         """Return what the checkpoint said at the start, 0 for nothing."""
         return self._recovery_points.get(topic_partition, 0)
@@ -272,6 +282,7 @@ class LogDirectory:
             if topic_partition in self._forgotten:
                 self.checkpoint()
             self._fs.make_dir(path)
+            self._here[topic_partition] = None
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
@@ -385,6 +396,7 @@ class LogDirectory:
 
         They are written again before it does, at the latest.
         """
+        self._here.pop(topic_partition, None)
         known = [offsets.pop(topic_partition, None) for offsets in self._offsets().values()]
         if any(offset is not None for offset in known):
             self._forgotten[topic_partition] = None
