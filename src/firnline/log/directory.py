@@ -34,7 +34,6 @@ from firnline.log.sync_ledger import DirSync
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-_META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
@@ -57,7 +56,7 @@ def format_directory(
     lines = [
         f"node.id={node_id}",
         f"directory.id={uuid_text(directory_id)}",
-        f"version={_META_VERSION}",
+        f"version={checkpoint.META_VERSION}",
         f"cluster.id={cluster_id}",
     ]
     checkpoint.write_durably(fs, f"{path}/{META_PROPERTIES}", "\n".join([*lines, ""]).encode())
@@ -165,31 +164,12 @@ class LogDirectory:
             self._said[checkpoint.CLEANER_OFFSETS] = checkpoint.read_offsets(self._fs, path)
 
     def _check_identity(self) -> None:
-        found = read_meta_properties(self._fs, self.path)
-        if found is None:
-            raise StorageError(
-                "the log directory is not formatted",
-                path=self.path,
-                remedy="run `firnline storage format`",
-            )
-        expected = {"cluster.id": self.cluster_id, "node.id": str(self.node_id)}
-        if found.get("version") != _META_VERSION:
-            raise StorageError(
-                "meta.properties of another version",
-                path=self.path,
-                version=found.get("version"),
-                remedy="use the release that wrote it, or format the directory anew",
-            )
-        for key, value in expected.items():
-            if found.get(key, value) != value:
-                raise StorageError(
-                    "the log directory belongs to another " + key.partition(".")[0],
-                    path=self.path,
-                    key=key,
-                    found=found[key],
-                    expected=value,
-                    remedy="give this node its own log.dirs",
-                )
+        found = checkpoint.check_identity(
+            read_meta_properties(self._fs, self.path),
+            path=self.path,
+            cluster_id=self.cluster_id,
+            node_id=self.node_id,
+        )
         if "directory.id" in found:
             self.directory_id = uuid_from_text(found["directory.id"])
         else:  # written before directories had ids
