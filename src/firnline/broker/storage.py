@@ -163,13 +163,16 @@ class Storage:
         may_make      False for a replica that was lost and that nobody else has: only its files will do
 
         It is served when its `unsynced` files are on disk. StorageError where metadata has it in a directory
-        that failed: its records may be there, and a second, empty replica must not take their place.
+        that failed, or says nothing of directories and it was there: its records may be in it, and a second,
+        empty replica must not take their place.
         """
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
             raise StorageError("every log directory failed")
         present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
-        if not present and directory_id in self.failed_directories:
+        failed = [d for d in self.directories if d.path in self._offline]
+        had = any(d.directory_id == directory_id or d.had(topic_partition) for d in failed)
+        if not present and had:
             raise StorageError("the log directory of this replica failed")
         if not present and not may_make:
             raise StorageError(
@@ -256,6 +259,7 @@ class Storage:
         self._synced_ms.pop(log.path, None)
         directory = self._directory_of(log)
         if directory.path in self._offline:
+            directory.is_gone(log.topic_partition)
             return []
         return directory.drop(log, now_ms)
 
@@ -337,8 +341,8 @@ class Storage:
         """A partition's files failed: so did its directory (rel-P9).
 
         With the last one the node stops, and with that of the metadata log, as Kafka does; and with any where
-        the cluster's metadata.version knows no directories, or this node would go on leading what it cannot
-        serve. A log that was deleted while its sync was under way took its names along: that is no failure.
+        the controller does not know our directories, or this node would go on leading what it cannot serve. A
+        log that was deleted while its sync was under way took its names along: that is no failure.
         """
         if not self._holds(partition.log):
             return []

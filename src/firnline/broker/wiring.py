@@ -222,7 +222,7 @@ def _lifecycle(
     endpoints: Sequence[Endpoint] | None,
     late: list[BrokerNode],
 ) -> Lifecycle:
-    storage.is_failure_known = lambda: quorum.image.metadata_version >= DIRECTORIES_SINCE
+    storage.is_failure_known = lambda: _knows_our_directories(config, quorum.image)
     storage.cordoned = lambda: _present(config, quorum.image).cordoned_log_dirs
 
     def cordoned() -> tuple[Uuid, ...] | None:
@@ -248,6 +248,17 @@ def _present(config: BrokerConfig, image: ClusterImage) -> BrokerConfig:
     """The settings with what was altered at run time."""
     cluster, node = (image.config(ResourceType.BROKER, name) for name in ("", str(config.node_id)))
     return broker_config(config, cluster, node) if cluster or node else config
+
+
+def _knows_our_directories(config: BrokerConfig, image: ClusterImage) -> bool:
+    """Whether the controller acts on a directory of ours that fails.
+
+    One that registered at an older metadata.version is not known by its directories until it starts again.
+    """
+    broker = image.brokers.get(config.node_id)
+    return (
+        image.metadata_version >= DIRECTORIES_SINCE and broker is not None and bool(broker.log_dirs)
+    )
 
 
 def _failed(late: list[BrokerNode], partition: Partition, now_ms: int) -> Effects:

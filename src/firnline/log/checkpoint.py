@@ -16,6 +16,7 @@ LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+META_VERSION = "1"  # of meta.properties
 PARTITION_METADATA = "partition.metadata"
 # What an operator does about damage where it was synced.
 DAMAGE_REMEDY = (
@@ -171,3 +172,34 @@ def read_partition_metadata(fs: Fs, directory: str) -> Uuid | None:
             problem=problem,
             remedy=DAMAGE_REMEDY,
         ) from None
+
+
+def check_identity(
+    found: dict[str, str] | None, *, path: str, cluster_id: str, node_id: int
+) -> dict[str, str]:
+    """Return what `meta.properties` of a directory says; StorageError unless it is of that node (Q11)."""
+    if found is None:
+        raise StorageError(
+            "the log directory is not formatted",
+            path=path,
+            remedy="run `firnline storage format`",
+        )
+    expected = {"cluster.id": cluster_id, "node.id": str(node_id)}
+    if found.get("version") != META_VERSION:
+        raise StorageError(
+            "meta.properties of another version",
+            path=path,
+            version=found.get("version"),
+            remedy="use the release that wrote it, or format the directory anew",
+        )
+    for key, value in expected.items():
+        if found.get(key, value) != value:
+            raise StorageError(
+                "the log directory belongs to another " + key.partition(".")[0],
+                path=path,
+                key=key,
+                found=found[key],
+                expected=value,
+                remedy="give this node its own log.dirs",
+            )
+    return found

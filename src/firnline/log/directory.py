@@ -34,7 +34,6 @@ from firnline.log.sync_ledger import DirSync
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
-_META_VERSION = "1"
 NO_BROKER_EPOCH = -1
 _LATER = ".later"
 _KEPT = ".kept"
@@ -57,7 +56,7 @@ def format_directory(
     lines = [
         f"node.id={node_id}",
         f"directory.id={uuid_text(directory_id)}",
-        f"version={_META_VERSION}",
+        f"version={checkpoint.META_VERSION}",
         f"cluster.id={cluster_id}",
     ]
     checkpoint.write_durably(fs, f"{path}/{META_PROPERTIES}", "\n".join([*lines, ""]).encode())
@@ -107,6 +106,7 @@ class LogDirectory:
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
         self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
         self.put_aside_as: list[str] = []  # paths, in this run
+        self._here: dict[TopicPartition, None] = {}  # what had a directory when that could be read
         self._guest: Log | None = None
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
         self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs that were not served yet
@@ -132,6 +132,7 @@ class LogDirectory:
             self._release()
             raise
         self._read_marker()
+        self._here = self._present()
         self._recovery_points = self._read(checkpoint.RECOVERY_POINTS, with_metadata=True)
         self._log_starts = self._read(checkpoint.LOG_STARTS)
         self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
@@ -163,31 +164,12 @@ class LogDirectory:
             self._said[checkpoint.CLEANER_OFFSETS] = checkpoint.read_offsets(self._fs, path)
 
     def _check_identity(self) -> None:
-        found = read_meta_properties(self._fs, self.path)
-        if found is None:
-            raise StorageError(
-                "the log directory is not formatted",
-                path=self.path,
-                remedy="run `firnline storage format`",
-            )
-        expected = {"cluster.id": self.cluster_id, "node.id": str(self.node_id)}
-        if found.get("version") != _META_VERSION:
-            raise StorageError(
-                "meta.properties of another version",
-                path=self.path,
-                version=found.get("version"),
-                remedy="use the release that wrote it, or format the directory anew",
-            )
-        for key, value in expected.items():
-            if found.get(key, value) != value:
-                raise StorageError(
-                    "the log directory belongs to another " + key.partition(".")[0],
-                    path=self.path,
-                    key=key,
-                    found=found[key],
-                    expected=value,
-                    remedy="give this node its own log.dirs",
-                )
+        found = checkpoint.check_identity(
+            read_meta_properties(self._fs, self.path),
+            path=self.path,
+            cluster_id=self.cluster_id,
+            node_id=self.node_id,
+        )
         if "directory.id" in found:
             self.directory_id = uuid_from_text(found["directory.id"])
         else:  # written before directories had ids
@@ -232,6 +214,14 @@ class LogDirectory:
         """Return the partitions that have a directory here and were not opened: strays, once all are."""
         return [tp for tp in self._present() if tp not in self.logs]
 
+    def had(self, topic_partition: TopicPartition) -> bool:
+        """Whether that partition is here, as far as is known: also of a directory that failed."""
+        return topic_partition in self._here
+
+    def is_gone(self, topic_partition: TopicPartition) -> None:
+        """It was deleted while nothing here could be: the next start finds it."""
+        self._here.pop(topic_partition, None)
+
     def recovery_point(self, topic_partition: TopicPartition) -> int:
         """Return what the checkpoint said at the start, 0 for nothing."""
         return self._recovery_points.get(topic_partition, 0)
@@ -272,6 +262,7 @@ class LogDirectory:
             if topic_partition in self._forgotten:
                 self.checkpoint()
             self._fs.make_dir(path)
+            self._here[topic_partition] = None
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
@@ -385,6 +376,7 @@ class LogDirectory:
 
         They are written again before it does, at the latest.
         """
+        self._here.pop(topic_partition, None)
         known = [offsets.pop(topic_partition, None) for offsets in self._offsets().values()]
         if any(offset is not None for offset in known):
             self._forgotten[topic_partition] = None
@@ -444,7 +436,7 @@ class LogDirectory:
         gaps = contents.get(name)
         if gaps is None or isinstance(result, Exception):
             return self._place_rest(writes, contents, result, now_ms)
-        if not self._take_name(name, _LATER, writes[name], gaps):
+        if not self._place(name, writes[name], gaps):
             # The one that overtook it may not be on disk yet.
             contents.pop(checkpoint.RECOVERY_POINTS, None)
             return self._place_rest(writes, contents, None, now_ms)
@@ -465,8 +457,16 @@ class LogDirectory:
             return []
         for name, offsets in contents.items():
             if name != checkpoint.CLEANER_OFFSETS:
-                self._take_name(name, _LATER, writes[name], offsets)
+                self._place(name, writes[name], offsets)
         return []
+
+    def _place(self, name: str, writes: int, offsets: dict[TopicPartition, int]) -> bool:
+        """`_take_name`; a disk that refuses is asked again, as it is where the file could not be written."""
+        try:
+            return self._take_name(name, _LATER, writes, offsets)
+        except StorageError:
+            self._said.pop(name, None)
+            return False
 
     def _take_name(
         self, name: str, suffix: str, writes: int, offsets: dict[TopicPartition, int]

@@ -44,6 +44,13 @@ class RecoveryReport:
     segments_dropped: int = 0
 
 
+class _Contradiction(Exception):
+    """A batch, or a segment, begins at `offset`, below the end of what is before it."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
 T = TypeVar("T")
 # Yields after each slice of some milliseconds.
 Steps = Generator[None, None, T]
@@ -140,6 +147,7 @@ class _Opening:
         self.gaps_upto = (
             recovery_point  # a segment that begins by it may begin beyond the end before
         )
+        self.upto = INT64_MAX  # what ends beyond it contradicts something
         self.report = RecoveryReport(was_clean)
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
         self.producers = ProducerStates()
@@ -301,6 +309,18 @@ class _Opening:
 
     def recover(self, segments: Segments, first: Segment) -> Steps[int]:
         """Verify and index every segment from `first` on; return the log end."""
+        while True:
+            try:
+                return (yield from self.verify(segments, first))
+            except _Contradiction as found:
+                self.upto = found.offset
+
+    def verify(self, segments: Segments, first: Segment) -> Steps[int]:
+        """As `recover`. _Contradiction where offsets say that one of two batches is wrong: either may be.
+
+        Where offsets may be missing a base offset that is too high shows by what comes after it alone, and
+        no CRC covers it. With neither of the two, and nothing between, the log is as if it ended before.
+        """
         yield from self.load_producers(segments, first.base_offset)
         end = first.base_offset
         # They are of what was here before a truncation, or the power cut; what holds is written anew.
@@ -314,6 +334,8 @@ class _Opening:
                 # compaction leaves gaps below the recovery point. An empty one that begins below the end
                 # had been withdrawn, and the power cut gave it back.
                 is_stray = segment.base_offset < end and not segment.size_bytes
+                if self.has_gaps and segment.base_offset < end and segment.size_bytes:
+                    raise _Contradiction(segment.base_offset)
                 is_gap = segment.base_offset != end and segment.base_offset > self.gaps_upto
                 if is_stray or is_gap:
                     yield from self.drop_from(segments, segment.base_offset)
@@ -347,7 +369,8 @@ class _Opening:
         """Verify and index one segment up to its first bad batch; return the offset it ends at."""
         end = expected
         # A topic that is compacted no longer may still have gaps, where it was synced.
-        for found in segment.recover(INT64_MAX if self.has_gaps else self.recovery_point):
+        gaps_upto = INT64_MAX if self.has_gaps else self.recovery_point
+        for found in segment.recover(gaps_upto, self.upto):
             header = found.header
             self.note_epoch(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
@@ -355,6 +378,9 @@ class _Opening:
             end = header.next_offset
             if self.pace.is_over(header.size_bytes):
                 yield
+        after = segment.after_good() if self.has_gaps else None
+        if after is not None and after.base_offset < end:
+            raise _Contradiction(after.base_offset)
         self.producers.end_offset = end
         self.report.segments_scanned += 1
         return end

@@ -548,10 +548,13 @@ class Segment:
 
     # -- change ------------------------------------------------------------------------------------
 
-    def recover(self, gaps_upto_offset: int = INT64_MAX) -> Iterator[FoundBatch]:
+    def recover(
+        self, gaps_upto_offset: int = INT64_MAX, upto_offset: int = INT64_MAX
+    ) -> Iterator[FoundBatch]:
         """Read every batch, verify it, and index it anew; stop before the first that is not good.
 
-        The caller consumes all of it and then calls `cut_damage`: rel-P8.
+        And before the first that ends beyond `upto_offset`. The caller consumes all of it and then calls
+        `cut_damage`: rel-P8.
         """
         file = self._opened()
         self._reset()
@@ -560,10 +563,15 @@ class Segment:
         self.size_bytes = 0
         for found in good_batches(file, self.base_offset, gaps_upto_offset):
             header = found.header
-            if not self.may_hold(header.last_offset):
+            if not self.may_hold(header.last_offset) or header.next_offset > upto_offset:
                 return
             self.note(found.position, header.size_bytes, header.last_offset, header.max_timestamp)
             yield found
+
+    def after_good(self) -> BatchHeader | None:
+        """Return the header of a batch behind the last good one, if it is whole, only not in its place."""
+        found = next(_whole_batches(self._opened(), self.size_bytes), None)
+        return None if found is None else found.header
 
     def file_size(self) -> int:
         """Bytes in the file, also those after the last good batch while it is being recovered."""
@@ -644,10 +652,10 @@ def good_batches(
         expected, epoch = header.next_offset, header.leader_epoch
 
 
-def _whole_batches(file: File) -> Iterator[FoundBatch]:
-    """Iterate over the batches of a file whose length fits and whose CRC is right."""
-    size, position = file.size(), 0
-    chunk, chunk_start = b"", 0
+def _whole_batches(file: File, position: int = 0) -> Iterator[FoundBatch]:
+    """Iterate over the batches of a file, from `position` on, whose length fits and whose CRC is right."""
+    size = file.size()
+    chunk, chunk_start = b"", position
     while size - position >= HEADER_BYTES:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):

@@ -29,6 +29,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from firnline.protocol.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from tests.unit.broker.cluster import Rig
@@ -261,10 +262,18 @@ def test_the_directory_of_the_metadata_log_takes_the_node_with_it() -> None:
         rig.pass_time(1)
 
 
-def test_a_node_that_cannot_say_which_directory_failed_stops_and_others_lead() -> None:
-    """Below 3.7-IV2 nobody else knows of directories: it would lead on what it cannot serve."""
+@pytest.mark.parametrize("level", [16, 30])
+def test_a_node_that_cannot_say_which_directory_failed_stops_and_others_lead(level: int) -> None:
+    """Below 3.7-IV2 nobody else knows of directories: it would lead on what it cannot serve.
+
+    Nor are those known of a node that registered before metadata.version was raised.
+    """
     rig = two_directories(metadata_version=16)
     lost = BROKERS[0]
+    if level > 16:
+        row = FeatureUpdateKey(feature="metadata.version", max_version_level=level)
+        assert rig.ask(lost, UpdateFeaturesRequest(feature_updates=[row]), 1).error_code == 0
+        rig.until(lambda: rig[lost].broker.image.metadata_version == level)
     partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
     rig[lost].run(rig[lost].broker.on_storage_failure(partition, rig.now_ms))
     with pytest.raises(StorageError, match="out of use"):
@@ -296,6 +305,22 @@ def test_no_empty_replica_takes_the_place_of_one_in_a_failed_directory() -> None
         at_once(storage.open_steps(name, b"x" * 16, log.config, rig.now_ms, directory_id=failed))
     again = at_once(storage.open_steps(name, b"x" * 16, log.config, rig.now_ms))
     assert again.path.startswith("/one")
+
+
+def test_no_empty_replica_takes_its_place_where_metadata_says_nothing_of_directories() -> None:
+    """Below 3.7-IV2, or at once after a raise: it is known from the start what was in the directory."""
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    lost = BROKERS[0]
+    storage = rig[lost].broker.storage
+    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
+    name, topic_id, config = partition.topic_partition, partition.topic_id, partition.log.config
+    rig[lost].run(storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms))
+    with pytest.raises(StorageError, match="directory of this replica failed"):
+        at_once(storage.open_steps(name, topic_id, config, rig.now_ms))
+    storage.drop(partition.log, rig.now_ms)
+    again = at_once(storage.open_steps(name, b"y" * 16, config, rig.now_ms))
+    assert again.path.startswith("/one"), "a topic of that name that was made later is another one"
 
 
 def cordoned(rig: Rig, node_id: int) -> tuple[bytes, ...] | None:

@@ -102,6 +102,22 @@ def test_one_writer_at_a_time_and_another_after_a_failure() -> None:
     assert points(found) == {TP: 1}
 
 
+def test_a_name_that_the_disk_refuses_stops_nobody_and_is_asked_for_again() -> None:
+    """The node has other directories (rel-P9), and the old checkpoint is as true as before."""
+    found = directory()
+    submit = later(found)
+    submit.work()
+    fs = found._fs
+    assert isinstance(fs, CrashableFs)
+    fs.fail("rename", RECOVERY_POINTS, "EIO")
+    submit.then(None, NOW)
+    assert points(found) == {}
+    again = later(found)
+    again.work()
+    again.then(None, NOW)
+    assert points(found) == {TP: 1}
+
+
 def test_a_directory_that_was_let_go_is_left_alone() -> None:
     """Another process may hold it by now."""
     found = directory()

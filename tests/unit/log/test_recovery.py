@@ -9,6 +9,7 @@ from firnline.base.errors import StorageError
 from firnline.base.units import MIB
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport, opening_steps, told_of_recovery
+from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
@@ -175,6 +176,29 @@ def test_what_compaction_left_out_is_no_damage() -> None:
     gone = cleaned(fs)
     log = opened(fs, small(cleanup_policy=("compact",)))
     assert [r.offset for r in found_records(log)] == [n for n in range(40) if n != gone]
+
+
+@pytest.mark.parametrize("which", [0, 2, -1])
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_a_base_offset_that_flipped_where_offsets_may_be_missing_is_no_log_end(
+    which: int, is_synced: bool
+) -> None:
+    """No CRC covers it: what follows says that it is wrong, and the replica is not at offset 65,000."""
+    fs = CrashableFs()
+    cleaned(fs)
+    config = small(cleanup_policy=("compact",))
+    log = opened(fs, config)
+    segment = log.closed_segments()[1]
+    path = segment.stem_path + ".log"
+    data = bytearray(whole(fs, path))
+    bad = list(headers(bytes(data)))[which]
+    data[bad.position + 5] ^= 1
+    overwrite(fs, path, bytes(data))
+    if is_synced:
+        with pytest.raises(StorageError, match="below its recovery point"):
+            opened(fs.kill(), config, recovery_point=bad.next_offset)
+    else:
+        assert opened(fs.kill(), config).log_end_offset <= bad.base_offset
 
 
 def test_a_topic_that_is_compacted_no_longer_keeps_what_was_synced_with_its_gaps() -> None:

@@ -219,6 +219,10 @@ class Atlas:
         state = self.partition(key)
         return state is None or bool(self._clean(key, state, node_id))
 
+    def has_gaps(self, key: Key) -> bool:
+        """Was any replica of it ever compacted?"""
+        return self._ledger.of(key).is_compacted
+
     def committed_end(self, key: Key) -> int:
         """Up to where the partition is committed."""
         return self._ledger.of(key).end_offset

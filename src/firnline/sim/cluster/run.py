@@ -258,14 +258,17 @@ class WholeCluster(Cluster):
     def _should_go_on(self, process: Process, problem: StorageError) -> bool:
         """rel-P9: with a directory that is not the last, and has not the metadata, the others go on.
 
-        Where the cluster's metadata.version knows no directories the node stops, and is fenced.
+        Where the controller does not know its directories, because metadata.version was too old when it
+        registered, the node stops, and is fenced.
         """
         path = f"{problem.facts.get('path', '')}/"
         others = [each for each in self.atlas.directories if each != DATA]
         if not process.is_ready or not any(path.startswith(f"{each}/") for each in others):
             return False
         storage = process.machine.broker.storage
-        if process.machine.quorum.image.metadata_version < DIRECTORIES_SINCE:
+        image = process.machine.quorum.image
+        known = image.brokers.get(process.node_id)
+        if image.metadata_version < DIRECTORIES_SINCE or known is None or not known.log_dirs:
             return False
         return len(storage.failed_directories) < len(self.atlas.directories)
 

@@ -8,6 +8,7 @@ again; where none is a whole copy is put back. Source: decision 0023; reliabilit
 
 from typing import NamedTuple
 
+from firnline.base.units import INT64_MAX
 from firnline.log import names
 from firnline.log.checkpoint import (
     HIGH_WATERMARKS,
@@ -32,6 +33,7 @@ _RUNNING, _KILLED, _STOPPED = "as it runs", "while it is killed", "while it is s
 _PLAIN = (RECOVERY_POINTS, HIGH_WATERMARKS, LEADER_EPOCHS)
 # Whose bits flip, half of the time those of batches.
 _SUFFIXES = (names.LOG, names.LOG, names.LOG, names.INDEX, names.TIME_INDEX, names.SNAPSHOT)
+_BASE_OFFSET_BYTES = 8
 _LEADER_EPOCH_AT = range(LOG_OVERHEAD_BYTES, LOG_OVERHEAD_BYTES + 4)
 
 
@@ -122,17 +124,29 @@ class RotFaults(RaceFaults):
             return not _is_read(bytes(data))
         if not name.endswith(names.LOG):
             return True
-        position = 0
+        position, end = 0, int(name.removesuffix(names.LOG))
         while position + HEADER_BYTES <= inode.surviving_bytes:
             header = parse_header(inode.durable, position)
             if position <= at < position + header.size_bytes:
-                is_committed = header.next_offset <= self._truth_end(spot.key)
-                return is_committed and at - position not in _LEADER_EPOCH_AT
-            position += header.size_bytes
-        return False
+                break
+            position, end = position + header.size_bytes, header.next_offset
+        else:
+            return False
+        if header.next_offset > self.atlas.committed_end(spot.key):
+            return False
+        if self.atlas.has_gaps(spot.key) and at - position < _BASE_OFFSET_BYTES:
+            wrong = header.base_offset ^ 1 << (_BASE_OFFSET_BYTES - 1 - at + position) * 8 + bit
+            after = self._next_offset(spot, name, inode, position + header.size_bytes)
+            return wrong < end or wrong + header.last_offset_delta >= after
+        return at - position not in _LEADER_EPOCH_AT
 
-    def _truth_end(self, key: Key) -> int:
-        return self.atlas.committed_end(key)
+    def _next_offset(self, spot: Spot, name: str, inode: Inode, position: int) -> int:
+        """Where the batch at `position` begins, or the next segment; INT64_MAX for neither."""
+        if position + HEADER_BYTES <= inode.surviving_bytes:
+            return parse_header(inode.durable, position).base_offset
+        files = spot.host.fs.surviving_files(spot.directory)
+        later = [each for each in files if each.endswith(names.LOG) and each > name]
+        return int(min(later).removesuffix(names.LOG)) if later else INT64_MAX
 
     # ---- the operator
 
