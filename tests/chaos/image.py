@@ -56,6 +56,20 @@ def mounted(image: Path, at: Path) -> Iterator[Path]:
         unmount(at)
 
 
+@contextlib.contextmanager
+def in_memory(at: Path, size_bytes: int) -> Iterator[Path]:
+    """Mount a small file system in memory at a directory, made if missing: a disk that is soon full."""
+    at.mkdir(exist_ok=True)
+    options = ["-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(at)]
+    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotMount(f"NOT RUN: cannot mount a file system in memory: {done.stderr.strip()}")
+    try:
+        yield at
+    finally:
+        unmount(at)
+
+
 def unmount(at: Path) -> None:
     """Unmount; a file that is still open there delays it and does not stop it."""
     for options in ([], ["-l"]):

@@ -229,8 +229,18 @@ class ConfigError(FirnlineError):
     """A setting that cannot be used: the operator must act. Says which key, and what would do."""
 
 
+# What passes, or the operator may end, while we run; whatever else a disk answers means that it failed
+# (rel-P9).
+_PASSING = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "EAGAIN")
+
+
 class StorageError(FirnlineError):
     """Bytes could not be read or written, or differ from what was written: the operator must act."""
+
+    @property
+    def is_passing(self) -> bool:
+        """True where the disk is sound, and has no room or no time, or the process no descriptor, for now."""
+        return self.facts.get("error") in _PASSING
 
 
 class RecordsCut(StorageError):

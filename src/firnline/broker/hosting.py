@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from firnline.log.recovery import Steps
 
 Told = Callable[[Partition, int], Effects]
-# What passes, or the operator may end, while we run; whatever else a disk answers means that it failed
-# (rel-P9).
-_PASSING = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "EAGAIN")
 _AGAIN_MS = 5_000
 _AGAIN = ("hosting", "open again")
 # Partitions that are acted on in one go: some milliseconds of the loop, a deletion being the dearest.
@@ -363,14 +360,14 @@ class Hosting:
         A partition that is left lying here is out of its ISR, or led by nobody, for as long as we run.
         """
         effects = self._not_served(key, name, problem, now_ms)
-        error = problem.facts.get("error")
-        if error in _PASSING:
+        if problem.is_passing:
             return [*effects, SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)]
-        return effects if error is None else effects + self._on_disk_failed(problem, now_ms)
+        is_of_disk = problem.facts.get("error") is not None
+        return effects + self._on_disk_failed(problem, now_ms) if is_of_disk else effects
 
     def _again(self, now_ms: int) -> Effects:
         for key, problem in self.failed.items():
-            if problem.facts.get("error") in _PASSING:
+            if problem.is_passing:
                 self._opening.add(key)
         return self._opening.go(now_ms)
 
@@ -387,7 +384,7 @@ class Hosting:
         effects: Effects = []
         if str(before) != str(problem):
             effects.append(Warn(line=f"{name} is not served: {problem}"))
-        if is_lost and problem.facts.get("error") not in _PASSING:
+        if is_lost and not problem.is_passing:
             for told in self.on_lost:
                 effects += told(key, now_ms)
         return effects

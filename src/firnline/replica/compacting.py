@@ -19,6 +19,7 @@ from firnline.config.broker import BrokerConfig
 from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import CleanedGroup, RoundDone
 from firnline.log.compaction.state import Dirt, RoundRules
+from firnline.log.compaction.swap import SwapUndone
 from firnline.log.log import Log
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.partition import Partition
@@ -93,7 +94,7 @@ class Compacting:
         self._rng = rng
         self._on_failure = on_failure
         self._running: dict[str, _Running] = {}  # by the path of the log
-        self._warned: dict[str, str] = {}
+        self._failing: dict[Log, object] = {}  # whose last round failed, and what the operator knows
         self.facts = CompactionFacts()
 
     def start(self, now_ms: int) -> Effects:
@@ -158,17 +159,30 @@ class Compacting:
             for partition, dirt in found
             if self._may_be_compacted(partition) and partition.log.compaction.is_due(dirt)
         ]
-        due.sort(key=lambda pair: (-pair[1].ratio, pair[0].topic_partition))
+        # One that fails again and again keeps no other waiting.
+        due.sort(
+            key=lambda pair: (
+                pair[0].log in self._failing,
+                -pair[1].ratio,
+                pair[0].topic_partition,
+            )
+        )
         free = self._settings().log_cleaner_threads - len(self._running)
         effects: Effects = []
         for partition, _ in due[: max(0, free)]:
             effects += self._begin(partition, now_ms)
         return effects + self._look_later(now_ms)
 
+    @property
+    def failing(self) -> int:
+        """How many logs there are whose last round failed."""
+        return len(self._failing)
+
     def _forget_gone(self) -> None:
-        """Logs that were deleted are uncleanable no longer; one of the same name may be there by now."""
+        """Logs that were deleted fail no longer; one of the same name may be there by now."""
         hosted = self._hosted.by_name
-        for known in self.facts.uncleanable.values():
+        of_logs: list[dict[Log, Any]] = [*self.facts.uncleanable.values(), self._failing]
+        for known in of_logs:
             for log in list(known):
                 partition = hosted.get(log.topic_partition)
                 if partition is None or partition.log is not log:
@@ -190,9 +204,11 @@ class Compacting:
             dirt = log.compaction.dirt(now_ms, limit_offset=running.kept_offset)
         if problem is not None or dirt is None or not log.compaction.is_due(dirt):
             del self._running[log.path]
-            if isinstance(problem, StorageError) and self._stands(running):
-                return self._on_failure(running.partition, now_ms)
-            return []
+            if not isinstance(problem, StorageError) or not self._stands(running):
+                return []
+            if problem.is_passing:
+                return self._failed(running.partition, log, problem)
+            return self._on_failure(running.partition, now_ms)
         settings = self._settings()
         rules = RoundRules(
             map_bytes=settings.log_cleaner_dedupe_buffer_size // settings.log_cleaner_threads,
@@ -230,6 +246,8 @@ class Compacting:
         if self._stands(running):
             try:
                 put = running.log.compaction.put(group, running.cuts, now_ms)
+            except SwapUndone as problem:
+                running.effects += self._failed(running.partition, running.log, problem)
             except StorageError:
                 running.effects += self._on_failure(running.partition, now_ms)
         if put is None:
@@ -250,7 +268,7 @@ class Compacting:
             facts.bytes_written += result.bytes_written
             facts.last_map_percent = int(100 * result.map_use)
             facts.last_recopy_percent = int(100 * result.bytes_written / max(1, result.bytes_read))
-            self._warned.pop(log.path, None)
+            self._failing.pop(log, None)
             return [*effects, SetTimer(key=_LOOK, at_ms=now_ms, then=self._look)]
         if log.first_base_offset != running.first_base_offset and not isinstance(result, Damaged):
             facts.void += 1  # retention took files that the round was to read: the next look sees
@@ -258,14 +276,19 @@ class Compacting:
         return effects + self._failed(running.partition, log, result)
 
     def _failed(self, partition: Partition, log: Log, problem: Exception) -> Effects:
-        """Damage puts the log aside; anything else is tried again at the next look. Said once each."""
+        """Damage puts the log aside; anything else is tried again at the next look.
+
+        Said once, until a round succeeds or fails in another way: on a full disk it may be another file.
+        """
         self.facts.failed += 1
         if isinstance(problem, Damaged):
             directory = log.path.rpartition("/")[0]
             known = self.facts.uncleanable.setdefault(directory, {})
             known[log] = log.size_bytes
-        line = f"{log.topic_partition} is not compacted: {problem}"
-        if self._warned.get(log.path) == line:
+        said: object = str(problem)
+        if isinstance(problem, StorageError) and "error" in problem.facts:
+            said = problem.why, problem.facts["error"]
+        if self._failing.get(log) == said:
             return []
-        self._warned[log.path] = line
-        return [Warn(line=line)]
+        self._failing[log] = said
+        return [Warn(line=f"{log.topic_partition} is not compacted: {problem}")]

@@ -542,7 +542,7 @@ class Fetcher:
         self, found: _Followed, problem: StorageError, now_ms: int, *, is_half_done: bool = False
     ) -> Effects:
         """Files failed; `is_half_done`: the log is gone already, and a full disk is no excuse."""
-        if problem.facts.get("error") == "ENOSPC" and not is_half_done:
+        if problem.is_passing and not is_half_done:
             found.stage = _Stage.FETCHING
             return self._later(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
         found.stage = _Stage.FAILED

@@ -309,7 +309,7 @@ class Partition:
         return placed
 
     def _cannot_write(self, problem: StorageError) -> KafkaError:
-        if problem.facts.get("error") != "ENOSPC":
+        if not problem.is_passing:
             self.go_offline()
         return STORAGE_FAILED
 

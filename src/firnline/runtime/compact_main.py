@@ -2,8 +2,8 @@
 
 Spoken over its standard streams, one JSON value a line: in comes the job, then for each group `true`, which
 means that it was swapped in, or `false`; out go `{"alive": bytes}` now and then, `{"group": [bases, bytes]}`,
-and at last `{"done": [...]}` or `{"problem": why, "facts": {...}, "is_damage": ...}`. It is niced, holds no
-lock, and ends when its standard input does: with the broker.
+and at last `{"done": [...]}` or `{"problem": why, "facts": {...}, "is_damage": ...}`. Who starts it has niced
+it. It holds no lock, and ends when its standard input does: with the broker.
 """
 
 import json
@@ -19,13 +19,11 @@ from firnline.log.compaction.cleaner import Damaged
 from firnline.log.compaction.rounds import compact, job_from
 from firnline.runtime.disk import RealFs
 
-_NICE = 19
 _ALIVE_S = 1.0
 
 
 def main() -> int:
     """Do the round that standard input names; return the exit code."""
-    os.nice(_NICE)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(lines,), daemon=True).start()
     job = job_from(json.loads(lines.get()))
@@ -41,10 +39,22 @@ def main() -> int:
         _say({"done": stop.value})
         return 0
     except StorageError as problem:
-        facts = {name: str(value) for name, value in problem.facts.items()}
-        is_damage = isinstance(problem, Damaged)
-        _say({"problem": problem.why, "facts": facts, "is_damage": is_damage})
-        return 1
+        return _give_up(problem)
+    except MemoryError:
+        return _give_up(
+            StorageError(
+                "there is no memory for a round of compaction",
+                path=job.path,
+                map_bytes=job.map_bytes,
+                remedy="lower log.cleaner.dedupe.buffer.size, or raise the memory of the server",
+            )
+        )
+
+
+def _give_up(problem: StorageError) -> int:
+    facts = {name: str(value) for name, value in problem.facts.items()}
+    _say({"problem": problem.why, "facts": facts, "is_damage": isinstance(problem, Damaged)})
+    return 1
 
 
 def _listen(lines: "queue.SimpleQueue[str]") -> None:

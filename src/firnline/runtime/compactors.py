@@ -1,7 +1,8 @@
 """Rounds of compaction in processes of their own: start one, pass its groups to the loop, end it. WORLD.
 
 A thread waits for each process, in the kernel. A process that dies, or says nothing for two minutes, costs
-its round: the log is as it was, or as the groups that were swapped in made it.
+its round: the log is as it was, or as the groups that were swapped in made it. What the process had begun to
+write is removed when it is gone. The error says how it ended, and the last that it said.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import json
 import os
 import queue
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -19,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import firnline
-from firnline.base.effects import Compact, Effects
+from firnline.base.effects import Compact, Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.log.compaction.cleaner import Damaged
-from firnline.log.compaction.rounds import CleanedGroup, RoundDone, fields_of
+from firnline.log.compaction.rounds import CleanedGroup, RoundDone, fields_of, remove_leftovers
+from firnline.runtime.disk import RealFs
 
 _COMMAND = [sys.executable, "-P", "-m", "firnline.runtime.compact_main"]
 _ROOT = str(Path(firnline.__file__).parents[1])
@@ -30,6 +33,9 @@ _ROOT = str(Path(firnline.__file__).parents[1])
 SILENCE_MAX_S = 120.0
 # A process that waits for a disk ends when the disk answers: the node does not stop later for that.
 _END_MAX_S = 5.0
+_KILL_MAX_S = 5.0
+_NICE = 19
+_RETRIED = "the round is tried again at the next look for logs that are due"
 _LINE_BYTES_MAX = 1 << 20
 _READ_BYTES = 1 << 16
 Ring = Callable[[Callable[..., Effects], Any], None]
@@ -55,10 +61,21 @@ class Compactors:
         self._rounds[number] = _Round(effect, self._ring, self._silence_max_s)
         done = partial(self._done, number, effect)
         name = f"firnline-compact-{number}"
-        thread = self._rounds[number].thread = threading.Thread(
+        thread = threading.Thread(
             target=self._rounds[number].run, args=(done,), name=name, daemon=True
         )
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as problem:
+            done(
+                StorageError(
+                    "a thread for compaction cannot be started",
+                    problem=problem,
+                    remedy="raise the limit of threads and of memory for the user that runs the server",
+                )
+            )
+            return
+        self._rounds[number].thread = thread
 
     def _done(self, number: int, effect: Compact, result: Any) -> None:
         def then(found: Any, now_ms: int) -> Effects:
@@ -88,6 +105,7 @@ class _Round:
         self._effects: Effects = []
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
+        self._said = b""
         self._lock = threading.Lock()
         self._is_over = False
         self.thread: threading.Thread | None = None
@@ -99,21 +117,16 @@ class _Round:
             result = problem
         except (OSError, ValueError, KeyError, TypeError) as problem:
             result = StorageError("the process that compacts failed", problem=problem)
+        if not isinstance(result, RoundDone):
+            with contextlib.suppress(StorageError):  # the directory is gone, or has failed
+                remove_leftovers(RealFs(), self._effect.job.path)
         done(result)
 
     def _run(self) -> Any:
         with self._lock:
             if self._is_over:
                 return StorageError("the node stops")
-            paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-            process = self._process = subprocess.Popen(
-                _COMMAND,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,
-            )
+            process = self._process = self._begin()
         try:
             self._write(process, fields_of(self._effect.job))
             while True:
@@ -129,8 +142,32 @@ class _Round:
                 elif "problem" in message:
                     kind = Damaged if message["is_damage"] else StorageError
                     return kind(message["problem"], **message["facts"])
+        except BrokenPipeError:
+            raise self._early_end(process) from None
         finally:
             self._reap(process)
+
+    def _begin(self) -> "subprocess.Popen[bytes]":
+        paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+        try:
+            process = subprocess.Popen(
+                _COMMAND,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                # Ctrl-C at a terminal is for the broker. A session of its own would be an equal of the
+                # broker to a scheduler that groups by session (sched_autogroup_enabled), however niced.
+                process_group=0,
+            )
+        except OSError as problem:
+            raise StorageError(
+                "the process that compacts cannot be started", problem=problem, remedy=_RETRIED
+            ) from None
+        # Before it has begun to load its modules: that costs more CPU than a short round.
+        os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+        return process
 
     def _put(self, group: CleanedGroup) -> bool:
         """Have the loop swap a group in; wait until it has."""
@@ -157,7 +194,12 @@ class _Round:
         poll = select.poll()  # `select` refuses descriptors above 1023
         poll.register(fd, what)
         if not poll.poll(1000 * self._silence_max_s):
-            raise StorageError("the process that compacts says nothing any more")
+            raise StorageError(
+                "the process that compacts says nothing any more, and is ended",
+                path=self._effect.job.path,
+                after_s=self._silence_max_s,
+                remedy=f"see whether the disk answers; {_RETRIED}",
+            )
 
     def _read(self, process: "subprocess.Popen[bytes]") -> Any:
         assert process.stdout is not None
@@ -166,19 +208,48 @@ class _Round:
             self._wait(fd, select.POLLIN)
             data = os.read(fd, _READ_BYTES)
             if not data or len(self._unread) > _LINE_BYTES_MAX:
-                return StorageError("the process that compacts ended early", pid=process.pid)
+                raise self._early_end(process)
             self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
 
+    def _early_end(self, process: "subprocess.Popen[bytes]") -> StorageError:
+        """Say how a process ended that left its round undone. No process id: it is told once."""
+        assert process.stderr is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_MAX_S)
+        os.set_blocking(process.stderr.fileno(), False)
+        with contextlib.suppress(BlockingIOError):
+            self._said += os.read(process.stderr.fileno(), _READ_BYTES)
+        lines = self._said.decode(errors="replace").strip().splitlines()
+        code = process.returncode
+        facts = {"path": self._effect.job.path, "exit": code, "said": lines[-1] if lines else None}
+        remedy = _RETRIED
+        if code is not None and code < 0:
+            facts["exit"] = signal.Signals(-code).name
+        if code == -signal.SIGKILL:
+            remedy = (
+                "where the kernel's log tells of no memory left, lower log.cleaner.dedupe.buffer.size; "
+                + _RETRIED
+            )
+        known = {name: value for name, value in facts.items() if value is not None}
+        return StorageError("the process that compacts ended early", **known, remedy=remedy)
+
     def _reap(self, process: "subprocess.Popen[bytes]") -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
+        for stream in (process.stdin, process.stdout, process.stderr):
+            assert stream is not None
+            with contextlib.suppress(OSError):  # what was not written is of no use any more
+                stream.close()
         process.kill()
-        process.stdout.close()
-        with contextlib.suppress(OSError):  # what was not written is of no use any more
-            process.stdin.close()
-        process.wait()
+        try:
+            process.wait(_KILL_MAX_S)
+        except subprocess.TimeoutExpired:
+            line = (
+                f"the process {process.pid} that compacts {self._effect.job.path} cannot be ended: it"
+                " waits for the disk. No other log is compacted in its place until it ends."
+            )
+            self._ring(lambda _, now_ms: [Warn(line=line)], None)
+            process.wait()
 
     def end(self) -> None:
         """Called on another thread: give up."""

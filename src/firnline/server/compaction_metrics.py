@@ -9,6 +9,7 @@ from firnline.replica.compacting import Compacting
 
 _MANAGER = "kafka_log_logcleanermanager_"
 _CLEANER = "kafka_log_logcleaner_"
+_FAILING = "firnline_compaction_failing_partitions"
 
 
 class CompactionFacts(NamedTuple):
@@ -23,6 +24,7 @@ class CompactionFacts(NamedTuple):
     last_s: float
     rounds: int
     failed: int
+    failing: int
     read_bytes: int
     written_bytes: int
 
@@ -44,6 +46,7 @@ def look(compacting: Compacting, directories: list[str], now_ms: int) -> Compact
         facts.last_seconds,
         facts.rounds,
         facts.failed,
+        compacting.failing,
         facts.bytes_read,
         facts.bytes_written,
     )
@@ -73,6 +76,7 @@ def families(found: CompactionFacts | None) -> Iterator[Metric]:
         (_CLEANER + "cleaner_recopy_percent", found.recopy_percent, "Kept by the last round."),
         (_CLEANER + "max_buffer_utilization_percent", found.map_percent, "Of its table of keys."),
         (_CLEANER + "max_clean_time_secs", found.last_s, "How long the last round took."),
+        (_FAILING, found.failing, "Logs whose last round did not come to its end."),
     ):
         yield GaugeMetricFamily(name, words, value)
     for name, value, words in (

@@ -3,6 +3,7 @@
 import pytest
 
 from firnline.base.effects import SetTimer
+from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.log import checkpoint
 from firnline.log.log import Log
@@ -224,3 +225,79 @@ def test_a_look_over_many_logs_lets_others_have_their_turn(monkeypatch: pytest.M
     harness.run(effects)
     harness.pass_time(10 * LOOK_MS)
     assert all(log.size_bytes < was / 4 for log, was in zip(logs, before, strict=True))
+
+
+@pytest.mark.parametrize("name", [checkpoint.CLEANER_OFFSETS, checkpoint.RECOVERY_POINTS])
+def test_a_disk_that_is_full_when_a_round_is_due_stops_no_broker(name: str) -> None:
+    """The checkpoint before the round found no room; the directory was out of use, and the node went."""
+    harness = node()
+    log = topic(harness)
+    before = log.size_bytes
+    harness.fs.fail("append", name, "ENOSPC", times=1000)
+    harness.pass_time(5 * LOOK_MS)
+    partition = harness.node.hosted.by_name[log.topic_partition]
+    assert not partition.is_offline
+    assert log.size_bytes == before
+    told = [line for line in harness.warnings if "t-0 is not compacted" in line]
+    assert len(told) == 1
+    assert "ENOSPC" in told[0]
+    compacting_now = harness.node.parts.compacting
+    assert compaction_metrics.look(compacting_now, [DATA], 0).failing == 1
+    harness.fs.forgive()
+    harness.pass_time(5 * LOOK_MS)
+    assert log.size_bytes < before / 4
+    assert compaction_metrics.look(compacting_now, [DATA], 0).failing == 0
+
+
+def test_a_disk_that_fails_when_a_round_is_due_is_out_of_use() -> None:
+    harness = node()
+    log = topic(harness)
+    harness.fs.fail("append", checkpoint.CLEANER_OFFSETS, "EIO", times=1000)
+    with pytest.raises(StorageError, match="out of use"):
+        harness.pass_time(5 * LOOK_MS)
+    assert harness.node.hosted.by_name[log.topic_partition].is_offline
+
+
+def test_a_log_that_cannot_be_compacted_keeps_no_other_from_it() -> None:
+    """The dirtiest came first, failed, and came first again."""
+    harness = node(log_cleaner_threads="1")
+    bad, good = topic(harness, "bad"), topic(harness, "good")
+    before = good.size_bytes
+    dirty(harness, bad)
+    harness.fs.fail("append", f"{bad.path}/", "ENOSPC", times=1_000_000)
+    harness.pass_time(20 * LOOK_MS)
+    facts = harness.node.parts.compacting.facts
+    assert facts.failed > 1
+    assert good.size_bytes < before / 4
+    assert harness.node.parts.compacting.failing == 1
+    harness.ask(DeleteTopicsRequest(topic_names=["bad"], timeout_ms=1000), 5)
+    harness.pass_time(3 * LOOK_MS)
+    assert harness.node.parts.compacting.failing == 0
+
+
+def test_a_full_disk_in_the_middle_of_a_swap_leaves_the_log_as_it_was() -> None:
+    """A longer name may need room; half a swap put the directory out of use."""
+    names_changed = 0
+    while True:
+        harness = node()
+        log = topic(harness)
+        before, records = log.size_bytes, [record.offset for record in found_records(log)]
+        harness.fs.fail("rename", f"{log.path}/", "ENOSPC", skip=names_changed)
+        told: list[str] = []
+        while not told and log.size_bytes == before:
+            harness.pass_time(LOOK_MS // 10)
+            told = [line for line in harness.warnings if "t-0 is not compacted" in line]
+        if not told:
+            break
+        assert "ENOSPC" in told[0]
+        assert not harness.node.hosted.by_name[log.topic_partition].is_offline
+        assert (log.size_bytes, [record.offset for record in found_records(log)]) == (before, records)
+        swaps = [name for name in harness.fs.list_dir(log.path) if ".swap" in name]
+        assert not swaps
+        again = Harness(harness.fs.kill(), **SETTINGS)
+        found = again.node.hosted.by_name[log.topic_partition].log
+        assert [record.offset for record in found_records(found)] == records
+        again.pass_time(10 * LOOK_MS)
+        assert found.size_bytes < before / 4
+        names_changed += 1
+    assert names_changed > 8

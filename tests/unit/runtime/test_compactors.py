@@ -4,6 +4,7 @@ import os
 import queue
 import resource
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Compact, Effects
+from firnline.base.effects import Compact, Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.log.compaction.cleaner import Damaged
@@ -49,7 +50,7 @@ class Ground:
         while not self.results:
             call, result = self.calls.get(timeout=60)
             call(result, NOW)
-        return self.results[0]
+        return self.results.pop()
 
 
 @pytest.fixture
@@ -110,31 +111,150 @@ def child_of(ground: Ground) -> int:
     raise AssertionError("no process began")
 
 
+def files(log: Log) -> dict[str, bytes]:
+    """What lies in the directory of the log; a broker that is killed finds it there."""
+    return {path.name: path.read_bytes() for path in Path(log.path).iterdir()}
+
+
+def goes_on(ground: Ground, log: Log) -> bool:
+    """The cause is gone: the next round does what the last one did not."""
+    cuts = log.compaction.cuts
+    done = ground.run(job_of(log), lambda group, now: log.compaction.put(group, cuts, now))
+    return isinstance(done, RoundDone) and len(rows(log)) == 5
+
+
 def test_the_death_of_the_process_costs_its_round_alone(ground: Ground, log: Log) -> None:
+    """The operator is told the same each time, and so once: no process id, no time."""
+    before, told = files(log), []
+    for _ in range(2):
+
+        def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
+            assert any(name.endswith(".cleaned") for name in files(log))
+            os.kill(child_of(ground), signal.SIGKILL)
+            return []
+
+        found = ground.run(job_of(log), on_group)
+        assert isinstance(found, StorageError)
+        told.append(str(found))
+        assert files(log) == before
+    assert told[0] == told[1]
+    for part in ("ended early", log.path, "SIGKILL", "log.cleaner.dedupe.buffer.size", "again"):
+        assert part in told[0]
+    assert goes_on(ground, log)
+
+
+def test_a_process_that_hangs_is_given_up(ground: Ground, log: Log) -> None:
+    """Slow, and not dead: nobody waits for it for ever, and it leaves nothing behind."""
+    before, stopped = files(log), []
+
     def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
-        os.kill(child_of(ground), signal.SIGKILL)
+        stopped.append(child_of(ground))
+        os.kill(stopped[0], signal.SIGSTOP)
+        [one] = ground.compactors._rounds.values()
+        one._silence_max_s = 0.5
         return []
 
     found = ground.run(job_of(log), on_group)
     assert isinstance(found, StorageError)
-    assert len(rows(log)) == 40
-    again = Ground()
-    cuts = log.compaction.cuts
-    done = again.run(job_of(log), lambda group, now: log.compaction.put(group, cuts, now))
-    assert isinstance(done, RoundDone)
+    for part in ("says nothing any more", log.path, "the disk", "again"):
+        assert part in str(found)
+    assert files(log) == before
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped[0], 0)
+    assert goes_on(ground, log)
 
 
-def test_a_process_that_hangs_is_given_up(log: Log) -> None:
-    ground = Ground(silence_max_s=0.5)
+def with_memory_limit(monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
+    command = f'ulimit -v {size_bytes >> 10}; exec "$@"'
+    monkeypatch.setattr(
+        compactors, "_COMMAND", ["sh", "-c", command, "sh", *compactors._COMMAND]
+    )
+
+
+def test_a_table_for_which_there_is_no_memory_is_told_with_the_setting(
+    ground: Ground, log: Log, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = files(log)
+    with monkeypatch.context() as patch:
+        with_memory_limit(patch, 400 << 20)
+        large = job_of(log)._replace(map_bytes=1 << 30, load_factor=1e-6)
+        found = ground.run(large, lambda group, now: None)
+    assert isinstance(found, StorageError)
+    assert "there is no memory" in str(found)
+    assert "lower log.cleaner.dedupe.buffer.size" in str(found)
+    assert files(log) == before
+    assert capfd.readouterr() == ("", "")
+    assert goes_on(ground, log)
+
+
+def test_a_process_that_cannot_even_begin_is_one_line_and_no_traceback(
+    ground: Ground, log: Log, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = files(log)
+    with monkeypatch.context() as patch:
+        with_memory_limit(patch, 20 << 20)
+        found = ground.run(job_of(log), lambda group, now: None)
+    assert isinstance(found, StorageError)
+    assert "ended early" in str(found)
+    assert "said=" in str(found)
+    assert "\n" not in str(found)
+    assert files(log) == before
+    assert capfd.readouterr() == ("", "")
+    assert goes_on(ground, log)
+
+
+def test_a_command_or_a_thread_that_cannot_be_started_fails_the_round_and_not_the_loop(
+    ground: Ground, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compactors, "_COMMAND", ["/not/there"])
+        assert "cannot be started" in str(ground.run(job_of(log), lambda group, now: None))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        assert "cannot be started" in str(ground.run(job_of(log), lambda group, now: None))
+    assert not ground.compactors._rounds
+    assert goes_on(ground, log)
+
+
+def test_what_a_swap_that_failed_half_way_needs_is_left_for_the_next_start(
+    ground: Ground, log: Log
+) -> None:
+    """To a start it says that the swap is undone."""
 
     def on_group(group: CleanedGroup, now_ms: int) -> Effects | None:
-        os.kill(child_of(ground), signal.SIGSTOP)
-        return []
+        [name] = [name for name in files(log) if name.endswith(".index.cleaned")]
+        path = Path(log.path, name)
+        path.rename(path.with_suffix(".swap"))
+        return None
 
-    assert isinstance(ground.run(job_of(log), on_group), StorageError)
+    ground.run(job_of(log), on_group)
+    left = {name.rpartition(".")[2] for name in files(log)}
+    assert {"cleaned", "swap"} <= left
 
 
-def test_the_process_is_niced_and_ends_with_the_broker(log: Log) -> None:
+def test_the_process_is_niced_before_it_begins_and_beside_the_broker(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loaded its modules at the broker's priority; and in a session of its own `nice` did nothing."""
+    monkeypatch.setattr(compactors, "_COMMAND", ["sleep", "60"])
+    ground = Ground()
+    ground.compactors.add(
+        Compact(job=job_of(log), on_group=lambda group, now: None, then=lambda result, now: [])
+    )
+    pid = child_of(ground)
+    deadline = time.monotonic() + 20
+    while os.getpriority(os.PRIO_PROCESS, pid) != 19:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert os.getsid(pid) == os.getsid(0)
+    assert os.getpgid(pid) != os.getpgid(0), "Ctrl-C at a terminal is for the broker"
+    ground.compactors.close()
+
+
+def test_the_process_ends_with_the_broker(log: Log) -> None:
     ground = Ground()
     seen: list[int] = []
 
@@ -219,3 +339,27 @@ def test_a_node_stops_beside_a_process_that_cannot_be_ended(
     assert one.thread is not None
     one.thread.join()
     assert took_s < 10
+
+
+def test_a_process_that_no_signal_ends_is_told_before_it_ends(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for a disk that hangs, and so do all rounds; nobody would have known why."""
+    monkeypatch.setattr(compactors, "_KILL_MAX_S", 0.1)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)
+    monkeypatch.setattr(compactors, "_COMMAND", ["sleep", "60"])
+    ground = Ground(silence_max_s=0.2)
+    ground.compactors.add(
+        Compact(job=job_of(log), on_group=lambda group, now: None, then=lambda result, now: [])
+    )
+    pid = child_of(ground)
+    call, result = ground.calls.get(timeout=20)
+    [warn] = call(result, NOW)
+    assert isinstance(warn, Warn)
+    assert f"the process {pid}" in warn.line
+    assert log.path in warn.line
+    assert ground.compactors._rounds, "its place is kept until it is gone"
+    os.kill(pid, signal.SIGKILL)
+    call, result = ground.calls.get(timeout=20)
+    call(result, NOW)
+    assert not ground.compactors._rounds

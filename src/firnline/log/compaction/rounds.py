@@ -109,7 +109,7 @@ def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) ->
     """
     if not job.segments:
         return RoundDone(job.first_dirty_offset, 0, 0, 0, 0, 0.0)
-    _remove_leftovers(fs, job.path)
+    remove_leftovers(fs, job.path)
     aborted = _aborted(fs, job)
     offsets = _mapped(fs, job, aborted, pace)
     end_offset = max(offsets.latest_offset + 1, job.first_dirty_offset)
@@ -145,9 +145,16 @@ def compact(fs: Fs, job: CompactionJob, pace: Pace = lambda size_bytes: None) ->
     )
 
 
-def _remove_leftovers(fs: Fs, path: str) -> None:
-    """Of a round that was given up: to a start they say that no swap above them was decided."""
-    for name in fs.list_dir(path):
+def remove_leftovers(fs: Fs, path: str) -> None:
+    """Remove what a round that was given up had begun to write.
+
+    To a start it says that no swap above it was decided. Beside a swap that failed half-way it stays: the
+    next start needs it to undo that swap.
+    """
+    found = fs.list_dir(path)
+    if any(name.endswith(names.SWAP) for name in found):
+        return
+    for name in found:
         if name.endswith(names.CLEANED):
             fs.remove(f"{path}/{name}")
 

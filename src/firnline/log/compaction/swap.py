@@ -10,7 +10,7 @@ below its offset is there too; it replaces every segment from its base to its la
 that lie beyond it stay until the next round: what is in them is no newer than what lies above.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 from firnline.base.background import Pace
 from firnline.base.errors import StorageError
@@ -40,24 +40,55 @@ def is_whole(fs: Fs, path: str, group: CleanedGroup) -> bool:
     return size_bytes == group.size_bytes
 
 
+class SwapUndone(StorageError):
+    """The disk has no room for a name: all names are as they were before the swap."""
+
+
 def swap_in(fs: Fs, path: str, bases: Sequence[int], snapshots: Iterable[str]) -> list[str]:
     """Let the `.cleaned` segment at bases[0] take the place of those at `bases`; return what is to go.
 
     snapshots  paths of producer snapshots that no segment begins at any more
+
+    SwapUndone on a full disk: a longer name may need room. Any other StorageError leaves the swap half-way,
+    to be finished or undone by the next start.
     """
+    changed: list[tuple[str, str]] = []
+
+    def rename(old: str, new: str) -> None:
+        fs.rename(old, new)
+        changed.append((old, new))
+
+    try:
+        return _swap(fs, path, bases, snapshots, rename)
+    except StorageError as problem:
+        if not problem.is_passing:
+            raise
+        # The way back goes through the same names as the way there: a start knows each of them.
+        for old, new in reversed(changed):
+            fs.rename(new, old)
+        raise SwapUndone(problem.why, **problem.facts) from problem
+
+
+def _swap(
+    fs: Fs,
+    path: str,
+    bases: Sequence[int],
+    snapshots: Iterable[str],
+    rename: Callable[[str, str], None],
+) -> list[str]:
     new = f"{path}/{names.stem(bases[0])}"
     there = [suffix for suffix in _LOG_LAST if fs.exists(new + suffix + names.CLEANED)]
     for suffix in there:
-        fs.rename(new + suffix + names.CLEANED, new + suffix + names.SWAP)
+        rename(new + suffix + names.CLEANED, new + suffix + names.SWAP)
     gone = [
         f"{path}/{names.stem(base)}{suffix}" for base in bases for suffix in names.SEGMENT_SUFFIXES
     ]
     gone = [place for place in (*gone, *snapshots) if fs.exists(place)]
     for place in gone:
-        fs.rename(place, place + names.DELETED)
+        rename(place, place + names.DELETED)
     for suffix in _LOG_FIRST:
         if suffix in there:
-            fs.rename(new + suffix + names.SWAP, new + suffix)
+            rename(new + suffix + names.SWAP, new + suffix)
     return [place + names.DELETED for place in gone]
 
 
