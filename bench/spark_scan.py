@@ -4,9 +4,10 @@ Baseline: `spark.read.parquet` (zstd) of what the tier holds, in the same sessio
 sink. Targets: spark-T4 (at least 0.5x of it for uncompressed segments, 0.3x for zstd in batches of
 16 KiB), spark-T5 (0.3x with headers), spark-T13 (two columns at least 2x a full scan, uncompressed).
 
-    PYTHONPATH=src python bench/spark_scan.py
+    make bench QUESTION=spark_scan      python -m bench.spark_scan --megabytes 4 --repeats 2 for a first look
 """
 
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,13 +24,14 @@ from firnline.tiered.catalog import CatalogHead, CatalogSegment, encode_head
 from firnline.tiered.catalog_writer import begin_catalog
 from firnline.tiered.objects.layout import LOG, HeadName, head_key, segment_stem
 from firnline.tiered.objects.local_dir import DirectoryStore
+from tests.spark.written_tier import fingerprint_of
 
-SEGMENTS, SEGMENT_BYTES = 3, 64 * MIB
+SEGMENTS = 3
 VALUE_BYTES = 100
 
 
-def write_tier(path: Path, topic: str, number: int, codec: int) -> int:
-    """Write one partition in segments of `SEGMENT_BYTES` of records; return how many records.
+def write_tier(path: Path, topic: str, number: int, codec: int, segment_bytes: int) -> int:
+    """Write one partition in segments of `segment_bytes` of records; return how many records.
 
     Every value begins with bytes of its own, so that Parquet's dictionaries do not flatter it.
     """
@@ -40,7 +42,7 @@ def write_tier(path: Path, topic: str, number: int, codec: int) -> int:
     tail = b" gate delayed boarding weather crew" * 3
     for segment in range(SEGMENTS):
         base, body = offset, bytearray()
-        for _ in range(SEGMENT_BYTES // (16 * KIB)):
+        for _ in range(segment_bytes // (16 * KIB)):
             records = [
                 NewRecord(
                     b"%016d" % o, (rnd.randbytes(24) + tail)[:VALUE_BYTES], 10**12 + o, headers
@@ -52,11 +54,11 @@ def write_tier(path: Path, topic: str, number: int, codec: int) -> int:
         segment_id = bytes([number, segment]) * 8
         stem = segment_stem(topic_id, 0, base_offset=base, segment_id=segment_id)
         store.put(stem + LOG, (body,), size_bytes=len(body))
-        rows.append(
-            CatalogSegment(
-                segment_id, base, offset - 1, len(body), 10**12 + offset, ((0, base),), stem, (LOG,)
-            )
+        row = CatalogSegment(
+            segment_id, base, offset - 1, len(body), 10**12 + offset, ((0, base),), stem, (LOG,)
         )
+        # As the copier notes it: a scan checks that nothing is missing and nothing was altered.
+        rows.append(row._replace(fingerprint=fingerprint_of(row, {LOG: bytes(body)})))
     begin_catalog(store, topic=topic, topic_id=topic_id, partition=0, now_ms=0)
     head = CatalogHead(
         topic, topic_id, 0, 0, 0, 1, 0, 0, 0, 0, offset, ((0, 0),), (), (), tuple(rows)
@@ -67,7 +69,7 @@ def write_tier(path: Path, topic: str, number: int, codec: int) -> int:
     return offset
 
 
-def seconds(frame: Callable[[], DataFrame], *, repeats: int = 4) -> float:
+def seconds(frame: Callable[[], DataFrame], repeats: int) -> float:
     """Return the best wall time of a scan into nothing; the first run warms everything up."""
     best = float("inf")
     for _ in range(repeats):
@@ -77,10 +79,18 @@ def seconds(frame: Callable[[], DataFrame], *, repeats: int = 4) -> float:
     return best
 
 
-def compare(spark: SparkSession, path: Path, codec: int, target: float) -> list[str]:
+def compare(
+    spark: SparkSession,
+    path: Path,
+    codec: int,
+    target: float,
+    *,
+    segment_bytes: int = 64 * MIB,
+    repeats: int = 4,
+) -> list[str]:
     """Print the ratios of one tier; return the targets that were missed."""
     topic = f"bench-{NAMES[codec]}"
-    write_tier(path / "tier", topic, codec + 1, codec)
+    write_tier(path / "tier", topic, codec + 1, codec, segment_bytes)
 
     def scan(schema: str | None = None, **options: str) -> DataFrame:
         reader = spark.read.format("firnline").options(
@@ -91,11 +101,11 @@ def compare(spark: SparkSession, path: Path, codec: int, target: float) -> list[
     parquet = str(path / topic)
     scan(includeHeaders="true").write.option("compression", "zstd").parquet(parquet)
     columns = scan().columns
-    bound = seconds(lambda: spark.read.parquet(parquet).select(*columns))
-    headed = seconds(lambda: spark.read.parquet(parquet))
-    full = seconds(scan)
-    with_headers = seconds(lambda: scan(includeHeaders="true"))
-    two_columns = seconds(lambda: scan("offset long, timestamp timestamp"))
+    bound = seconds(lambda: spark.read.parquet(parquet).select(*columns), repeats)
+    headed = seconds(lambda: spark.read.parquet(parquet), repeats)
+    full = seconds(scan, repeats)
+    with_headers = seconds(lambda: scan(includeHeaders="true"), repeats)
+    two_columns = seconds(lambda: scan("offset long, timestamp timestamp"), repeats)
     rows = [("T4 full scan", bound / full, target), ("T5 with headers", headed / with_headers, 0.3)]
     if codec == NONE:  # what is compressed has to be opened for any column
         rows.append(("T13 two columns, to full scan", full / two_columns, 2.0))
@@ -107,11 +117,16 @@ def compare(spark: SparkSession, path: Path, codec: int, target: float) -> list[
 
 def main() -> None:
     """Print the ratios, and the targets that were missed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--megabytes", type=int, default=64, help="of each segment")
+    parser.add_argument("--repeats", type=int, default=4)
+    asked = parser.parse_args()
+    size: dict[str, int] = {"segment_bytes": asked.megabytes * MIB, "repeats": asked.repeats}
     spark = session("bench", cores=1)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            missed = compare(spark, Path(folder), NONE, 0.5)
-            missed += compare(spark, Path(folder), ZSTD, 0.3)
+            missed = compare(spark, Path(folder), NONE, 0.5, **size)
+            missed += compare(spark, Path(folder), ZSTD, 0.3, **size)
     finally:
         spark.stop()
     print("missed: " + ", ".join(missed) if missed else "every target met")

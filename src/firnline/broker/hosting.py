@@ -8,7 +8,7 @@ longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks t
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from firnline.base.background import Background, Work
 from firnline.base.effects import Effects, SetTimer, Warn
@@ -80,6 +80,19 @@ class LogStore(Protocol):
         """Delete a log, its files at leisure."""
         ...
 
+    def drop_unopened(
+        self, topic_partition: TopicPartition, topic_id: Uuid, now_ms: int
+    ) -> Effects:
+        """Delete the files of a partition that could not be opened. StorageError: not now."""
+        ...
+
+
+class _Unserved(NamedTuple):
+    """A partition whose log could not be opened, and why."""
+
+    name: TopicPartition
+    problem: StorageError
+
 
 class Hosting:
     """Keeps `hosted` as the committed image says.
@@ -122,8 +135,8 @@ class Hosting:
         self.on_dropped: list[Told] = []
         self.on_configured: list[Told] = []
         self.on_lost: list[Callable[[Key, int], Effects]] = []
-        # Partitions whose log could not be opened: (topic id, index) -> why. They are not served.
-        self.failed: dict[Key, StorageError] = {}
+        # They are not served. One that is not ours any more stays until its files are gone.
+        self.failed: dict[Key, _Unserved] = {}
         self._image = EMPTY_IMAGE
         # The image that all partitions are as new as: what a leader believes of other brokers is no newer, or
         # it might take a broker for gone that has just come into an ISR.
@@ -276,6 +289,8 @@ class Hosting:
             return self._when_whole(hosted, now_ms)
         found = self._state(key)
         if found is None:
+            if key in self.failed:
+                self._opening.add(key)
             # A topic that is deleted by a later change is dropped by that.
             is_moved = hosted is not None and topic.topic_id in self._image.topics_by_id
             return self._drop(hosted, now_ms) if is_moved and hosted is not None else []
@@ -301,8 +316,7 @@ class Hosting:
         """Open the log of a partition."""
         found = self._state(key)
         if found is None:
-            self.failed.pop(key, None)
-            return []
+            return self._give_up(key, now_ms)
         name = TopicPartition(found[0].name, key[1])
         hosted = self._hosted.by_name.get(name)
         if hosted is not None:  # it changed while it was opened
@@ -361,13 +375,32 @@ class Hosting:
         """
         effects = self._not_served(key, name, problem, now_ms)
         if problem.is_passing:
-            return [*effects, SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)]
-        is_of_disk = problem.facts.get("error") is not None
-        return effects + self._on_disk_failed(problem, now_ms) if is_of_disk else effects
+            effects += [] if self._state(key) is None else [self._timer(now_ms)]
+        elif problem.facts.get("error") is not None:
+            effects += self._on_disk_failed(problem, now_ms)
+        if self._state(key) is None:  # it was deleted, or moved away, meanwhile
+            effects += self._give_up(key, now_ms)
+        return effects
+
+    def _give_up(self, key: Key, now_ms: int) -> Effects:
+        """Have the files removed of a partition that could not be opened and is not ours any more."""
+        found = self.failed.pop(key, None)
+        if found is None:
+            return []
+        try:
+            return self._store.drop_unopened(found.name, key[0], now_ms)
+        except StorageError as problem:
+            if problem.is_passing:
+                self.failed[key] = _Unserved(found.name, problem)
+                return [self._timer(now_ms)]
+            return [Warn(line=f"{found.name} is not removed before the next start: {problem}")]
+
+    def _timer(self, now_ms: int) -> SetTimer:
+        return SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)
 
     def _again(self, now_ms: int) -> Effects:
-        for key, problem in self.failed.items():
-            if problem.is_passing:
+        for key, found in self.failed.items():
+            if found.problem.is_passing:
                 self._opening.add(key)
         return self._opening.go(now_ms)
 
@@ -380,9 +413,9 @@ class Hosting:
         *,
         is_lost: bool = True,
     ) -> Effects:
-        before, self.failed[key] = self.failed.get(key), problem
+        before, self.failed[key] = self.failed.get(key), _Unserved(name, problem)
         effects: Effects = []
-        if str(before) != str(problem):
+        if before is None or str(before.problem) != str(problem):
             effects.append(Warn(line=f"{name} is not served: {problem}"))
         if is_lost and not problem.is_passing:
             for told in self.on_lost:
@@ -444,7 +477,8 @@ class Hosting:
 
     def _drop_deleted(self, topic: TopicImage, index: int, now_ms: int) -> Effects:
         key = (topic.topic_id, index)
-        self.failed.pop(key, None)
+        if key in self.failed:
+            self._opening.add(key)  # in its turn: its log may just be tried again
         partition = self._hosted.by_id.get(key)
         if partition is None:
             return []

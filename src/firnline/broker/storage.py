@@ -18,6 +18,7 @@ from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
 from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
+from firnline.log import names
 from firnline.log.checkpoint import read_partition_metadata
 from firnline.log.directory import LogDirectory, read_meta_properties
 from firnline.log.log import Log
@@ -262,6 +263,27 @@ class Storage:
             directory.is_gone(log.topic_partition)
             return []
         return directory.drop(log, now_ms)
+
+    def drop_unopened(
+        self, topic_partition: TopicPartition, topic_id: Uuid, now_ms: int
+    ) -> Effects:
+        """Delete what lies here of a partition that could not be opened and is not this node's any more.
+
+        What another topic of that name left stays. StorageError: nothing was done, and may be later.
+        """
+        effects: Effects = []
+        for directory in self.directories:
+            path = directory.partition_path(topic_partition)
+            if directory.path in self._offline or not self._fs.exists(path):
+                continue
+            owner = directory.owner(path)
+            # One that says nothing and has no log was being made when the disk refused.
+            is_begun = owner is None and not any(
+                name.endswith(names.LOG) for name in self._fs.list_dir(path)
+            )
+            if topic_partition not in directory.logs and (owner == topic_id or is_begun):
+                effects += directory.condemn(topic_partition, now_ms)
+        return effects
 
     def keep_log_starts(
         self, logs: Sequence[Log], then: Callable[[list[Log], int], Effects], now_ms: int

@@ -254,7 +254,7 @@ class LogDirectory:
             assert log.topic_id == topic_id, "the old log is dropped first"
             return log
         path = self.partition_path(topic_partition)
-        found = self._owner(path)
+        found = self.owner(path)
         if found is not None and found != topic_id:
             self.put_aside(topic_partition)
         is_new = not self._fs.exists(path)
@@ -290,7 +290,7 @@ class LogDirectory:
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         return log
 
-    def _owner(self, path: str) -> Uuid | None:
+    def owner(self, path: str) -> Uuid | None:
         """Return the topic id that the directory of a partition says, None where it says nothing.
 
         Damaged beside records it is refused. Beside none the power went before it was on disk, and so before
@@ -330,27 +330,22 @@ class LogDirectory:
         return path
 
     def drop(self, log: Log, now_ms: int) -> Effects:
-        """Delete a log: rename its directory now, remove it after file.delete.delay.ms.
+        """Delete a log: rename its directory now, remove it after file.delete.delay.ms."""
+        self.let_go(log)
+        return self.condemn(log.topic_partition, now_ms + log.config.file_delete_delay_ms)
+
+    def condemn(self, topic_partition: TopicPartition, at_ms: int) -> Effects:
+        """Rename the directory of a partition that is not open now, and remove it at `at_ms`.
 
         The old name may come back with a power cut: its topic id says then that it is nobody's.
         """
-        topic_partition = log.topic_partition
-        self.let_go(log)
-        condemned = self._condemned(topic_partition)
-        self._fs.rename(log.path, condemned)
+        path = f"{self.path}/{names.deleted_dir(topic_partition, self._unique())}"
+        self._fs.rename(self.partition_path(topic_partition), path)
         self._forget(topic_partition)
         self._drops += 1
-        removal = self._removal(condemned)
-        return [
-            SetTimer(
-                key=("remove-partition", condemned),
-                at_ms=now_ms + log.config.file_delete_delay_ms,
-                then=lambda now: [removal],
-            )
-        ]
-
-    def _condemned(self, topic_partition: TopicPartition) -> str:
-        return f"{self.path}/{names.deleted_dir(topic_partition, self._unique())}"
+        removal = self._removal(path)
+        key = ("remove-partition", path)
+        return [SetTimer(key=key, at_ms=at_ms, then=lambda now: [removal])]
 
     def _removal(self, path: str) -> Submit:
         fs, number = self._fs, self._drops

@@ -18,7 +18,6 @@ from tests.unit.broker.hosting import hosted
 from tests.unit.replica.list_log import NODE_ID, ListLog
 
 ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
-ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
 
 
 class Store:
@@ -27,6 +26,7 @@ class Store:
     def __init__(self) -> None:
         self.opened: list[tuple[TopicPartition, Uuid]] = []
         self.dropped: list[TopicPartition] = []
+        self.given_up: list[tuple[TopicPartition, Uuid]] = []
         self.broken = False
         self.error: str | None = None
         self.let_go_of: list[TopicPartition] = []
@@ -34,6 +34,7 @@ class Store:
         self.has_failed = False
         self.may_make = True
         self.slices = 0  # of the recovery of each log
+        self.fails_after_slices = False
 
     def open_steps(
         self,
@@ -51,6 +52,8 @@ class Store:
             raise StorageError("cannot open", **facts)
         for _ in range(self.slices):
             yield
+        if self.fails_after_slices:
+            raise StorageError("it is damaged")
         self.opened.append((topic_partition, topic_id))
         log = ListLog(*topic_partition, topic_id=topic_id)
         log.config = config
@@ -67,6 +70,14 @@ class Store:
 
     def drop(self, log: Any, now_ms: int) -> Effects:
         self.dropped.append(log.topic_partition)
+        return []
+
+    def drop_unopened(
+        self, topic_partition: TopicPartition, topic_id: Uuid, now_ms: int
+    ) -> Effects:
+        if self.broken and self.error is not None:
+            raise StorageError("cannot rename", error=self.error)
+        self.given_up.append((topic_partition, topic_id))
         return []
 
 

@@ -511,3 +511,60 @@ def test_a_recovery_ends_when_the_node_does() -> None:
     while node.work:
         node.go_on()
     assert node.store.opened == []
+
+
+def given_up(index: int = 0) -> list[tuple[TopicPartition, bytes]]:
+    return [(TopicPartition("t", index), ID)]
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EMFILE", None])
+def test_a_topic_deleted_when_its_log_could_not_be_opened_leaves_nothing(error: str | None) -> None:
+    """Nor when its files are damaged: what was deleted is deleted."""
+    node = Node()
+    node.holds_work = node.store.broken = True
+    node.store.error = error
+    node.commit(topic(), placed(0))
+    node.store.broken = False
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    assert node.store.given_up == given_up()
+    assert node.hosting.failed == {}
+    assert node.store.opened == []
+
+
+def test_a_replica_that_could_not_be_opened_and_moves_away_leaves_nothing() -> None:
+    node = Node()
+    node.store.broken = True
+    node.commit(topic(), placed(0))
+    node.store.broken = False
+    node.commit(
+        r.PartitionChangeRecord(topic_id=ID, partition_id=0, replicas=[2], isr=[2], leader=2)
+    )
+    assert node.store.given_up == given_up()
+
+
+def test_what_cannot_be_removed_now_either_is_removed_when_it_can() -> None:
+    node = Node()
+    node.holds_work = node.store.broken = True
+    node.store.error = "EMFILE"
+    node.commit(topic(), placed(0))
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    assert node.store.given_up == []
+    again = node.work[-1]
+    assert isinstance(again, SetTimer)
+    node.store.broken = False
+    node.run(again.then(again.at_ms))
+    assert node.store.given_up == given_up()
+    node.run(again.then(again.at_ms))
+    assert node.store.given_up == given_up()
+
+
+def test_a_topic_deleted_while_its_log_is_recovered_in_vain_leaves_nothing() -> None:
+    node = recovering(0)
+    node.store.fails_after_slices = True
+    node.go_on()
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    assert node.store.given_up == [], "its files are being read"
+    while node.work:
+        node.go_on()
+    assert node.store.given_up == given_up()
+    assert node.hosting.failed == {}
