@@ -20,7 +20,13 @@ from firnline.raft.role import Role
 from firnline.raft.voters import Voter, VoterSet
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.control import ControlType, LeaderChangeMessage, encode_key, encode_value
+from firnline.records.control import (
+    ControlType,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    encode_key,
+    encode_value,
+)
 from firnline.records.record import records
 from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, keep_in, make_quorum
 
@@ -233,6 +239,37 @@ def test_an_aborted_transaction_leaves_nothing() -> None:
     node.commit()
     node.settle()
     assert (node.value(), node.value("other")) == ("before", "after")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ((r.BeginTransactionRecord(), r.BeginTransactionRecord()), "begins within another"),
+        ((setting("1"), r.EndTransactionRecord()), "ends that did not begin"),
+        ((setting("1"), r.AbortTransactionRecord()), "ends that did not begin"),
+    ],
+)
+def test_transactions_that_cannot_be_are_refused_and_not_guessed_at(
+    content: tuple[Message, ...], why: str
+) -> None:
+    node = Node()
+    node.replicate(*BOOTSTRAP)
+    node.replicate(*content)
+    with pytest.raises(StorageError, match="what this release cannot act on") as refused:
+        node.commit()
+    assert why in str(refused.value)
+    assert node.value() is None
+
+
+def test_a_log_whose_voters_became_dynamic_is_refused() -> None:
+    """Its other voters go by what the log says: two majorities would be possible (KIP-853)."""
+    node = Node()
+    node.replicate(*BOOTSTRAP)
+    value = encode_value(KRaftVersionRecord(kraft_version=1))
+    row = NewRecord(encode_key(ControlType.KRAFT_VERSION), value, 1)
+    node.log.append(build_batch([row], leader_epoch=1, is_control=True), epoch=1, now_ms=1)
+    with pytest.raises(ConfigError, match="dynamic voters"):
+        node.commit()
 
 
 def test_a_transaction_in_the_middle_of_a_batch_is_no_place_for_a_snapshot() -> None:
@@ -503,6 +540,19 @@ def test_a_leader_that_lost_its_place_before_its_first_write_is_no_bug() -> None
     node = Node()
     node.raft.refusal = KafkaError(Code.NOT_CONTROLLER, "")
     node.lead(1)
+    assert (node.said, node.quorum.is_active) == ([], False)
+
+
+def test_who_is_closed_while_it_loads_never_becomes_active() -> None:
+    """Its log is closed, and another process may lead with it."""
+    node = Node()
+    long_log(node, 3)
+    node.elect(1)
+    node.commit()
+    node.loop.run(node.quorum.on_leader(1, node.loop.now_ms))
+    assert LOAD in node.loop.timers
+    node.quorum.close()
+    node.settle()
     assert (node.said, node.quorum.is_active) == ([], False)
 
 
