@@ -594,6 +594,18 @@ def test_an_observer_whose_leader_is_silent_asks_others_and_stays_a_follower() -
     assert net[9].node.epoch > 1
 
 
+def test_an_observer_whose_leader_is_back_asks_it_alone_again() -> None:
+    """Others would answer that they do not lead, and every second record would come late."""
+    net = Net(range(1, 6), observer_ids=[9])
+    observer = net[9]
+    observer.disk.save(ElectionState(4, leader_id=2))
+    observer.start()
+    observer.fire("fetch")
+    for _ in range(9):
+        answer(net, observer, records())
+        assert only(net).target_id == 2
+
+
 def test_a_voter_whose_leader_is_silent_asks_for_pre_votes() -> None:
     net, member = following()
     net.flights.clear()
