@@ -10,7 +10,7 @@ from firnline.controller.brokers import Heartbeat
 from firnline.metadata.census import PartitionIndex
 from firnline.metadata.delta import whole
 from firnline.metadata.image import EMPTY_IMAGE, PartitionImage, TopicImage
-from tests.quorum_rig import Cluster, broker_config
+from tests.quorum_rig import Cluster, broker_config, registration
 
 SESSION_MS = 9_000
 OLD, NEW = 2, 3
@@ -98,6 +98,21 @@ def test_one_that_died_fenced_is_waited_for_one_session_of_a_new_controller(
     assert is_duplicate(cluster.register(1, NEW))
     cluster.loop.now_ms += SESSION_MS
     assert isinstance(cluster.register(1, NEW), int)
+
+
+def test_a_broker_whose_two_disks_have_one_id_is_refused(cluster: Cluster) -> None:
+    """A disk was copied: nobody could say which of them has a replica."""
+    wanted = registration(2)
+    wanted = wanted._replace(log_dirs=wanted.log_dirs * 2)
+    answer = cluster.write(
+        cluster.controller.register_broker(
+            wanted, cluster.loop.now_ms, replaces_dead_incarnation=False
+        )
+    )
+    assert isinstance(answer, KafkaError)
+    assert answer.code is Code.INVALID_REGISTRATION
+    assert "given twice" in answer.why
+    assert 2 not in cluster.quorum.image.brokers
 
 
 def test_an_index_is_in_the_same_order_in_every_process() -> None:

@@ -294,3 +294,18 @@ def test_leaders_are_balanced_again_in_parts_that_are_as_short(large: World) -> 
         parts += 1
     assert parts >= 4
     assert all(partition.leader == 1 for partition in large.partitions())
+
+
+def test_many_small_topics_without_a_leader_are_looked_at_in_large_parts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        assignments = {0: (1,)} | dict.fromkeys(range(1, PARTITIONS), (2,))
+        topic = NewTopic(f"t{number}", assignments=assignments)
+        world.cluster.write(world.controller.create_topics([topic]))
+    world.cluster.beat(1, want_fence=True)
+    world.sweep_all()
+    monkeypatch.setattr(sweeps, "LOOKS_PER_PART_MAX", 4 * PARTITIONS)
+    monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", 2 * PARTITIONS)
+    world.fails_over()
+    assert world.sweep_all() == 5

@@ -42,6 +42,18 @@ def test_what_is_decoded_in_place_is_what_is_there(seed: int) -> None:
     assert found(data, at_most=10**6) == judged(data)
 
 
+def test_no_record_as_usual_takes_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes several times as long: a start, and a new leader's first step, would too."""
+    values = [r.encode(r.NoOpRecord(), 0)]
+    for size in (20, 50, 60, 70, 200, 8_000, 9_000, 20_000):
+        record = r.ConfigRecord(resource_type=2, resource_name="t", name="k", value="v" * size)
+        values.append(r.encode(record, 0))
+    data = batch_of(values)
+    expected = judged(data)
+    monkeypatch.setattr("firnline.metadata.batch_records._slowly", None)
+    assert found(data) == expected
+
+
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_every_codec_is_read(codec: int) -> None:
     """Q49: others may write them."""

@@ -121,6 +121,20 @@ def test_a_directory_of_another_cluster_or_node_is_not_taken_over(
     assert not fs.exists("/c")
 
 
+def test_whoever_alone_has_the_metadata_begins_no_empty_cluster_beside_its_logs() -> None:
+    """Its disk is not mounted: the topics would be gone, and their logs with them."""
+    fs = CrashableFs()
+    formatted(fs, a_node(log_dirs="/b"))
+    lost = a_node(log_dirs="/b", metadata_log_dir="/m")
+    fs.make_dir("/b/t-0")
+    with pytest.raises(ConfigError, match=r"/m is to hold the metadata .* /b holds logs \(t-0\)"):
+        formatted(fs, lost, ignore_formatted=True)
+    assert not fs.exists("/m")
+    fs.remove_dir("/b/t-0")
+    formatted(fs, lost, ignore_formatted=True)
+    assert meta(fs, "/m")["cluster.id"] == CLUSTER
+
+
 @pytest.mark.parametrize("cluster_id", ["", " x", "a\nb=c", "\x00"])
 def test_a_cluster_id_that_would_damage_the_file_is_refused(cluster_id: str) -> None:
     fs = CrashableFs()

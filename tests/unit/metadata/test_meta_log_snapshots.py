@@ -412,6 +412,7 @@ def test_a_beginning_that_no_snapshot_holds_is_refused_before_anything_is_touche
     fs.rename(f"{DIR}/{snapshot_name(AHEAD)}", f"{DIR}/{snapshot_name(AHEAD)}.deleted")
     put(fs, snapshot_name(AT_8), snapshot_bytes(AT_8))
     put(fs, "00000000000000000030-0000000009-1.checkpoint.part", b"half")
+    put(fs, "00000000000000000000.index", b"")  # of a segment that is gone
     before = fs.list_dir(DIR)
     with pytest.raises(StorageError, match=r"no snapshot holds.*start_offset=20.*empty it"):
         opened(fs)

@@ -20,7 +20,12 @@ from firnline.raft.role import Role
 from firnline.raft.voters import Voter, VoterSet
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.control import ControlType, LeaderChangeMessage, encode_key, encode_value
+from firnline.records.control import (
+    ControlType,
+    LeaderChangeMessage,
+    encode_key,
+    encode_value,
+)
 from firnline.records.record import records
 from tests.quorum_rig import BOOTSTRAP, Loop, MemoryLog, keep_in, make_quorum
 
@@ -208,46 +213,6 @@ def test_a_follower_refuses_to_decide() -> None:
     node = Node()
     assert code_of(node.write(setting("1"))) is Code.NOT_CONTROLLER
     assert not node.log.batches
-
-
-def test_half_a_transaction_is_never_seen() -> None:
-    """KIP-868."""
-    node = Node()
-    node.replicate(*BOOTSTRAP)
-    node.replicate(r.BeginTransactionRecord(), setting("1"))
-    node.commit()
-    assert (node.value(), node.quorum.image.offset) == (None, 0)
-    node.replicate(setting("2"))
-    node.commit()
-    assert node.value() is None
-    node.replicate(setting("3"), r.EndTransactionRecord(), setting("4", "other"))
-    node.commit()
-    assert (node.value(), node.value("other")) == ("3", "4")
-
-
-def test_an_aborted_transaction_leaves_nothing() -> None:
-    node = Node()
-    node.replicate(*BOOTSTRAP)
-    node.replicate(setting("before"), r.BeginTransactionRecord(), setting("1"))
-    node.replicate(setting("2"), r.AbortTransactionRecord(), setting("after", "other"))
-    node.commit()
-    node.settle()
-    assert (node.value(), node.value("other")) == ("before", "after")
-
-
-def test_a_transaction_in_the_middle_of_a_batch_is_no_place_for_a_snapshot() -> None:
-    """X14: the image is that of a record within a batch, where no log can begin."""
-    node = Node()
-    node.replicate(*BOOTSTRAP)
-    node.commit()
-    told = node.quorum.snapshotter = Heard()  # type: ignore[assignment]
-    node.replicate(setting("before"), r.BeginTransactionRecord(), setting("1"))
-    node.commit()
-    assert (node.value(), node.quorum.image.offset) == ("before", 1)
-    node.replicate(r.EndTransactionRecord())
-    node.commit()
-    assert (node.value(), node.quorum.image.offset) == ("1", 4)
-    assert told.heard == [(1, False), (4, True)]
 
 
 # ------------------------------------------------------------------------------------ slices
@@ -503,6 +468,19 @@ def test_a_leader_that_lost_its_place_before_its_first_write_is_no_bug() -> None
     node = Node()
     node.raft.refusal = KafkaError(Code.NOT_CONTROLLER, "")
     node.lead(1)
+    assert (node.said, node.quorum.is_active) == ([], False)
+
+
+def test_who_is_closed_while_it_loads_never_becomes_active() -> None:
+    """Its log is closed, and another process may lead with it."""
+    node = Node()
+    long_log(node, 3)
+    node.elect(1)
+    node.commit()
+    node.loop.run(node.quorum.on_leader(1, node.loop.now_ms))
+    assert LOAD in node.loop.timers
+    node.quorum.close()
+    node.settle()
     assert (node.said, node.quorum.is_active) == ([], False)
 
 

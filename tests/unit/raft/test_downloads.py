@@ -79,6 +79,16 @@ def test_a_voter_that_was_wiped_is_as_far_as_it_says_and_lives() -> None:
     assert clean(net, leader) == 8
 
 
+def test_a_replica_that_fetches_a_large_snapshot_is_not_listed_as_gone() -> None:
+    net, leader = leading(LAG)
+    fetched(leader, 9, (0, 0))
+    for position in (0, 4, 8):
+        net.now_ms += OBSERVER_SILENCE_MAX_MS - 1
+        assert not a_piece(leader, 9, at=position).error_code
+    (answer,) = leader.ask(describe())
+    assert [row.replica_id for row in part(answer).observers] == [9]
+
+
 def test_an_observer_that_never_fetched_a_record_is_waited_for() -> None:
     net, leader = leading(LAG)
     fetched(leader, 9, (0, 0))
@@ -103,7 +113,8 @@ def test_a_replica_that_fetches_a_snapshot_in_vain_makes_the_leader_take_another
     _, leader = leading(ALONE)
     for begun in range(1, 6):
         assert not a_piece(leader, 9).error_code
-        assert not a_piece(leader, 9, at=4).error_code
+        for at in (4, 8):
+            assert not a_piece(leader, 9, at=at).error_code
         said = [line for line in leader.listener.heard if line.startswith("useless")]
         assert said == (["useless 4-1 to 9"] if begun >= 3 else []), "once"
     a_piece(leader, 8)

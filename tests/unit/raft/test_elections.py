@@ -578,6 +578,17 @@ def test_a_successor_is_a_disk_not_a_name() -> None:
     assert member.timers["raft", "fetch"].at_ms == net.now_ms
 
 
+def test_a_leader_is_asked_where_it_says_it_listens() -> None:
+    """A voter that moved is found before everybody's configuration says where it is."""
+    net, member = alone()
+    request = begin(4, 2)
+    request.leader_endpoints[0].host = "elsewhere"
+    member.ask(request)
+    assert member.stands == (Role.FOLLOWER, 4, 2)
+    hosts = [each.send.peer.host for each in net.flights if each.name == "FetchRequest"]
+    assert hosts[-1] == "elsewhere"
+
+
 def test_an_end_that_comes_before_anything_else_still_tells_the_epoch() -> None:
     _, member = alone()
     member.ask(end(4, 2))

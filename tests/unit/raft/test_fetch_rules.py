@@ -21,6 +21,12 @@ def test_an_empty_follower_of_a_log_without_snapshots_reads_the_log() -> None:
     assert judge_fetch(WHOLE, 0, 0) == Valid()
 
 
+@pytest.mark.parametrize("epoch", [1, 3, 4, 9])
+def test_the_beginning_of_a_log_is_the_same_in_every_epoch(epoch: int) -> None:
+    """Whoever cut all it had knows the epoch of what is gone; told to cut more, it would ask for ever."""
+    assert judge_fetch(WHOLE, 0, epoch) == Valid()
+
+
 def test_an_empty_follower_of_an_empty_log_is_right() -> None:
     assert judge_fetch(PaperLog((), 0), 0, 0) == Valid()
 

@@ -116,6 +116,18 @@ def test_a_voter_promises_nothing_that_its_own_disk_may_lose() -> None:
     assert asked(net).high_watermark == 1
 
 
+def test_a_slow_disk_is_not_asked_for_the_same_again() -> None:
+    """Whatever else the voter hears meanwhile: each sync would wait behind the one before."""
+    net, member = following()
+    member.holds_flushes = True
+    answer(net, member, records(batch(0, 4, b"a"), high_watermark=1))
+    for _ in range(3):
+        member.ask(vote(1, 3))
+    assert len(member.flushes) == 1
+    member.sync()
+    assert asked(net).fetch_offset == 1
+
+
 def test_an_observer_asks_on_without_waiting_for_its_disk() -> None:
     net = Net(observer_ids=[9])
     observer = net[9]
@@ -580,6 +592,18 @@ def test_an_observer_whose_leader_is_silent_asks_others_and_stays_a_follower() -
         net[n].start()
     net.run_for(20_000, until=lambda: bool(net.leaders) and net.agree())
     assert net[9].node.epoch > 1
+
+
+def test_an_observer_whose_leader_is_back_asks_it_alone_again() -> None:
+    """Others would answer that they do not lead, and every second record would come late."""
+    net = Net(range(1, 6), observer_ids=[9])
+    observer = net[9]
+    observer.disk.save(ElectionState(4, leader_id=2))
+    observer.start()
+    observer.fire("fetch")
+    for _ in range(9):
+        answer(net, observer, records())
+        assert only(net).target_id == 2
 
 
 def test_a_voter_whose_leader_is_silent_asks_for_pre_votes() -> None:

@@ -114,6 +114,19 @@ def test_nothing_is_sent_after_a_stop() -> None:
     assert member.ask(fetch(0, 2, (0, 0))) == []
 
 
+def test_a_sync_that_ends_after_a_stop_commits_nothing() -> None:
+    """Whoever hears of commits is closed by then."""
+    net = Net([1]).start()
+    net.settle()
+    sole = net[1]
+    sole.holds_flushes = True
+    sole.propose(b"a")
+    heard, synced_offset = list(sole.listener.heard), sole.disk.synced_offset
+    sole.node.stop()
+    sole.sync()
+    assert (sole.listener.heard, sole.disk.synced_offset) == (heard, synced_offset)
+
+
 def test_a_resigned_leader_takes_part_again_in_the_next_epoch_only() -> None:
     """X1: as a voter that has led an epoch it must not stand in it again."""
     net = Net().start()

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import Bug, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
+from firnline.raft.calls import Timers
 from firnline.raft.election_state import (
     ElectionState,
     decode_election_state,
@@ -300,3 +301,21 @@ def test_a_voter_that_cannot_be_read_is_named(entry: str) -> None:
 def test_a_voter_given_twice_is_refused() -> None:
     with pytest.raises(ConfigError, match="twice"):
         parse_voters(["1@a:1", "1@b:2"])
+
+
+def test_a_moment_that_was_moved_or_dropped_meanwhile_is_none() -> None:
+    """Its timer may be on its way already when it is moved."""
+    timers, said = Timers(), list[int]()
+
+    def then(now_ms: int) -> Effects:
+        said.append(now_ms)
+        return [Warn(line="now")]
+
+    (early,) = timers.set("election", 5, then)
+    (late,) = timers.set("election", 9, then)
+    assert early.then(5) == []
+    assert late.then(9) == [Warn(line="now")]
+    (dropped,) = timers.set("election", 20, then)
+    timers.cancel("election")
+    assert dropped.then(20) == []
+    assert said == [9]

@@ -1,0 +1,28 @@
+"""Alterations of settings as requests bring them: each resource on its own."""
+
+from firnline.base.errors import Code, KafkaError
+from firnline.controller.configs import Alteration, AlterOp
+from firnline.controller.topics import NewTopic
+from firnline.metadata.image import ConfigResource
+from tests.quorum_rig import Cluster
+
+TOPIC = 2
+
+
+def test_a_resource_that_a_request_names_twice_is_not_altered_and_the_others_are() -> None:
+    """Which of the two came last was chance."""
+    cluster = Cluster().with_brokers(1)
+    topics = [NewTopic(name, assignments={0: (1,)}) for name in ("a", "b")]
+    cluster.write(cluster.controller.create_topics(topics))
+    wanted = [
+        (ConfigResource(TOPIC, name), [Alteration("retention.ms", AlterOp.SET, value)])
+        for name, value in (("a", "1"), ("b", "2"), ("a", "3"))
+    ]
+    first, other, second = cluster.write(cluster.controller.incremental_alter_configs(wanted))
+    for answer in (first, second):
+        assert isinstance(answer, KafkaError)
+        assert answer.code is Code.INVALID_REQUEST
+    assert other is None
+    image = cluster.quorum.image
+    assert not image.topic_config_overrides("a")
+    assert dict(image.topic_config_overrides("b")) == {"retention.ms": "2"}
