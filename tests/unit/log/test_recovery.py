@@ -513,6 +513,7 @@ def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
     assert append(log, batch("a"), epoch=9).base_offset == 200
     flush(log)
     assert log.recovery_point == 201
+    assert segment_files(fs, "index") == [], "no file of a segment that is gone comes back"
 
 
 def test_marks_are_lifted_to_what_the_files_say() -> None:
