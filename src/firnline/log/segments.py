@@ -178,7 +178,7 @@ class Segments:
                 is_last = True
                 end = segment.last_whole(position, position + left)
                 if end == position and min_one_batch and not slices:
-                    end = self._end_of_first(segment, position, upto_offset)
+                    end = self._end_of_first(segment, position)
             if end > position:
                 slices.append(segment.slice(position, end))
                 left -= end - position
@@ -189,10 +189,8 @@ class Segments:
             start_offset = self._bases[slot]
 
     @staticmethod
-    def _end_of_first(segment: Segment, position: int, upto_offset: int) -> int:
-        first = next(segment.headers(position), None)
-        if first is None or first.last_offset >= upto_offset:
-            return position
+    def _end_of_first(segment: Segment, position: int) -> int:
+        first = next(segment.headers(position))
         segment.hint(first.next_offset, position + first.size_bytes)
         return position + first.size_bytes
 

@@ -287,6 +287,16 @@ def test_a_log_is_left_alone_until_enough_of_it_is_dirty_or_too_old(fs: Crashabl
     assert round_of(fs, log, now_ms=NOW + HOUR + 1)[0] is not None
 
 
+def test_what_has_waited_too_long_is_compacted_after_a_restart_too(fs: CrashableFs) -> None:
+    rules = {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": HOUR}
+    log = new_log(fs, **rules)
+    put(log, "k", "v", time_ms=NOW - 3 * HOUR)
+    settled(log)
+    log.close()
+    again = opened(fs, compacted(**rules), was_clean=True, high_watermark=1)
+    assert again.compaction.dirt(NOW).delay_ms == 2 * HOUR
+
+
 def test_nothing_above_an_open_transaction_or_the_high_watermark_is_compacted(
     fs: CrashableFs,
 ) -> None:
@@ -328,10 +338,13 @@ def test_segments_that_became_small_become_one_that_fits_segment_bytes(fs: Crash
     assert one.end_offset == 40
 
 
-def test_a_table_that_is_too_small_for_all_keys_takes_several_rounds(fs: CrashableFs) -> None:
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_a_table_that_is_too_small_for_all_keys_takes_several_rounds(
+    fs: CrashableFs, codec: int
+) -> None:
     log = new_log(fs)
     for number in range(60):
-        put(log, f"k{number % 30}", f"v{number}")
+        put(log, f"k{number % 30}", f"v{number}", codec=codec)
     settled(log)
     little = RULES._replace(map_bytes=24 * 12)
     seen = []
@@ -371,6 +384,27 @@ def test_a_damaged_batch_stops_the_round_and_nothing_is_changed(fs: CrashableFs)
     assert problem.value.facts["path"] == segment.stem_path + ".log"
     # What lies below the damage was compacted before it was met in the second pass, or nothing was.
     assert fs.list_dir(PATH) == before
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_the_indexes_of_a_compacted_segment_are_those_that_would_be_built_from_it(
+    fs: CrashableFs, codec: int
+) -> None:
+    log = new_log(fs, segment_bytes=1 << 20, segment_index_bytes=1 << 16)
+    for number in range(60):
+        put(log, f"k{number % 40}", "v" * 30, codec=codec, time_ms=NOW + number % 50)
+    settled(log)
+    round_of(fs, log)
+    log.close()
+    stem = log.closed_segments()[0].stem_path
+    paths = [stem + suffix for suffix in (names.INDEX, names.TIME_INDEX)]
+    written = [fs.open(path).read(0, 1 << 20) for path in paths]
+    assert min(len(data) for data in written) > 3 * 12
+    for path in paths:
+        fs.remove(path)
+    again = opened(fs, log.config, was_clean=True)
+    again.offset_for_timestamp(NOW)
+    assert [fs.open(path).read(0, 1 << 20) for path in paths] == written
 
 
 def test_a_round_reads_a_log_twice_and_not_more(fs: CrashableFs) -> None:

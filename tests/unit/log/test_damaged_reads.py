@@ -98,6 +98,18 @@ def test_a_flipped_time_index_passes_over_no_record() -> None:
         assert found == times, bit
 
 
+def test_a_time_index_that_names_a_later_batch_hides_no_earlier_one() -> None:
+    fs = CrashableFs()
+    log = opened(fs, CONFIG)
+    for number in range(COUNT):
+        append(log, batch("a", time_ms=NOW + (number or 1000)))
+    log.roll(NOW)
+    log.close()
+    offset_bit = 8 * 12 - 4  # of the only entry: from 0 to 8
+    damage(fs, names.TIME_INDEX, lambda data: flipped(data, offset_bit - 1))
+    assert reopened(fs).offset_for_timestamp(NOW + 1000) == (0, NOW + 1000)
+
+
 @pytest.mark.parametrize("number", [0, 1, 6, COUNT - 2])
 def test_a_flipped_base_offset_is_an_error_and_the_rest_is_served(number: int) -> None:
     reads, _ = sound()

@@ -213,6 +213,23 @@ def test_every_batch_is_read_once_whatever_the_size_of_a_read(max_bytes: int) ->
     assert seen == list(range(60))
 
 
+def test_what_is_given_at_once_is_what_a_read_would_give(log: Log) -> None:
+    fill(log, 6)
+    assert log.closed_segments() == []
+    for upto_offset in (2, 4, 6, 3):
+        for offset in range(upto_offset):
+            for max_bytes in (1, 300, 1 << 20, 300):
+                slow = log.read(
+                    offset, max_bytes=max_bytes, upto_offset=upto_offset, min_one_batch=False
+                )
+                quick = log.slice_at_once(offset, max_bytes, upto_offset)
+                assert quick is None or quick.read() == slow.read()
+    assert log.slice_at_once(3, 300, 6) is not None
+    assert log.slice_at_once(3, 1 << 20, 6) is not None
+    assert log.slice_at_once(3, 1 << 20, 7) is None
+    assert log.slice_at_once(3, 1, 6) is None
+
+
 def test_a_first_batch_that_reaches_beyond_the_bound_is_not_given_away(log: Log) -> None:
     """A consumer asks with a small limit, and the high watermark is inside of the batch."""
     append(log, batch("a"))

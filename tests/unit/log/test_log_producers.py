@@ -1,7 +1,11 @@
 """Producers of one log: repeats are not written twice, and open transactions hold what may be read."""
 
-from firnline.base.errors import Code
+import pytest
+from crc32c import crc32c
+
+from firnline.base.errors import Code, StorageError
 from firnline.log.log import Log
+from firnline.log.producer_state import SnapshotEntry, decode_snapshot, encode_snapshot
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
@@ -163,3 +167,12 @@ def test_coordinators_write_several_batches_at_once_and_no_sequences(log: Log) -
     assert [h.leader_epoch for h in found_headers(log)] == [2, 2]
     again = append(log, two, origin="coordinator", epoch=2)
     assert again.base_offset == 2, "no sequence, no repeat"
+
+
+def test_a_snapshot_that_counts_other_entries_than_it_has_is_not_believed() -> None:
+    """Whoever wrote it gave it the right CRC: half of the producers would begin anew, unnoticed."""
+    whole = encode_snapshot([SnapshotEntry(pid, 0, 4, 9, 0, NOW, -1, -1) for pid in (7, 8)])
+    assert len(decode_snapshot(whole)) == 2
+    body = (3).to_bytes(4, "big") + whole[10:]
+    with pytest.raises(StorageError, match="another size"):
+        decode_snapshot(whole[:2] + crc32c(body).to_bytes(4, "big") + body)

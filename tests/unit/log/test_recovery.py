@@ -440,8 +440,10 @@ def test_a_damaged_transaction_index_is_built_again_after_a_clean_stop() -> None
     log.close()
     path = segment_files(fs, ".txnindex")[2]
     overwrite(fs, path, whole(fs, path)[:-5])
-    again = opened(fs, was_clean=True, recovery_point=60)
+    again = opened(fs, was_clean=True, recovery_point=40)
     assert again.aborted_transactions(0, 60) == wanted
+    assert not report(again).was_clean
+    assert again.recovery_point == 40, "what was written anew is not synced yet"
 
 
 @pytest.mark.parametrize("damage", ["missing", "garbage", "negative"])
@@ -528,11 +530,14 @@ def test_a_log_that_ends_below_its_start_begins_anew_there() -> None:
     log = opened(fs, was_clean=True, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (100, 100, 0)
     assert append(log, batch("a"), epoch=9).base_offset == 100
-    flush(log)
+    for _ in range(30):
+        append(log, batch("a"), epoch=9)
+    assert len(log.closed_segments()) > 1
     log = opened(fs, log_start_offset=200)
     assert append(log, batch("a"), epoch=9).base_offset == 200
     flush(log)
     assert log.recovery_point == 201
+    assert segment_files(fs, "index") == [], "no file of a segment that is gone comes back"
 
 
 def test_marks_are_lifted_to_what_the_files_say() -> None:

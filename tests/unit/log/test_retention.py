@@ -235,6 +235,16 @@ def test_deleted_segments_are_renamed_at_once_and_removed_after_the_delay() -> N
     assert log.delete_due_segments(NOW) == []
 
 
+def test_segments_that_went_before_they_were_synced_stop_no_flush() -> None:
+    log = opened(CrashableFs())
+    fill(log, 30)
+    log.advance_high_watermark(30)
+    log.advance_log_start(log.closed_segments()[2].base_offset)
+    log.delete_due_segments(NOW)
+    flush(log)
+    assert log.recovery_point == 30
+
+
 def test_a_reader_keeps_what_it_was_given_of_a_deleted_segment() -> None:
     log = filled(small(retention_bytes=2000))
     held = log.read(0, max_bytes=300, upto_offset=60)

@@ -148,6 +148,27 @@ def test_a_truncated_log_that_comes_to_the_same_end_keeps_its_producers_for_the_
         log.truncate_to(3)
 
 
+def test_an_abort_that_was_cut_off_does_not_come_back_with_the_next_start() -> None:
+    """Else readers would leave out what was written in its place."""
+    fs = CrashableFs()
+    log = opened(fs)
+    for number in range(2):
+        append(log, batch("a", pid=7, seq=number, is_transactional=True))
+        end_txn(log, 7, ABORT)
+    log.truncate_to(3)
+    log.close()
+    again = opened(fs, was_clean=True)
+    assert [tuple(txn)[:3] for txn in again.aborted_transactions(0, 9)] == [(7, 0, 1)]
+
+
+def test_what_takes_the_place_of_half_a_batch_that_was_cut_is_dirty(log: Log) -> None:
+    append(log, batch("a"))
+    append(log, batch("b", "c", "d"))
+    log.compaction.found(4)
+    log.truncate_to(2)
+    assert (log.log_end_offset, log.compaction.first_dirty_offset) == (1, 1)
+
+
 def test_truncation_above_the_end_changes_nothing(log: Log) -> None:
     fill(log, 3)
     log.truncate_to(3)
@@ -203,12 +224,15 @@ def test_a_full_truncation_begins_again_elsewhere(log: Log) -> None:
 
 def test_a_log_that_begins_anew_knows_no_producer_and_no_transaction_of_before(log: Log) -> None:
     append(log, batch("a", pid=7, seq=0))
+    fill(log, 2)
     append(log, batch("b", pid=8, seq=0, is_transactional=True))
     end_txn(log, 8, COMMIT)
-    log.truncate_fully(100)
+    log.truncate_fully(1)
     assert list(log.producers.all()) == []
-    assert log.last_stable_offset == 100
     append(log, batch("a", pid=7, seq=3))
+    fill(log, 2)
+    log.advance_high_watermark(4)
+    assert log.last_stable_offset == 4
 
 
 def test_a_log_that_is_cut_below_its_start_begins_where_it_ends(log: Log) -> None:

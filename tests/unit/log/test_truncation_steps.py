@@ -176,6 +176,12 @@ def test_a_log_that_is_being_cut_takes_nothing_and_is_not_closed() -> None:
     assert log.dirty_files() != []
 
 
+def test_who_wants_to_change_a_whole_log_does_not_wait() -> None:
+    log = opened(CrashableFs())
+    told: Effects = [SetTimer(key=("told",), at_ms=NOW, then=lambda now_ms: [])]
+    assert log.when_whole(lambda now_ms: told if now_ms == NOW else [], NOW) is told
+
+
 def test_a_long_segment_is_read_again_in_slices() -> None:
     log = opened(CrashableFs(), small(segment_bytes=1 << 20, segment_index_bytes=1 << 20))
     fill(log, 2_000, size=10)
