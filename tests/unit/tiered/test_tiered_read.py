@@ -10,7 +10,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered import reader
+from firnline.tiered import index_cache, reader
 from firnline.tiered.index_cache import (
     REBUILD_INTERVAL_BYTES,
     IndexFiles,
@@ -244,6 +244,17 @@ def test_indexes_in_memory_serve_every_later_read() -> None:
     for _ in range(4):
         assert offsets(node.read(0, max_bytes=1)) == [0]
     assert [name for name in node.trace if name.startswith("indexes of")] == ["indexes of t-0 at 0"]
+
+
+def test_indexes_that_were_not_asked_for_longest_leave_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_cache, "MEMORY_BYTES", 1)
+    node = tiered(Cluster())
+    for offset in (0, 2, 0, 0):
+        assert offsets(node.read(offset, max_bytes=1)) == [offset]
+    loads = [name for name in node.trace if name.startswith("indexes of")]
+    assert [name.rpartition(" ")[2] for name in loads] == ["0", "2", "0"]
 
 
 def test_indexes_of_a_segment_that_went_while_they_were_loaded_are_not_kept() -> None:
@@ -583,10 +594,11 @@ def test_an_index_that_misleads_again_after_it_was_made_anew_is_damage(
             raise Misled("a time index passes over a record")
 
     monkeypatch.setattr(reader, "find_timestamp", misled)
-    found = at_time(tiered(Cluster()), 0)
+    node = tiered(Cluster())
+    found = at_time(node, 0)
     assert isinstance(found, KafkaError)
     assert found.code == Code.CORRUPT_MESSAGE
-    assert len(looks) == 3
+    assert len(looks) == len([name for name in node.trace if name.startswith("indexes of")]) == 3
 
 
 def test_a_time_search_in_a_store_that_is_down_fails_in_time() -> None:
