@@ -8,6 +8,8 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.log.recovery import open_log
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.control import ControlType, encode_key
 from firnline.tiered import remote_log
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import HEADS_KEPT, CatalogWriter
@@ -430,6 +432,28 @@ def test_a_flush_does_not_wait_for_ever_for_an_open_transaction() -> None:
     node.advance(120_000)
     assert len(answers) == 1
     assert isinstance(answers[0][0], KafkaError)
+
+
+def test_a_flush_is_answered_soon_after_the_transaction_ended() -> None:
+    """And not with the next of the tasks, which may run once in a minute."""
+    cluster = Cluster()
+    node = Node(cluster, task_interval_ms=30_000).start().lead(0)
+    node.produce(0, "open", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
+    answers: list[dict[int, object]] = []
+    node.run(
+        node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], cluster.now_ms)
+    )  # type: ignore[func-returns-value]
+    node.advance(1000)
+    assert answers == []
+    marker = NewRecord(encode_key(ControlType.COMMIT), bytes(6), cluster.now_ms)
+    kinds: Any = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
+    node.log.append_as_leader(
+        build_batch([marker], is_control=True, **kinds),
+        leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator",
+    )  # fmt: skip
+    node.log.advance_high_watermark(node.log.log_end_offset)
+    node.advance(1000)
+    assert answers == [{0: None}]
 
 
 def test_status_says_what_lies_where() -> None:

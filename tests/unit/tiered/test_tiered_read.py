@@ -141,7 +141,9 @@ def test_what_expires_while_it_is_read_is_out_of_range_and_no_failure_of_the_sto
     node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("read ")
     answers: list[object] = []
     node.run(
-        node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: answers.append(found) or [])
+        node.tier.read(
+            TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: answers.append(found) or [], 0
+        )
     )  # type: ignore[func-returns-value]
     node.log.advance_log_start(2)
     node.advance(5000)
@@ -167,6 +169,20 @@ def test_damaged_bytes_reach_nobody(harm: str) -> None:
         "junk": bytes(len(data)),
     }[harm]
     assert node.read(1).code == Code.CORRUPT_MESSAGE
+
+
+def test_damage_is_told_once_and_what_was_told_does_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Told again is better than told of a million segments, all of them in memory."""
+    monkeypatch.setattr(reader, "_TOLD_MAX", 2)
+    cluster = Cluster()
+    node = tiered(cluster)
+    for segment in node.segments():
+        del cluster.store.objects[log_key(segment)]
+    for offset, told in ((0, 1), (0, 1), (2, 2), (0, 2), (4, 3), (0, 4)):
+        assert isinstance(node.read(offset), KafkaError)
+        assert len([line for line in node.warnings if "is damaged" in line]) == told
 
 
 def test_a_read_that_was_damaged_on_the_way_is_fetched_once_more() -> None:
@@ -233,7 +249,7 @@ def test_many_reads_of_one_segment_load_its_indexes_once() -> None:
 
     node.held = lambda effect: True
     for offset in (0, 1, 0, 1):
-        node.run(node.tier.read(TP, TOPIC_ID, offset, 0, 1, 0, then))
+        node.run(node.tier.read(TP, TOPIC_ID, offset, 0, 1, 0, then, node.cluster.now_ms))
     assert len(node.on_hold) == 1
     node.release()
     assert len(answers) == 4
@@ -261,7 +277,7 @@ def test_indexes_of_a_segment_that_went_while_they_were_loaded_are_not_kept() ->
     """Nobody would ever remove them from the disk."""
     node = tiered(Cluster())
     node.held = lambda effect: True
-    node.run(node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: []))
+    node.run(node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: [], 0))
     node.tier.indexes.remove(node.segments()[0].segment_id)
     node.release()
     assert node.tier.indexes.disk_bytes == 0
@@ -541,7 +557,7 @@ def at_time(node: Node, timestamp_ms: int) -> object:
         answers.append(result)
         return []
 
-    node.run(node.tier.offset_for_timestamp(TP, TOPIC_ID, timestamp_ms, then))
+    node.run(node.tier.offset_for_timestamp(TP, TOPIC_ID, timestamp_ms, then, node.cluster.now_ms))
     node.advance(3000)
     assert len(answers) == 1
     return answers[0]
