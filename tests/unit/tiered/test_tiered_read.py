@@ -576,6 +576,19 @@ def test_the_first_record_of_a_time_is_found_in_the_tier() -> None:
     assert at_time(node, begin) == RemoteOffset(1, begin, 0)
 
 
+def test_a_segment_whose_newest_record_was_deleted_is_passed_over_for_a_time() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    begin = cluster.now_ms
+    for later_ms, text in ((100, "gone"), (0, "old"), (200, "found")):
+        cluster.now_ms = begin + later_ms
+        node.produce(0, text, roll=text != "gone")
+    node.advance(1000)
+    node.expire_local()
+    node.log.advance_log_start(1)
+    assert at_time(node, begin + 80) == RemoteOffset(2, begin + 200, 0)
+
+
 def test_a_segment_that_is_also_local_is_not_fetched_for_a_time() -> None:
     """X43."""
     cluster = Cluster()
