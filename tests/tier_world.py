@@ -430,6 +430,7 @@ class Node:
                 max_bytes,
                 isolation,
                 then,
+                self.cluster.now_ms,
             )
         )
         for _ in range(50):

@@ -145,9 +145,10 @@ class Follower:
         "log_start_offset",
     )
 
+    broker_epoch: int | None
+
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
-        self.broker_epoch: int | None = None
         self.clock: FetchClock | None = None
         self.begin(is_in_sync=False, is_new_leader=True, now_ms=0)
 

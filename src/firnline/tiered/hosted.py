@@ -175,7 +175,6 @@ class Services:
     # Raises in a worker thread where the store is not this cluster's; None where that cannot be asked.
     check_owner: Callable[[], None] | None = None
     started_ms: int = 0
-    now_ms: int = 0
     counters: Counters = field(default_factory=Counters)
     # Segments that a task of this process is copying, of any role: nobody else cleans them.
     copying: dict[Uuid, None] = field(default_factory=dict)

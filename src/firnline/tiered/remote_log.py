@@ -147,7 +147,7 @@ class RemoteLog:
         """Begin: make the metadata topic, take over the index cache. After the listeners are up (T9)."""
         assert not self._is_started
         self._is_started = True
-        self.services.started_ms = self.services.now_ms = now_ms
+        self.services.started_ms = now_ms
         self.indexes.open()
         effects: Effects = []
         if self._topic_metadata is not None:
@@ -165,7 +165,6 @@ class RemoteLog:
 
     def _poll(self, now_ms: int) -> Effects:
         assert self._topic_metadata is not None
-        self.services.now_ms = now_ms
         return [*self._topic_metadata.poll_all(now_ms), self._poll_timer(now_ms)]
 
     def close(self) -> None:
@@ -182,7 +181,6 @@ class RemoteLog:
         To be called for every partition that the node serves; those that are not tiered are let go
         at once. A copy under way in an earlier role ends by itself and begins no other (T8).
         """
-        self.services.now_ms = now_ms
         where = TopicIdPartition(log.topic_id, log.topic_partition.partition)
         known = self._tasks.get(where)
         if not self._concerns_us(log):
@@ -216,7 +214,6 @@ class RemoteLog:
 
     def on_stop(self, where: TopicIdPartition, now_ms: int) -> Effects:
         """This node no longer serves the partition. Remote data is never touched (T28)."""
-        self.services.now_ms = now_ms
         effects: Effects = []
         if where in self._wait_for_news:
             effects.append(CancelTimer(key=task_key("news", where)))
@@ -246,12 +243,10 @@ class RemoteLog:
 
     def on_metadata_advanced(self, partition: int, now_ms: int) -> Effects:
         """The high watermark of a partition of `__remote_log_metadata` rose on this node."""
-        self.services.now_ms = now_ms
         return self._topic_metadata.poll(partition, now_ms) if self._topic_metadata else []
 
     def on_metadata_leadership(self, partition: int, now_ms: int) -> Effects:
         """The leader of a partition of `__remote_log_metadata` changed."""
-        self.services.now_ms = now_ms
         if self._topic_metadata is None:
             return []
         return [
@@ -282,7 +277,6 @@ class RemoteLog:
         return SetTimer(key=key, at_ms=at_ms, then=partial(run, tasks))
 
     def _copy(self, tasks: _Tasks, now_ms: int) -> Effects:
-        self.services.now_ms = now_ms
         hosted = tasks.hosted
         if hosted.is_over or tasks.copier.is_running:
             return []
@@ -312,7 +306,6 @@ class RemoteLog:
         return effects
 
     def _expire(self, tasks: _Tasks, now_ms: int) -> Effects:
-        self.services.now_ms = now_ms
         if tasks.hosted.is_over or tasks.expiry.is_running:
             return []
         return tasks.expiry.run(now_ms, partial(self._expire_done, tasks))
@@ -339,7 +332,6 @@ class RemoteLog:
         `then` gets one outcome per led partition: None, or why not. What is not below the last stable
         offset yet is waited for, a minute at most.
         """
-        self.services.now_ms = now_ms
         led = [t for w, t in self._tasks.items() if w.topic_id == topic_id and t.hosted.leads]
         outcomes: dict[int, FirnlineError | None] = {}
         if not led:
@@ -402,13 +394,13 @@ class RemoteLog:
         max_bytes: int,
         isolation: int,
         then: Read,
+        now_ms: int,
     ) -> Effects:
         """Read a partition below its local start. Errors are values; see `reader` for the codes.
 
         epoch      as the caller's log has it for `offset`; the tier asks the same log itself
         isolation  0 read_uncommitted, 1 read_committed
         """
-        now_ms = self.services.now_ms
         tasks = self._tasks.get(TopicIdPartition(topic_id, topic_partition.partition))
         if tasks is None:
             return then(_NOT_HERE, now_ms)
@@ -422,13 +414,18 @@ class RemoteLog:
         )
 
     def offset_for_timestamp(
-        self, topic_partition: TopicPartition, topic_id: Uuid, timestamp: int, then: Found
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        timestamp: int,
+        then: Found,
+        now_ms: int,
     ) -> Effects:
         """Find the first record at or after a time below the local start; None: look locally."""
         tasks = self._tasks.get(TopicIdPartition(topic_id, topic_partition.partition))
         if tasks is None:
-            return then(_NOT_HERE, self.services.now_ms)
-        return self.reader.offset_for_timestamp(tasks.hosted, timestamp, then, self.services.now_ms)
+            return then(_NOT_HERE, now_ms)
+        return self.reader.offset_for_timestamp(tasks.hosted, timestamp, then, now_ms)
 
     def aux_state(
         self, where: TopicIdPartition, *, epoch: int, offset: int, then: Built, now_ms: int

@@ -110,6 +110,23 @@ def test_a_log_with_a_damaged_batch_is_put_aside_and_the_others_go_on() -> None:
     assert "kafka_log_logcleanermanager_uncleanable_partitions_count" in names
 
 
+def test_a_topic_that_is_deleted_before_its_round_begins_has_none() -> None:
+    """The disk is told of the gaps first, which takes a while."""
+    harness = node()
+    topic(harness)
+    harness.holds_work = True
+    [look] = [timer for key, timer in harness.timers.items() if key[0] == "compaction"]
+    harness.run(look.then(harness.now_ms))
+    assert harness.work
+    harness.holds_work = False
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    while harness.work:
+        harness.work_once()
+    harness.pass_time(3 * LOOK_MS)
+    facts = harness.node.parts.compacting.facts
+    assert (harness.rounds, facts.rounds, facts.failed, facts.void) == ([], 0, 0, 0)
+
+
 def test_a_round_of_a_topic_that_was_deleted_meanwhile_changes_nothing() -> None:
     harness = node()
     topic(harness)

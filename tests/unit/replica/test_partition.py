@@ -54,6 +54,9 @@ def test_a_replica_that_left_or_whose_files_failed_answers_no_consumer() -> None
     gone, failed = (partition(leader_id=2, isr=(2, 1)) for _ in range(2))
     gone.retire()
     failed.go_offline()
+    led = partition()
+    led.retire()
+    assert not led.is_leader, "nobody waits for its log any more"
     for p, expected in ((gone, Code.NOT_LEADER_OR_FOLLOWER), (failed, Code.KAFKA_STORAGE_ERROR)):
         assert code(p.read(0, max_bytes=9, isolation=0, is_any_replica=True)) == expected
 

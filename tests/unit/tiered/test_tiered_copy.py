@@ -7,13 +7,16 @@ import pytest
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
+from firnline.log.recovery import open_log
+from firnline.records.build import NewRecord, build_batch
+from firnline.records.control import ControlType, encode_key
 from firnline.tiered import remote_log
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import HEADS_KEPT, CatalogWriter
 from firnline.tiered.copier import parse_epoch_checkpoint
 from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX, heads_folder
 from firnline.tiered.spi import SegmentState
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
+from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
 
 def spans(node: Node) -> list[tuple[int, int]]:
@@ -210,6 +213,8 @@ def test_nothing_is_copied_before_the_metadata_is_loaded() -> None:
     other.advance(5000)
     assert other.storage.calls == []
     assert not other.tier.status()[0].is_ready
+    covered = other.tier._tasks[WHERE].hosted.covered_offset(other.tier.services.metadata)
+    assert isinstance(covered, KafkaError), "not known is not nothing"
     cluster.has_topic = True
     other.advance(5000)
     assert other.storage.calls == []
@@ -256,6 +261,48 @@ def test_a_deposed_leader_begins_no_other_copy() -> None:
     node.advance(5000)
     assert node.storage.calls.count("copy") == 1
     assert [(s.base_offset, s.state.name) for s in node.segments()] == [(0, "COPY_FINISHED")]
+
+
+def test_a_replica_that_moves_away_begins_no_other_copy() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a")
+    node.produce(0, "b")
+    node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
+    node.advance(1000)
+    node.run(node.tier.on_stop(WHERE, cluster.now_ms))
+    node.release()
+    node.advance(5000)
+    assert node.storage.calls.count("copy") == 1
+    assert [key for key in node.timers if key[1] == "copy"] == [], "no task is left"
+
+
+def test_metadata_of_a_topic_that_says_the_same_role_again_changes_no_task() -> None:
+    """A topic's configuration is changed while a segment is copied: no second copy of it is begun."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a")
+    node.held = lambda effect: getattr(effect, "name", "").startswith("copy ")
+    node.advance(1000)
+    node.role(is_leader=True, epoch=0)
+    node.advance(5000)
+    assert len(node.on_hold) == 1
+    node.release()
+    assert node.storage.calls.count("copy") == 1
+
+
+def test_a_log_that_was_opened_anew_is_copied_in_the_same_role() -> None:
+    """After a failed directory came back: tasks of the old log would look at files that are closed."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.advance(1000)
+    node.log = open_log(
+        node.fs, "/data/t-0", TP, topic_id=TOPIC_ID, config=node.config, now_ms=0, was_clean=False
+    )
+    node.role(is_leader=True, epoch=0)
+    node.produce(0, "a")
+    node.advance(2000)
+    assert spans(node) == [(0, 0)]
 
 
 def test_a_segment_that_was_truncated_under_the_copy_is_not_finished() -> None:
@@ -385,6 +432,28 @@ def test_a_flush_does_not_wait_for_ever_for_an_open_transaction() -> None:
     node.advance(120_000)
     assert len(answers) == 1
     assert isinstance(answers[0][0], KafkaError)
+
+
+def test_a_flush_is_answered_soon_after_the_transaction_ended() -> None:
+    """And not with the next of the tasks, which may run once in a minute."""
+    cluster = Cluster()
+    node = Node(cluster, task_interval_ms=30_000).start().lead(0)
+    node.produce(0, "open", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
+    answers: list[dict[int, object]] = []
+    node.run(
+        node.tier.flush(TOPIC_ID, lambda found, now_ms: answers.append(found) or [], cluster.now_ms)
+    )  # type: ignore[func-returns-value]
+    node.advance(1000)
+    assert answers == []
+    marker = NewRecord(encode_key(ControlType.COMMIT), bytes(6), cluster.now_ms)
+    kinds: Any = {"producer_id": 9, "producer_epoch": 0, "is_transactional": True}
+    node.log.append_as_leader(
+        build_batch([marker], is_control=True, **kinds),
+        leader_epoch=0, now_ms=cluster.now_ms, origin="coordinator",
+    )  # fmt: skip
+    node.log.advance_high_watermark(node.log.log_end_offset)
+    node.advance(1000)
+    assert answers == [{0: None}]
 
 
 def test_status_says_what_lies_where() -> None:

@@ -433,6 +433,42 @@ def test_marked_twice_is_effective_once() -> None:
     assert records == 4 * 2 + 3 + 4 * 2, "copies, one deletion, deletes"
 
 
+def test_a_deletion_that_stopped_half_way_is_gone_on_with_by_the_next_leader_of_its_metadata() -> (
+    None
+):
+    cluster = Cluster()
+    node = tiered(cluster)
+    cluster.leads = dict.fromkeys(range(cluster.partitions), 1)
+    other = Node(cluster, 2).start()
+    other.advance(1000)
+    node.storage.fail("delete", StorageError("403"), times=100)
+    delete_topic(node)
+    cluster.leads = dict.fromkeys(range(cluster.partitions), 2)
+    for partition in range(cluster.partitions):
+        other.run(other.tier.on_metadata_leadership(partition, cluster.now_ms))
+    other.advance(1000)
+    assert cluster.store.objects == {}
+
+
+def test_objects_of_a_deleted_topic_stay_until_readers_can_hear_of_it() -> None:
+    cluster = Cluster()
+    node = tiered(cluster)
+    put, kept = cluster.store.put, data_keys(cluster)
+
+    def failing(key: str, chunks: object, *, size_bytes: int) -> None:
+        raise StorageError("503")
+
+    cluster.store.put = failing  # type: ignore[method-assign, assignment]
+    delete_topic(node)
+    node.advance(2000)
+    assert data_keys(cluster) == kept
+    assert node.tier.problem is not None
+    assert "503" in node.tier.problem
+    cluster.store.put = put  # type: ignore[method-assign]
+    node.advance(20_000)
+    assert cluster.store.objects == {}
+
+
 def test_only_the_leader_of_the_metadata_partition_removes() -> None:
     cluster = Cluster()
     node = tiered(cluster)

@@ -335,6 +335,34 @@ def test_a_segment_whose_loss_was_taken_once_is_missed_when_it_was_back_and_is_l
     assert fresh.tier.status()[0].unexplained_segments == 1
 
 
+def test_nothing_expires_before_what_the_store_said_was_compared() -> None:
+    """A store that is slow when a leader begins, and metadata that may have lost something."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    fresh = Node(cluster, fs=node.crash(), config=topic_config(retention_ms=1)).start()
+    fresh.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("begin cat")
+    fresh.lead(1)
+    fresh.advance(20_000)
+    assert fresh.log.log_start_offset == 0
+    assert len(segment_keys(cluster)) == 3
+    fresh.release()
+    fresh.advance(20_000)
+    assert fresh.log.log_start_offset == 3
+    assert segment_keys(cluster) == []
+
+
+def test_a_log_start_that_moved_leaves_nothing_unexplained() -> None:
+    """Or each deletion of records would cost a write of the catalog before it is thought of."""
+    cluster = Cluster()
+    node = tiered(cluster, *"abc")
+    catalog = node.tier._tasks[WHERE].catalog
+    node.log.advance_log_start(1)
+    assert not catalog.is_current
+    assert catalog.explains_all()
+    forget(node, node.segments()[1])
+    assert not catalog.explains_all()
+
+
 # ---------------------------------------------------------------------------------------- forks
 
 

@@ -78,6 +78,22 @@ def test_a_late_put_that_still_counts_stays() -> None:
     assert new.read_all() == new.read_all()
 
 
+@pytest.mark.parametrize(("answer", "waits"), [("refused", True), ("lost", False)])
+def test_a_put_whose_end_is_not_known_is_remembered_until_it_is(answer: str, waits: bool) -> None:
+    """It is not known whether COPY_FINISHED was written; until then somebody may take it for dead."""
+    cluster = Cluster()
+    old, new = hung(cluster)
+    old.append_faults = [answer]
+    old.release()
+    old.advance(2_000)
+    assert len(old.tier.late_copies) == waits
+    new.advance(DANGLING_MS + 5_000)
+    old.advance(2_000)
+    assert len(old.tier.late_copies) == 0
+    assert old.storage.calls.count("delete") == waits
+    assert old.tier.late_copies._is_ticking is False, "nothing is looked at any more"
+
+
 def test_who_died_after_a_late_put_is_cleaned_up_after_by_the_leader() -> None:
     """What it takes for abandoned it deletes twice: a put may end after the first time."""
     cluster = Cluster()

@@ -8,6 +8,8 @@ import pytest
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.control import ControlType, encode_key
+from firnline.tiered.metadata import log
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.log import (
     STEP_BYTES,
@@ -280,6 +282,35 @@ def test_questions_wait_until_all_that_was_committed_at_assignment_is_applied() 
     assert not late.is_ready(WHERE)
     late.poll(partition, 0)
     assert late.is_ready(WHERE)
+
+
+def test_a_control_batch_at_the_end_is_passed_over() -> None:
+    """A transactional producer of somebody's own: the loop would read it again and again."""
+    cluster = Cluster()
+    node = loaded(cluster)
+    publish(node, segment(1, 0, 9), change(1, FINISHED))
+    metadata = node.tier.services.metadata
+    partition = metadata.applied_offset(WHERE)[0]
+    marker = NewRecord(encode_key(ControlType.COMMIT), bytes(6), 1)
+    cluster.append(
+        partition, build_batch([marker], is_control=True, producer_id=1, producer_epoch=0)
+    )
+    node.advance(2000)
+    assert metadata.applied_offset(WHERE) == (partition, cluster.ends[partition] - 1)
+
+
+def test_records_that_nobody_can_read_do_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log, "DROPPED_KEPT", 2)
+    cluster = Cluster()
+    node = loaded(cluster)
+    for _ in range(5):
+        cluster.append(0, build_batch([NewRecord(None, b"what is this", 1)]))
+    node.advance(2000)
+    metadata = node.tier.services.metadata
+    assert isinstance(metadata, TopicMetadataLog)
+    assert list(metadata._dropped) == [(0, 3), (0, 4)]
 
 
 def test_a_metadata_topic_that_cannot_be_made_is_told_when_its_time_is_over_and_tried_on() -> None:

@@ -10,7 +10,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered import reader
+from firnline.tiered import index_cache, reader
 from firnline.tiered.index_cache import (
     REBUILD_INTERVAL_BYTES,
     IndexFiles,
@@ -141,7 +141,9 @@ def test_what_expires_while_it_is_read_is_out_of_range_and_no_failure_of_the_sto
     node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("read ")
     answers: list[object] = []
     node.run(
-        node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: answers.append(found) or [])
+        node.tier.read(
+            TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: answers.append(found) or [], 0
+        )
     )  # type: ignore[func-returns-value]
     node.log.advance_log_start(2)
     node.advance(5000)
@@ -167,6 +169,20 @@ def test_damaged_bytes_reach_nobody(harm: str) -> None:
         "junk": bytes(len(data)),
     }[harm]
     assert node.read(1).code == Code.CORRUPT_MESSAGE
+
+
+def test_damage_is_told_once_and_what_was_told_does_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Told again is better than told of a million segments, all of them in memory."""
+    monkeypatch.setattr(reader, "_TOLD_MAX", 2)
+    cluster = Cluster()
+    node = tiered(cluster)
+    for segment in node.segments():
+        del cluster.store.objects[log_key(segment)]
+    for offset, told in ((0, 1), (0, 1), (2, 2), (0, 2), (4, 3), (0, 4)):
+        assert isinstance(node.read(offset), KafkaError)
+        assert len([line for line in node.warnings if "is damaged" in line]) == told
 
 
 def test_a_read_that_was_damaged_on_the_way_is_fetched_once_more() -> None:
@@ -233,7 +249,7 @@ def test_many_reads_of_one_segment_load_its_indexes_once() -> None:
 
     node.held = lambda effect: True
     for offset in (0, 1, 0, 1):
-        node.run(node.tier.read(TP, TOPIC_ID, offset, 0, 1, 0, then))
+        node.run(node.tier.read(TP, TOPIC_ID, offset, 0, 1, 0, then, node.cluster.now_ms))
     assert len(node.on_hold) == 1
     node.release()
     assert len(answers) == 4
@@ -246,11 +262,22 @@ def test_indexes_in_memory_serve_every_later_read() -> None:
     assert [name for name in node.trace if name.startswith("indexes of")] == ["indexes of t-0 at 0"]
 
 
+def test_indexes_that_were_not_asked_for_longest_leave_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index_cache, "MEMORY_BYTES", 1)
+    node = tiered(Cluster())
+    for offset in (0, 2, 0, 0):
+        assert offsets(node.read(offset, max_bytes=1)) == [offset]
+    loads = [name for name in node.trace if name.startswith("indexes of")]
+    assert [name.rpartition(" ")[2] for name in loads] == ["0", "2", "0"]
+
+
 def test_indexes_of_a_segment_that_went_while_they_were_loaded_are_not_kept() -> None:
     """Nobody would ever remove them from the disk."""
     node = tiered(Cluster())
     node.held = lambda effect: True
-    node.run(node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: []))
+    node.run(node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: [], 0))
     node.tier.indexes.remove(node.segments()[0].segment_id)
     node.release()
     assert node.tier.indexes.disk_bytes == 0
@@ -530,7 +557,7 @@ def at_time(node: Node, timestamp_ms: int) -> object:
         answers.append(result)
         return []
 
-    node.run(node.tier.offset_for_timestamp(TP, TOPIC_ID, timestamp_ms, then))
+    node.run(node.tier.offset_for_timestamp(TP, TOPIC_ID, timestamp_ms, then, node.cluster.now_ms))
     node.advance(3000)
     assert len(answers) == 1
     return answers[0]
@@ -547,6 +574,19 @@ def test_the_first_record_of_a_time_is_found_in_the_tier() -> None:
     assert at_time(node, begin + 31) is None, "only local files can have it"
     node.log.advance_log_start(1)
     assert at_time(node, begin) == RemoteOffset(1, begin, 0)
+
+
+def test_a_segment_whose_newest_record_was_deleted_is_passed_over_for_a_time() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    begin = cluster.now_ms
+    for later_ms, text in ((100, "gone"), (0, "old"), (200, "found")):
+        cluster.now_ms = begin + later_ms
+        node.produce(0, text, roll=text != "gone")
+    node.advance(1000)
+    node.expire_local()
+    node.log.advance_log_start(1)
+    assert at_time(node, begin + 80) == RemoteOffset(2, begin + 200, 0)
 
 
 def test_a_segment_that_is_also_local_is_not_fetched_for_a_time() -> None:
@@ -583,10 +623,11 @@ def test_an_index_that_misleads_again_after_it_was_made_anew_is_damage(
             raise Misled("a time index passes over a record")
 
     monkeypatch.setattr(reader, "find_timestamp", misled)
-    found = at_time(tiered(Cluster()), 0)
+    node = tiered(Cluster())
+    found = at_time(node, 0)
     assert isinstance(found, KafkaError)
     assert found.code == Code.CORRUPT_MESSAGE
-    assert len(looks) == 3
+    assert len(looks) == len([name for name in node.trace if name.startswith("indexes of")]) == 3
 
 
 def test_a_time_search_in_a_store_that_is_down_fails_in_time() -> None:

@@ -220,6 +220,24 @@ def test_a_transaction_index_that_is_lost_is_made_of_the_batches() -> None:
     assert sizes == [2 * 34, 2 * 34]
 
 
+def test_producers_that_no_snapshot_knows_are_those_of_all_batches_that_are_here() -> None:
+    sound = with_transactions()
+    sound.advance(1000)
+    expected = sorted(sound.cluster.store.objects[k] for k in data_keys(sound.cluster))
+    node = with_transactions()
+    first, second = node.log.closed_segments()
+    for segment in (first, second):
+        node.damage(segment.snapshot_path, lambda data: b"")
+    node.advance(1000)
+    assert sorted(node.cluster.store.objects[k] for k in data_keys(node.cluster)) == expected
+    due = ToCopy(
+        TP, node.log.path, second, [first], ((3, second.base_offset),), b"", 1, may_have_gaps=False
+    )
+    node.damage(first.stem_path + LOG, lambda data: data[:-1])
+    with pytest.raises(DamagedSegment, match="a segment before it is damaged"):
+        read_sound(node.fs, due)
+
+
 def test_a_damaged_snapshot_below_a_segment_does_not_change_its_aborted_transactions() -> None:
     """Where what producers did before is not known, the batches alone do not say what was aborted."""
     node = Node(Cluster()).start()

@@ -140,14 +140,15 @@ class TierGround:
         now_ms: int,
     ) -> Effects:
         """`broker.fetch.RemoteRead`."""
-        self.tier.services.now_ms = now_ms
 
         def came(result: TierData | KafkaError, at_ms: int) -> Effects:
             if isinstance(result, KafkaError):
                 return then(result, at_ms)
             return then(RemoteData(result.records, result.aborted), at_ms)
 
-        return self.tier.read(topic_partition, topic_id, offset, epoch, max_bytes, isolation, came)
+        return self.tier.read(
+            topic_partition, topic_id, offset, epoch, max_bytes, isolation, came, now_ms
+        )
 
     def offset_for_timestamp(
         self,
@@ -158,11 +159,10 @@ class TierGround:
         now_ms: int,
     ) -> Effects:
         """`broker.list_offsets.RemoteOffset`."""
-        self.tier.services.now_ms = now_ms
 
         def found(result: RemoteOffset | KafkaError | None, at_ms: int) -> Effects:
             if isinstance(result, RemoteOffset):
                 return then(OffsetFound(*result), at_ms)
             return then(result, at_ms)
 
-        return self.tier.offset_for_timestamp(topic_partition, topic_id, timestamp, found)
+        return self.tier.offset_for_timestamp(topic_partition, topic_id, timestamp, found, now_ms)

@@ -282,7 +282,7 @@ def _producers_before(fs: Fs, due: ToCopy) -> tuple[ProducerStates, bool]:
         at, is_known = offset, True
         break
     for segment in due.before:
-        if at <= segment.end_offset and segment.base_offset < base_offset:
+        if at <= segment.end_offset:
             for one in _batches(fs, due, segment):
                 if one.header.base_offset >= at:
                     _note(producers, one)
