@@ -48,6 +48,11 @@ from firnline.protocol.messages.k32_describe_configs import (
 )
 from firnline.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest
 from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
+from firnline.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 
@@ -524,3 +529,34 @@ def test_a_leader_that_resigns_while_it_reads_says_so_of_what_is_left(small: Lar
     told = {t.topic: {row.error_code for row in t.partitions} for t in answer.responses}
     assert told.pop(NAMES[4]) == {Code.NOT_LEADER_OR_FOLLOWER}
     assert set().union(*told.values()) == {Code.NONE}
+
+
+# ----------------------------------------------------------------------------------- the cluster
+
+
+def test_settings_of_many_topics_are_altered_in_slices(small: LargeNode) -> None:
+    names = [f"c{n:03d}" for n in range(200)]
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    small.send(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
+    small.pass_time(1_000)
+
+    def altering(*wanted: str) -> IncrementalAlterConfigsRequest:
+        config = AlterableConfig(name="retention.ms", config_operation=0, value="86400000")
+        return IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(resource_type=2, resource_name=name, configs=[config])
+                for name in wanted
+            ]
+        )
+
+    small.ask(altering(NAMES[0]), 1)
+    answer = small.ask(altering(*names, names[7], "not-there"), 1)
+    assert max(small.steps) < CALLS_MAX, small.steps
+    assert [row.resource_name for row in answer.responses] == [*names, names[7], "not-there"]
+    told = [row.error_code for row in answer.responses]
+    assert told[7] == told[200] == Code.INVALID_REQUEST  # it is named twice
+    assert told[201] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(told[:7] + told[8:200]) == {Code.NONE}
+    image = small.node.image
+    assert dict(image.config(2, names[199])) == {"retention.ms": "86400000"}
+    assert dict(image.config(2, names[7])) == {}
