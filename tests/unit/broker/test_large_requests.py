@@ -560,3 +560,41 @@ def test_settings_of_many_topics_are_altered_in_slices(small: LargeNode) -> None
     image = small.node.image
     assert dict(image.config(2, names[199])) == {"retention.ms": "86400000"}
     assert dict(image.config(2, names[7])) == {}
+
+
+def creating(*names: str, partitions: int = 5, **more: Any) -> CreateTopicsRequest:
+    topics = [
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names
+    ]
+    return CreateTopicsRequest(topics=topics, timeout_ms=1000, **more)
+
+
+@pytest.mark.parametrize("only_looks", [False, True])
+def test_many_topics_are_created_in_slices(small: LargeNode, only_looks: bool) -> None:
+    """Goal: the controller serves others meanwhile. Method: count the calls of what is decided and written,
+    and of what is answered; topics whose names collide are far apart in the request."""
+    small.ask(creating("warm"), 7)
+    small.pass_time(1_000)
+    names = [f"c{n:03d}" for n in range(120)]
+    asked = ["a_b", "warm", *names, "a.b", names[7]]
+    request = creating(*asked, validate_only=only_looks)
+    connection = small.begin(request, 7)
+    first = small.steps[0]
+    while not connection.answers:
+        assert small.one_more()
+    [answer] = connection.answers
+    assert first < CALLS_MAX
+    told = {row.name: row.error_code for row in answer.topics}
+    assert list(told) == list(dict.fromkeys(asked))
+    assert told.pop("warm") == Code.TOPIC_ALREADY_EXISTS
+    assert told.pop("a.b") == Code.INVALID_TOPIC_EXCEPTION
+    assert told.pop(names[7]) == Code.INVALID_REQUEST  # it was asked for twice
+    assert set(told.values()) == {Code.NONE}
+    made = {name for name in small.node.image.topics_by_name if name in asked}
+    assert made == ({"warm"} if only_looks else {"warm", *told})
+
+
+def test_more_partitions_than_a_request_may_ask_for_are_all_refused(small: LargeNode) -> None:
+    answer = small.ask(creating("a", "b", "c", partitions=4_000), 7)
+    assert {row.error_code for row in answer.topics} == {Code.POLICY_VIOLATION}
+    assert "a" not in small.node.image.topics_by_name
