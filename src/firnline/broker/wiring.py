@@ -53,9 +53,8 @@ from firnline.replica.directories import DirectoryAssignments, Placed
 from firnline.replica.follower import LeaderPort
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import IsrChange
-from firnline.replica.no_leaders import NO_LEADERS
 from firnline.replica.partition import FsyncRule, Partition
-from firnline.replica.replication import ReplicaSettings, Replication
+from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication
 from firnline.tiered.spi import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.replica.alter import AlterPartitions, AskController, IsrCounters
 from firnline.replica.directories import DirectoryAssignments
-from firnline.replica.follower import Fetcher, LeaderPort
+from firnline.replica.follower import Fetcher, FetchReply, LeaderFetch, LeaderPort, Position
 from firnline.replica.isr import Brokers
 from firnline.replica.last_copy import LastCopies
 from firnline.replica.partition import Partition
-from firnline.replica.tier_start import Tier
+from firnline.replica.tier_start import EpochEnd, Tier
 
 _SHRINK_TIMER = ("replica", "shrink")
 NO_LEADER = -1
@@ -190,3 +191,49 @@ class Replication:
         # It may wait for a broker that is dead: whoever follows the next incarnation must not wait with it.
         del self._fetchers[leader_id]
         return fetcher.stop()
+
+
+class _NoLeaders:
+    """Nobody can be reached: for a node that is alone."""
+
+    def fetch(
+        self,
+        leader_id: int,
+        ask: LeaderFetch,
+        then: Callable[[FetchReply | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+    def list_offset(
+        self,
+        leader_id: int,
+        position: Position,
+        which: int,
+        then: Callable[[int | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+    def local_start(
+        self,
+        leader_id: int,
+        position: Position,
+        then: Callable[[EpochEnd | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+    def epoch_end(
+        self,
+        leader_id: int,
+        position: Position,
+        epoch: int,
+        then: Callable[[EpochEnd | KafkaError, int], Effects],
+        now_ms: int,
+    ) -> Effects:
+        return then(_NOBODY, now_ms)
+
+
+_NOBODY = KafkaError(Code.BROKER_NOT_AVAILABLE, "there are no other brokers here")
+NO_LEADERS: LeaderPort = _NoLeaders()
