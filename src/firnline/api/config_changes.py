@@ -3,12 +3,13 @@
 Both ask the same of the same resources, in messages of two shapes. Source: KIP-133, KIP-339, KIP-590.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
+from firnline.api.slices import Outstanding, Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.metadata.image import ConfigResource, ResourceType
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 _BROKERS = 1
+# Two milliseconds.
+_RESOURCES_PER_SLICE = 40
 _NOT_SAID = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the active controller did not say")
 Answers = Sequence[KafkaError | None]
 
@@ -65,12 +68,54 @@ def alter(
         here = partial(_here, node, context, request, shape)
         return forward(node, context, rest, response, now_ms, here=here, finish=merged)
 
-    def then(outcome: Answers | KafkaError, at_ms: int) -> Effects:
-        return [context.reply(response(outcome))]
+    def finish(answers: Answers) -> Effects:
+        return [context.reply(response(answers))]
 
-    if not taken:
-        return then([], now_ms)
-    return node.quorum.write(shape.decide(node, taken, request.validate_only), then, now_ms)
+    slices = _decide(node, taken, request.validate_only, shape, finish, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _decide(
+    node: "AnyNode",
+    taken: Sequence[Any],
+    validate_only: bool,
+    shape: Shape,
+    finish: Callable[[Answers], Effects],
+    now_ms: int,
+) -> Slices:
+    """Decide on so many resources at a time, each on its own, and write that; `finish` with all answers."""
+    answers: list[KafkaError | None] = [None] * len(taken)
+    outstanding = Outstanding(lambda: finish(answers))
+
+    def settle(portion: Sequence[int], outcome: Answers | KafkaError, at_ms: int) -> Effects:
+        found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
+        for place, answer in zip(portion, found, strict=True):
+            answers[place] = answer
+        return outstanding.one_less()
+
+    effects: Effects = []
+    for count, portion in enumerate(_portions(taken)):
+        if count:
+            now_ms = yield effects
+        result = shape.decide(node, [taken[place] for place in portion], validate_only)
+        outstanding.left += 1
+        effects = node.quorum.write(result, partial(settle, portion), now_ms)
+    return effects + outstanding.one_less()
+
+
+def _portions(taken: Sequence[Any]) -> Iterator[list[int]]:
+    """Cut the places of `taken`; those of one resource stay together, as it must not be named twice."""
+    by_resource: dict[ConfigResource, list[int]] = {}
+    for place, row in enumerate(taken):
+        by_resource.setdefault(resource_of(row), []).append(place)
+    portion: list[int] = []
+    for places in by_resource.values():
+        portion += places
+        if len(portion) >= _RESOURCES_PER_SLICE:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
 
 
 def _here(

@@ -68,7 +68,7 @@ class RemoteOffset(Protocol):
 
 
 Outcome = OffsetFound | KafkaError
-Answer = Callable[[list[Outcome]], Effects]
+Answer = Callable[[list[Outcome], int], Effects]
 
 
 class ListingOffsets:
@@ -103,7 +103,7 @@ class ListingOffsets:
             outcome = self._one(ask, isolation, version)
             pending.add(ask, outcome)
         if not pending.remote:
-            return pending.finish()
+            return pending.finish(now_ms)
         assert self.remote is not None
         self._serial += 1
         pending.timer = ("list-offsets", self._serial)
@@ -115,6 +115,8 @@ class ListingOffsets:
             if count and count % _ASKS_PER_SLICE == 0:
                 now_ms = yield effects
                 effects = []
+                if not pending.remote:
+                    break  # it took too long
             ask = pending.asks[index]
             found = ask.partition
             assert isinstance(found, Partition)
@@ -259,16 +261,16 @@ class _Pending:
             self.outcomes[index] = found
         if self.remote:
             return []
-        return [CancelTimer(key=self.timer), *self.finish()]
+        return [CancelTimer(key=self.timer), *self.finish(now_ms)]
 
     def timed_out(self, now_ms: int) -> Effects:
         if not self.remote:
             return []
         self.remote.clear()
-        return self.finish()
+        return self.finish(now_ms)
 
-    def finish(self) -> Effects:
-        return self._answer(self.outcomes)
+    def finish(self, now_ms: int) -> Effects:
+        return self._answer(self.outcomes, now_ms)
 
 
 _NOT_AVAILABLE_VERSION = 5

@@ -91,6 +91,10 @@ class Controller:
             validate_only=validate_only,
         )
 
+    def partitions_asked(self, wanted: Sequence[NewTopic]) -> list[int]:
+        """Return how many partitions each of these would have."""
+        return topics.partitions_asked(self._cluster_config(), wanted)
+
     def delete_topics(
         self, wanted: Sequence[TopicRef]
     ) -> ControllerResult[list[tuple[str, Uuid] | KafkaError]]:

@@ -79,7 +79,7 @@ def create_topics(
 
     metric_names  those of the image's topics that could collide -> topic
     """
-    total = sum(_partitions_asked(topic, config) for topic in wanted)
+    total = sum(partitions_asked(config, wanted))
     if total > PARTITIONS_PER_REQUEST_MAX:
         return _refuse_all(len(wanted), "more than 10,000 partitions in one request")
     repeated = _repeated([topic.name for topic in wanted])
@@ -110,14 +110,16 @@ def _repeated(names: Sequence[object]) -> frozenset[object]:
     return frozenset(name for name, count in Counter(names).items() if count > 1)
 
 
-def _partitions_asked(topic: NewTopic, config: BrokerConfig) -> int:
-    if topic.assignments:
-        return len(topic.assignments)
-    return (
-        config.num_partitions
+def partitions_asked(config: BrokerConfig, wanted: Sequence[NewTopic]) -> list[int]:
+    """Return how many partitions each topic is to have."""
+    return [
+        len(topic.assignments)
+        if topic.assignments
+        else config.num_partitions
         if topic.num_partitions == BY_DEFAULT
         else max(topic.num_partitions, 1)  # one that will be refused costs a look as well
-    )
+        for topic in wanted
+    ]
 
 
 def _name_conflict(

@@ -99,6 +99,40 @@ def test_a_standby_alters_nothing(rig: Rig) -> None:
     assert found.error_code == Code.NOT_CONTROLLER
 
 
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_proposals_for_many_partitions_are_decided_in_slices(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_stale: bool
+) -> None:
+    """Goal: a broker that is back does not hold up the controller. Method: count what each step decides;
+    the sender's incarnation is over at the second of them."""
+    sizes: list[int] = []
+    controller = rig[leader(rig)].controller.controller
+    decide = controller.alter_partitions
+
+    def counted(**asked: Any) -> Any:
+        sizes.append(len(asked["wanted"]))
+        if is_stale and len(sizes) == 2:
+            return decide(**asked | {"broker_epoch": -1})
+        return decide(**asked)
+
+    monkeypatch.setattr(controller, "alter_partitions", counted)
+    request = alteration(rig, version=3)
+    unknown, known = request.topics
+    unknown.partitions = list(unknown.partitions) * 299
+    found = rig.ask(leader(rig), request, 3, controller=True)
+    assert sum(sizes) == 300
+    assert max(sizes) <= 80
+    if is_stale:
+        assert (found.error_code, list(found.topics)) == (Code.STALE_BROKER_EPOCH, [])
+        return
+    assert [len(topic.partitions) for topic in found.topics] == [299, 1]
+    assert {row.error_code for row in found.topics[0].partitions} == {Code.UNKNOWN_TOPIC_ID}
+    assert (found.topics[1].topic_id, found.topics[1].partitions[0].error_code) == (
+        known.topic_id,
+        Code.NONE,
+    )
+
+
 # -------------------------------------------------------------------------------------- elections
 
 

@@ -48,6 +48,11 @@ from firnline.protocol.messages.k32_describe_configs import (
 )
 from firnline.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest
 from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
+from firnline.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 
@@ -524,3 +529,72 @@ def test_a_leader_that_resigns_while_it_reads_says_so_of_what_is_left(small: Lar
     told = {t.topic: {row.error_code for row in t.partitions} for t in answer.responses}
     assert told.pop(NAMES[4]) == {Code.NOT_LEADER_OR_FOLLOWER}
     assert set().union(*told.values()) == {Code.NONE}
+
+
+# ----------------------------------------------------------------------------------- the cluster
+
+
+def test_settings_of_many_topics_are_altered_in_slices(small: LargeNode) -> None:
+    names = [f"c{n:03d}" for n in range(200)]
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    small.send(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
+    small.pass_time(1_000)
+
+    def altering(*wanted: str) -> IncrementalAlterConfigsRequest:
+        config = AlterableConfig(name="retention.ms", config_operation=0, value="86400000")
+        return IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(resource_type=2, resource_name=name, configs=[config])
+                for name in wanted
+            ]
+        )
+
+    small.ask(altering(NAMES[0]), 1)
+    answer = small.ask(altering(*names, names[7], "not-there"), 1)
+    assert max(small.steps) < CALLS_MAX, small.steps
+    assert [row.resource_name for row in answer.responses] == [*names, names[7], "not-there"]
+    told = [row.error_code for row in answer.responses]
+    assert told[7] == told[200] == Code.INVALID_REQUEST  # it is named twice
+    assert told[201] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(told[:7] + told[8:200]) == {Code.NONE}
+    image = small.node.image
+    assert dict(image.config(2, names[199])) == {"retention.ms": "86400000"}
+    assert dict(image.config(2, names[7])) == {}
+
+
+def creating(*names: str, partitions: int = 5, **more: Any) -> CreateTopicsRequest:
+    topics = [
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names
+    ]
+    return CreateTopicsRequest(topics=topics, timeout_ms=1000, **more)
+
+
+@pytest.mark.parametrize("only_looks", [False, True])
+def test_many_topics_are_created_in_slices(small: LargeNode, only_looks: bool) -> None:
+    """Goal: the controller serves others meanwhile. Method: count the calls of what is decided and written,
+    and of what is answered; topics whose names collide are far apart in the request."""
+    small.ask(creating("warm"), 7)
+    small.pass_time(1_000)
+    names = [f"c{n:03d}" for n in range(120)]
+    asked = ["a_b", "warm", *names, "a.b", names[7]]
+    request = creating(*asked, validate_only=only_looks)
+    connection = small.begin(request, 7)
+    first = small.steps[0]
+    while not connection.answers:
+        assert small.one_more()
+    [answer] = connection.answers
+    assert first < CALLS_MAX
+    told = {row.name: row.error_code for row in answer.topics}
+    assert list(told) == list(dict.fromkeys(asked))
+    assert told.pop("warm") == Code.TOPIC_ALREADY_EXISTS
+    assert told.pop("a.b") == Code.INVALID_TOPIC_EXCEPTION
+    assert told.pop(names[7]) == Code.INVALID_REQUEST  # it was asked for twice
+    assert set(told.values()) == {Code.NONE}
+    made = {name for name in small.node.image.topics_by_name if name in asked}
+    assert made == ({"warm"} if only_looks else {"warm", *told})
+
+
+def test_more_partitions_than_a_request_may_ask_for_are_all_refused(small: LargeNode) -> None:
+    answer = small.ask(creating("a", "b", "c", partitions=4_000), 7)
+    assert {row.error_code for row in answer.topics} == {Code.POLICY_VIOLATION}
+    assert "a" not in small.node.image.topics_by_name

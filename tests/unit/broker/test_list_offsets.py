@@ -72,7 +72,7 @@ class Client:
             next(slices)
         self.world.run(done.value.value)
 
-    def _answer(self, outcomes: list[Outcome]) -> Effects:
+    def _answer(self, outcomes: list[Outcome], now_ms: int) -> Effects:
         self.answers.append([o.code if isinstance(o, KafkaError) else o for o in outcomes])
         return []
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import in_slices
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.broker.list_offsets import OffsetAsk, Outcome
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
 _TIMEOUT_VERSION = 10
+# A millisecond.
+_ROWS_PER_SLICE = 500
 
 
 def handle(
@@ -47,23 +49,33 @@ def handle(
         isolation=request.isolation_level if request.replica_id < 0 else READ_LOG_END,
         version=context.api_version,
         timeout_ms=request.timeout_ms if context.api_version >= _TIMEOUT_VERSION else None,
-        answer=partial(_answer, context, request),
+        answer=partial(_answer, node, context, request),
         now_ms=now_ms,
     )
     return in_slices(node, context, slices, now_ms)
 
 
 def _answer(
-    context: RequestContext, request: ListOffsetsRequest, outcomes: list[Outcome]
+    node: "BrokerNode",
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    outcomes: list[Outcome],
+    now_ms: int,
 ) -> Effects:
-    rest = iter(outcomes)
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name,
-            partitions=[_one(part.partition_index, next(rest)) for part in topic.partitions],
-        )
-        for topic in request.topics
-    ]
+    return in_slices(node, context, _told(context, request, outcomes), now_ms)
+
+
+def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[Outcome]) -> Slices:
+    topics = []
+    count = 0
+    for topic in request.topics:
+        rows: list[ListOffsetsPartitionResponse] = []
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        for part in topic.partitions:
+            if count and count % _ROWS_PER_SLICE == 0:
+                yield []
+            rows.append(_one(part.partition_index, outcomes[count]))
+            count += 1
     return [context.reply(ListOffsetsResponse(topics=topics))]
 
 

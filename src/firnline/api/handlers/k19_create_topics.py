@@ -1,15 +1,17 @@
 """CreateTopics: make topics. PURE. Source: KIP-4, KIP-525, KIP-599; reliability d 46-50."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
+from firnline.api.slices import Outstanding, Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.config.layers import Entry, describe_topic
-from firnline.controller.topics import CreatedTopic, NewTopic
+from firnline.controller.topics import PARTITIONS_PER_REQUEST_MAX, CreatedTopic, NewTopic
+from firnline.metadata.census import metric_name
 from firnline.metadata.image import ResourceType
 from firnline.protocol.messages.k19_create_topics import (
     CreatableTopic,
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 Answer = CreatedTopic | KafkaError
+# Some 15 us each, and a topic itself as much as four.
+_PARTITIONS_PER_SLICE = 120
+_TOPIC_COST = 4
+# All settings of a topic, a quarter of a millisecond.
+_RESULTS_PER_SLICE = 6
 
 
 def handle(
@@ -31,22 +38,94 @@ def handle(
     """Answer each topic once its records are committed, and for a while until its partitions are open."""
     wanted = [_new_topic(topic) for topic in request.topics]
 
-    def response(outcome: Sequence[Answer] | KafkaError) -> CreateTopicsResponse:
-        answers = [outcome] * len(wanted) if isinstance(outcome, KafkaError) else outcome
+    def refusal(problem: KafkaError) -> CreateTopicsResponse:
         # A topic that was asked for twice is answered once.
-        by_name = {topic.name: answer for topic, answer in zip(wanted, answers, strict=True)}
-        results = [_result(node, name, answer) for name, answer in by_name.items()]
-        return CreateTopicsResponse(topics=results)
+        names = dict.fromkeys(topic.name for topic in wanted)
+        return CreateTopicsResponse(topics=[_result(node, name, problem) for name in names])
 
     if node.forwards:
         again = partial(handle, node, context, request)
-        return forward(node, context, request, response, now_ms, here=again)
+        return forward(node, context, request, refusal, now_ms, here=again)
+    slices = _create(node, context, wanted, request.validate_only, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
-    def then(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
-        return [context.reply(response(outcome))]
 
-    result = node.controller.create_topics(wanted, validate_only=request.validate_only)
-    return node.write_topics(result, then, now_ms)
+def _create(
+    node: "AnyNode",
+    context: RequestContext,
+    wanted: Sequence[NewTopic],
+    validate_only: bool,
+    now_ms: int,
+) -> Slices:
+    """Decide on topics of so many partitions at a time, each on its own, and write that.
+
+    One topic is one decision, and one batch, however many partitions it has.
+    """
+    answers: dict[int, Answer] = {}
+    latest_ms = now_ms
+
+    def finish() -> Effects:
+        return in_slices(node, context, _answer(node, context, wanted, answers), latest_ms)
+
+    def settle(
+        portion: Sequence[int], outcome: Sequence[Answer] | KafkaError, at_ms: int
+    ) -> Effects:
+        nonlocal latest_ms
+        latest_ms = at_ms
+        found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
+        answers.update(zip(portion, found, strict=True))
+        return outstanding.one_less()
+
+    outstanding = Outstanding(finish)
+    effects: Effects = []
+    for count, portion in enumerate(_portions(node, wanted)):
+        if count:
+            now_ms = latest_ms = yield effects
+        some = [wanted[place] for place in portion]
+        result = node.controller.create_topics(some, validate_only=validate_only)
+        outstanding.left += 1
+        effects = node.write_topics(result, partial(settle, portion), now_ms)
+    return effects + outstanding.one_less()
+
+
+def _portions(node: "AnyNode", wanted: Sequence[NewTopic]) -> Iterator[list[int]]:
+    """Cut the places of `wanted`; those whose names may collide stay together.
+
+    More than a request may ask for is refused as a whole.
+    """
+    counts = node.controller.partitions_asked(wanted)
+    if sum(counts) > PARTITIONS_PER_REQUEST_MAX:
+        yield list(range(len(wanted)))
+        return
+    by_name: dict[str, list[int]] = {}
+    for place, topic in enumerate(wanted):
+        by_name.setdefault(metric_name(topic.name), []).append(place)
+    portion: list[int] = []
+    size = 0
+    for places in by_name.values():
+        portion += places
+        size += sum([_TOPIC_COST + counts[place] for place in places])
+        if size >= _PARTITIONS_PER_SLICE:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _answer(
+    node: "AnyNode",
+    context: RequestContext,
+    wanted: Sequence[NewTopic],
+    answers: Mapping[int, Answer],
+) -> Slices:
+    # A topic that was asked for twice is answered once.
+    by_name = {topic.name: answers[place] for place, topic in enumerate(wanted)}
+    results: list[CreatableTopicResult] = []
+    for name, answer in by_name.items():
+        if results and len(results) % _RESULTS_PER_SLICE == 0:
+            yield []
+        results.append(_result(node, name, answer))
+    return [context.reply(CreateTopicsResponse(topics=results))]
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

@@ -4,12 +4,15 @@ Brokers send it on the controller's listener. Before version 3 it names replicas
 none is checked (I10).
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Outstanding, Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
+from firnline.base.ids import Uuid
 from firnline.controller.isr_changes import IsrChange, IsrMember
 from firnline.metadata.image import PartitionImage
 from firnline.protocol.messages.k56_alter_partition import (
@@ -26,39 +29,78 @@ if TYPE_CHECKING:
 _EPOCHS_SINCE = 3
 
 
+# A millisecond or two.
+_PARTITIONS_PER_SLICE = 80
+
+
 def handle(
     node: "ControllerNode", context: RequestContext, request: AlterPartitionRequest, now_ms: int
 ) -> Effects:
-    wanted = [
-        IsrChange(
-            topic.topic_id,
-            partition.partition_index,
-            partition.leader_epoch,
-            partition.partition_epoch,
-            _members(partition, context.api_version),
-            partition.leader_recovery_state,
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    ]
+    slices = _alter(node, context, request, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
-    def then(outcome: list[PartitionImage | KafkaError] | KafkaError, at_ms: int) -> Effects:
-        if isinstance(outcome, KafkaError):
-            return [context.reply(AlterPartitionResponse(error_code=outcome.code))]
-        in_order = iter(outcome)
+
+def _alter(
+    node: "ControllerNode", context: RequestContext, request: AlterPartitionRequest, now_ms: int
+) -> Slices:
+    """Decide on so many partitions at a time, and write that; each is decided on the newest image.
+
+    Where one of the decisions could not be committed the answer says so of the whole request, as nobody
+    can know what became of it; the leader asks again (rel-R7).
+    """
+    asked = [(topic.topic_id, row) for topic in request.topics for row in topic.partitions]
+    answers: list[AlteredPartition] = []
+    problems: list[KafkaError] = []
+
+    def finish() -> Effects:
+        if problems:
+            return [context.reply(AlterPartitionResponse(error_code=problems[0].code))]
+        in_order = iter(answers)
         topics = [
             AlterPartitionTopicResult(
-                topic_id=topic.topic_id,
-                partitions=[_answer(partition, in_order) for partition in topic.partitions],
+                topic_id=topic.topic_id, partitions=[next(in_order) for _ in topic.partitions]
             )
             for topic in request.topics
         ]
         return [context.reply(AlterPartitionResponse(topics=topics))]
 
-    result = node.controller.alter_partitions(
-        broker_id=request.broker_id, broker_epoch=request.broker_epoch, wanted=wanted
+    def settle(
+        portion: Sequence[tuple[Uuid, ProposedPartition]],
+        outcome: list[PartitionImage | KafkaError] | KafkaError,
+        at_ms: int,
+    ) -> Effects:
+        if isinstance(outcome, KafkaError):
+            problems.append(outcome)
+        else:  # decisions are committed in the order they were made
+            rows = zip(portion, outcome, strict=True)
+            answers.extend([_answer(row, found) for (_, row), found in rows])
+        return outstanding.one_less()
+
+    outstanding = Outstanding(finish)
+    effects: Effects = []
+    for first in range(0, max(len(asked), 1), _PARTITIONS_PER_SLICE):
+        if first:
+            now_ms = yield effects
+        portion = asked[first : first + _PARTITIONS_PER_SLICE]
+        result = node.controller.alter_partitions(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            wanted=[_change(topic_id, row, context.api_version) for topic_id, row in portion],
+        )
+        outstanding.left += 1
+        effects = node.quorum.write(result, partial(settle, portion), now_ms)
+    return effects + outstanding.one_less()
+
+
+def _change(topic_id: Uuid, row: ProposedPartition, version: int) -> IsrChange:
+    return IsrChange(
+        topic_id,
+        row.partition_index,
+        row.leader_epoch,
+        row.partition_epoch,
+        _members(row, version),
+        row.leader_recovery_state,
     )
-    return node.quorum.write(result, then, now_ms)
 
 
 def _members(partition: ProposedPartition, version: int) -> tuple[IsrMember, ...]:
@@ -69,10 +111,7 @@ def _members(partition: ProposedPartition, version: int) -> tuple[IsrMember, ...
     )
 
 
-def _answer(
-    partition: ProposedPartition, in_order: Iterator[PartitionImage | KafkaError]
-) -> AlteredPartition:
-    outcome = next(in_order)
+def _answer(partition: ProposedPartition, outcome: PartitionImage | KafkaError) -> AlteredPartition:
     if isinstance(outcome, KafkaError):
         return AlteredPartition(partition_index=partition.partition_index, error_code=outcome.code)
     return AlteredPartition(
