@@ -5,7 +5,7 @@ Nothing here syncs on its own, but for truncations (`log/truncation`): `dirty_fi
 has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, Literal
 
@@ -570,7 +570,7 @@ class Log:
         *,
         log_start_offset: int | None = None,
         lineage: Entries = (),
-        producers: Sequence[SnapshotEntry] = (),
+        producers: Iterable[SnapshotEntry] = (),
         now_ms: int = 0,
     ) -> Truncation:
         """Return how to drop everything and begin again at `offset`: see `truncation.StartOver`."""

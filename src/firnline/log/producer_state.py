@@ -22,6 +22,7 @@ from crc32c import crc32c
 
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ports import Buffer, File, Fs
+from firnline.base.units import INT64_MAX
 from firnline.log import names
 from firnline.log.checkpoint import read_whole
 from firnline.log.txn_index import AbortedTxn
@@ -406,6 +407,28 @@ def snapshot_entries(data: bytes, *, path: str = "") -> Iterator[SnapshotEntry]:
             "a producer snapshot of another size than it says", path=path, entries=count
         )
     return map(SnapshotEntry._make, _ENTRY.iter_unpack(data[_HEAD.size :]))
+
+
+class SnapshotRows:
+    """The entries of a snapshot file, decoded whenever somebody goes through them, one at a time.
+
+    StorageError at once for a file that is not whole or not version 1.
+    """
+
+    __slots__ = ("_below_offset", "_data")
+
+    def __init__(self, data: bytes, *, below_offset: int = INT64_MAX) -> None:
+        snapshot_entries(data)
+        self._data = data
+        self._below_offset = below_offset
+
+    def __iter__(self) -> Iterator[SnapshotEntry]:
+        below = self._below_offset
+        return (entry for entry in snapshot_entries(self._data) if entry.last_offset < below)
+
+    def below(self, offset: int) -> "SnapshotRows":
+        """Return those whose last batch lies below `offset`, or who have none."""
+        return SnapshotRows(self._data, below_offset=offset)
 
 
 def snapshot_path(directory: str, offset: int) -> str:
