@@ -26,7 +26,7 @@ from firnline.log.producer_state import (
     ProducerStates,
     SnapshotEntry,
     snapshot_path,
-    write_snapshot,
+    write_snapshot_file,
 )
 from firnline.log.segment import Segment, index_rules
 from firnline.log.segments import ClosedSegment, Segments, note_producer
@@ -495,7 +495,7 @@ class Log:
         return new
 
     def _take_snapshot(self, offset: int) -> File:
-        file = write_snapshot(self._fs, self.path, offset, self.producers.entries())
+        file = write_snapshot_file(self._fs, self.path, offset, self.producers.snapshot())
         self._snapshot_offset = offset
         return file
 

@@ -1,12 +1,23 @@
 """Producers of one log: repeats are not written twice, and open transactions hold what may be read."""
 
+import random
+
+import pytest
+
 from firnline.base.errors import Code
 from firnline.log.log import Log
+from firnline.log.producer_state import (
+    Producer,
+    SnapshotEntry,
+    encode_snapshot,
+    read_latest_snapshot,
+)
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
     COMMIT,
     NOW,
+    PATH,
     append,
     batch,
     end_txn,
@@ -163,3 +174,43 @@ def test_coordinators_write_several_batches_at_once_and_no_sequences(log: Log) -
     assert [h.leader_epoch for h in found_headers(log)] == [2, 2]
     again = append(log, two, origin="coordinator", epoch=2)
     assert again.base_offset == 2, "no sequence, no repeat"
+
+
+def test_a_snapshot_says_what_each_producer_did_last_whenever_it_is_taken(log: Log) -> None:
+    """What was packed for the one before is used again, but for those who wrote since."""
+    states, chance, sequences = log.producers, random.Random(1), dict[int, int]()
+    for _ in range(400):
+        pid = chance.randrange(6)
+        if states.has_open_transaction(pid, 0):
+            end_txn(log, pid, chance.choice([ABORT, COMMIT]))
+        else:
+            sequences[pid] = seq = sequences.get(pid, -1) + 1
+            is_transactional = pid > 2
+            append(log, batch("v", pid=pid, seq=seq, is_transactional=is_transactional))
+        if chance.random() < 0.3:
+            assert states.snapshot() == encode_snapshot(states.entries())
+    append(log, batch("v", pid=1, epoch=1, seq=0))
+    assert states.snapshot() == encode_snapshot(states.entries())
+    states.load(states.entries(), log.log_end_offset)
+    assert states.snapshot() == encode_snapshot(states.entries())
+
+
+def test_who_wrote_nothing_costs_a_roll_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 100,000 idle producers was made an entry and packed whenever a segment was closed: 110 ms."""
+    for pid in range(300):
+        append(log, batch("v", pid=pid, seq=0))
+    log.roll(NOW)
+    packed, entry = 0, Producer.entry
+
+    def counted(producer: Producer) -> SnapshotEntry:
+        nonlocal packed
+        packed += 1
+        return entry(producer)
+
+    monkeypatch.setattr(Producer, "entry", counted)
+    append(log, batch("v", pid=7, seq=1))
+    log.roll(NOW)
+    assert packed == 1
+    monkeypatch.undo()
+    found = read_latest_snapshot(log._fs, PATH, upto_offset=log.log_end_offset)
+    assert found == (log.log_end_offset, log.producers.entries())
