@@ -162,7 +162,9 @@ def test_a_broker_serves_on_beside_a_compaction_that_hangs_and_is_killed(tmp_pat
             written(broker.bootstrap, rng, last)
             assert values(read(broker.bootstrap)) == values(last.items())
             os.kill(child, signal.SIGKILL)
-            within_a_minute(lambda: child not in children(broker.pid), "it is not reaped")
+            within_a_minute(
+                lambda child=child: child not in children(broker.pid), "it is not reaped"
+            )
         within_a_minute(lambda: len(complaints(broker)) > 0, "nobody is told")
         within_a_minute(
             lambda: metrics(port)["firnline_compaction_failing_partitions"] == 0,
@@ -221,7 +223,9 @@ def test_a_broker_serves_on_beside_a_compaction_that_finds_no_room(
                 set_dirty_ratio(admin, "0.1")
             failed = metrics(port)["firnline_compaction_failed_rounds_total"]
             within_a_minute(
-                lambda: metrics(port)["firnline_compaction_failed_rounds_total"] > failed + 2,
+                lambda failed=failed: (
+                    metrics(port)["firnline_compaction_failed_rounds_total"] > failed + 2
+                ),
                 "no round was tried",
             )
             assert values(read(broker.bootstrap)) == values(last.items())

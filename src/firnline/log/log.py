@@ -5,7 +5,7 @@ Nothing here syncs on its own, but for truncations (`log/truncation`): `dirty_fi
 has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from firnline.log.producer_state import (
     ProducerStates,
     SnapshotEntry,
     snapshot_path,
-    write_snapshot,
+    write_snapshot_file,
 )
 from firnline.log.segment import Segment, index_rules
 from firnline.log.segments import ClosedSegment, Segments, note_producer
@@ -495,7 +495,7 @@ class Log:
         return new
 
     def _take_snapshot(self, offset: int) -> File:
-        file = write_snapshot(self._fs, self.path, offset, self.producers.entries())
+        file = write_snapshot_file(self._fs, self.path, offset, self.producers.snapshot())
         self._snapshot_offset = offset
         return file
 
@@ -570,7 +570,7 @@ class Log:
         *,
         log_start_offset: int | None = None,
         lineage: Entries = (),
-        producers: Sequence[SnapshotEntry] = (),
+        producers: Iterable[SnapshotEntry] = (),
         now_ms: int = 0,
     ) -> Truncation:
         """Return how to drop everything and begin again at `offset`: see `truncation.StartOver`."""

@@ -22,6 +22,7 @@ from crc32c import crc32c
 
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ports import Buffer, File, Fs
+from firnline.base.units import INT64_MAX
 from firnline.log import names
 from firnline.log.checkpoint import read_whole
 from firnline.log.txn_index import AbortedTxn
@@ -94,6 +95,7 @@ class Producer:
         "batches",
         "coordinator_epoch",
         "last_time_ms",
+        "packed",
         "producer_epoch",
         "producer_id",
         "txn_first_offset",
@@ -105,6 +107,7 @@ class Producer:
         self.coordinator_epoch = -1
         self.last_time_ms = -1
         self.txn_first_offset = -1
+        self.packed = b""  # its entry as it lies in a snapshot; empty since anything was noted
         self.batches: deque[BatchMark] = deque(maxlen=BATCHES_KEPT)
 
     @property
@@ -286,6 +289,7 @@ class ProducerStates:
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = Producer(producer_id)
+        producer.packed = b""
         if producer.producer_epoch != epoch:
             producer.producer_epoch = epoch
             producer.batches.clear()
@@ -321,6 +325,15 @@ class ProducerStates:
     def entries(self) -> list[SnapshotEntry]:
         """Return what a snapshot at `end_offset` holds, by producer id."""
         return [producer.entry() for producer in self.all()]
+
+    def snapshot(self) -> bytes:
+        """Return the file of `entries`; those that wrote nothing since the last one are not packed again."""
+        rows = []
+        for producer in self.all():
+            if not producer.packed:
+                producer.packed = _ENTRY.pack(*producer.entry())
+            rows.append(producer.packed)
+        return _sealed(rows)
 
     def load(self, entries: Iterable[SnapshotEntry], end_offset: int) -> None:
         """Start again from a snapshot."""
@@ -382,7 +395,10 @@ def read_marker(data: Buffer, header: BatchHeader) -> EndMarker | None:
 
 def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
     """Return the file of `entries`, which are written in the order given."""
-    rows = [_ENTRY.pack(*entry) for entry in entries]
+    return _sealed([_ENTRY.pack(*entry) for entry in entries])
+
+
+def _sealed(rows: list[bytes]) -> bytes:
     body = Struct(">i").pack(len(rows)) + b"".join(rows)
     return Struct(">hI").pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
@@ -408,6 +424,28 @@ def snapshot_entries(data: bytes, *, path: str = "") -> Iterator[SnapshotEntry]:
     return map(SnapshotEntry._make, _ENTRY.iter_unpack(data[_HEAD.size :]))
 
 
+class SnapshotRows:
+    """The entries of a snapshot file, decoded whenever somebody goes through them, one at a time.
+
+    StorageError at once for a file that is not whole or not version 1.
+    """
+
+    __slots__ = ("_below_offset", "_data")
+
+    def __init__(self, data: bytes, *, below_offset: int = INT64_MAX) -> None:
+        snapshot_entries(data)
+        self._data = data
+        self._below_offset = below_offset
+
+    def __iter__(self) -> Iterator[SnapshotEntry]:
+        below = self._below_offset
+        return (entry for entry in snapshot_entries(self._data) if entry.last_offset < below)
+
+    def below(self, offset: int) -> "SnapshotRows":
+        """Return those whose last batch lies below `offset`, or who have none."""
+        return SnapshotRows(self._data, below_offset=offset)
+
+
 def snapshot_path(directory: str, offset: int) -> str:
     """Return the path of the snapshot that holds everything below `offset`."""
     return f"{directory}/{names.stem(offset)}{names.SNAPSHOT}"
@@ -415,10 +453,15 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 def write_snapshot(fs: Fs, directory: str, offset: int, entries: Iterable[SnapshotEntry]) -> File:
     """Write the snapshot at `offset` and return its file, to be synced and closed by the caller."""
+    return write_snapshot_file(fs, directory, offset, encode_snapshot(entries))
+
+
+def write_snapshot_file(fs: Fs, directory: str, offset: int, data: bytes) -> File:
+    """`write_snapshot` of what `ProducerStates.snapshot` returned."""
     file = fs.open(snapshot_path(directory, offset), create=True)
     if file.size():
         file.truncate(0)
-    file.append(encode_snapshot(entries))
+    file.append(data)
     return file
 
 

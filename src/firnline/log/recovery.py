@@ -28,7 +28,7 @@ from firnline.log.producer_state import (
     latest_snapshot,
     snapshot_offsets,
     snapshot_path,
-    write_snapshot,
+    write_snapshot_file,
 )
 from firnline.log.segment import IndexRules, Segment, index_rules
 from firnline.log.segments import Segments, note_producer
@@ -342,7 +342,7 @@ class _Opening:
                     break
                 end = segment.base_offset
                 self.producers.end_offset = end
-                write_snapshot(self.fs, self.path, end, self.producers.entries()).close()
+                write_snapshot_file(self.fs, self.path, end, self.producers.snapshot()).close()
             end = yield from self.scan(segment, end)
             if segment.file_size() > segment.size_bytes:
                 self.refuse_loss(segment, end)

@@ -12,7 +12,7 @@ log takes nothing and gives nothing: whoever wants to change it waits with `Log.
 step 1 nothing has happened; after a later one the log is not to be used. Source: docs/decisions/0017.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
@@ -216,7 +216,7 @@ class StartOver:
         *,
         log_start_offset: int | None,
         lineage: Entries,
-        producers: Sequence[SnapshotEntry],
+        producers: Iterable[SnapshotEntry],
         now_ms: int,
     ) -> None:
         self._log = log
@@ -243,15 +243,16 @@ class StartOver:
         self._write_lineage = log.epochs.take_over(self._lineage, offset)
         self._lineage_written = log.epochs.entries()
         log.note_cut(offset, log_start_offset=self._log_start_offset)
-        log.producers.load(self._producers, offset)
+        log.producers.clear(offset)
 
     def cut_files(self) -> None:
         fs, path = self._fs, self._log.path
         _remove(fs, path, self._gone)
         if remove_snapshots_after(fs, path, NO_OFFSET):
             fs.sync_dir(path)
-        if self._producers:
-            snapshot = write_snapshot(fs, path, self._offset, self._producers)
+        producers = list(self._producers)
+        if producers:
+            snapshot = write_snapshot(fs, path, self._offset, producers)
             snapshot.sync()
             snapshot.close()
         if self._write_lineage is not None:
@@ -270,7 +271,9 @@ class StartOver:
         self._segments.replace_all(new)
         ledger.recovery_point = self._offset
         ledger.dir_changes += 1
-        yield from ()
+        found = ProducerStates()
+        yield from found.load_steps(self._producers, self._offset)
+        self._log.producers = found
 
 
 def _remove(fs: Fs, path: str, segments: Sequence[Segment]) -> None:

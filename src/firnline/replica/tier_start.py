@@ -15,7 +15,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.log.epochs import Entries
 from firnline.log.log import Log
-from firnline.log.producer_state import SnapshotEntry, decode_snapshot
+from firnline.log.producer_state import SnapshotRows
 from firnline.log.truncation import Truncation
 from firnline.replica.partition import Partition
 
@@ -71,7 +71,7 @@ class Beginning(NamedTuple):
     offset: int
     log_start_offset: int
     lineage: Entries
-    producers: tuple[SnapshotEntry, ...]
+    producers: SnapshotRows
 
     def cut(self, log: Log, now_ms: int) -> Truncation:
         """Return how to give up what is local and begin there; `note_committed` after it."""
@@ -139,18 +139,18 @@ class TierStart:
         if isinstance(state, KafkaError):
             return self._then(state, now_ms)
         try:
-            producers = decode_snapshot(state.producer_snapshot)
+            producers = SnapshotRows(state.producer_snapshot)
         except StorageError as problem:
             return self._then(KafkaError(Code.CORRUPT_MESSAGE, str(problem)), now_ms)
         if not state.lineage:
             return self._then(_NO_LINEAGE, now_ms)
-        then = partial(self._last_epoch_came, state, tuple(producers))
+        then = partial(self._last_epoch_came, state, producers)
         return self._leader.epoch_end(state.lineage[-1][0], then, now_ms)
 
     def _last_epoch_came(
         self,
         state: TierState,
-        producers: tuple[SnapshotEntry, ...],
+        producers: SnapshotRows,
         found: EpochEnd | KafkaError,
         now_ms: int,
     ) -> Effects:
@@ -161,7 +161,7 @@ class TierStart:
         if found[0] != state.lineage[-1][0] or found[1] < offset:
             offset = self._local_start
             # What these wrote is not what the leader has of them: it tells with its batches.
-            producers = tuple(entry for entry in producers if entry.last_offset < offset)
+            producers = producers.below(offset)
         return self._leader.log_start(
             partial(self._log_start_came, offset, state, producers), now_ms
         )
@@ -170,7 +170,7 @@ class TierStart:
         self,
         offset: int,
         state: TierState,
-        producers: tuple[SnapshotEntry, ...],
+        producers: SnapshotRows,
         found: int | KafkaError,
         now_ms: int,
     ) -> Effects:

@@ -1,11 +1,13 @@
 """Threads for what must not run on the loop: group fdatasync and long work. WORLD.
 
-No Python loop ever runs here: calls in these threads spend their time in the kernel or in native
-code (performance page, section 7).
+Calls in these threads spend their time in the kernel or in native code (performance page, section 7).
+Where one is in Python all the same, as the catalog of a tier with many segments is, it keeps the
+interpreter from the loop for no more than HOLD_S.
 """
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +23,17 @@ Finish = Callable[[Callable[..., Any], Any], None]
 POOL_QUEUE_MAX = {"disk": 10_000, "copy": 10_000, "read": 100, "expire": 10_000, "names": 1_000}
 
 
+# How long a thread may hold the interpreter while the loop waits for it. CPython's own 5 ms are as long as a
+# step of the loop may be, and it would wait so long after each look at its sockets.
+HOLD_S = 0.000_5
+
+
 class Doorbell:
     """Hands results of threads to the loop: a queue and an eventfd."""
 
     def __init__(self, loop: PollLoop, finish: Finish) -> None:
         self._loop = loop
+        sys.setswitchinterval(HOLD_S)
         self._finish = finish
         self._done: queue.SimpleQueue[tuple[Callable[..., Any], Any]] = queue.SimpleQueue()
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -1,16 +1,25 @@
 """Producers of one log: repeats are not written twice, and open transactions hold what may be read."""
 
+import random
+
 import pytest
 from crc32c import crc32c
 
 from firnline.base.errors import Code, StorageError
 from firnline.log.log import Log
-from firnline.log.producer_state import SnapshotEntry, decode_snapshot, encode_snapshot
+from firnline.log.producer_state import (
+    Producer,
+    SnapshotEntry,
+    decode_snapshot,
+    encode_snapshot,
+    read_latest_snapshot,
+)
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
     COMMIT,
     NOW,
+    PATH,
     append,
     batch,
     end_txn,
@@ -176,3 +185,43 @@ def test_a_snapshot_that_counts_other_entries_than_it_has_is_not_believed() -> N
     body = (3).to_bytes(4, "big") + whole[10:]
     with pytest.raises(StorageError, match="another size"):
         decode_snapshot(whole[:2] + crc32c(body).to_bytes(4, "big") + body)
+
+
+def test_a_snapshot_says_what_each_producer_did_last_whenever_it_is_taken(log: Log) -> None:
+    """What was packed for the one before is used again, but for those who wrote since."""
+    states, chance, sequences = log.producers, random.Random(1), dict[int, int]()
+    for _ in range(400):
+        pid = chance.randrange(6)
+        if states.has_open_transaction(pid, 0):
+            end_txn(log, pid, chance.choice([ABORT, COMMIT]))
+        else:
+            sequences[pid] = seq = sequences.get(pid, -1) + 1
+            is_transactional = pid > 2
+            append(log, batch("v", pid=pid, seq=seq, is_transactional=is_transactional))
+        if chance.random() < 0.3:
+            assert states.snapshot() == encode_snapshot(states.entries())
+    append(log, batch("v", pid=1, epoch=1, seq=0))
+    assert states.snapshot() == encode_snapshot(states.entries())
+    states.load(states.entries(), log.log_end_offset)
+    assert states.snapshot() == encode_snapshot(states.entries())
+
+
+def test_who_wrote_nothing_costs_a_roll_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 100,000 idle producers was made an entry and packed whenever a segment was closed: 110 ms."""
+    for pid in range(300):
+        append(log, batch("v", pid=pid, seq=0))
+    log.roll(NOW)
+    packed, entry = 0, Producer.entry
+
+    def counted(producer: Producer) -> SnapshotEntry:
+        nonlocal packed
+        packed += 1
+        return entry(producer)
+
+    monkeypatch.setattr(Producer, "entry", counted)
+    append(log, batch("v", pid=7, seq=1))
+    log.roll(NOW)
+    assert packed == 1
+    monkeypatch.undo()
+    found = read_latest_snapshot(log._fs, PATH, upto_offset=log.log_end_offset)
+    assert found == (log.log_end_offset, log.producers.entries())

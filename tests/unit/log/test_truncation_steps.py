@@ -12,6 +12,8 @@ from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
     SnapshotEntry,
+    SnapshotRows,
+    encode_snapshot,
     snapshot_offsets,
     write_snapshot,
 )
@@ -200,6 +202,17 @@ def test_a_large_snapshot_of_producers_is_loaded_in_slices() -> None:
     assert run.outcome == [None]
     assert run.slices >= 5
     assert log.producers.entries() == rows
+
+
+def test_many_producers_that_come_from_the_tier_are_taken_over_in_slices() -> None:
+    log = written(CrashableFs())
+    rows = [SnapshotEntry(number, 0, 1, number, 0, NOW, -1, -1) for number in range(4_000)]
+    taken = SnapshotRows(encode_snapshot(rows)).below(3_000)
+    run = Run(log, log.beginning_at(3_500, producers=taken, now_ms=NOW)).go_on()
+    assert run.outcome == [None]
+    assert run.slices >= 5
+    assert log.producers.entries() == rows[:3_000]
+    assert log.producers.end_offset == 3_500
 
 
 def test_a_full_pool_is_asked_again() -> None:

@@ -8,7 +8,7 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
-from firnline.metadata.delta import ClusterDelta, Replay
+from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import RECORDS_PER_STEP
 from firnline.metadata.quorum import MetadataQuorum
@@ -247,30 +247,6 @@ def test_half_a_batch_is_never_seen_however_long_it_is() -> None:
     assert node.settle() >= 4
     for delta in node.deltas:
         assert len(delta.after.configs) in (0, 4 * RECORDS_PER_STEP)
-
-
-def test_a_long_change_is_told_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last records and all that follows from it in the node were one step of 14 ms."""
-    node = Node()
-    applied = 0
-    apply = Replay.apply
-
-    def counted(replay: Replay, record: Message) -> None:
-        nonlocal applied
-        applied += 1
-        apply(replay, record)
-
-    monkeypatch.setattr(Replay, "apply", counted)
-    long_log(node, 1, each=RECORDS_PER_STEP // 2)
-    node.commit()
-    turns = [(applied, len(node.deltas))]
-    while LOAD in node.loop.timers:
-        applied, heard = 0, len(node.deltas)
-        node.loop.fire(LOAD)
-        turns.append((applied, len(node.deltas) - heard))
-    assert node.value("t7") == "0"
-    assert all(records <= RECORDS_PER_STEP for records, _ in turns)
-    assert all(not records for records, told in turns if told)
 
 
 def test_a_commit_that_arrives_during_a_slice_waits_for_its_turn() -> None:

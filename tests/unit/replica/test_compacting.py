@@ -308,7 +308,10 @@ def test_a_full_disk_in_the_middle_of_a_swap_leaves_the_log_as_it_was() -> None:
             break
         assert "ENOSPC" in told[0]
         assert not harness.node.hosted.by_name[log.topic_partition].is_offline
-        assert (log.size_bytes, [record.offset for record in found_records(log)]) == (before, records)
+        assert (log.size_bytes, [record.offset for record in found_records(log)]) == (
+            before,
+            records,
+        )
         swaps = [name for name in harness.fs.list_dir(log.path) if ".swap" in name]
         assert not swaps
         again = Harness(harness.fs.kill(), **SETTINGS)

@@ -166,9 +166,7 @@ def test_a_process_that_hangs_is_given_up(ground: Ground, log: Log) -> None:
 
 def with_memory_limit(monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
     command = f'ulimit -v {size_bytes >> 10}; exec "$@"'
-    monkeypatch.setattr(
-        compactors, "_COMMAND", ["sh", "-c", command, "sh", *compactors._COMMAND]
-    )
+    monkeypatch.setattr(compactors, "_COMMAND", ["sh", "-c", command, "sh", *compactors._COMMAND])
 
 
 def test_a_table_for_which_there_is_no_memory_is_told_with_the_setting(

@@ -1,6 +1,7 @@
 """What holds the loop up is counted under a name that says what it was."""
 
 import gc
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from firnline.base.effects import SetTimer
 from firnline.runtime import steps
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
-from firnline.runtime.steps import SlowSteps, name_of
+from firnline.runtime.steps import SLOW_S, SlowSteps, name_of
 
 # Far above what a busy machine does to a step of nothing.
 LONG_S = 0.05
@@ -63,6 +64,21 @@ def test_a_timer_that_takes_long_is_counted_under_what_it_does(runtime: Runtime)
 def test_what_follows_from_the_work_of_a_thread_is_counted(runtime: Runtime) -> None:
     runtime._doorbell.ring(Sleeper().nap, None)
     assert run(runtime, 0.001)["Sleeper.nap"] >= LONG_S
+
+
+def test_python_in_a_thread_keeps_the_loop_waiting_for_a_part_of_a_step() -> None:
+    """A new leader writes the catalog of 100,000 segments in a thread, for seconds."""
+    before = sys.getswitchinterval()
+    loop = PollLoop()
+    node: Any = None
+    try:
+        sys.setswitchinterval(0.005)  # as CPython begins
+        made = Runtime(node, loop, threads={"copy": 1})
+        assert sys.getswitchinterval() <= SLOW_S / 10
+        made.close()
+    finally:
+        sys.setswitchinterval(before)
+        loop.close()
 
 
 def test_a_call_of_the_loop_is_counted(runtime: Runtime) -> None:
