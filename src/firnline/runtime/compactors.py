@@ -77,6 +77,11 @@ class Compactors:
             return
         self._rounds[number].thread = thread
 
+    @property
+    def stuck(self) -> int:
+        """How many rounds are over whose process cannot be ended: each keeps its place."""
+        return sum(one.is_stuck for one in self._rounds.values())
+
     def _done(self, number: int, effect: Compact, result: Any) -> None:
         def then(found: Any, now_ms: int) -> Effects:
             self._rounds.pop(number, None)
@@ -108,6 +113,7 @@ class _Round:
         self._said = b""
         self._lock = threading.Lock()
         self._is_over = False
+        self.is_stuck = False
         self.thread: threading.Thread | None = None
 
     def run(self, done: Callable[[Any], None]) -> None:
@@ -248,6 +254,7 @@ class _Round:
                 f"the process {process.pid} that compacts {self._effect.job.path} cannot be ended: it"
                 " waits for the disk. No other log is compacted in its place until it ends."
             )
+            self.is_stuck = True
             self._ring(lambda _, now_ms: [Warn(line=line)], None)
             process.wait()
 

@@ -166,6 +166,11 @@ class Runtime:
         self._warned_at, self._unsaid = now, 0
         log.warning("%s%s", line, more)
 
+    @property
+    def stuck_compactions(self) -> int:
+        """Rounds of compaction that are over, and whose process cannot be ended."""
+        return self._compactors.stuck
+
     def close(self) -> None:
         """Close connections and end the threads; the node has been shut down before."""
         self._housekeeping.cancel()

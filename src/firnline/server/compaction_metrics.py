@@ -13,7 +13,10 @@ _FAILING = "firnline_compaction_failing_partitions"
 
 
 class CompactionFacts(NamedTuple):
-    """Percent, seconds, milliseconds, bytes; `uncleanable` is (directory, partitions, bytes)."""
+    """Percent, seconds, milliseconds, bytes; `uncleanable` is (directory, partitions, bytes).
+
+    stuck  rounds whose process cannot be ended: each keeps its place of log.cleaner.threads
+    """
 
     uncleanable: list[tuple[str, int, int]]
     max_dirty_percent: int
@@ -25,11 +28,14 @@ class CompactionFacts(NamedTuple):
     rounds: int
     failed: int
     failing: int
+    stuck: int
     read_bytes: int
     written_bytes: int
 
 
-def look(compacting: Compacting, directories: list[str], now_ms: int) -> CompactionFacts:
+def look(
+    compacting: Compacting, directories: list[str], now_ms: int, stuck: int = 0
+) -> CompactionFacts:
     """Take the facts, on the loop."""
     facts = compacting.facts
     known = facts.uncleanable
@@ -47,6 +53,7 @@ def look(compacting: Compacting, directories: list[str], now_ms: int) -> Compact
         facts.rounds,
         facts.failed,
         compacting.failing,
+        stuck,
         facts.bytes_read,
         facts.bytes_written,
     )
@@ -76,6 +83,7 @@ def families(found: CompactionFacts | None) -> Iterator[Metric]:
         (_CLEANER + "cleaner_recopy_percent", found.recopy_percent, "Kept by the last round."),
         (_CLEANER + "max_buffer_utilization_percent", found.map_percent, "Of its table of keys."),
         (_CLEANER + "max_clean_time_secs", found.last_s, "How long the last round took."),
+        (_CLEANER + "deadthreadcount", found.stuck, "Rounds whose process cannot be ended."),
         (_FAILING, found.failing, "Logs whose last round did not come to its end."),
     ):
         yield GaugeMetricFamily(name, words, value)

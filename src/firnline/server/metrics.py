@@ -71,7 +71,8 @@ def _compaction(node: BrokerNode | ControllerNode, runtime: Runtime) -> Compacti
     if not isinstance(node, BrokerNode):
         return None
     paths = [directory.path for directory in node.storage.directories]
-    return compaction_metrics.look(node.parts.compacting, paths, runtime.now_ms())
+    stuck = runtime.stuck_compactions
+    return compaction_metrics.look(node.parts.compacting, paths, runtime.now_ms(), stuck)
 
 
 def look(runtime: Runtime) -> Generator[None, None, Snapshot]:

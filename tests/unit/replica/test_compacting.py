@@ -321,3 +321,41 @@ def test_a_full_disk_in_the_middle_of_a_swap_leaves_the_log_as_it_was() -> None:
         assert found.size_bytes < before / 4
         names_changed += 1
     assert names_changed > 8
+
+
+# Asked of Kafka 4.3.1: LogCleaner's METRIC_NAMES, LogCleanerManager's GAUGE_METRIC_NAME_NO_TAG, and two by
+# directory.
+OF_KAFKA = {
+    "LogCleaner": [
+        "max-buffer-utilization-percent",
+        "cleaner-recopy-percent",
+        "max-clean-time-secs",
+        "max-compaction-delay-secs",
+        "DeadThreadCount",
+    ],
+    "LogCleanerManager": [
+        "max-dirty-percent",
+        "time-since-last-run-ms",
+        "uncleanable-partitions-count",
+        "uncleanable-bytes",
+    ],
+}
+
+
+def test_every_gauge_of_kafkas_cleaner_is_there_under_the_name_its_exporter_gives_it() -> None:
+    harness = node()
+    topic(harness)
+    harness.pass_time(10 * LOOK_MS)
+    found = compaction_metrics.look(harness.node.parts.compacting, [DATA], harness.now_ms, stuck=3)
+    values = {
+        family.name: [sample.value for sample in family.samples]
+        for family in compaction_metrics.families(found)
+    }
+    for bean, gauges in OF_KAFKA.items():
+        for gauge in gauges:
+            name = f"kafka_log_{bean}_{gauge}".replace("-", "_").lower()
+            assert len(values[name]) == 1, name
+    assert values["kafka_log_logcleaner_deadthreadcount"] == [3]
+    assert values["kafka_log_logcleanermanager_time_since_last_run_ms"][0] <= LOOK_MS
+    assert 0 < values["kafka_log_logcleaner_cleaner_recopy_percent"][0] < 25
+    assert values["kafka_log_logcleanermanager_max_dirty_percent"] == [0]

@@ -356,7 +356,7 @@ def test_a_process_that_no_signal_ends_is_told_before_it_ends(
     assert isinstance(warn, Warn)
     assert f"the process {pid}" in warn.line
     assert log.path in warn.line
-    assert ground.compactors._rounds, "its place is kept until it is gone"
+    assert ground.compactors.stuck == 1, "its place is kept until it is gone"
     os.kill(pid, signal.SIGKILL)
     call, result = ground.calls.get(timeout=20)
     call(result, NOW)

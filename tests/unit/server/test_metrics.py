@@ -40,6 +40,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         loop=loop,
         ask=ask,
         now_ms=lambda: harness.now_ms,
+        stuck_compactions=0,
     )
     exporter = Exporter(0)
     try:

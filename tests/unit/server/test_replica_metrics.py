@@ -99,6 +99,7 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         dispatcher=clients,
         servers=servers,
         loop=SimpleNamespace(slow_steps=SlowSteps()),
+        stuck_compactions=0,
         now_ms=lambda: rig.now_ms,
     )
     rows = {row.name: row.requests for row in at_once(metrics.look(runtime)).requests}
