@@ -16,6 +16,7 @@ _RULES = "tests/unit/raft/test_snapshot_rules.py::"
 _DISK = "tests/unit/metadata/test_meta_log_snapshots.py::"
 _EMITTING = "tests/unit/metadata/test_snapshotter.py::"
 _FACADE = "tests/unit/metadata/test_quorum_roles.py::"
+_TRANSACTIONS = "tests/unit/metadata/test_transactions.py::"
 # A cluster in which everything happens often.
 _BUSY = {
     "voters": 3,
@@ -429,7 +430,10 @@ MUTANTS = (
         "metadata.loader:Loader._begin",
         "self.is_batch_end = offset == header.base_offset",
         "self.is_batch_end = True",
-        tests=(_FACADE + "test_a_transaction_in_the_middle_of_a_batch_is_no_place_for_a_snapshot",),
+        tests=(
+            _TRANSACTIONS
+            + "test_a_transaction_in_the_middle_of_a_batch_is_no_place_for_a_snapshot",
+        ),
     ),
     Mutant(
         "rel-Q9: a snapshot has every field",

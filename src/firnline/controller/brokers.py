@@ -95,14 +95,10 @@ class Brokers:
         """This node leads from now on: every broker's session begins now, unless it left in order (I7)."""
         there = [each for each in sorted(image.brokers) if not _has_left(image.brokers[each])]
         self._contact_ms = dict.fromkeys(there, now_ms)
-        self._waits_for = {}
-        self._metadata_offsets = {}
-        self._shutdown_offsets = {}
         self._sweeps.begin_anew()
 
     def deactivate(self) -> None:
         """This node leads no more: nothing of this reign is left for the next (I7)."""
-        self._contact_ms = {}
         self._waits_for = {}
         self._metadata_offsets = {}
         self._shutdown_offsets = {}

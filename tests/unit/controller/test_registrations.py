@@ -143,3 +143,18 @@ def test_a_broker_that_waits_for_our_answer_is_not_silent(cluster: Cluster) -> N
     assert brokers.fence_stale(image, end + 1, now_ms).response is None, "it was answered just now"
     now_ms += SESSION_MS
     assert brokers.fence_stale(image, end + 1, now_ms).response == 1
+
+
+def test_a_broker_that_waited_for_an_answer_of_an_earlier_reign_is_not_alive_for_that(
+    cluster: Cluster,
+) -> None:
+    """What it waited for was lost with the reign, and will never be committed."""
+    cluster.register(1, NEW)
+    cluster.beat(1)
+    controller, now_ms = cluster.controller, cluster.loop.now_ms
+    image, end = cluster.quorum.newest, cluster.quorum.next_offset
+    beat = Heartbeat(1, image.brokers[1].epoch, image.offset)
+    controller._brokers.heartbeat(image, end + 9, beat, now_ms)
+    controller.deactivate()
+    controller.activate(now_ms)
+    assert controller._brokers.fence_stale(image, end, now_ms + SESSION_MS).response == 1

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from firnline.controller import sweeps
+from firnline.controller.brokers import Heartbeat
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewTopic
 from firnline.metadata.image import NO_LEADER, PartitionImage
@@ -187,6 +188,32 @@ def test_nobody_is_let_go_while_partitions_do_not_know_that_it_goes(world: World
     for other in (2, 3):
         world.cluster.beat(other)
     assert world.cluster.beat(1, want_shut_down=True).should_shut_down
+
+
+def test_nobody_is_let_go_by_what_others_had_seen_in_an_earlier_reign(world: World) -> None:
+    world.cluster.beat(1, want_shut_down=True)
+    world.sweep_all()
+    world.cluster.beat(1, want_shut_down=True)
+    for other in (2, 3):
+        world.cluster.beat(other)
+    seen = world.cluster.quorum.image.offset
+    world.controller.deactivate()
+    world.controller.activate(world.cluster.loop.now_ms)
+    world.sweep_all()
+    assert not world.cluster.beat(1, want_shut_down=True).should_shut_down, "nobody said anything"
+    world.controller.activate(world.cluster.loop.now_ms)
+    assert world.controller.is_sweeping
+    world.controller.deactivate()
+    assert not world.controller.is_sweeping
+    world.cluster.write(world.controller.create_topics([NewTopic("c", assignments={0: (2,)})]))
+    world.controller.activate(world.cluster.loop.now_ms)
+    world.sweep_all()
+    for offset, is_known in ((seen, False), (world.cluster.quorum.image.offset, True)):
+        for other in (2, 3):
+            epoch = world.cluster.quorum.image.brokers[other].epoch
+            beat = Heartbeat(other, epoch, offset)
+            world.cluster.write(world.controller.heartbeat(beat, world.cluster.loop.now_ms))
+        assert world.cluster.beat(1, want_shut_down=True).should_shut_down is is_known
 
 
 def test_nobody_is_let_go_while_it_is_in_isrs_though_it_leads_nothing(world: World) -> None:

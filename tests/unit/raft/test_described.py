@@ -88,6 +88,17 @@ def test_an_observer_that_is_silent_for_five_minutes_is_forgotten() -> None:
     assert leader.node.counters().observers == 0
 
 
+def test_a_leader_that_leads_again_says_nothing_of_how_far_others_were() -> None:
+    """They may have cut since what it did not commit."""
+    net, leader = leading()
+    leader.ask(fetch(leader.node.epoch, 9, (1, leader.node.epoch)))
+    leader.ask(fetch(leader.node.epoch, 2, (1, leader.node.epoch)))
+    leader.node._leader.begin(net.now_ms)
+    (answer,) = leader.ask(describe())
+    assert part(answer).observers == []
+    assert [row.log_end_offset for row in part(answer).current_voters[1:]] == [-1, -1]
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_others_describe_nothing(version: int) -> None:
     net, leader = leading()

@@ -168,6 +168,16 @@ def test_the_leader_waits_no_longer_than_the_bound() -> None:
     assert as_leader(shelf, [5], now_ms=1501) == 20
 
 
+def test_no_bound_takes_a_snapshot_from_a_replica_that_fetches_it() -> None:
+    shelf = Shelf((10, 1, 0), (20, 1, 0), (30, 1, 0))
+    for lag in (Lag((100,)), Lag(leader_start_offset=30)):
+        found = [
+            next_start_offset(shelf, settings=BOUND, now_ms=DAY, lag=lag, held_offset=held)
+            for held in (None, 30, 20, 9)
+        ]
+        assert found == [30, 30, 20, None]
+
+
 def test_the_log_start_never_goes_back() -> None:
     shelf = Shelf((20, 1, 0), (30, 1, 0))
     shelf.start_offset = 20
