@@ -1,8 +1,10 @@
 """The catalog: what a reader without a broker is told. Source: spec T62; docs/formats/catalog.md."""
 
 import json
+import re
 
 import pytest
+from crc32c import crc32c
 
 from firnline.base.ids import uuid_text
 from firnline.tiered.catalog import (
@@ -302,9 +304,24 @@ def test_a_damaged_part_is_refused() -> None:
         read_catalog(store, TOPIC, 0)
 
 
-def test_a_catalog_of_a_newer_format_says_so() -> None:
-    from crc32c import crc32c
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [('"brokerId":', "catalog head"), ('"base":', "catalog row"), ('"level":', "part reference")],
+)
+def test_a_catalog_that_lacks_a_field_is_refused_by_name(field: str, why: str) -> None:
+    """As another program may write it: whole, and not what this one reads."""
+    store = MemoryStore()
+    write(store, writer(), state(*range(50)))
+    (info,) = store.list_prefix(heads_folder(TOPIC, 0))
+    *lines, _ = store.objects[info.key].decode().splitlines()
+    body = "".join(re.sub(f"{field}-?[0-9]+,", "", line) + "\n" for line in lines).encode()
+    footer = {"lines": len(lines), "crc32c": crc32c(body)}
+    store.objects[info.key] = body + json.dumps(footer).encode() + b"\n"
+    with pytest.raises(CatalogCorrupt, match=f"a {why} lacks a field"):
+        read_catalog(store, TOPIC, 0)
 
+
+def test_a_catalog_of_a_newer_format_says_so() -> None:
     store = MemoryStore()
     write(store, writer(), state(1))
     (info,) = store.list_prefix(heads_folder(TOPIC, 0))

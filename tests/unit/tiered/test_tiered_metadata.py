@@ -9,6 +9,7 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
+from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata import log
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.log import (
@@ -104,6 +105,18 @@ def test_only_finished_segments_are_found_and_all_undeleted_are_listed(
     assert (cache.lookup(0, 5) is not None) is found
     assert bool(cache.segments(0)) is listed
     assert bool(cache.segments()) is listed
+
+
+def test_only_the_newest_deletions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition deletes segments as long as it lives."""
+    monkeypatch.setattr(cache_module, "DELETED_KEPT", 2)
+    cache = MetadataCache()
+    for number in (1, 2, 3):
+        cache.add(segment(number, number, number))
+        for state in (FINISHED, DELETING, DELETED):
+            assert cache.update(change(number, state))
+    remembered = [n for n in (1, 2, 3) if cache.was_deleted(n.to_bytes(16, "big"))]
+    assert remembered == [2, 3]
 
 
 def test_a_longer_segment_takes_the_place_of_the_one_it_covers() -> None:
@@ -297,6 +310,23 @@ def test_a_control_batch_at_the_end_is_passed_over() -> None:
     )
     node.advance(2000)
     assert metadata.applied_offset(WHERE) == (partition, cluster.ends[partition] - 1)
+
+
+def test_a_newcomer_begins_where_the_metadata_begins_by_now() -> None:
+    """Records below the start of that log are nowhere; whoever asks for them would ask for ever."""
+    cluster = Cluster()
+    node = loaded(cluster)
+    for number in range(1, 4):
+        publish(node, segment(number, number, number), change(number, FINISHED))
+    other = Node(cluster, 2)
+    bounds, read, asked = other.feed.bounds, other.feed.read, []
+    other.feed.bounds = lambda p: (min(4, found[1]), found[1]) if (found := bounds(p)) else None  # type: ignore[method-assign]
+    other.feed.read = lambda p, at, size: asked.append(at) or read(p, at, size)  # type: ignore[method-assign, func-returns-value]
+    other.start()
+    other.run(other.tier.services.metadata.assign(WHERE, cluster.now_ms))
+    assert asked
+    assert min(asked) == 4
+    assert ids(other.segments()) == [3]
 
 
 def test_records_that_nobody_can_read_do_not_fill_the_memory(

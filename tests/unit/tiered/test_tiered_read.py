@@ -17,6 +17,7 @@ from firnline.tiered.index_cache import (
     Place,
     rebuild_indexes,
 )
+from firnline.tiered.objects.layout import LEADER_EPOCHS
 from firnline.tiered.reader import (
     AuxState,
     Corrupt,
@@ -672,6 +673,22 @@ def test_a_follower_gets_the_epochs_and_producers_of_the_segment_below_its_start
 
     (producer,) = decode_snapshot(found.producer_snapshot)
     assert (producer.producer_id, producer.last_offset) == (5, 0)
+
+
+def test_a_follower_does_not_take_over_epochs_that_were_changed_in_the_store() -> None:
+    """They parse, and say the same of the segment; below it they would be another history."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a")
+    node.lead(2)
+    node.produce(2, "b", "c")
+    node.advance(1000)
+    key = log_key(node.segments()[1]).removesuffix(".log") + LEADER_EPOCHS
+    assert cluster.store.objects[key] == b"0\n2\n0 0\n2 1\n"
+    cluster.store.objects[key] = b"0\n2\n1 0\n2 1\n"
+    found = aux(node, 2, 2)
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.CORRUPT_MESSAGE
 
 
 def test_a_follower_looks_again_in_all_that_is_committed_by_now() -> None:
