@@ -594,6 +594,27 @@ def test_many_topics_are_created_in_slices(small: LargeNode, only_looks: bool) -
     assert made == ({"warm"} if only_looks else {"warm", *told})
 
 
+@pytest.mark.parametrize("other", ["big", "another"])
+def test_a_large_topic_is_decided_on_again_where_the_cluster_changed_meanwhile(
+    small: LargeNode, other: str
+) -> None:
+    """Goal: no topic is made twice. Method: another client makes one between decision and write."""
+    connection = small.begin(creating("big", partitions=400), 7)
+    assert connection.answers == []
+    small.send_only(creating(other, partitions=1), 7)
+    while not connection.answers:
+        assert small.one_more()
+    [row] = connection.answers[0].topics
+    image = small.node.image
+    if other == "big":
+        assert row.error_code == Code.TOPIC_ALREADY_EXISTS
+        assert len(image.topics_by_name["big"].partitions) == 1
+    else:
+        assert (row.error_code, row.num_partitions) == (Code.NONE, 400)
+        assert image.topics_by_name["big"].topic_id == row.topic_id
+        assert len(image.topics_by_name["another"].partitions) == 1
+
+
 def test_more_partitions_than_a_request_may_ask_for_are_all_refused(small: LargeNode) -> None:
     answer = small.ask(creating("a", "b", "c", partitions=4_000), 7)
     assert {row.error_code for row in answer.topics} == {Code.POLICY_VIOLATION}
