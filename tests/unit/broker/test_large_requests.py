@@ -62,6 +62,14 @@ from .large import NAMES, PARTITIONS, LargeNode
 GROUPS = 1_200
 # Calls of functions: some five to ten thousand of them are a millisecond.
 CALLS_MAX = 15_000
+# Of those whose calls are long ones, or whose first step has more to decode.
+LONGER = (
+    "produce, acks=all",
+    "list_offsets, by time",
+    "delete_records",
+    "describe_groups",
+    "offset_commit",
+)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +224,7 @@ def test_no_step_of_a_large_request_holds_up_the_node(node: LargeNode, name: str
     """Goal: heartbeats of others are in time. Method: count the calls of each step, on 1,200 partitions."""
     for _ in range(2):  # the first time its classes are compiled
         node.ask(*LARGE[name])
-    assert max(node.steps) < CALLS_MAX, node.steps
+    assert max(node.steps) < (CALLS_MAX if name in LONGER else 10_000), node.steps
 
 
 @pytest.fixture
