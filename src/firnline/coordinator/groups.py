@@ -427,6 +427,9 @@ class GroupCoordinator:
         shard = self._shard_of(group_id)
         if isinstance(shard, Code):
             return answer(shard)
+        if shard.is_large(group_id):
+            work = shard.delete_in_slices(group_id, answer)
+            return self._background.begin(work, now_ms, is_urgent=True)
         return shard.delete(group_id, answer, now_ms)
 
     def on_topics_deleted(self, topics: Sequence[str], now_ms: int) -> Effects:

@@ -172,6 +172,48 @@ class Shard:
         )
         return self._bury([(group, list(partitions))], answer, now_ms)
 
+    def is_large(self, group_id: str) -> bool:
+        """Whether to delete the group in one step would take long."""
+        return len(self.offsets.partitions(group_id)) > _OFFSETS_PER_SLICE
+
+    def delete_in_slices(self, group_id: str, answer: Callable[[Code], Effects]) -> Work:
+        """As `delete`, so many offsets at a time; what is committed meanwhile stays."""
+        now_ms = yield []
+        left, worst = 1, Code.NONE
+
+        def settle(code: Code) -> Effects:
+            nonlocal left, worst
+            left -= 1
+            worst = worst if code is Code.NONE else code
+            if left:
+                return []
+            if worst is not Code.NONE and not self.is_closed:
+                self._revive([group])
+            return answer(worst)
+
+        found = self.groups.get(group_id)
+        if self.is_closed:
+            return answer(Code.NOT_COORDINATOR)
+        if found is None or not found.is_deserted or not self.is_large(group_id):
+            return self.delete(group_id, answer, now_ms)
+        group = found
+        newest_offset = self.offsets.newest_offset
+        under_way = list(self.offsets.under_way(group_id))
+        # Out of reach from now on, as in `_bury`; its own tombstone comes last.
+        effects = group.close(Code.COORDINATOR_NOT_AVAILABLE, now_ms)
+        del self.groups[group_id]
+        tombs: list[Tomb] = [(group_id, tp) for tp in under_way]
+        for portion in list(self._portions(group_id)):
+            tombs += [(group_id, tp) for tp in portion if self._is_old(group_id, tp, newest_offset)]
+            left += 1
+            effects += self._write_tombs(tombs, settle, now_ms)
+            now_ms = yield effects
+            tombs, effects = [], []
+        if group_id not in self.groups:
+            left += 1
+            effects = self._write_tombs([(group_id, None)], settle, now_ms)
+        return effects + settle(Code.NONE)
+
     def expire(self) -> Work:
         """Write tombstones for offsets that have outlived their group, and for empty groups."""
         now_ms = yield []
@@ -298,7 +340,21 @@ class Shard:
                 gone.append(group)
                 effects += group.close(Code.COORDINATOR_NOT_AVAILABLE, now_ms)
                 del self.groups[name]
+
+        def done(code: Code) -> Effects:
+            if code is not Code.NONE:
+                self._revive(gone)
+            return answer(code)
+
+        return effects + self._write_tombs(tombs, done, now_ms)
+
+    def _write_tombs(
+        self, tombs: Sequence[Tomb], answer: Callable[[Code], Effects], now_ms: int
+    ) -> Effects:
+        """Write tombstones in batches; `answer` when all are committed, or one of them cannot be."""
         parts = list(in_batches([(tomb, tombstone(*tomb, now_ms)) for tomb in tombs]))
+        if not parts:
+            return answer(Code.NONE)
         left, worst = len(parts), Code.NONE
 
         def after(part: list[Tomb], result: Appended | KafkaError, _: int) -> Effects:
@@ -308,12 +364,9 @@ class Shard:
                 worst = append_code(result)
             else:
                 self._entomb(part, result.base_offset)
-            if left:
-                return []
-            if worst is not Code.NONE:
-                self._revive(gone)
-            return answer(worst)
+            return [] if left else answer(worst)
 
+        effects: Effects = []
         for part in parts:
             written = partial(after, [tomb for tomb, _ in part])
             effects += self.write([row for _, row in part], written, now_ms)

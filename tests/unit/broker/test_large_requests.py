@@ -62,6 +62,14 @@ from .large import NAMES, PARTITIONS, LargeNode
 GROUPS = 1_200
 # Calls of functions: some five to ten thousand of them are a millisecond.
 CALLS_MAX = 15_000
+# Of those whose calls are long ones, or whose first step has more to decode.
+LONGER = (
+    "produce, acks=all",
+    "list_offsets, by time",
+    "delete_records",
+    "describe_groups",
+    "offset_commit",
+)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +224,7 @@ def test_no_step_of_a_large_request_holds_up_the_node(node: LargeNode, name: str
     """Goal: heartbeats of others are in time. Method: count the calls of each step, on 1,200 partitions."""
     for _ in range(2):  # the first time its classes are compiled
         node.ask(*LARGE[name])
-    assert max(node.steps) < CALLS_MAX, node.steps
+    assert max(node.steps) < (CALLS_MAX if name in LONGER else 10_000), node.steps
 
 
 @pytest.fixture
@@ -592,6 +600,27 @@ def test_many_topics_are_created_in_slices(small: LargeNode, only_looks: bool) -
     assert set(told.values()) == {Code.NONE}
     made = {name for name in small.node.image.topics_by_name if name in asked}
     assert made == ({"warm"} if only_looks else {"warm", *told})
+
+
+@pytest.mark.parametrize("other", ["big", "another"])
+def test_a_large_topic_is_decided_on_again_where_the_cluster_changed_meanwhile(
+    small: LargeNode, other: str
+) -> None:
+    """Goal: no topic is made twice. Method: another client makes one between decision and write."""
+    connection = small.begin(creating("big", partitions=400), 7)
+    assert connection.answers == []
+    small.send_only(creating(other, partitions=1), 7)
+    while not connection.answers:
+        assert small.one_more()
+    [row] = connection.answers[0].topics
+    image = small.node.image
+    if other == "big":
+        assert row.error_code == Code.TOPIC_ALREADY_EXISTS
+        assert len(image.topics_by_name["big"].partitions) == 1
+    else:
+        assert (row.error_code, row.num_partitions) == (Code.NONE, 400)
+        assert image.topics_by_name["big"].topic_id == row.topic_id
+        assert len(image.topics_by_name["another"].partitions) == 1
 
 
 def test_more_partitions_than_a_request_may_ask_for_are_all_refused(small: LargeNode) -> None:

@@ -179,6 +179,13 @@ class GroupWorld:
             self.run(timer.then(self.now_ms))
         self.now_ms = until
 
+    def one_slice(self) -> None:
+        """Fire the first timer that is due now."""
+        timer = min(self.timers.values(), key=lambda t: t.at_ms)
+        assert timer.at_ms <= self.now_ms
+        del self.timers[timer.key]
+        self.run(timer.then(self.now_ms))
+
     def crash(self) -> None:
         """Lose everything but the log, and load it: kill -9 and a start."""
         self._begin()

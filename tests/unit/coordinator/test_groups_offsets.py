@@ -1,9 +1,12 @@
 """Commits, fetches, expiry and deletion. Spec C15; KIP-211; rel-C5, rel-C6, rel d 56."""
 
+from itertools import pairwise
+
 import pytest
 
 from firnline.base.errors import Code
 from firnline.base.units import DAY_MS
+from firnline.records.batch import headers
 from tests.unit.coordinator.group_world import GroupWorld, subscription
 
 WEEK_MS = 7 * DAY_MS
@@ -181,6 +184,77 @@ def test_a_deletion_is_answered_once_all_its_groups_are_gone_from_the_log(
     assert world.is_waiting("delete")
     world.commit_appends()
     assert world.answer_to("delete") == [("g", Code.NONE), ("h", Code.NONE)]
+
+
+MANY = [("t", number, 5) for number in range(450)]
+
+
+def written(world: GroupWorld) -> list[int]:
+    """How many records each append that is held has."""
+    return [header.record_count for append in world.held for header in headers(append.batch)]
+
+
+def test_a_group_with_many_offsets_is_deleted_in_slices(world: GroupWorld) -> None:
+    world.commit("a", *MANY)
+    world.is_holding = True
+    world.delete("g")
+    counts = [sum(written(world))]
+    for _ in range(4):
+        world.one_slice()
+        counts.append(sum(written(world)))
+    assert max(b - a for a, b in pairwise(counts)) <= 201
+    assert counts[-1] == 451  # and the group's own
+    assert world.is_waiting("delete")
+    world.commit_appends()
+    assert world.answer_to("delete") == [("g", Code.NONE)]
+    for _ in range(2):
+        assert world.fetched() == {}
+        assert world.listed()[1] == []
+        world.crash()
+
+
+def test_what_is_committed_while_a_large_group_is_deleted_stays(world: GroupWorld) -> None:
+    """Goal: no acknowledged commit is lost. Method: one comes between two slices, for a partition whose
+    old offset is not deleted yet."""
+    world.commit("a", *MANY)
+    world.is_holding = True
+    world.delete("g")
+    world.one_slice()
+    world.commit("b", ("t", 449, 9))
+    world.advance(0)
+    world.commit_appends()
+    assert world.answer_to("delete") == [("g", Code.NONE)]
+    assert world.answer_to("b") == [Code.NONE]
+    for _ in range(2):
+        assert world.fetched() == {("t", 449): 9}
+        world.crash()
+
+
+def test_a_large_deletion_that_fails_half_way_says_so_and_the_rest_is_found(
+    world: GroupWorld,
+) -> None:
+    world.commit("a", *MANY)
+    world.is_holding = True
+    world.delete("g")
+    world.one_slice()
+    world.commit_appends()
+    world.advance(0)
+    world.fail_appends(Code.NOT_ENOUGH_REPLICAS)
+    assert world.answer_to("delete") == [("g", Code.COORDINATOR_NOT_AVAILABLE)]
+    for _ in range(2):
+        assert len(world.fetched()) == 250
+        assert [group.group_id for group in world.listed()[1]] == ["g"]
+        world.crash()
+
+
+def test_a_large_deletion_ends_where_its_coordinator_does(world: GroupWorld) -> None:
+    world.commit("a", *MANY)
+    world.is_holding = True
+    world.delete("g")
+    world.unload()
+    world.advance(0)
+    assert world.answer_to("delete") == [("g", Code.NOT_COORDINATOR)]
+    assert world.held == []
 
 
 def test_a_deletion_that_cannot_be_written_leaves_the_group_as_it_was(world: GroupWorld) -> None:

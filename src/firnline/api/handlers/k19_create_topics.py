@@ -28,6 +28,7 @@ Answer = CreatedTopic | KafkaError
 # Some 15 us each, and a topic itself as much as four.
 _PARTITIONS_PER_SLICE = 120
 _TOPIC_COST = 4
+_LARGE_TOPIC = 300
 # All settings of a topic, a quarter of a millisecond.
 _RESULTS_PER_SLICE = 6
 
@@ -78,24 +79,30 @@ def _create(
 
     outstanding = Outstanding(finish)
     effects: Effects = []
-    for count, portion in enumerate(_portions(node, wanted)):
+    for count, (portion, size) in enumerate(_portions(node, wanted)):
         if count:
             now_ms = latest_ms = yield effects
         some = [wanted[place] for place in portion]
         result = node.controller.create_topics(some, validate_only=validate_only)
+        if size >= _LARGE_TOPIC:
+            # To write it takes as long again. What was decided on another image is decided anew.
+            image = node.quorum.newest
+            now_ms = latest_ms = yield []
+            if node.quorum.newest is not image:
+                result = node.controller.create_topics(some, validate_only=validate_only)
         outstanding.left += 1
         effects = node.write_topics(result, partial(settle, portion), now_ms)
     return effects + outstanding.one_less()
 
 
-def _portions(node: "AnyNode", wanted: Sequence[NewTopic]) -> Iterator[list[int]]:
-    """Cut the places of `wanted`; those whose names may collide stay together.
+def _portions(node: "AnyNode", wanted: Sequence[NewTopic]) -> Iterator[tuple[list[int], int]]:
+    """Cut the places of `wanted`, with the cost of each portion; those whose names may collide stay together.
 
     More than a request may ask for is refused as a whole.
     """
     counts = node.controller.partitions_asked(wanted)
     if sum(counts) > PARTITIONS_PER_REQUEST_MAX:
-        yield list(range(len(wanted)))
+        yield list(range(len(wanted))), 0
         return
     by_name: dict[str, list[int]] = {}
     for place, topic in enumerate(wanted):
@@ -106,10 +113,10 @@ def _portions(node: "AnyNode", wanted: Sequence[NewTopic]) -> Iterator[list[int]
         portion += places
         size += sum([_TOPIC_COST + counts[place] for place in places])
         if size >= _PARTITIONS_PER_SLICE:
-            yield portion
+            yield portion, size
             portion, size = [], 0
     if portion:
-        yield portion
+        yield portion, size
 
 
 def _answer(
