@@ -558,7 +558,6 @@ class Segment:
         """
         file = self._opened()
         self._reset()
-        self.is_closed = False
         self.txn_index.begin_rebuild()
         self.size_bytes = 0
         for found in good_batches(file, self.base_offset, gaps_upto_offset):

@@ -170,6 +170,21 @@ def test_a_marker_of_nothing_stays_until_its_horizon_and_one_of_something_stays(
     assert markers(NOW + HOUR + 1) == [(committed, 0)]
 
 
+def test_the_marker_that_gave_a_producer_its_epoch_keeps_its_place(fs: CrashableFs) -> None:
+    """KIP-890: it is the last batch of that epoch, and without records when its transaction is gone."""
+    log = new_log(fs, delete_retention_ms=HOUR)
+    append(log, batch("x", key=b"a", pid=7, seq=0, is_transactional=True))
+    marker = end_txn(log, 7, COMMIT, epoch=1).base_offset
+    put(log, "a", "y")
+    for now_ms in (NOW, NOW + 1, NOW + HOUR + 1):
+        put(log, f"more{now_ms}", "v")
+        settled(log)
+        round_of(fs, log, now_ms=now_ms)
+    found = {header.base_offset: header for header in found_headers(log)}
+    assert 0 not in found
+    assert (found[marker].record_count, found[marker].producer_epoch) == (0, 1)
+
+
 def test_what_a_checkpoint_does_not_vouch_for_is_not_compacted(fs: CrashableFs) -> None:
     """After one Flush the name of the lineage's file may still be lost: a start would begin below it."""
     log = new_log(fs)
@@ -425,6 +440,15 @@ def test_a_batch_larger_than_what_is_read_at_once_is_compacted(fs: CrashableFs) 
     settled(log)
     round_of(fs, log)
     assert [row[0] for row in rows(log)] == [1, 2]
+
+
+def test_records_that_cannot_be_decompressed_stop_the_round(fs: CrashableFs) -> None:
+    log = new_log(fs)
+    data = patched(build_batch([NewRecord(b"k", b"v" * 50, NOW)], codec=GZIP), ">i", 61, 7)
+    log.append_as_follower(data, leader_epoch=0, now_ms=NOW)
+    settled(log)
+    with pytest.raises(StorageError, match="a damaged batch stops the compaction"):
+        round_of(fs, log)
 
 
 def test_old_files_stay_until_their_delay_is_over_and_readers_go_on(fs: CrashableFs) -> None:

@@ -406,3 +406,14 @@ def test_closing_leaves_nothing_to_recover() -> None:
     assert (again.log_end_offset, again.recovery_point, again.high_watermark) == (33, 33, 20)
     assert again.recovery.segments_scanned == 0  # type: ignore[attr-defined]
     assert append(again, batch("a")).base_offset == 33
+
+
+def test_a_stop_right_after_a_start_syncs_nothing() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 30)
+    log.close()
+    again = opened(fs, was_clean=True, recovery_point=30)
+    before = fs.syncs
+    again.close()
+    assert fs.syncs == before

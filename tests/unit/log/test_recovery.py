@@ -268,6 +268,15 @@ def test_segments_behind_a_damaged_one_do_not_come_back_after_what_is_written_in
     assert not any(after.exists(segment.stem_path + ".log") for segment in later)
 
 
+def test_the_flush_after_a_recovery_syncs_no_index_of_the_segment_that_became_active() -> None:
+    fs = CrashableFs()
+    first, second, *_ = filled(fs).closed_segments()
+    fs.remove(second.stem_path + ".log")
+    log = opened(fs)
+    assert log.log_end_offset == second.base_offset
+    assert [file.path for file in log.dirty_files()].count(first.stem_path + ".index") == 0
+
+
 def test_an_operator_is_told_of_what_recovery_cut_off_and_of_nothing_else() -> None:
     fs = CrashableFs()
     filled(fs)
@@ -480,6 +489,15 @@ def test_an_epoch_that_ended_without_a_batch_does_not_take_those_of_another_lead
     assert opened(fs).epochs.entries() == ((4, 0),)
 
 
+def test_records_that_were_deleted_are_in_no_epoch_again_though_their_segment_is_there() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    for number in range(8):
+        append(log, batch("x"), epoch=1 + number // 4)
+    overwrite(fs, f"{PATH}/leader-epoch-checkpoint", b"0\n1\n2 6\n")
+    assert opened(fs).epochs.entries() == ((2, 6),)
+
+
 def test_an_epoch_in_the_middle_of_a_recovered_segment_keeps_its_start() -> None:
     """The scan begins in the middle of an epoch: the batch it begins with must not become its start."""
     fs = CrashableFs()
@@ -658,7 +676,7 @@ def test_a_long_recovery_gives_the_loop_back_after_some_batches() -> None:
         except StopIteration as end:
             again = end.value
             break
-    assert count >= 2_000 // 256
+    assert 2_000 // 256 <= count <= 2_000 // 100
     assert found_records(again) == wanted
 
 

@@ -235,14 +235,17 @@ def test_deleted_segments_are_renamed_at_once_and_removed_after_the_delay() -> N
     assert log.delete_due_segments(NOW) == []
 
 
-def test_segments_that_went_before_they_were_synced_stop_no_flush() -> None:
-    log = opened(CrashableFs())
+def test_no_file_of_a_segment_that_went_before_it_was_synced_comes_back_with_a_flush() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
     fill(log, 30)
+    first, _, third, *_ = log.closed_segments()
     log.advance_high_watermark(30)
-    log.advance_log_start(log.closed_segments()[2].base_offset)
+    log.advance_log_start(third.base_offset)
     log.delete_due_segments(NOW)
     flush(log)
     assert log.recovery_point == 30
+    assert not fs.exists(first.stem_path + ".index")
 
 
 def test_a_reader_keeps_what_it_was_given_of_a_deleted_segment() -> None:

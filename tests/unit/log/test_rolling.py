@@ -6,7 +6,9 @@ import pytest
 
 from firnline.base.effects import Appended
 from firnline.base.errors import StorageError
+from firnline.log import names
 from firnline.log.log import Log
+from firnline.log.txn_index import AbortedTxn, encode_entries
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
@@ -157,3 +159,14 @@ def test_a_disk_that_was_full_at_a_roll_hides_no_record_from_the_next_start(
     again = opened(fs, small(segment_bytes=10**6), was_clean=is_clean)
     assert [h.base_offset for h in found_headers(again)] == list(range(11))
     assert again.log_end_offset == 11
+
+
+def test_what_a_crash_left_under_the_names_of_a_new_segment_is_not_taken_for_its_own() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 3)
+    left = fs.open(f"{PATH}/{names.stem(3)}{names.TXN_INDEX}", create=True)
+    left.append(encode_entries([AbortedTxn(7, 3, 4, 5)]))
+    log.roll(NOW)
+    fill(log, 3)
+    assert log.aborted_transactions(0, 6) == []
