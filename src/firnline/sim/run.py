@@ -20,7 +20,7 @@ from firnline.sim.host import Host, Machine, Process
 from firnline.sim.net import Network
 from firnline.sim.options import Options, draw_options
 from firnline.sim.quorum_node import QuorumNode
-from firnline.sim.slices import small_slices
+from firnline.sim.runtime.slices import small_slices
 from firnline.sim.workload import Workload
 from firnline.sim.world import MS, SECOND, Line, World
 
