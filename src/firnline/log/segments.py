@@ -138,8 +138,11 @@ class Segments:
         run = self._bases[max(slot, 0) : slot + len(bases)]
         return run == list(bases) and slot + len(bases) < len(self._bases)
 
-    def replace_run(self, bases: Sequence[int], new: Segment) -> None:
-        """Put `new`, which begins where the first of them does, in the place of the segments at `bases`."""
+    def replace_run(self, bases: Sequence[int], new: Segment) -> list[Segment]:
+        """Put `new`, which begins where the first of them does, in the place of the segments at `bases`.
+
+        Returns those.
+        """
         assert self.has_run(bases)
         assert new.base_offset == bases[0]
         slot = bisect_right(self._bases, bases[0]) - 1
@@ -147,6 +150,7 @@ class Segments:
         self._segments[slot : slot + len(bases)] = [new]
         self._bases[slot : slot + len(bases)] = [new.base_offset]
         self._recent = [segment for segment in self._recent if segment not in gone]
+        return gone
 
     def _touch(self, segment: Segment) -> None:
         """Keep a closed segment open, and release the one that was read longest ago."""

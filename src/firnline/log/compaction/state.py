@@ -220,9 +220,7 @@ class Compaction:
             now_ms=now_ms,
             size_bytes=group.size_bytes,
         )
-        old = [segment for segment in self._segments.all() if segment.base_offset in bases]
-        self._segments.replace_run(bases, new)
-        self._ledger.removed(old)
+        self._ledger.removed(self._segments.replace_run(bases, new))
         self._ledger.dir_changes += 1
         self.swaps += 1
         return retention.removal(
