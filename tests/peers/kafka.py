@@ -241,7 +241,7 @@ def _in_one_jvm(name: str, arguments: Sequence[str], stdin: str, timeout_seconds
 def java(file: str | Path, *args: str) -> "subprocess.Popen[bytes]":
     """Start a single-file Java program with Kafka's classes; its stdin and stdout are pipes."""
     return subprocess.Popen(
-        command(str(file), *args), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command(str(file), *args, is_short=True), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
 
 
