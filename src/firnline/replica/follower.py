@@ -368,8 +368,6 @@ class Fetcher:
         """
         now_ms = yield []
         for first in range(0, len(parts), TAKEN_PER_SLICE):
-            if self._is_stopped:
-                return []
             effects = self._take_all(asked, parts[first : first + TAKEN_PER_SLICE], now_ms)
             self._look(now_ms)
             now_ms = yield effects

@@ -230,6 +230,20 @@ def test_what_is_committed_while_a_large_group_is_deleted_stays(world: GroupWorl
         world.crash()
 
 
+def test_a_group_that_is_begun_anew_while_a_large_one_is_deleted_stays(world: GroupWorld) -> None:
+    """Goal: no group that somebody is in is forgotten. Method: one joins between two slices."""
+    world.commit("a", *MANY)
+    world.delete("g")
+    world.one_slice()
+    world.join("b")
+    world.advance(0)
+    assert world.answer_to("delete") == [("g", Code.NONE)]
+    for _ in range(2):
+        assert world.fetched() == {}
+        assert [group.group_id for group in world.listed()[1]] == ["g"]
+        world.crash()
+
+
 def test_a_large_deletion_that_fails_half_way_says_so_and_the_rest_is_found(
     world: GroupWorld,
 ) -> None:
