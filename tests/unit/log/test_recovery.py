@@ -676,7 +676,7 @@ def test_a_long_recovery_gives_the_loop_back_after_some_batches() -> None:
         except StopIteration as end:
             again = end.value
             break
-    assert 2_000 // 256 <= count <= 2_000 // 100
+    assert 2_000 // 256 <= count <= 2_000 // 20
     assert found_records(again) == wanted
 
 
