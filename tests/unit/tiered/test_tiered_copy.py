@@ -510,6 +510,23 @@ def test_the_log_start_comes_back_from_the_tier(lost: bool) -> None:
     assert list(fresh.read_all()) == [1, 2]
 
 
+def test_the_log_start_comes_back_where_all_that_the_tier_had_expired() -> None:
+    """What lay below local files was there, says the metadata, and went by order."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    for text in "abc":
+        node.produce(0, text)
+    node.advance(1000)
+    node.expire_local()
+    node.log.advance_log_start(3)
+    node.advance(5000)
+    assert spans(node) == []
+    fresh = Node(cluster, fs=node.crash()).start().lead(1)
+    assert fresh.log.log_start_offset == 0
+    fresh.advance(2000)
+    assert fresh.log.log_start_offset == 3
+
+
 def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand rows take seconds: what is put is made where it is put."""
     made: list[int] = []
