@@ -167,7 +167,6 @@ class Partition:
         self._set_refusal()
         if leader_id != self.node_id:
             self.followers.clear()
-            self._set_isr(tuple(isr))
             return False
         self._set_followers()
         if is_new_epoch:

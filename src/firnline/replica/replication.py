@@ -102,7 +102,7 @@ class Replication:
 
     def on_follower(self, partition: Partition, now_ms: int) -> Effects:
         """A follower's Fetch was noted, and the partition proposes something: it may be that."""
-        return [] if self._is_stopped else self._alter.propose(partition, now_ms)
+        return self._alter.propose(partition, now_ms)
 
     def _look_later(self, now_ms: int) -> SetTimer:
         # As Kafka does: nobody is behind for more than one and a half times the lag.

@@ -215,8 +215,6 @@ class RemoteLog:
     def on_stop(self, where: TopicIdPartition, now_ms: int) -> Effects:
         """This node no longer serves the partition. Remote data is never touched (T28)."""
         effects: Effects = []
-        if where in self._wait_for_news:
-            effects.append(CancelTimer(key=task_key("news", where)))
         for waiter in self._wait_for_news.pop(where, []):
             effects += waiter.then(_NOT_HERE, now_ms)
         tasks = self._tasks.pop(where, None)

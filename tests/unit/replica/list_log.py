@@ -41,6 +41,10 @@ class ListEpochs:
     def __init__(self) -> None:
         self.pairs: list[tuple[int, int]] = []
 
+    @property
+    def latest_epoch(self) -> int:
+        return self.pairs[-1][0] if self.pairs else -1
+
     def assign(self, epoch: int, start_offset: int) -> None:
         self.pairs.append((epoch, start_offset))
 

@@ -168,6 +168,15 @@ def test_a_full_disk_is_told_once_and_tried_again() -> None:
     assert log.size_bytes < before / 4
 
 
+def test_a_disk_that_fails_while_a_segment_is_put_in_place_is_out_of_use() -> None:
+    """What is in the files then, only a start can tell; this node has no other directory, and ends."""
+    harness = node()
+    topic(harness)
+    harness.fs.fail("rename", ".swap", "EIO", times=1)
+    with pytest.raises(StorageError, match="a log directory failed"):
+        harness.pass_time(3 * LOOK_MS)
+
+
 def test_tombstones_go_when_their_time_is_over() -> None:
     harness = node(log_cleaner_delete_retention_ms="1")
     log = topic(harness, "u", delete_retention_ms="1")

@@ -170,6 +170,26 @@ def test_what_is_followed_no_more_is_forgotten_by_the_session() -> None:
     assert [position.topic_id for position in leader.ask.forgotten] == [TOPIC_ID]
 
 
+def test_a_replica_that_was_opened_anew_is_followed_and_the_old_one_is_not() -> None:
+    """Its directory came back, in the same leader epoch; the old log's files are closed."""
+    leader = Leader(replica((3, "a"), (3, "b")))
+    again = replica((3, "a"))
+    leader.fetcher.add(again)
+    leader.answer()
+    assert asked_offsets(leader.ask) == [1]
+
+
+def test_the_same_news_again_does_not_end_a_pause() -> None:
+    p = replica()
+    leader = Leader(p)
+    leader.answer(fetched(Code.NOT_LEADER_OR_FOLLOWER))
+    leader.fetcher.add(p)
+    leader.go()
+    assert leader.asked == []
+    leader.pass_time()
+    assert asked_offsets(leader.ask) == [0]
+
+
 def test_without_a_session_each_fetch_is_whole() -> None:
     leader = Leader(replica())
     leader.answer(session_id=0)

@@ -7,15 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from firnline.base.effects import SetTimer, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.controller.isr_changes import IsrChange as Asked
 from firnline.metadata import records as r
 from firnline.metadata.image import PartitionImage
-from firnline.replica.directories import DirectoryAssignments
 from firnline.replica.isr import NO_BROKER_EPOCH, BrokerFact, IsrAnswer, IsrChange, NoBrokers
 from firnline.replica.late_copies import still_possible
-from firnline.replica.replication import NO_LEADERS, ReplicaSettings, Replication
 from tests.unit.controller.test_isr_changes import World
 from tests.unit.replica.test_alter import Desk, agreed, proposing
 from tests.unit.replica.test_isr import Lead
@@ -272,37 +269,3 @@ def test_an_answer_beside_one_that_is_to_be_asked_again_is_heard() -> None:
     changes = desk.asked[0][0]
     desk.answer([KafkaError(Code.NOT_CONTROLLER), agreed(changes[1])])
     assert [p.isr for p in ps] == [(1, 2), (1,), (1, 2)]
-
-
-# ------------------------------------------------------------------------- what the operator is told
-
-
-def test_the_operator_hears_once_of_a_request_that_holds_up_commits_and_of_each_new_one() -> None:
-    """What was answered between two looks is no news; what lasts is said, and said anew if it comes back."""
-    ps = [lost_and_refused().p]
-    replication = Replication(
-        node_id=1,
-        settings=ReplicaSettings(lag_max_ms=1000, backoff_ms=1000),
-        brokers=ps[0].brokers,
-        hosted=lambda: ps,
-        leaders=NO_LEADERS,
-        ask_controller=lambda wanted, then, now_ms: [],
-        on_storage_failure=lambda p, now_ms: [],
-        assignments=DirectoryAssignments(
-            said=lambda topic_id, number: None,
-            actual=lambda p: None,
-            is_failed=lambda directory: False,
-            assign=lambda wanted, then, now_ms: [],
-        ),
-    )
-    said: list[str] = []
-    [timer] = replication.start(0)
-    waiting = list(ps)
-    for look in range(8):
-        ps[:] = [] if look == 5 else waiting
-        assert isinstance(timer, SetTimer)
-        effects = timer.then(timer.at_ms)
-        [timer] = [effect for effect in effects if isinstance(effect, SetTimer)]
-        said += [f"{look}: {effect.line}" for effect in effects if isinstance(effect, Warn)]
-    assert [line[0] for line in said] == ["1", "7"]
-    assert "t-0: a request to take brokers [2] into the ISR was not answered" in said[0]

@@ -263,6 +263,61 @@ def test_a_deposed_leader_begins_no_other_copy() -> None:
     assert [(s.base_offset, s.state.name) for s in node.segments()] == [(0, "COPY_FINISHED")]
 
 
+def test_a_leader_that_is_deposed_while_it_looks_at_a_segment_says_nothing_of_a_copy() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a")
+    node.held = lambda effect: getattr(effect, "name", "").startswith("check ")
+    node.advance(1000)
+    assert node.on_hold
+    node.role(is_leader=False, epoch=1)
+    node.release()
+    node.advance(5000)
+    assert cluster.metadata == {}
+    assert node.storage.calls == []
+
+
+def test_tasks_with_nothing_to_do_run_once_in_an_interval() -> None:
+    """There are thousands of partitions."""
+    node = Node(Cluster()).start().lead(0)
+    node.advance(1000)
+    due = {key[1]: at_ms for key, (at_ms, _) in node.timers.items()}
+    assert (due["copy"], due["expire"]) == (node.cluster.now_ms + 1000,) * 2
+
+
+def test_a_metadata_manager_that_does_not_say_what_it_applied_has_nothing_copied_twice() -> None:
+    """One of the user's own."""
+    node = Node(Cluster()).start().lead(0)
+    node.tier.services.metadata.on_applied = None
+    node.produce(0, "a")
+    node.produce(0, "b")
+    node.advance(2000)
+    assert node.storage.calls.count("copy") == 2
+
+
+def test_a_catalog_that_cannot_be_written_is_seen_in_the_status_and_holds_nobody_up() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.advance(1000)
+    node.held = lambda effect: getattr(effect, "name", "").startswith("write catalog")
+    node.produce(0, "a")
+    node.advance(1000)
+    answers: list[object] = []
+    catalog = node.tier._tasks[WHERE].catalog
+    node.run(catalog.request(lambda error, now_ms: answers.append(error) or [], cluster.now_ms))  # type: ignore[func-returns-value]
+    problem = StorageError("no thread for it")
+    while node.on_hold:
+        held = node.on_hold.pop()
+        assert isinstance(held, Submit)
+        node.run(held.then(problem, cluster.now_ms))
+    assert answers == [problem]
+    assert "no thread" in str(node.tier.status()[0].problem)
+    node.release()
+    node.advance(5000)
+    assert catalog_spans(cluster) == [(0, 0)]
+    assert node.tier.status()[0].problem is None
+
+
 def test_a_replica_that_moves_away_begins_no_other_copy() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
@@ -508,6 +563,23 @@ def test_the_log_start_comes_back_from_the_tier(lost: bool) -> None:
     fresh.advance(2000)
     assert fresh.log.log_start_offset == 1
     assert list(fresh.read_all()) == [1, 2]
+
+
+def test_the_log_start_comes_back_where_all_that_the_tier_had_expired() -> None:
+    """What lay below local files was there, says the metadata, and went by order."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    for text in "abc":
+        node.produce(0, text)
+    node.advance(1000)
+    node.expire_local()
+    node.log.advance_log_start(3)
+    node.advance(5000)
+    assert spans(node) == []
+    fresh = Node(cluster, fs=node.crash()).start().lead(1)
+    assert fresh.log.log_start_offset == 0
+    fresh.advance(2000)
+    assert fresh.log.log_start_offset == 3
 
 
 def test_a_new_leader_writes_all_history_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -433,6 +433,17 @@ def test_marked_twice_is_effective_once() -> None:
     assert records == 4 * 2 + 3 + 4 * 2, "copies, one deletion, deletes"
 
 
+def test_who_does_not_lead_the_metadata_partition_writes_nothing_of_a_deletion() -> None:
+    cluster = Cluster()
+    node = tiered(cluster)
+    cluster.leads = dict.fromkeys(range(cluster.partitions), 2)
+    said = dict(cluster.ends)
+    delete_topic(node)
+    node.advance(2000)
+    assert cluster.ends == said
+    assert node.tier.remover.pending == 1
+
+
 def test_a_deletion_that_stopped_half_way_is_gone_on_with_by_the_next_leader_of_its_metadata() -> (
     None
 ):

@@ -1,16 +1,19 @@
 """A tier of an earlier release, without owner or fingerprints: taken over, read and expired as before."""
 
+import struct
 from typing import Any
 
 from firnline.base.errors import KafkaError
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
+from firnline.sim.disk import CrashableFs
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.objects.binding import check_bound
 from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE, ObjectStorage
 from tests.tier_world import TOPIC_ID, Cluster, Node, topic_config
 
 RETENTION_MS = 600_000
+ENTRY = struct.Struct(">ii")  # of an offset index: the last offset of a batch, and its position
 PRODUCER = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
 
 
@@ -73,3 +76,21 @@ def test_a_tier_of_an_earlier_release_is_taken_over_read_and_expired() -> None:
     node.advance(RETENTION_MS + 20_000)
     assert node.log.log_start_offset > spans[-1][1]
     assert [k for k in cluster.store.objects if k.endswith(".log")] == []
+
+
+def test_an_index_of_an_earlier_release_that_leads_astray_costs_time_and_no_record() -> None:
+    """Nothing vouches for it: it is believed where it can be right, until a batch says otherwise."""
+    cluster = Cluster()
+    node = written_by_an_earlier_release(cluster)
+    said = node.read_all()
+    for key in [key for key in cluster.store.objects if key.endswith(".index")]:
+        entries = ENTRY.iter_unpack(cluster.store.objects[key])
+        cluster.store.objects[key] = b"".join(ENTRY.pack(last, at - 1) for last, at in entries)
+    fresh = Node(cluster, fs=CrashableFs(), config=node.config)
+    fresh.log = node.log
+    fresh.start().role(is_leader=True, epoch=0)
+    fresh.advance(1000)
+    for offset in (offset for offset in said if offset < node.log.local_log_start_offset):
+        found = fresh.read(offset, max_bytes=1)
+        assert not isinstance(found, KafkaError)
+        assert bytes(found.records) == said[offset]
