@@ -26,6 +26,14 @@ def replica(*batches: tuple[int, str], leader_epoch: int = 3, partition: int = 0
     return p
 
 
+def many(count: int) -> list[Partition]:
+    """Partitions of as many topics; the first has the usual id."""
+    found = [replica() for _ in range(count)]
+    for number, each in enumerate(found[1:], 1):
+        each.topic_id = number.to_bytes(2, "big") * 8
+    return found
+
+
 def lead(p: Partition, leader_epoch: int, leader: int = LEADER) -> None:
     p.update(
         leader_id=leader,
