@@ -1,4 +1,4 @@
-"""One server for all tests of a module, and the check after each of them that it took no harm.
+"""One server of ours for the tests of a module, one of Kafka's for all; each test must do it no harm.
 
 With FIRNLINE_PEERS=1 every test runs a second time against Apache Kafka: what it answers is what we
 expect of ourselves, and where we differ on purpose the test says so.
@@ -21,6 +21,15 @@ RSS_SLACK_BYTES = 20 * MIB
 SETTINGS = {"socket.request.max.bytes": FRAME_LIMIT_BYTES, "connections.max.idle.ms": 600_000}
 
 
+@pytest.fixture(scope="session")
+def kafka_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """Apache Kafka, for the tests of all modules: nobody measures what its memory keeps."""
+    base = tmp_path_factory.mktemp("kafka")
+    with kafka.start(base, settings=SETTINGS) as cluster:
+        log = base / "node-1" / "kafka.log"
+        yield Target("kafka", cluster.bootstrap, cluster.pids[0], log)
+
+
 @pytest.fixture(
     scope="module",
     params=["firnline", "python alone", pytest.param("kafka", marks=pytest.mark.peer)],
@@ -29,12 +38,10 @@ def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
     """A running server with a frame limit of 32 MiB; ours also without its compiled code."""
-    base = tmp_path_factory.mktemp("wire")
     if request.param == "kafka":
-        with kafka.start(base, settings=SETTINGS) as cluster:
-            log = base / "node-1" / "kafka.log"
-            yield Target("kafka", cluster.bootstrap, cluster.pids[0], log)
+        yield request.getfixturevalue("kafka_target")
         return
+    base = tmp_path_factory.mktemp("wire")
     options = [part for key, value in SETTINGS.items() for part in ("-X", f"{key}={value}")]
     broker = Broker(base / "data", options=options)
     with pytest.MonkeyPatch.context() as patch:
@@ -53,9 +60,9 @@ def target(
 @pytest.fixture(scope="module")
 def baseline_bytes(target: Target) -> int:
     """The server's memory after the largest frame and 100,000 objects: what the allocator keeps of them."""
-    target.topic("baseline")
-    target.topic_names()
     if target.is_firnline:
+        target.topic("baseline")
+        target.topic_names()
         target.send(framed(header(METADATA, 1) + bytes(FRAME_LIMIT_BYTES - 64)))
         many = [CreatableTopic(name=f"warm-{n}", num_partitions=0) for n in range(100_000)]
         target.ask(CreateTopicsRequest(topics=many, timeout_ms=1000), 7)
