@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from firnline.base.effects import Warn
 from firnline.base.errors import StorageError
 from firnline.base.units import MIB
 from firnline.log.log import Log
-from firnline.log.recovery import RecoveryReport, opening_steps, told_of_recovery
+from firnline.log.recovery import opening_steps
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
@@ -29,41 +28,7 @@ from tests.log_world import (
     opened,
     small,
 )
-
-KILL = "all"  # a killed process: the page cache stays
-
-
-def report(log: Log) -> RecoveryReport:
-    assert isinstance(log.recovery, RecoveryReport)
-    return log.recovery
-
-
-def filled(fs: CrashableFs, count: int = 40) -> Log:
-    log = opened(fs)
-    for number in range(count):
-        append(log, batch("x" * 40, pid=7, seq=number, time_ms=NOW + number), epoch=number // 10)
-    return log
-
-
-def whole(fs: CrashableFs, path: str) -> bytes:
-    file = fs.open(path)
-    return file.read(0, file.size())
-
-
-def overwrite(fs: CrashableFs, path: str, data: bytes) -> None:
-    file = fs.open(path, create=True)
-    file.truncate(0)
-    file.append(data)
-
-
-def on_disk(fs: CrashableFs) -> None:
-    """The directory of the partition survives a power cut."""
-    fs.sync_dir("/data")
-    fs.sync_dir("/")
-
-
-def segment_files(fs: CrashableFs, suffix: str) -> list[str]:
-    return [f"{PATH}/{name}" for name in fs.list_dir(PATH) if name.endswith(suffix)]
+from tests.recovery_world import filled, overwrite, report, segment_files, whole
 
 
 def test_a_killed_process_loses_nothing() -> None:
@@ -80,27 +45,6 @@ def test_a_killed_process_loses_nothing() -> None:
     flush(log)
     assert log.recovery_point == 40
     assert log.dirty_files() == []
-
-
-def test_what_a_killed_process_wrote_survives_a_power_cut_after_the_next_flush() -> None:
-    fs = CrashableFs()
-    filled(fs)
-    on_disk(fs)
-    fs = fs.kill()
-    log = opened(fs)
-    flush(log)
-    again = opened(fs.crash(SeededRng(), keep="none"), recovery_point=log.recovery_point)
-    assert [record.offset for record in found_records(again)] == list(range(40))
-
-
-def test_the_tier_finds_the_producers_at_the_end_of_each_segment_that_was_recovered() -> None:
-    fs = CrashableFs()
-    before = filled(fs)
-    for segment in before.closed_segments():
-        fs.remove(segment.snapshot_path)
-    log = opened(fs)
-    assert len(log.closed_segments()) > 2
-    assert all(fs.exists(segment.snapshot_path) for segment in log.closed_segments())
 
 
 def test_recovery_begins_at_the_segment_of_the_recovery_point() -> None:
@@ -248,45 +192,6 @@ def test_an_empty_segment_that_kafka_compacted_stays() -> None:
     assert set(names) <= set(fs.list_dir(log.path))
 
 
-def test_segments_behind_a_damaged_one_do_not_come_back_after_what_is_written_in_their_place() -> (
-    None
-):
-    """The power goes before the next flush is through: the log is to have one lineage."""
-    fs = CrashableFs()
-    log = opened(fs)
-    fill(log, 40)
-    flush(log)
-    flush(log)  # the name of the lineage's file, too: recovery is to have nothing else to sync
-    on_disk(fs)
-    damaged, later = log.closed_segments()[1], log.closed_segments()[2:]
-    data = bytearray(whole(fs, damaged.stem_path + ".log"))
-    data[-1] ^= 1
-    overwrite(fs, damaged.stem_path + ".log", bytes(data))
-    assert report(opened(fs)).segments_dropped == len(later) + 1
-    after = fs.crash(SeededRng(), keep="none")
-    assert after.exists(damaged.stem_path + ".log")
-    assert not any(after.exists(segment.stem_path + ".log") for segment in later)
-
-
-def test_the_flush_after_a_recovery_syncs_no_index_of_the_segment_that_became_active() -> None:
-    fs = CrashableFs()
-    first, second, *_ = filled(fs).closed_segments()
-    fs.remove(second.stem_path + ".log")
-    log = opened(fs)
-    assert log.log_end_offset == second.base_offset
-    assert [file.path for file in log.dirty_files()].count(first.stem_path + ".index") == 0
-
-
-def test_an_operator_is_told_of_what_recovery_cut_off_and_of_nothing_else() -> None:
-    fs = CrashableFs()
-    filled(fs)
-    fs.open(segment_files(fs, ".log")[-1]).append(b"garbage")
-    (told,) = told_of_recovery(opened(fs))
-    assert isinstance(told, Warn)
-    assert "t-0 ends at offset 40: 7 bytes and 0 segments behind it were not whole" in told.line
-    assert told_of_recovery(opened(fs)) == []
-
-
 def test_batches_at_the_edge_of_what_is_read_at_once_are_not_taken_for_damaged() -> None:
     fs = CrashableFs()
     log = opened(fs, small(segment_bytes=8 * MIB))
@@ -346,20 +251,6 @@ def test_a_bad_index_is_built_again(suffix: str, damage: str) -> None:
         assert [s.largest_time_ms() for s in again.closed_segments()] == [
             NOW + s.end_offset for s in again.closed_segments()
         ]
-
-
-def test_an_index_that_was_built_again_survives_a_power_cut_after_the_next_clean_stop() -> None:
-    """Else each start would build it again, or go by half of it."""
-    fs = CrashableFs()
-    filled(fs, 60).close()
-    path = segment_files(fs, ".index")[-1]
-    good = whole(fs, path)
-    assert good
-    overwrite(fs, path, b"\xfe" * len(good))
-    fs.open(path).sync()
-    on_disk(fs)
-    opened(fs, was_clean=True).close()
-    assert whole(fs.crash(SeededRng(), keep="none"), path) == good
 
 
 def test_indexes_are_equal_whether_written_or_built_again() -> None:

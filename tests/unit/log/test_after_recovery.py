@@ -1,0 +1,93 @@
+"""What recovery leaves: for the next flush and the power cut after it, for the tier, for the operator."""
+
+from firnline.base.effects import Warn
+from firnline.log.recovery import told_of_recovery
+from firnline.sim.disk import CrashableFs
+from tests.log_world import (
+    SeededRng,
+    fill,
+    flush,
+    found_records,
+    opened,
+)
+from tests.recovery_world import filled, overwrite, report, segment_files, whole
+
+
+def on_disk(fs: CrashableFs) -> None:
+    """The directory of the partition survives a power cut."""
+    fs.sync_dir("/data")
+    fs.sync_dir("/")
+
+
+def test_what_a_killed_process_wrote_survives_a_power_cut_after_the_next_flush() -> None:
+    fs = CrashableFs()
+    filled(fs)
+    on_disk(fs)
+    fs = fs.kill()
+    log = opened(fs)
+    flush(log)
+    again = opened(fs.crash(SeededRng(), keep="none"), recovery_point=log.recovery_point)
+    assert [record.offset for record in found_records(again)] == list(range(40))
+
+
+def test_the_tier_finds_the_producers_at_the_end_of_each_segment_that_was_recovered() -> None:
+    fs = CrashableFs()
+    before = filled(fs)
+    for segment in before.closed_segments():
+        fs.remove(segment.snapshot_path)
+    log = opened(fs)
+    assert len(log.closed_segments()) > 2
+    assert all(fs.exists(segment.snapshot_path) for segment in log.closed_segments())
+
+
+def test_segments_behind_a_damaged_one_do_not_come_back_after_what_is_written_in_their_place() -> (
+    None
+):
+    """The power goes before the next flush is through: the log is to have one lineage."""
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 40)
+    flush(log)
+    flush(log)  # the name of the lineage's file, too: recovery is to have nothing else to sync
+    on_disk(fs)
+    damaged, later = log.closed_segments()[1], log.closed_segments()[2:]
+    data = bytearray(whole(fs, damaged.stem_path + ".log"))
+    data[-1] ^= 1
+    overwrite(fs, damaged.stem_path + ".log", bytes(data))
+    assert report(opened(fs)).segments_dropped == len(later) + 1
+    after = fs.crash(SeededRng(), keep="none")
+    assert after.exists(damaged.stem_path + ".log")
+    assert not any(after.exists(segment.stem_path + ".log") for segment in later)
+
+
+def test_the_flush_after_a_recovery_syncs_no_index_of_the_segment_that_became_active() -> None:
+    fs = CrashableFs()
+    first, second, *_ = filled(fs).closed_segments()
+    fs.remove(second.stem_path + ".log")
+    log = opened(fs)
+    assert log.log_end_offset == second.base_offset
+    assert [file.path for file in log.dirty_files()].count(first.stem_path + ".index") == 0
+
+
+def test_an_operator_is_told_of_what_recovery_cut_off_and_of_nothing_else() -> None:
+    fs = CrashableFs()
+    filled(fs)
+    fs.open(segment_files(fs, ".log")[-1]).append(b"garbage")
+    (told,) = told_of_recovery(opened(fs))
+    assert isinstance(told, Warn)
+    assert "t-0 ends at offset 40: 7 bytes and 0 segments behind it were not whole" in told.line
+    assert told_of_recovery(opened(fs)) == []
+
+
+def test_an_index_that_was_built_again_survives_a_power_cut_after_the_next_clean_stop() -> None:
+    """Else each start would build it again, or go by half of it."""
+    fs = CrashableFs()
+    filled(fs, 60).close()
+    path = segment_files(fs, ".index")[-1]
+    good = whole(fs, path)
+    assert good
+    overwrite(fs, path, b"\xfe" * len(good))
+    fs.open(path).sync()
+    on_disk(fs)
+    opened(fs, was_clean=True).close()
+    assert whole(fs.crash(SeededRng(), keep="none"), path) == good
