@@ -179,7 +179,7 @@ def test_the_same_news_again_does_not_end_a_pause() -> None:
     leader.go()
     assert leader.asked == []
     leader.pass_time()
-    assert asked_offsets(leader.ask) == [0]
+    assert len(leader.asked) == 1
 
 
 def test_without_a_session_each_fetch_is_whole() -> None:

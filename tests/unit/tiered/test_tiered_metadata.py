@@ -107,6 +107,15 @@ def test_only_finished_segments_are_found_and_all_undeleted_are_listed(
     assert bool(cache.segments()) is listed
 
 
+def test_finished_segments_are_listed_by_their_ends_and_from_where_it_is_asked() -> None:
+    cache = MetadataCache()
+    finished(cache, segment(1, 0, 9), segment(2, 10, 19), segment(3, 20, 29))
+    for reaching, found in ((0, [1, 2, 3]), (9, [1, 2, 3]), (10, [2, 3]), (29, [3]), (30, [])):
+        assert ids(cache.finished(reaching)) == found
+    cache.finished().clear()
+    assert ids(cache.finished()) == [1, 2, 3], "whoever asks gets a list of his own"
+
+
 def test_only_the_newest_deletions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition deletes segments as long as it lives."""
     monkeypatch.setattr(cache_module, "DELETED_KEPT", 2)

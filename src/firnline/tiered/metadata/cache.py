@@ -233,8 +233,6 @@ class MetadataCache:
 
     def finished(self, reaching: int = 0) -> list[RemoteSegment]:
         """Return the finished segments that end at or above `reaching`, ascending by end offset."""
-        if reaching <= 0:
-            return self._finished.rows.copy()
         return self._finished.rows[bisect_left(self._finished.keys, (reaching, -1, b"")) :]
 
     def _view(self, epoch: int) -> _EpochView:
