@@ -207,6 +207,19 @@ def test_the_names_of_a_swap_are_synced_by_the_next_flush(fs: CrashableFs) -> No
     assert [file.path for file in log.dirty_files()] == [PATH]
 
 
+def test_a_checkpoint_calls_nothing_compacted_before_the_names_of_the_round_are_on_disk(
+    fs: CrashableFs,
+) -> None:
+    log = new_log(fs)
+    for number in range(12):
+        put(log, "k", f"v{number}")
+    settled(log)
+    round_of(fs, log)
+    assert (log.compaction.first_dirty_offset, log.compaction.kept_dirty_offset) == (12, 0)
+    flush(log)
+    assert log.compaction.kept_dirty_offset == 12
+
+
 def test_the_sequence_of_a_producer_survives_the_loss_of_its_records(fs: CrashableFs) -> None:
     log = new_log(fs)
     append(log, batch("a", key=b"k", pid=7, seq=0))
