@@ -55,9 +55,11 @@ def test_the_last_value_of_each_key_survives_under_its_offset(fs: CrashableFs) -
     for number in range(20):
         put(log, f"k{number % 3}", f"v{number}")
     settled(log)
+    size_bytes = log.size_bytes
     done, _ = round_of(fs, log)
     assert done is not None
     assert done.first_dirty_offset == 20
+    assert (done.bytes_read, done.bytes_written) == (size_bytes, log.size_bytes)
     assert rows(log) == [(17, b"k2", b"v17"), (18, b"k0", b"v18"), (19, b"k1", b"v19")]
     assert log.log_end_offset == 20
     assert log.log_start_offset == 0
