@@ -55,9 +55,11 @@ def test_the_last_value_of_each_key_survives_under_its_offset(fs: CrashableFs) -
     for number in range(20):
         put(log, f"k{number % 3}", f"v{number}")
     settled(log)
+    size_bytes = log.size_bytes
     done, _ = round_of(fs, log)
     assert done is not None
     assert done.first_dirty_offset == 20
+    assert (done.bytes_read, done.bytes_written) == (size_bytes, log.size_bytes)
     assert rows(log) == [(17, b"k2", b"v17"), (18, b"k0", b"v18"), (19, b"k1", b"v19")]
     assert log.log_end_offset == 20
     assert log.log_start_offset == 0
@@ -205,6 +207,19 @@ def test_the_names_of_a_swap_are_synced_by_the_next_flush(fs: CrashableFs) -> No
     assert not log.dirty_files()
     round_of(fs, log)
     assert [file.path for file in log.dirty_files()] == [PATH]
+
+
+def test_a_checkpoint_calls_nothing_compacted_before_the_names_of_the_round_are_on_disk(
+    fs: CrashableFs,
+) -> None:
+    log = new_log(fs)
+    for number in range(12):
+        put(log, "k", f"v{number}")
+    settled(log)
+    round_of(fs, log)
+    assert (log.compaction.first_dirty_offset, log.compaction.kept_dirty_offset) == (12, 0)
+    flush(log)
+    assert log.compaction.kept_dirty_offset == 12
 
 
 def test_the_sequence_of_a_producer_survives_the_loss_of_its_records(fs: CrashableFs) -> None:

@@ -201,6 +201,20 @@ def test_batches_at_the_edge_of_what_is_read_at_once_are_not_taken_for_damaged()
     assert (again.log_end_offset, report(again).bytes_cut) == (4, 0)
 
 
+def test_what_is_torn_above_the_recovery_point_does_not_stop_the_replay_of_producers_below() -> (
+    None
+):
+    fs = CrashableFs()
+    log = filled(fs)
+    third, last = log.closed_segments()[2], log.closed_segments()[-1]
+    for path in [*segment_files(fs, ".snapshot"), last.stem_path + ".index"]:
+        fs.remove(path)
+    overwrite(fs, last.stem_path + ".log", whole(fs, last.stem_path + ".log")[:-1])
+    again = opened(fs, recovery_point=third.base_offset + 1)
+    assert again.log_end_offset == last.end_offset
+    assert [p.last_sequence for p in again.producers.all()] == [last.end_offset - 1]
+
+
 def test_damage_below_the_recovery_point_is_not_cut_off() -> None:
     """It was synced and acknowledged: the operator has to know, and other replicas may have it."""
     fs = CrashableFs()
