@@ -162,26 +162,6 @@ def test_what_is_followed_no_more_is_forgotten_by_the_session() -> None:
     assert [position.topic_id for position in leader.ask.forgotten] == [TOPIC_ID]
 
 
-def test_a_replica_that_was_opened_anew_is_followed_and_the_old_one_is_not() -> None:
-    """Its directory came back, in the same leader epoch; the old log's files are closed."""
-    leader = Leader(replica((3, "a"), (3, "b")))
-    again = replica((3, "a"))
-    leader.fetcher.add(again)
-    leader.answer()
-    assert asked_offsets(leader.ask) == [1]
-
-
-def test_the_same_news_again_does_not_end_a_pause() -> None:
-    p = replica()
-    leader = Leader(p)
-    leader.answer(fetched(Code.NOT_LEADER_OR_FOLLOWER))
-    leader.fetcher.add(p)
-    leader.go()
-    assert leader.asked == []
-    leader.pass_time()
-    assert len(leader.asked) == 1
-
-
 def test_without_a_session_each_fetch_is_whole() -> None:
     leader = Leader(replica())
     leader.answer(session_id=0)
@@ -550,21 +530,6 @@ def test_damaged_records_are_not_written_and_are_asked_for_again() -> None:
     leader.pass_time()
     leader.answer(fetched(data=records((3, "a")), high_watermark=1, log_start_offset=0))
     assert (p.log.log_end_offset, p.log.high_watermark) == (1, 1)
-
-
-def test_damage_that_comes_again_after_all_was_well_is_told_again() -> None:
-    p = replica()
-    leader = Leader(p)
-    good = records((3, "a"))
-    bad = good[:-1] + bytes([good[-1] ^ 1])
-    for data, told in ((bad, 1), (bad, 1), (good, 1)):
-        leader.answer(fetched(data=data))
-        leader.pass_time()
-        assert len(leader.said) == told
-    later = bytearray(records((3, "b"), start=1))
-    later[-1] ^= 1
-    leader.answer(fetched(data=bytes(later)))
-    assert len(leader.said) == 2
 
 
 def test_batches_of_a_leader_that_came_later_are_not_taken() -> None:

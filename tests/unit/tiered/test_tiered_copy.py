@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Submit
+from firnline.base.effects import Submit
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.log.recovery import open_log
@@ -12,9 +12,9 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
 from firnline.tiered import remote_log
 from firnline.tiered.catalog import read_catalog
-from firnline.tiered.catalog_writer import HEADS_KEPT, CatalogWriter
+from firnline.tiered.catalog_writer import CatalogWriter
 from firnline.tiered.copier import parse_epoch_checkpoint
-from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX, heads_folder
+from firnline.tiered.objects.layout import LEADER_EPOCHS, SUFFIXES, TXN_INDEX
 from firnline.tiered.spi import SegmentState
 from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
@@ -293,29 +293,6 @@ def test_a_metadata_manager_that_does_not_say_what_it_applied_has_nothing_copied
     node.produce(0, "b")
     node.advance(2000)
     assert node.storage.calls.count("copy") == 2
-
-
-def test_a_catalog_that_cannot_be_written_is_seen_in_the_status_and_holds_nobody_up() -> None:
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.advance(1000)
-    node.held = lambda effect: getattr(effect, "name", "").startswith("write catalog")
-    node.produce(0, "a")
-    node.advance(1000)
-    answers: list[object] = []
-    catalog = node.tier._tasks[WHERE].catalog
-    node.run(catalog.request(lambda error, now_ms: answers.append(error) or [], cluster.now_ms))  # type: ignore[func-returns-value]
-    problem = StorageError("no thread for it")
-    while node.on_hold:
-        held = node.on_hold.pop()
-        assert isinstance(held, Submit)
-        node.run(held.then(problem, cluster.now_ms))
-    assert answers == [problem]
-    assert "no thread" in str(node.tier.status()[0].problem)
-    node.release()
-    node.advance(5000)
-    assert catalog_spans(cluster) == [(0, 0)]
-    assert node.tier.status()[0].problem is None
 
 
 def test_a_replica_that_moves_away_begins_no_other_copy() -> None:
@@ -620,76 +597,6 @@ def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatc
         next(steps)
     assert [row.remote_segments for row in end.value.value] == [1]
     assert node.tier.status() == []
-
-
-def test_a_head_whose_put_was_not_answered_is_removed_like_any_other() -> None:
-    """It is in the store, and nothing refers to it: it would lie there as long as we lead the partition."""
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.produce(0, "a")
-    node.advance(1000)
-    put = cluster.store.put
-
-    def put_and_lost(key: str, chunks: Any, *, size_bytes: int) -> None:
-        put(key, chunks, size_bytes=size_bytes)
-        if key.startswith(heads_folder(TOPIC_ID, 0)):
-            raise StorageError("no answer")
-
-    cluster.store.put = put_and_lost  # type: ignore[method-assign]
-    node.produce(0, "b")
-    node.advance(60_000)
-    cluster.store.put = put  # type: ignore[method-assign]
-    heads = [key for key in cluster.store.objects if key.startswith(heads_folder(TOPIC_ID, 0))]
-    assert len(heads) > 2 * HEADS_KEPT
-    for text in "cdefgh":
-        node.produce(0, text)
-        node.advance(1000)
-    heads = [key for key in cluster.store.objects if key.startswith(heads_folder(TOPIC_ID, 0))]
-    assert len(heads) <= HEADS_KEPT + 1
-
-
-def test_a_catalog_that_says_all_is_not_written_again_with_each_task() -> None:
-    """Each put costs money, and there are thousands of partitions."""
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.produce(0, "a")
-    node.advance(2000)
-    said = set(cluster.store.objects)
-    node.advance(60_000)
-    assert set(cluster.store.objects) == said
-
-
-def test_who_asks_while_a_head_is_written_is_answered_when_one_says_it() -> None:
-    """The head under way may be older than the question; where it is not, it will do."""
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.produce(0, "a", "b", "c")
-    node.advance(1000)
-    node.trace.clear()
-    answers: list[tuple[str, int]] = []
-
-    def ask(who: str) -> None:
-        def then(error: object, now_ms: int) -> Effects:
-            catalog = read_catalog(cluster.store, TOPIC_ID, 0)
-            assert error is None
-            assert catalog is not None
-            answers.append((who, catalog.log_start_offset))
-            return []
-
-        node.run(node.tier._tasks[WHERE].catalog.request(then, cluster.now_ms))
-
-    for moves_on, expected in ((False, [("one", 1), ("two", 1)]), (True, [("one", 2), ("two", 3)])):
-        node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("write")
-        node.log.advance_log_start(node.log.log_start_offset + 1)
-        ask("one")
-        if moves_on:
-            node.log.advance_log_start(node.log.log_start_offset + 1)
-        ask("two")
-        assert len(node.on_hold) == 1, "one write at a time"
-        node.release()
-        assert answers == expected
-        answers.clear()
-    assert node.trace == ["write catalog of t-0"] * 3
 
 
 def test_a_flush_while_a_segment_is_copied_begins_no_second_copy() -> None:

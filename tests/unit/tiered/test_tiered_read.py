@@ -1,6 +1,5 @@
 """Reads from the tier: the right bytes of the right history, or one clear error. Spec 3.15, 3.16; F14-F18."""
 
-import struct
 from typing import Any
 
 import pytest
@@ -10,12 +9,9 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import uuid_text
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.tiered import index_cache, reader
+from firnline.tiered import reader
 from firnline.tiered.index_cache import (
-    REBUILD_INTERVAL_BYTES,
-    IndexFiles,
     Place,
-    rebuild_indexes,
 )
 from firnline.tiered.objects.layout import LEADER_EPOCHS
 from firnline.tiered.reader import (
@@ -202,26 +198,6 @@ def test_a_read_that_was_damaged_on_the_way_is_fetched_once_more() -> None:
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("harm", ["gone", "cut", "nonsense"])
-@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_a_lost_index_is_built_again_from_the_segment(suffix: str, harm: str) -> None:
-    """T58: shipped Kafka answers an unknown server error."""
-    cluster = Cluster()
-    node = Node(cluster).start().lead(0)
-    node.produce(0, *(str(n) * 3000 for n in range(9)))
-    node.advance(1000)
-    node.expire_local()
-    before = {n: node.read(n, max_bytes=1) for n in range(9)}
-    key = log_key(node.segments()[0]).removesuffix(".log") + suffix
-    if harm == "gone":
-        del cluster.store.objects[key]
-    else:
-        good = cluster.store.objects[key]
-        cluster.store.objects[key] = good[:-1] if harm == "cut" else b"\xff" * len(good) * 2
-    node.tier.indexes.remove(node.segments()[0].segment_id)
-    assert {n: node.read(n, max_bytes=1) for n in range(9)} == before
-
-
 def test_a_full_read_pool_fails_this_partition_with_a_retriable_code() -> None:
     node = tiered(Cluster())
     full = KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "full")
@@ -239,140 +215,12 @@ def test_the_fetch_quota_gives_an_empty_answer_and_no_error() -> None:
     assert offsets(node.read(1, max_bytes=1)) == [1]
 
 
-def test_many_reads_of_one_segment_load_its_indexes_once() -> None:
-    """X40, single flight."""
-    node = tiered(Cluster())
-    answers: list[object] = []
-
-    def then(result: object, now_ms: int) -> Effects:
-        answers.append(result)
-        return []
-
-    node.held = lambda effect: True
-    for offset in (0, 1, 0, 1):
-        node.run(node.tier.read(TP, TOPIC_ID, offset, 0, 1, 0, then, node.cluster.now_ms))
-    assert len(node.on_hold) == 1
-    node.release()
-    assert len(answers) == 4
-
-
-def test_indexes_in_memory_serve_every_later_read() -> None:
-    node = tiered(Cluster())
-    for _ in range(4):
-        assert offsets(node.read(0, max_bytes=1)) == [0]
-    assert [name for name in node.trace if name.startswith("indexes of")] == ["indexes of t-0 at 0"]
-
-
-def test_indexes_that_were_not_asked_for_longest_leave_the_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(index_cache, "MEMORY_BYTES", 1)
-    node = tiered(Cluster())
-    for offset in (0, 2, 0, 0):
-        assert offsets(node.read(offset, max_bytes=1)) == [offset]
-    loads = [name for name in node.trace if name.startswith("indexes of")]
-    assert [name.rpartition(" ")[2] for name in loads] == ["0", "2", "0"]
-
-
-def test_indexes_of_a_segment_that_went_while_they_were_loaded_are_not_kept() -> None:
-    """Nobody would ever remove them from the disk."""
-    node = tiered(Cluster())
-    node.held = lambda effect: True
-    node.run(node.tier.read(TP, TOPIC_ID, 0, 0, 1, 0, lambda found, now_ms: [], 0))
-    node.tier.indexes.remove(node.segments()[0].segment_id)
-    node.release()
-    assert node.tier.indexes.disk_bytes == 0
-    assert node.fs.list_dir("/data/remote-log-index-cache") == []
-    for _ in range(2):
-        assert offsets(node.read(0, max_bytes=1)) == [0]
-    assert node.tier.indexes.disk_bytes > 0
-
-
-def test_an_index_that_is_built_again_is_as_sparse_as_the_log_makes_it() -> None:
-    """An entry for each batch of a segment of a gigabyte would fill the cache."""
-    node = Node(Cluster()).start().lead(0)
-    node.produce(0, *(str(n) * 100 for n in range(10, 100)))
-    node.advance(1000)
-    (segment,) = node.segments()
-    found = rebuild_indexes(node.storage, segment)
-    assert 2 <= len(found.offsets) // 8 <= segment.size_bytes // REBUILD_INTERVAL_BYTES
-    assert len(found.times) == 12, "all are of one time"
-
-
-WORD = struct.Struct(">ii")
-TIMES = struct.Struct(">qi")
-
-
-@pytest.mark.parametrize(
-    ("offsets", "times", "is_sane"),
-    [
-        ((), (), True),
-        (((3, 100), (5, 200)), ((7, 3), (9, 5)), True),
-        (((3, 100), (5, 200)), ((7, 3), (7, 5)), True),
-        (((3, 100), (3, 200)), (), False),
-        (((3, 100), (5, 100)), (), False),
-        (((3, 100), (5, 1000)), (), False),
-        (((3, 100),), ((9, 3), (7, 5)), False),
-        (((3, 100),), ((7, 5), (9, 3)), False),
-    ],
-)
-def test_indexes_that_nobody_vouches_for_are_believed_where_they_can_be_right(
-    offsets: tuple[tuple[int, int], ...], times: tuple[tuple[int, int], ...], is_sane: bool
-) -> None:
-    """Of segments that an older version copied the tier knows no checksums."""
-    words = b"".join(WORD.pack(*each) for each in offsets)
-    rows = b"".join(TIMES.pack(*each) for each in times)
-    assert IndexFiles(words, rows, b"").is_sane(1000) is is_sane
-    assert not IndexFiles(words + b"x", rows, b"").is_sane(1000)
-    assert not IndexFiles(words, rows + b"x", b"").is_sane(1000)
-
-
 def test_a_place_beyond_the_end_of_a_segment_is_damage_and_skips_no_record() -> None:
     node = tiered(Cluster())
     segment = node.segments()[0]
     place = Place(segment.size_bytes, segment.end_offset)
     with pytest.raises(Corrupt, match="ends before its last offset"):
         read_batches(node.storage, segment, place=place, offset=1, upto_offset=2, max_bytes=1)
-
-
-def test_indexes_are_kept_on_disk_within_the_limit_and_survive_a_restart() -> None:
-    cluster = Cluster()
-    node = tiered(cluster)
-    node.read(0)
-    one = node.tier.indexes.disk_bytes
-    assert one > 0
-    limit = 2 * one + one // 2
-    node = Node(cluster, fs=node.crash(), index_cache_bytes=limit).start().lead(1)
-    node.advance(1000)
-    for offset in (0, 2, 4, 6):
-        node.read(offset)
-    cache = node.tier.indexes
-    assert cache.disk_bytes == 2 * one
-    names = node.fs.list_dir("/data/remote-log-index-cache")
-    assert len(names) == 2 * 3
-    assert all(name.rpartition(".")[2] in ("index", "timeindex", "txnindex") for name in names)
-    node.fs.open("/data/remote-log-index-cache/left.tmp", create=True)
-    node.fs.remove(f"/data/remote-log-index-cache/{names[0]}")
-    fresh = Node(cluster, fs=node.crash(), index_cache_bytes=limit).start().lead(2)
-    fresh.advance(1000)
-    left = fresh.fs.list_dir("/data/remote-log-index-cache")
-    assert len(left) == 3, "leftovers and incomplete sets are gone"
-    kept = int(left[0].partition("_")[0])
-    assert offsets(fresh.read(kept, max_bytes=1)) == [kept]
-    assert fresh.storage.calls.count("index") == 0
-
-
-def test_a_damaged_index_on_disk_is_fetched_again() -> None:
-    """F18."""
-    cluster = Cluster()
-    node = tiered(cluster)
-    node.read(0)
-    fresh_fs = node.crash()
-    for name in fresh_fs.list_dir("/data/remote-log-index-cache"):
-        fresh_fs.open(f"/data/remote-log-index-cache/{name}").append(b"junk")
-    fresh = Node(cluster, fs=fresh_fs).start().lead(1)
-    fresh.advance(1000)
-    assert offsets(fresh.read(1, max_bytes=1)) == [1]
 
 
 # --------------------------------------------------------------------- histories (spec 3.20, rel-T21)
