@@ -17,7 +17,8 @@ from tests.peers import kafka
 from tests.wire.line import FRAME_LIMIT_BYTES, METADATA, MIB, Line, Target, framed, header
 
 HAS_NATIVE = find_spec("firnline._native") is not None
-RSS_SLACK_BYTES = 20 * MIB
+# 10,000 groups that came and went leave 15 MiB behind, 28 on a busy machine: pages that small objects share.
+RSS_SLACK_BYTES = 36 * MIB
 SETTINGS = {"socket.request.max.bytes": FRAME_LIMIT_BYTES, "connections.max.idle.ms": 600_000}
 
 
