@@ -26,6 +26,7 @@ from tests.compat.test_metadata_with_kafka import (
     formatted,
 )
 from tests.peers import kafka
+from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 from tests.peers.quorum import told_by_shell
 from tests.quorum_rig import broker_config
@@ -140,6 +141,11 @@ def test_each_snapshot_of_kafka_is_the_state_of_its_log_there(tmp_path: Path) ->
         at = ("--bootstrap-server", peer.bootstrap)
         for name in ("a", "b", "c"):
             kafka.tool("topics", "--create", "--topic", name, "--partitions", "20", *at)
+        # A broker may hear of a topic after the controller has said that it is there.
+        eventually(
+            "the broker knows all topics",
+            lambda: {"a", "b", "c"} <= {*kafka.tool("topics", "--list", *at).split()},
+        )
         kafka.tool("topics", "--delete", "--topic", "b", *at)
         change = ("--alter", "--add-config", "retention.ms=2000")
         kafka.tool("configs", *at, "--topic", "a", *change)

@@ -145,8 +145,8 @@ REPLICAS = (
     Mutant(
         "rel-P9: a disk that refuses while a log is opened has failed",
         "broker.hosting:Hosting._not_opened",
-        "effects + self._on_disk_failed(problem, now_ms)",
-        "effects",
+        "effects += self._on_disk_failed(problem, now_ms)",
+        "pass",
         tests=(
             "tests/unit/broker/test_hosting.py::"
             "test_a_disk_that_refuses_while_a_log_is_opened_has_failed",

@@ -447,9 +447,9 @@ MUTANTS = (
     # ------------------------------------------------------------------------------ the facade
     Mutant(
         "rel-Q13: half a batch is never seen",
-        "metadata.quorum:MetadataQuorum._follow",
-        "if self._work is None:\n            effects += self._publish_applied(now_ms)\n        if",
-        "effects += self._publish_applied(now_ms)\n        if",
+        "metadata.loader:Loader._batch_steps",
+        "self._weight = 0\n            yield",
+        "self._settle()\n            yield",
         tests=(_FACADE + "test_half_a_batch_is_never_seen_however_long_it_is",),
     ),
     Mutant(
