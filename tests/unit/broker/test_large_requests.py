@@ -56,7 +56,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 
-from .harness import Connection, batch
+from .harness import Connection, Harness, batch
 from .large import NAMES, PARTITIONS, LargeNode
 
 GROUPS = 1_200
@@ -325,6 +325,31 @@ def test_a_leader_that_resigns_meanwhile_does_nothing_more_as_leader(
         NAMES[5]: {Code.UNKNOWN_TOPIC_OR_PARTITION},
     }
     assert [partition.log.log_end_offset for partition in resigned] == ends
+
+
+@pytest.mark.parametrize("gone", ["deleted", "made anew", "resigned"])
+def test_records_are_deleted_in_slices_though_a_topic_goes_after_its_slice(
+    small: LargeNode, gone: str
+) -> None:
+    """Goal: the other topics' records are deleted for good, and who asked hears so. Method: the first topic,
+    which was done, goes before the log starts are written down."""
+    small.ask(produce(1, NAMES[:6]), 9)
+    connection = small.begin(delete_records(1, NAMES[:6]), 2)
+    assert connection.answers == []
+    if gone == "resigned":
+        resign(small, NAMES[0])
+    else:
+        small.send_only(DeleteTopicsRequest(topic_names=[NAMES[0]], timeout_ms=1000), 4)
+    if gone == "made anew":
+        small.send_only(creating(NAMES[0], partitions=PARTITIONS), 7)
+    small.finish()
+    small.pass_time(1_000)
+    [answer] = connection.answers
+    told = codes(answer)
+    assert told.pop(NAMES[0]) <= {Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert told == {name: {Code.NONE} for name in NAMES[1:6]}
+    again = Harness(small.cut_power(), now_ms=small.now_ms)
+    assert [again.offset(-2, topic=name) for name in NAMES[1:6]] == [(Code.NONE, 1)] * 5
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
