@@ -469,6 +469,27 @@ def test_half_of_the_offsets_are_never_told_as_all(small: LargeNode) -> None:
         small.ask(commit("g", NAMES[:6]), 8)
 
 
+def test_many_groups_of_some_offsets_each_are_fetched_and_deleted_in_slices(
+    small: LargeNode,
+) -> None:
+    """Each of them is done in one step, but not one after the other: that is seconds."""
+    begin_groups(small, 0)
+    names = [f"group-{n}" for n in range(40)]
+    for name in names:
+        small.ask(commit(name, NAMES[:2]), 8)
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    for _ in range(2):  # the first time its classes are compiled
+        answer = small.ask(OffsetFetchRequest(groups=groups), 8)
+        rows = [len(t.partitions) for group in answer.groups for t in group.topics]
+        assert rows == [PARTITIONS] * 80
+    assert max(small.steps) < CALLS_MAX, small.steps
+    small.ask(DeleteGroupsRequest(groups_names=["not-there"]), 2)
+    answer = small.ask(DeleteGroupsRequest(groups_names=names), 2)
+    assert [row.error_code for row in answer.results] == [Code.NONE] * 40
+    assert max(small.steps) < CALLS_MAX, small.steps
+    assert small.ask(ListGroupsRequest(), 4).groups == []
+
+
 # ------------------------------------------------------------------------------------------ Fetch
 
 
