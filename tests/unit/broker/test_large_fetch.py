@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects
+from firnline.base.errors import Code
 from firnline.broker import fetch, large_fetch
 from firnline.broker.fetch import FetchAnswer, Fetching
 from firnline.broker.fetch_session import FetchSessions
@@ -127,3 +128,23 @@ def test_every_follower_hears_of_every_high_watermark(leader: SlicingLeader, see
         assert log.high_watermark == log.log_end_offset
         assert [leader.high[n, index] for n in FOLLOWERS] == [log.high_watermark] * 2
         assert not partition.fetch_waiters
+
+
+def test_a_follower_does_not_rest_in_a_partition_whose_files_failed_since_it_was_read(
+    leader: SlicingLeader,
+) -> None:
+    """Goal: it hears of the failure. Method: the files fail between the slice that read and the one that
+    answers."""
+    leader.fetch(2, wait_ms=0)
+    leader.finish()
+    leader.fetch(3, wait_ms=0)
+    leader.finish()
+    leader.name(2, 0)
+    leader.name(2, 1)
+    leader.fetch(2, wait_ms=0)  # partition 0 is read
+    leader.fail(0)
+    leader.finish()
+    leader.told.clear()
+    leader.fetch(2, wait_ms=0)
+    leader.finish()
+    assert leader.told == [(2, [(0, Code.KAFKA_STORAGE_ERROR, 0, 0)])]
