@@ -92,9 +92,15 @@ class Wanted:
         self.log_start_offset = news.log_start_offset
 
     def rest(self, replica_id: int, clock: FetchClock) -> None:
-        """Rest in a follower's session, where it was told that there is nothing more for it."""
+        """Rest in a follower's session, where it was told that there is nothing more for it.
+
+        Since it was read for, in a slice before this one, the high watermark may have risen: then it was not.
+        """
         partition = self.hosted
-        if isinstance(partition, Partition):
+        if (
+            isinstance(partition, Partition)
+            and self.told_high_watermark == partition.log.high_watermark
+        ):
             self.resting = partition.rest(replica_id, self.fetch_offset, clock)
 
     def still_rests(self, clock: FetchClock) -> bool:

@@ -383,6 +383,11 @@ class GroupCoordinator:
                 by_topic.setdefault(topic, []).append(partition)
         return list(by_topic.items())
 
+    def offset_count(self, group_id: str) -> int:
+        """How many partitions a group of this node has committed offsets of."""
+        shard = self._shard_of(group_id)
+        return 0 if isinstance(shard, Code) else len(shard.offsets.partitions(group_id))
+
     # ------------------------------------------------------------------------------------ groups
 
     def describe(self, group_id: str) -> DescribedGroup:

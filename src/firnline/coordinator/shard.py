@@ -209,7 +209,9 @@ class Shard:
             effects += self._write_tombs(tombs, settle, now_ms)
             now_ms = yield effects
             tombs, effects = [], []
-        if group_id not in self.groups:
+        # Whoever joined meanwhile has written it anew; who only committed, before or since, has not.
+        anew = self.groups.get(group_id)
+        if anew is None or anew.is_simple:
             left += 1
             effects = self._write_tombs([(group_id, None)], settle, now_ms)
         return effects + settle(Code.NONE)

@@ -469,6 +469,7 @@ class Partition:
         log, follower = self.log, self.followers.get(replica_id)
         if (
             follower is None
+            or self.refusal is not None
             or self.proposed is not None
             or not fetch_offset == log.high_watermark == log.log_end_offset == follower.end_offset
             or replica_id not in self.isr

@@ -56,7 +56,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 
-from .harness import Connection, batch
+from .harness import Connection, Harness, batch
 from .large import NAMES, PARTITIONS, LargeNode
 
 GROUPS = 1_200
@@ -327,6 +327,31 @@ def test_a_leader_that_resigns_meanwhile_does_nothing_more_as_leader(
     assert [partition.log.log_end_offset for partition in resigned] == ends
 
 
+@pytest.mark.parametrize("gone", ["deleted", "made anew", "resigned"])
+def test_records_are_deleted_in_slices_though_a_topic_goes_after_its_slice(
+    small: LargeNode, gone: str
+) -> None:
+    """Goal: the other topics' records are deleted for good, and who asked hears so. Method: the first topic,
+    which was done, goes before the log starts are written down."""
+    small.ask(produce(1, NAMES[:6]), 9)
+    connection = small.begin(delete_records(1, NAMES[:6]), 2)
+    assert connection.answers == []
+    if gone == "resigned":
+        resign(small, NAMES[0])
+    else:
+        small.send_only(DeleteTopicsRequest(topic_names=[NAMES[0]], timeout_ms=1000), 4)
+    if gone == "made anew":
+        small.send_only(creating(NAMES[0], partitions=PARTITIONS), 7)
+    small.finish()
+    small.pass_time(1_000)
+    [answer] = connection.answers
+    told = codes(answer)
+    assert told.pop(NAMES[0]) <= {Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION}
+    assert told == {name: {Code.NONE} for name in NAMES[1:6]}
+    again = Harness(small.cut_power(), now_ms=small.now_ms)
+    assert [again.offset(-2, topic=name) for name in NAMES[1:6]] == [(Code.NONE, 1)] * 5
+
+
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_records_of_a_producer_that_has_hung_up_are_all_appended(
     small: LargeNode, acks: int
@@ -442,6 +467,27 @@ def test_half_of_the_offsets_are_never_told_as_all(small: LargeNode) -> None:
         )
         small.finish()
         small.ask(commit("g", NAMES[:6]), 8)
+
+
+def test_many_groups_of_some_offsets_each_are_fetched_and_deleted_in_slices(
+    small: LargeNode,
+) -> None:
+    """Each of them is done in one step, but not one after the other: that is seconds."""
+    begin_groups(small, 0)
+    names = [f"group-{n}" for n in range(40)]
+    for name in names:
+        small.ask(commit(name, NAMES[:2]), 8)
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    for _ in range(2):  # the first time its classes are compiled
+        answer = small.ask(OffsetFetchRequest(groups=groups), 8)
+        rows = [len(t.partitions) for group in answer.groups for t in group.topics]
+        assert rows == [PARTITIONS] * 80
+    assert max(small.steps) < CALLS_MAX, small.steps
+    small.ask(DeleteGroupsRequest(groups_names=["not-there"]), 2)
+    answer = small.ask(DeleteGroupsRequest(groups_names=names), 2)
+    assert [row.error_code for row in answer.results] == [Code.NONE] * 40
+    assert max(small.steps) < CALLS_MAX, small.steps
+    assert small.ask(ListGroupsRequest(), 4).groups == []
 
 
 # ------------------------------------------------------------------------------------------ Fetch

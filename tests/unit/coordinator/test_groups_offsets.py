@@ -230,6 +230,30 @@ def test_what_is_committed_while_a_large_group_is_deleted_stays(world: GroupWorl
         world.crash()
 
 
+@pytest.mark.parametrize("committed", [1, 0])
+def test_a_large_group_goes_with_a_commit_that_was_on_its_way_before(
+    world: GroupWorld, committed: int
+) -> None:
+    """Goal: who is told that a group has gone does not find it. Method: a commit from before the deletion
+    is answered between two slices of it, or after all of them."""
+    ids = world.stable("a")
+    world.commit("a", *MANY, member_id=ids["a"], generation=1)
+    world.leave((ids["a"], None))
+    world.is_holding = True
+    world.commit("before", ("t", 7, 9))
+    world.delete("g")
+    world.one_slice()
+    world.commit_appends(committed)
+    world.advance(0)
+    world.commit_appends()
+    assert world.answer_to("before") == [Code.NONE]
+    assert world.answer_to("delete") == [("g", Code.NONE)]
+    for _ in range(2):
+        assert world.fetched() == {}
+        assert world.listed()[1] == []
+        world.crash()
+
+
 def test_a_group_that_is_begun_anew_while_a_large_one_is_deleted_stays(world: GroupWorld) -> None:
     """Goal: no group that somebody is in is forgotten. Method: one joins between two slices."""
     world.commit("a", *MANY)

@@ -43,10 +43,14 @@ def handle(
 def _groups(node: "BrokerNode", context: RequestContext, request: OffsetFetchRequest) -> Slices:
     by_id = context.api_version >= _TOPIC_ID_VERSION
     groups = []
-    for place, asked in enumerate(request.groups):
-        if place and place % _OFFSETS_PER_SLICE == 0:
+    count = 0
+    for asked in request.groups:
+        if count >= _OFFSETS_PER_SLICE:
+            count = 0
             yield []
-        groups.append((yield from _group(node, asked, request.require_stable, by_id)))
+        group = yield from _group(node, asked, request.require_stable, by_id)
+        groups.append(group)
+        count += 1 + sum([len(topic.partitions) for topic in group.topics])
     return [context.reply(OffsetFetchResponse(groups=groups))]
 
 

@@ -66,6 +66,10 @@ def _delete(
         if outcomes and len(outcomes) % _PARTITIONS_PER_SLICE == 0:
             now_ms = yield []
         outcomes.append(_one(node, name, part.partition_index, part.offset))
+    for place, each in enumerate(outcomes):
+        # Since its slice a partition may have gone, and its log with it.
+        if isinstance(each, Deleted) and each.partition.refusal is not None:
+            outcomes[place] = each.partition.refusal
     # Also where the start was there already: the one who moved it may still wait for the disk.
     moved = [each.partition.log for each in outcomes if isinstance(each, Deleted)]
     return node.storage.keep_log_starts(moved, kept, now_ms)
