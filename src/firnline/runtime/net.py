@@ -138,7 +138,7 @@ class Connection:
         if sent:
             try:
                 parts = [memoryview(b"".join(map(_read, parts)))[sent:]]
-            except RecordsCut:
+            except StorageError:  # RecordsCut, or a disk that fails: what began cannot be finished
                 self.close()
                 return
         turn = self.turn
