@@ -220,9 +220,14 @@ class Compacting:
             secret=self._rng.uuid(),
         )
         running.first_base_offset = log.first_base_offset
+        try:
+            job = log.compaction.job(dirt, rules, now_ms)
+        except StorageError as problem:
+            del self._running[log.path]
+            return self._failed(running.partition, log, problem)
         return [
             Compact(
-                job=log.compaction.job(dirt, rules, now_ms),
+                job=job,
                 on_group=partial(self._on_group, running),
                 then=partial(self._done, running),
             )

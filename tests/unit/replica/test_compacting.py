@@ -11,7 +11,7 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.records.build import NewRecord, build_batch
 from firnline.replica import compacting
 from firnline.server import compaction_metrics
-from tests.log_world import found_records
+from tests.log_world import ABORT, found_records, marker
 from tests.unit.broker.harness import DATA, Harness
 
 LOOK_MS = 1000
@@ -368,3 +368,31 @@ def test_every_gauge_of_kafkas_cleaner_is_there_under_the_name_its_exporter_give
     assert values["kafka_log_logcleanermanager_time_since_last_run_ms"][0] <= LOOK_MS
     assert 0 < values["kafka_log_logcleaner_cleaner_recopy_percent"][0] < 25
     assert values["kafka_log_logcleanermanager_max_dirty_percent"] == [0]
+
+
+def test_an_abort_that_a_full_disk_kept_from_its_index_is_no_commit_to_a_round() -> None:
+    """The process that compacts reads what was aborted from files: a committed value gave way to one of those."""
+    harness = node()
+    log = topic(harness)
+    aborted = NewRecord(b"k1", b"aborted", harness.now_ms)
+    batch = build_batch(
+        [aborted], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    epoch = log.epochs.latest_epoch
+    for data in (batch, marker(7, ABORT)):
+        log.roll(harness.now_ms)
+        harness.fs.fail("open", ".txnindex", "EMFILE", times=1000)
+        log.append_as_leader(
+            data, leader_epoch=epoch, now_ms=harness.now_ms, origin="coordinator"
+        )
+    partition = harness.node.hosted.by_name[log.topic_partition]
+    log.advance_high_watermark(log.log_end_offset)
+    before = log.size_bytes
+    harness.pass_time(5 * LOOK_MS)
+    assert not partition.is_offline
+    assert log.size_bytes == before
+    assert len([line for line in harness.warnings if "t-0 is not compacted" in line]) == 1
+    harness.fs.forgive()
+    harness.pass_time(5 * LOOK_MS)
+    assert log.size_bytes < before / 3
+    assert {r.key: r.value for r in found_records(log) if r.key == b"k1"} == {b"k1": b"28"}
