@@ -318,7 +318,8 @@ class _Pending:
                     self.outcomes[index] = partition.refusal or _EPOCH_OVER
                 continue
             self.outcomes[index] = _STORAGE_FAILED
-            if not partition.is_offline:
+            is_asked_again = error is not None and error.is_want_of_descriptors
+            if not (partition.is_offline or is_asked_again):
                 partition.go_offline()
                 effects += self._on_storage_error(partition, now_ms)
         return effects + self.one_less(now_ms)

@@ -506,7 +506,7 @@ class Storage:
                 partition.log.flushed(end_offset)
             except StorageError as problem:
                 result = None if problem.is_passing else problem
-        if isinstance(result, StorageError):
+        if isinstance(result, StorageError) and not result.is_want_of_descriptors:
             return [] if partition.is_offline else on_failure(partition, now_ms)
         return []
 

@@ -4,6 +4,7 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.sim.disk import CrashableFs
 from tests.unit.broker.harness import Harness, SeededRng, format_disk
@@ -151,3 +152,36 @@ def test_a_topic_that_cannot_be_deleted_because_its_disk_failed_costs_the_other_
     assert len(harness.node.storage.failed_directories) == 1
     index = kept.topic_partition.partition
     assert harness.produced("a", topic="kept", index=index).error_code == 0
+
+
+def test_a_sync_without_a_descriptor_is_refused_or_tried_again_and_stops_no_node() -> None:
+    """To sync a directory takes a descriptor: a node at its limit of open files stopped with it."""
+    harness = Harness()
+    harness.fs.fail("sync_dir", "/data", "EMFILE", times=3)
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    harness.pass_time(1_000)
+    assert harness.produced("a", acks=-1).base_offset == 0
+    partition = harness.node.hosted.by_name[TopicPartition("t", 0)]
+    partition.log.roll(harness.now_ms)
+    harness.fs.fail("sync_dir", "t-0", "EMFILE")
+    assert harness.produced("b", acks=-1).error_code == Code.KAFKA_STORAGE_ERROR
+    assert harness.produced("c", acks=-1).base_offset == 2
+    partition.log.roll(harness.now_ms)
+    assert harness.produced("d", acks=1).base_offset == 3
+    harness.fs.fail("sync_dir", "t-0", "EMFILE")
+    harness.pass_time(200_000)
+    assert partition.log.recovery_point == 4
+    assert not harness.node.storage.failed_directories
+
+
+def test_a_stop_without_descriptors_comes_to_its_end_and_the_next_start_recovers() -> None:
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a", acks=1)
+    harness.fs.fail("sync_dir", "t-0", "EMFILE", times=100_000)
+    harness.run(harness.node.shutdown(harness.now_ms))
+    harness.pass_time(60_000)
+    assert harness.stopped_ms is not None
+    harness.fs.forgive()
+    assert Harness(harness.fs).values() == ["a"]
