@@ -516,7 +516,7 @@ class Hosting:
         return effects + self._remove(key, partition.log, now_ms)
 
     def _remove(self, key: Key, log: "Log", now_ms: int) -> Effects:
-        """Delete a log. On a full disk its names may not change: it is tried again, as one that is not served."""
+        """Delete a log. On a full disk no name may change: it is tried again, as one that is not served."""
         name = log.topic_partition
         try:
             return self._store.drop(log, now_ms)

@@ -357,8 +357,8 @@ class Connection:
         """Send what the socket takes; True when nothing is left. OSError when the peer is gone.
 
         RecordsCut when what is next was truncated: other records may be in its place, and half of a frame may
-        have left. Another StorageError when the file cannot be read. Who called closes the connection, and the
-        peer asks again; the operator is told, for indexes and headers may be in memory and still be read.
+        have left. Another StorageError when the file cannot be read. Who called closes the connection, and
+        the peer asks again; the operator is told, for indexes and headers may be in memory and still be read.
         """
         out = self._out
         try:

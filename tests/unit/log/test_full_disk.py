@@ -1,4 +1,4 @@
-"""A log whose disk has no room, or whose process no descriptor, goes on as if nothing had been asked of it."""
+"""A log whose disk has no room, or whose process no descriptor, goes on as if it had not been asked."""
 
 import gc
 import os
@@ -40,7 +40,7 @@ def _follow(log: Log, *batches: bytearray, epoch: int = 0) -> object:
 
 
 def test_a_follower_takes_again_what_a_full_disk_refused_over_a_change_of_leaders() -> None:
-    """It claimed the newest epoch of what it had not written, and refused the batches before that for ever."""
+    """It claimed the newest epoch of what it had not written, and refused what was before that for ever."""
     fs = CrashableFs()
     log = opened(fs)
     _follow(log, _of_a_leader(batch("a"), 0, 4), epoch=6)
