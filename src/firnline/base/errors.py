@@ -231,7 +231,8 @@ class ConfigError(FirnlineError):
 
 # What passes, or the operator may end, while we run; whatever else a disk answers means that it failed
 # (rel-P9).
-_PASSING = ("ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "EAGAIN")
+_NO_DESCRIPTOR = ("EMFILE", "ENFILE")
+_PASSING = ("ENOSPC", "EDQUOT", "EAGAIN", *_NO_DESCRIPTOR)
 
 
 class StorageError(FirnlineError):
@@ -241,6 +242,14 @@ class StorageError(FirnlineError):
     def is_passing(self) -> bool:
         """True where the disk is sound, and has no room or no time, or the process no descriptor, for now."""
         return self.facts.get("error") in _PASSING
+
+    @property
+    def is_want_of_descriptors(self) -> bool:
+        """True where the process had no descriptor left: the disk was not asked, and has lost nothing.
+
+        Of a sync nothing else passes: what a full disk refused then is gone from memory, too (rel-P9).
+        """
+        return self.facts.get("error") in _NO_DESCRIPTOR
 
 
 class RecordsCut(StorageError):

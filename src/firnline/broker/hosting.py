@@ -358,7 +358,7 @@ class Hosting:
         self.failed.pop(job.key, None)
         log.flushed(log.log_end_offset)
         if found is None:
-            return self._store.drop(log, now_ms)
+            return self._remove(job.key, log, now_ms)
         log.config = self._config_of(found[0].name)
         self._hosted.add(partition)
         told = told_of_recovery(log)
@@ -512,7 +512,20 @@ class Hosting:
         self._hosted.remove(partition)
         effects = self._retire(partition, now_ms)
         effects += _tell(self.on_dropped, partition, now_ms)
-        return effects + self._store.drop(partition.log, now_ms)
+        key = (partition.topic_id, partition.topic_partition.partition)
+        return effects + self._remove(key, partition.log, now_ms)
+
+    def _remove(self, key: Key, log: "Log", now_ms: int) -> Effects:
+        """Delete a log. On a full disk no name may change: it is tried again, as one that is not served."""
+        name = log.topic_partition
+        try:
+            return self._store.drop(log, now_ms)
+        except StorageError as problem:
+            if problem.is_passing:
+                self.failed[key] = _Unserved(name, problem)
+                return [self._timer(now_ms)]
+            line = f"{name} is not removed before the next start: {problem}"
+            return [Warn(line=line), *self._on_disk_failed(problem, now_ms)]
 
     def _retire(self, partition: Partition, now_ms: int) -> Effects:
         was_leader = partition.is_leader

@@ -190,13 +190,15 @@ class Producing:
         """Have what was appended waited for; `pending.left` counts it."""
         files: list[File] = []
         ends: list[_End] = []
+        effects: Effects = []
         for index in flushes:
             partition = pending.partition(index)
-            dirty = partition.dirty_files()
+            dirty, told = pending.dirty_files(index, now_ms)
+            effects += told
             if dirty:
                 files += dirty
                 ends.append((index, partition.log.log_end_offset, partition.leader_epoch))
-        effects: Effects = []
+        commits = [index for index in commits if type(pending.outcomes[index]) is not KafkaError]
         pending.left += len(commits) + (1 if files else 0)
         if commits:
             pending.uncommitted.update(dict.fromkeys(commits))
@@ -256,6 +258,21 @@ class _Pending:
         assert isinstance(found, Partition)
         return found
 
+    def dirty_files(self, index: int, now_ms: int) -> tuple[Sequence[File], Effects]:
+        """Return what has to be synced for an outcome, and what follows where that cannot be said.
+
+        It is refused then, for nothing vouches for it; the producer sends it again.
+        """
+        partition = self.partition(index)
+        try:
+            return partition.dirty_files(), []
+        except StorageError as problem:
+            self.outcomes[index] = _STORAGE_FAILED
+            if problem.is_passing or partition.is_offline:
+                return (), []
+        partition.go_offline()
+        return (), self._on_storage_error(partition, now_ms)
+
     def await_commit(self, index: int) -> None:
         outcome = self.outcomes[index]
         assert isinstance(outcome, Appended)
@@ -281,9 +298,11 @@ class _Pending:
         assert isinstance(outcome, Appended)
         end = (index, partition.log.log_end_offset, partition.leader_epoch)
         is_durable = partition.log.recovery_point > outcome.last_offset
-        files = [] if is_durable or not partition.needs_flush(ACKS_ALL) else partition.dirty_files()
-        if not files:
+        if is_durable or not partition.needs_flush(ACKS_ALL):
             return self.one_less(now_ms)
+        files, effects = self.dirty_files(index, now_ms)
+        if not files:
+            return effects + self.one_less(now_ms)
         return [Flush(files=files, then=lambda error, now: self.flushed([end], error, now))]
 
     def flushed(self, ends: "list[_End]", error: StorageError | None, now_ms: int) -> Effects:
@@ -299,7 +318,8 @@ class _Pending:
                     self.outcomes[index] = partition.refusal or _EPOCH_OVER
                 continue
             self.outcomes[index] = _STORAGE_FAILED
-            if not partition.is_offline:
+            is_asked_again = error is not None and error.is_want_of_descriptors
+            if not (partition.is_offline or is_asked_again):
                 partition.go_offline()
                 effects += self._on_storage_error(partition, now_ms)
         return effects + self.one_less(now_ms)

@@ -440,8 +440,9 @@ class Storage:
             return []
         try:
             return work(partition, on_failure, now_ms)
-        except StorageError:
-            return on_failure(partition, now_ms)
+        except StorageError as problem:
+            # What passes is tried again in the next round; the disk has told the operator.
+            return [] if problem.is_passing else on_failure(partition, now_ms)
 
     def _retain(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
@@ -504,8 +505,8 @@ class Storage:
             try:
                 partition.log.flushed(end_offset)
             except StorageError as problem:
-                result = problem
-        if isinstance(result, StorageError):
+                result = None if problem.is_passing else problem
+        if isinstance(result, StorageError) and not result.is_want_of_descriptors:
             return [] if partition.is_offline else on_failure(partition, now_ms)
         return []
 

@@ -348,12 +348,13 @@ class Log:
 
     def _write_run(self, data: Buffer, segment: Segment, run: list[BatchHeader]) -> None:
         start, stop = run[0].position, run[-1].position + run[-1].size_bytes
-        for header in run:
-            if header.leader_epoch != self._latest_epoch and header.leader_epoch >= 0:
-                self._assign_epoch(header.leader_epoch, header.base_offset)
         with memoryview(data) as view, view[start:stop] as part:
             position = segment.append(part)
         for header in run:
+            # Not before they are written: with an epoch of a batch that a full disk refused, the log would
+            # take none of the batches before that one any more.
+            if header.leader_epoch != self._latest_epoch and header.leader_epoch >= 0:
+                self._assign_epoch(header.leader_epoch, header.base_offset)
             at = position + header.position - start
             segment.note(at, header.size_bytes, header.last_offset, header.max_timestamp)
             self.log_end_offset = self.producers.end_offset = header.next_offset
@@ -509,25 +510,33 @@ class Log:
         while self.truncation is None:
             ages = self._segments.ages(self.log_end_offset)
             decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
-            if decision.segments:
-                gone += self._condemn(self._segments.drop_first(decision.segments))
-            if decision.roll_active:
-                self.roll(now_ms)
-            elif not decision.segments:
+            try:
+                if decision.segments:
+                    gone += self._condemn(decision.segments)
+                if decision.roll_active:
+                    self.roll(now_ms)
+            except StorageError:
+                if not gone:
+                    raise
+                break  # what was renamed is to be removed; the next look finds the error again
+            if not (decision.roll_active or decision.segments):
                 break
         return retention.removal(
             self._fs, gone, self.path, delay_ms=self._config.file_delete_delay_ms, now_ms=now_ms
         )
 
-    def _condemn(self, segments: list[Segment]) -> list[str]:
-        """Rename the files of segments that are no longer part of the log; return their new paths."""
-        self._ledger.removed(segments)
+    def _condemn(self, count: int) -> list[str]:
+        """Take the oldest `count` segments out of the log: rename their files; return their new paths.
+
+        StorageError when a name could not be changed. On a full disk the log is then as it was.
+        """
+        segments = self._segments.all()[:count]
         paths = [path for segment in segments for path in segment.all_files()]
         snapshots = [snapshot_path(self.path, segment.base_offset) for segment in segments]
         paths += [path for path in snapshots if self._fs.exists(path)]
-        for path in paths:
-            self._fs.rename(path, path + names.DELETED)
         self._ledger.dir_changes += 1
+        retention.rename_all(self._fs, [(path, path + names.DELETED) for path in paths])
+        self._ledger.removed(self._segments.drop_first(count))
         first = self._segments.first_base_offset
         self.local_log_start_offset = max(self.local_log_start_offset, first)
         if not self.is_tiered:

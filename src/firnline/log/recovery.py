@@ -284,8 +284,11 @@ class _Opening:
                     self.note_epoch(header.leader_epoch, header.base_offset)
                     if self.pace.is_over(0):
                         yield
-            except StorageError:  # a torn tail, which is cut off
-                break
+            except StorageError as problem:
+                if problem.facts.get("error") is not None:
+                    raise  # not the bytes are damaged: the disk, or the process, cannot read them now
+                break  # a torn tail, which is cut off
+            segment.let_go()
         self.epochs.write()
         self.is_changed = True
 
@@ -352,6 +355,8 @@ class _Opening:
             segment.cut_damage()
             if segment is not segments.active:
                 segment.finish()
+                # Thousands are recovered where the checkpoints are lost: not one stays open.
+                segment.release()
                 self.unsynced.append(segment)
             if self.pace.is_over(_FINISH_BYTES):
                 yield

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.errors import StorageError
 from firnline.base.ids import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
@@ -150,6 +151,23 @@ def _oldest(
             break
         count += 1
     return Decision(count, reason) if count else Decision()
+
+
+def rename_all(fs: Fs, pairs: Sequence[tuple[str, str]]) -> None:
+    """Rename files, from the first name of each pair to the second.
+
+    StorageError when one could not be; where that passes, as on a full disk, all have their old names again.
+    """
+    done: list[tuple[str, str]] = []
+    try:
+        for old, new in pairs:
+            fs.rename(old, new)
+            done.append((old, new))
+    except StorageError as problem:
+        if problem.is_passing:
+            for old, new in reversed(done):
+                fs.rename(new, old)
+        raise
 
 
 def removal(fs: Fs, paths: list[str], directory: str, *, delay_ms: int, now_ms: int) -> Effects:

@@ -238,6 +238,7 @@ class Segment:
         self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
         self.index.write()
         self.time_index.write()
+        self.txn_index.write()
         self.is_closed = True
 
     def release(self) -> None:

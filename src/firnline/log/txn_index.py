@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
+from firnline.base.errors import StorageError
 from firnline.base.ports import File, Fs
 from firnline.log.checkpoint import read_whole, write_durably
 
@@ -30,12 +31,13 @@ class AbortedTxn(NamedTuple):
 class TxnIndex:
     """Aborted transactions whose marker is in one segment. Read on demand: most segments have none."""
 
-    __slots__ = ("_entries", "_fs", "_is_rebuilt", "path")
+    __slots__ = ("_entries", "_fs", "_is_rebuilt", "_written", "path")
 
     def __init__(self, fs: Fs, path: str) -> None:
         self._fs = fs
         self.path = path
         self._entries: list[AbortedTxn] | None = None
+        self._written = 0  # entries that are in the file
         self._is_rebuilt = False  # from the batches: the file stays as it is until all were read
 
     @property
@@ -43,6 +45,7 @@ class TxnIndex:
         """Every entry, in order. What follows a damaged one is not there."""
         if self._entries is None:
             self._entries = self._read()
+            self._written = len(self._entries)
         return self._entries
 
     def exists(self) -> bool:
@@ -72,31 +75,46 @@ class TxnIndex:
             file.close()
 
     def add(self, txn: AbortedTxn) -> None:
-        """Append one transaction to the file."""
-        entries = self.entries
+        """Append one transaction to the file.
+
+        Its marker is in the log by now: where there is no room, or no descriptor, for the entry, readers are
+        told of it all the same, and the file has it before the segment is closed.
+        """
+        self.entries.append(txn)
         if self._is_rebuilt:
-            entries.append(txn)
+            return
+        try:
+            self.write()
+        except StorageError as problem:
+            if not problem.is_passing:
+                raise
+
+    def write(self) -> None:
+        """Append to the file what it does not have yet."""
+        entries = self.entries
+        if self._written == len(entries):
             return
         file = self._fs.open(self.path, create=True)
         try:
-            if file.size() > len(entries) * ENTRY_BYTES:
-                file.truncate(len(entries) * ENTRY_BYTES)  # a torn tail
-            file.append(_ENTRY.pack(_VERSION, *txn))
+            if file.size() > self._written * ENTRY_BYTES:
+                file.truncate(self._written * ENTRY_BYTES)  # a torn tail
+            file.append(encode_entries(entries[self._written :]))
         finally:
             file.close()
-        entries.append(txn)
+        self._written = len(entries)
 
     def truncate_to(self, offset: int) -> int:
         """Drop the transactions whose marker is at or after `offset`; return the size to cut the file to."""
         self._entries = [entry for entry in self.entries if entry.last_offset < offset]
-        return len(self._entries) * ENTRY_BYTES
+        self._written = min(self._written, len(self._entries))
+        return self._written * ENTRY_BYTES
 
     def begin_rebuild(self) -> None:
         """Forget every entry, because the batches are read again; the file stays until `end_rebuild`.
 
         A stop or a crash before that finds it as it was: half of one would be taken for all there is.
         """
-        self._entries, self._is_rebuilt = [], True
+        self._entries, self._written, self._is_rebuilt = [], 0, True
 
     def end_rebuild(self) -> None:
         """All batches were read: the file says what they do, durably, where it said anything else."""
@@ -106,9 +124,11 @@ class TxnIndex:
             self._fs.remove(self.path)
         elif read_whole(self._fs, self.path) != data:
             write_durably(self._fs, self.path, data)
+        self._written = len(self.entries)
 
     def open(self) -> File | None:
         """Return the file to be synced and closed by the caller, None when there is none."""
+        self.write()
         return self._fs.open(self.path) if self.entries else None
 
     def collect(self, start_offset: int, upto_offset: int, into: list[AbortedTxn]) -> bool:

@@ -202,8 +202,11 @@ class Compacting:
         """The disk knows that the log will have gaps, and of its recovery point: the round may begin."""
         log = running.log
         dirt = None
-        if self._stands(running):
-            dirt = log.compaction.dirt(now_ms, limit_offset=running.kept_offset)
+        try:
+            if self._stands(running):
+                dirt = log.compaction.dirt(now_ms, limit_offset=running.kept_offset)
+        except StorageError as refused:
+            problem = problem or refused
         if problem is not None or dirt is None or not log.compaction.is_due(dirt):
             del self._running[log.path]
             if not isinstance(problem, StorageError) or not self._stands(running):
@@ -220,9 +223,14 @@ class Compacting:
             secret=self._rng.uuid(),
         )
         running.first_base_offset = log.first_base_offset
+        try:
+            job = log.compaction.job(dirt, rules, now_ms)
+        except StorageError as refused:
+            del self._running[log.path]
+            return self._failed(running.partition, log, refused)
         return [
             Compact(
-                job=log.compaction.job(dirt, rules, now_ms),
+                job=job,
                 on_group=partial(self._on_group, running),
                 then=partial(self._done, running),
             )

@@ -52,8 +52,9 @@ class LastCopies:
                 continue  # others came back, or lead, meanwhile
             try:
                 files = partition.dirty_files()
-            except StorageError:
-                effects += self._failed(partition, now_ms)
+            except StorageError as problem:
+                # Without room or a descriptor for now, it is synced with what waits for no answer.
+                effects += [] if problem.is_passing else self._failed(partition, now_ms)
                 continue
             if files:
                 needs.append(((partition, partition.log.log_end_offset), files))

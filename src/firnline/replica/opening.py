@@ -24,6 +24,8 @@ SLICE = 8
 # And as many are opened in one go: some milliseconds of the loop.
 _OPENED_AT_ONCE = 4
 _RETRY_MS = 100
+# So often without a descriptor: a stop is to come to its end.
+_TRIES_MAX = 100
 _T = TypeVar("_T")
 
 Key = tuple[Uuid, int]  # topic id, partition
@@ -196,8 +198,9 @@ def sync_in_pool(
     """Sync the files of each of `needs` in the disk pool; a full pool is asked again.
 
     `then([(whose, what went wrong or None)], now_ms)` runs once all are done with. Nothing else is
-    under way under the same `name`.
+    under way under the same `name`. Without a descriptor to sync with it is tried again for some seconds.
     """
+    tries = [0] * SYNC_THREADS
     shares = [share for first in range(SYNC_THREADS) if (share := needs[first::SYNC_THREADS])]
     done: list[tuple[_T, StorageError | None]] = []
 
@@ -205,8 +208,16 @@ def sync_in_pool(
         work = partial(_sync_all, [files for _, files in shares[place]])
         return Submit(name=name, pool="disk", work=work, then=partial(synced, place))
 
+    def is_to_be_tried_again(place: int, result: list[StorageError | None] | Exception) -> bool:
+        if isinstance(result, Exception):
+            return isinstance(result, KafkaError)  # the pool is full
+        if not any(problem and problem.is_want_of_descriptors for problem in result):
+            return False
+        tries[place] += 1
+        return tries[place] < _TRIES_MAX
+
     def synced(place: int, result: list[StorageError | None] | Exception, now_ms: int) -> Effects:
-        if isinstance(result, KafkaError):  # the pool is full
+        if is_to_be_tried_again(place, result):
             at_ms = now_ms + _RETRY_MS
             return [SetTimer(key=(name, place), at_ms=at_ms, then=lambda _: [submit(place)])]
         if isinstance(result, Exception):

@@ -38,16 +38,20 @@ _REMEDIES = {
 def storage_error(what: str, path: str, problem: OSError) -> StorageError:
     """Say what failed, where, and what the operator can do about it."""
     number = problem.errno or 0
-    return StorageError(
+    said = StorageError(
         f"cannot {what}",
         path=path,
         error=errno.errorcode.get(number, str(problem)),
         remedy=_REMEDIES.get(number, os.strerror(number)),
     )
+    return _tell(said, number) if said.is_passing else said
 
 
 def _tell(problem: StorageError, number: int) -> StorageError:
-    """Log a failed write or sync, now and then: what it refuses is answered with a code alone."""
+    """Log, now and then, a failed write or sync, and what takes nothing offline.
+
+    What it refuses is answered with a code alone, or done again later.
+    """
     now = time.monotonic()
     if now - _told_at.get(number, -_QUIET_S) >= _QUIET_S:
         _told_at[number] = now

@@ -22,6 +22,7 @@ from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
+from firnline.runtime.disk import storage_error
 from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer
 
@@ -138,8 +139,8 @@ class Connection:
         if sent:
             try:
                 parts = [memoryview(b"".join(map(_read, parts)))[sent:]]
-            except RecordsCut:
-                self.close()
+            except StorageError as problem:
+                self._cannot_send(problem)
                 return
         turn = self.turn
         self.turn += 1
@@ -274,8 +275,8 @@ class Connection:
             is_sent = self._answer_due(parts)
             while self._due in self._early:
                 is_sent = self._answer_due(self._early.pop(self._due)) and is_sent
-        except (OSError, StorageError):
-            self.close()
+        except (OSError, StorageError) as problem:
+            self._cannot_send(problem)
             return
         if not is_sent:
             self._busy = True
@@ -327,8 +328,15 @@ class Connection:
                     self._go_on()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
-        except (OSError, StorageError):
-            self.close()
+        except (OSError, StorageError) as problem:
+            self._cannot_send(problem)
+
+    def _cannot_send(self, problem: Exception) -> None:
+        """The peer has gone, or what it asked for: nothing new. Or a file cannot be read, which is told."""
+        if isinstance(problem, StorageError) and not isinstance(problem, RecordsCut):
+            line = f"an answer to {self.peer_host} could not be read, and it asks again: {problem}"
+            self._runtime.warn_seldom(line)
+        self.close()
 
     def _resume(self) -> None:
         """The answer has left; its request was not handled inside `_on_bytes`, which would go on itself."""
@@ -349,9 +357,8 @@ class Connection:
         """Send what the socket takes; True when nothing is left. OSError when the peer is gone.
 
         RecordsCut when what is next was truncated: other records may be in its place, and half of a frame may
-        have left. Another StorageError when the file cannot be read, which is OSError where the kernel moves
-        it. Who called closes the connection, and the peer asks again: the read of an index or of a header
-        that the next answer needs tells the log directory's failure from a passing one (rel-P9).
+        have left. Another StorageError when the file cannot be read. Who called closes the connection, and
+        the peer asks again; the operator is told, for indexes and headers may be in memory and still be read.
         """
         out = self._out
         try:
@@ -394,9 +401,15 @@ class Connection:
             self._out[0] = part.read()  # RecordsCut where it was truncated
             return
         step = min(part.size_bytes, _SENDFILE_STEP_BYTES)
-        sent = os.sendfile(self._fd, fd, part.position, step)
+        try:
+            sent = os.sendfile(self._fd, fd, part.position, step)
+        except OSError as problem:
+            if problem.errno == errno.EIO:  # not of a socket
+                raise storage_error("read", part.file.path, problem) from problem
+            raise
         if sent == 0:
-            raise OSError(errno.EIO, "a segment is shorter than its index claims", part.file.path)
+            why = "a segment is shorter than its index claims"
+            raise StorageError(why, path=part.file.path, position=part.position)
         self._out.popleft()
         if sent < part.size_bytes:
             self._out.appendleft(FileSlice(part.file, part.position + sent, part.size_bytes - sent))

@@ -134,7 +134,9 @@ def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError 
     """
     if not problems:
         return None
-    return next((problems[file.path] for file in flush.files if file.path in problems), None)
+    found = [problems[file.path] for file in flush.files if file.path in problems]
+    found.sort(key=lambda problem: problem.is_want_of_descriptors)  # a failed disk counts before
+    return next(iter(found), None)
 
 
 class Pool:

@@ -4,6 +4,7 @@ import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.sim.disk import CrashableFs
 from tests.unit.broker.harness import Harness, SeededRng, format_disk
@@ -78,3 +79,109 @@ def test_a_log_that_was_there_and_could_not_be_opened_goes_with_its_topic() -> N
     fs.forgive()
     harness.pass_time(60_000)
     assert [name for name in fs.list_dir("/data") if name.startswith("t-0")] == []
+
+
+def test_a_produce_that_cannot_be_synced_for_want_of_a_descriptor_is_refused_and_the_node_goes_on() -> (
+    None
+):
+    """The error left the request, and the node stopped."""
+    harness = Harness()
+    harness.create_topic()
+    harness.fs.fail("open", "leader-epoch-checkpoint", "EMFILE")
+    assert harness.produced("a", acks=-1).error_code == Code.KAFKA_STORAGE_ERROR
+    assert harness.produced("b", acks=-1).base_offset == 1
+    assert harness.values() == ["a", "b"]
+    harness = Harness(harness.cut_power())
+    assert harness.values() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "error"),
+    [
+        ("append", "leader-epoch-checkpoint", "ENOSPC"),  # the periodic sync writes the lineage
+        ("rename", "t-0/", "EDQUOT"),
+        ("open", "t-0/00000000000000000001.log", "EMFILE"),  # retention rolls what is due
+    ],
+)
+def test_what_runs_now_and_then_takes_no_directory_offline_because_the_disk_is_full(
+    operation: str, path: str, error: str
+) -> None:
+    """OPERATIONS: appends are refused, and reads go on. A minute later the node stopped."""
+    harness = Harness(log_retention_check_interval_ms="30000")
+    harness.create_topic(**{"retention.ms": "1000"})
+    harness.produced("a", acks=1)
+    harness.fs.fail(operation, path, error, times=1000)  # type: ignore[arg-type]
+    harness.pass_time(150_000)
+    assert not harness.node.storage.failed_directories
+    harness.fs.forgive()
+    assert harness.produced("b", acks=-1).error_code == 0
+    harness.pass_time(150_000)
+    assert harness.fetched(offset=2).error_code == 0
+
+
+def test_a_topic_is_deleted_on_a_full_disk_though_its_names_have_no_room_at_first() -> None:
+    """To delete topics is how room is made; the node stopped at once."""
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a")
+    harness.fs.fail("rename", "/data/t-0", "ENOSPC", times=3)
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    harness.pass_time(120_000)
+    assert [name for name in harness.fs.list_dir("/data") if name.startswith("t-0")] == []
+    harness.create_topic()
+    assert harness.produced("b").base_offset == 0
+    assert harness.values() == ["b"]
+
+
+def test_a_topic_that_cannot_be_deleted_because_its_disk_failed_costs_the_other_disks_nothing() -> (
+    None
+):
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    harness = Harness(fs, log_dirs="/one,/two", metadata_log_dir="/one")
+    harness.create_topic(partitions=2)
+    harness.create_topic("kept", partitions=2)
+    kept = next(
+        p
+        for p in harness.node.hosted
+        if p.log.path.startswith("/one") and p.topic_partition.topic == "kept"
+    )
+    harness.fs.fail("rename", "/two/t-", "EIO", times=1000)
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    assert len(harness.node.storage.failed_directories) == 1
+    index = kept.topic_partition.partition
+    assert harness.produced("a", topic="kept", index=index).error_code == 0
+
+
+def test_a_sync_without_a_descriptor_is_refused_or_tried_again_and_stops_no_node() -> None:
+    """To sync a directory takes a descriptor: a node at its limit of open files stopped with it."""
+    harness = Harness()
+    harness.fs.fail("sync_dir", "/data", "EMFILE", times=3)
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    harness.pass_time(1_000)
+    assert harness.produced("a", acks=-1).base_offset == 0
+    partition = harness.node.hosted.by_name[TopicPartition("t", 0)]
+    partition.log.roll(harness.now_ms)
+    harness.fs.fail("sync_dir", "t-0", "EMFILE")
+    assert harness.produced("b", acks=-1).error_code == Code.KAFKA_STORAGE_ERROR
+    assert harness.produced("c", acks=-1).base_offset == 2
+    partition.log.roll(harness.now_ms)
+    assert harness.produced("d", acks=1).base_offset == 3
+    harness.fs.fail("sync_dir", "t-0", "EMFILE")
+    harness.pass_time(200_000)
+    assert partition.log.recovery_point == 4
+    assert not harness.node.storage.failed_directories
+
+
+def test_a_stop_without_descriptors_comes_to_its_end_and_the_next_start_recovers() -> None:
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a", acks=1)
+    harness.fs.fail("sync_dir", "t-0", "EMFILE", times=100_000)
+    harness.run(harness.node.shutdown(harness.now_ms))
+    harness.pass_time(60_000)
+    assert harness.stopped_ms is not None
+    harness.fs.forgive()
+    assert Harness(harness.fs).values() == ["a"]

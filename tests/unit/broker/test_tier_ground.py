@@ -3,12 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
-from firnline.base.effects import Effects
-from firnline.base.errors import Code, KafkaError
+from firnline.base.effects import Effects, Flush, SetTimer
+from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.broker.tier.feed import Fork, MetadataFeed
+from firnline.broker.tier.ground import TierGround
+from firnline.config.broker import BrokerConfig
 from firnline.replica.hosted import HostedPartitions
-from firnline.replica.partition import FsyncRule
+from firnline.replica.partition import FsyncRule, Partition
 from tests.unit.broker.hosting import hosted
 from tests.unit.replica.list_log import batch, log_of, partition
 
@@ -316,3 +318,42 @@ def test_a_partition_led_here_is_compared_as_well() -> None:
     assert found.fork(0, 5, 3) == 2, "the log ends at 2"
     assert found.fork(0, 2, 2) == 1, "nobody led here in epoch 2"
     assert found.fork(0, 9, 7) == 2, "nor in 7"
+
+
+def test_metadata_that_finds_no_descriptor_to_be_synced_with_is_synced_later() -> None:
+    """The error stopped the node that had just been elected, and then the next one."""
+    p = partition(REMOTE_LOG_METADATA_TOPIC)
+    p.append(batch(), acks=-1, now_ms=0)
+    log: Any = log_of(p)
+    told: list[int] = []
+    failed: list[Partition] = []
+    tier: Any = SimpleNamespace(
+        on_leadership=lambda *_, **__: [],
+        on_metadata_leadership=lambda index, now_ms: told.append(log.recovery_point) or [],
+    )
+    no_feed: Any = None
+    ground = TierGround(
+        tier,
+        no_feed,
+        BrokerConfig(),
+        lambda partition, now_ms: failed.append(partition) or [],  # type: ignore[func-returns-value]
+    )
+    refused = StorageError("cannot open", error="EMFILE")
+
+    def dirty_files() -> list[Any]:
+        raise refused
+
+    usual, log.dirty_files = log.dirty_files, dirty_files
+    (timer,) = ground.on_leading(p, 0)
+    assert isinstance(timer, SetTimer)
+    log.dirty_files = usual
+    (flush,) = timer.then(timer.at_ms)
+    assert isinstance(flush, Flush)
+    (timer,) = flush.then(refused, timer.at_ms)
+    assert isinstance(timer, SetTimer)
+    (flush,) = timer.then(timer.at_ms)
+    assert isinstance(flush, Flush)
+    assert flush.then(None, timer.at_ms) == []
+    assert told[-1] == log.recovery_point == log.log_end_offset
+    assert not failed
+    assert not p.is_offline

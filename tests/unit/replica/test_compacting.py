@@ -2,16 +2,16 @@
 
 import pytest
 
-from firnline.base.effects import SetTimer
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.log import checkpoint
-from firnline.log.log import Log
+from firnline.log.log import Kept, Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.records.build import NewRecord, build_batch
 from firnline.replica import compacting
 from firnline.server import compaction_metrics
-from tests.log_world import found_records
+from tests.log_world import ABORT, found_records, marker
 from tests.unit.broker.harness import DATA, Harness
 
 LOOK_MS = 1000
@@ -368,3 +368,51 @@ def test_every_gauge_of_kafkas_cleaner_is_there_under_the_name_its_exporter_give
     assert values["kafka_log_logcleanermanager_time_since_last_run_ms"][0] <= LOOK_MS
     assert 0 < values["kafka_log_logcleaner_cleaner_recopy_percent"][0] < 25
     assert values["kafka_log_logcleanermanager_max_dirty_percent"] == [0]
+
+
+def test_an_abort_that_a_full_disk_kept_from_its_index_is_no_commit_to_a_round() -> None:
+    """The process that compacts reads from files what was aborted: a committed value gave way to that."""
+    harness = node()
+    log = topic(harness)
+    aborted = NewRecord(b"k1", b"aborted", harness.now_ms)
+    batch = build_batch(
+        [aborted], producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    epoch = log.epochs.latest_epoch
+    for data in (batch, marker(7, ABORT)):
+        log.roll(harness.now_ms)
+        harness.fs.fail("open", ".txnindex", "EMFILE", times=1000)
+        log.append_as_leader(data, leader_epoch=epoch, now_ms=harness.now_ms, origin="coordinator")
+    partition = harness.node.hosted.by_name[log.topic_partition]
+    log.advance_high_watermark(log.log_end_offset)
+    before = log.size_bytes
+    harness.pass_time(5 * LOOK_MS)
+    assert not partition.is_offline
+    assert log.size_bytes == before
+    assert len([line for line in harness.warnings if "t-0 is not compacted" in line]) == 1
+    harness.fs.forgive()
+    harness.pass_time(5 * LOOK_MS)
+    assert log.size_bytes < before / 3
+    assert {r.key: r.value for r in found_records(log) if r.key == b"k1"} == {b"k1": b"28"}
+
+
+def test_a_round_that_finds_no_descriptor_to_look_again_stops_no_broker() -> None:
+    harness = node()
+    log = topic(harness, min_compaction_lag_ms="1")
+    before = log.size_bytes
+
+    def kept(log: Log, then: Kept) -> Effects:
+        harness.fs.fail("open", ".timeindex", "EMFILE", times=1000)
+        for segment in log._segments.all()[:-1]:
+            segment._max_time_ms = -2  # as after a start: not looked at yet
+        return then(None, harness.now_ms)
+
+    compacting_now = harness.node.parts.compacting
+    keep = harness.node.storage.keep_for_compaction
+    harness.node.storage.keep_for_compaction = kept  # type: ignore[method-assign]
+    harness.pass_time(3 * LOOK_MS)
+    assert compacting_now.failing == 1
+    harness.node.storage.keep_for_compaction = keep  # type: ignore[method-assign]
+    harness.fs.forgive()
+    harness.pass_time(5 * LOOK_MS)
+    assert log.size_bytes < before / 4

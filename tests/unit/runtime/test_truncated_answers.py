@@ -3,6 +3,8 @@
 The peer reads slowly: most of the answer is still in the file when the truncation comes (KAFKA-18723).
 """
 
+import errno
+import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -181,3 +183,25 @@ def test_a_read_of_what_was_cut_is_an_error_also_after_the_file_is_filled(
         last.read()
     assert last.file.fileno() == -1, "no shorter way to its bytes"
     assert slices(log, 3, 1)[0].read()
+
+
+@pytest.mark.parametrize("how", ["the device fails", "the file is too short"])
+def test_an_answer_that_the_disk_cannot_read_ends_and_is_told(
+    node: Running, log: Log, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Index and headers are in memory: a consumer asked again for ever, and the operator heard nothing."""
+
+    def sendfile(*_: int) -> int:
+        if how == "the device fails":
+            raise OSError(errno.EIO, "Input/output error")
+        return 0
+
+    told: list[str] = []
+    monkeypatch.setattr(node.runtime, "warn_seldom", told.append)
+    wanted = slices(log)
+    peer = ask(node, wanted)
+    node.on_loop(lambda: monkeypatch.setattr(os, "sendfile", sendfile))
+    size = 4 + sum(part.size_bytes for part in wanted)
+    assert len(rest_of(peer, size)) < size
+    assert len(told) == 1
+    assert wanted[0].file.path in told[0]

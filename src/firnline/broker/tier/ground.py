@@ -4,8 +4,9 @@ Source: KIP-405; spec 3.3, T54.
 """
 
 from collections.abc import Callable
+from functools import partial
 
-from firnline.base.effects import Effects, Flush
+from firnline.base.effects import Effects, Flush, SetTimer
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicIdPartition, TopicPartition, Uuid
 from firnline.broker.fetch import RemoteData
@@ -19,6 +20,8 @@ from firnline.replica.tier_start import TierState
 from firnline.tiered.reader import AuxState, RemoteOffset
 from firnline.tiered.reader import RemoteData as TierData
 from firnline.tiered.remote_log import RemoteLog
+
+_AGAIN_MS = 1_000
 
 
 class TierGround:
@@ -46,11 +49,11 @@ class TierGround:
         effects = self._tell(partition, now_ms)
         topic, index = partition.topic_partition
         if topic == REMOTE_LOG_METADATA_TOPIC:
-            effects += self._put_on_disk(partition)
+            effects += self._put_on_disk(partition, now_ms)
             effects += self.tier.on_metadata_leadership(index, now_ms)
         return effects
 
-    def _put_on_disk(self, partition: Partition) -> Effects:
+    def _put_on_disk(self, partition: Partition, now_ms: int) -> Effects:
         """Sync what was found in a metadata partition: after a crash nobody vouches for its end."""
         log = partition.log
         end_offset = log.log_end_offset
@@ -62,12 +65,36 @@ class TierGround:
                 log.flushed(end_offset)
                 index = partition.topic_partition.partition
                 return self.tier.on_metadata_leadership(index, now_ms)
-            if partition.is_offline:
-                return []
-            partition.go_offline()
-            return self._on_storage_error(partition, now_ms)
+            if error.is_want_of_descriptors:
+                return self._later(partition, now_ms)
+            return self._failed(partition, now_ms)
 
-        return [Flush(files=log.dirty_files(), then=synced)]
+        try:
+            return [Flush(files=log.dirty_files(), then=synced)]
+        except StorageError as problem:
+            if problem.is_passing:
+                return self._later(partition, now_ms)
+            return self._failed(partition, now_ms)
+
+    def _later(self, partition: Partition, now_ms: int) -> Effects:
+        """Without room or a descriptor for now."""
+        key = ("tier metadata on disk", partition.topic_partition.partition)
+        again = partial(self._again, partition)
+        return [SetTimer(key=key, at_ms=now_ms + _AGAIN_MS, then=again)]
+
+    def _again(self, partition: Partition, now_ms: int) -> Effects:
+        """It may be on disk by now: what waits for that is told in any case."""
+        if not partition.is_leader or partition.is_offline:
+            return []
+        index = partition.topic_partition.partition
+        effects = self._put_on_disk(partition, now_ms)
+        return effects + self.tier.on_metadata_leadership(index, now_ms)
+
+    def _failed(self, partition: Partition, now_ms: int) -> Effects:
+        if partition.is_offline:
+            return []
+        partition.go_offline()
+        return self._on_storage_error(partition, now_ms)
 
     on_not_leading = on_leading
 

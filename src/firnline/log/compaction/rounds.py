@@ -433,6 +433,7 @@ class _CleanedSegment:
             index = TxnIndex(self._fs, self._path(names.TXN_INDEX))
             for txn in aborted:
                 index.add(txn)
+            index.write()  # what `add` kept back on a full disk is not left out
             files.append(self._fs.open(self._path(names.TXN_INDEX)))
         # What has no timestamp is as old as its file.
         self._fs.set_modified_ms(self._path(names.LOG), modified_ms)

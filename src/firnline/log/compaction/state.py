@@ -163,8 +163,12 @@ class Compaction:
         return dirt.delay_ms > 0 or dirt.ratio > self._log.config.min_cleanable_dirty_ratio
 
     def job(self, dirt: Dirt, rules: RoundRules, now_ms: int) -> CompactionJob:
-        """Return the round over `dirt`, which was taken just now."""
+        """Return the round over `dirt`, which was taken just now.
+
+        StorageError where files do not say what was aborted: those records would pass for committed.
+        """
         log, config = self._log, self._log.config
+        self._segments.active.txn_index.write()
         bases = [segment.base_offset for segment in self._segments.all()]
         return CompactionJob(
             path=log.path,

@@ -1,0 +1,165 @@
+"""A log whose disk has no room, or whose process no descriptor, goes on as if it had not been asked."""
+
+import gc
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from firnline.base.effects import Appended, Effects
+from firnline.base.errors import StorageError
+from firnline.log.log import Log
+from firnline.log.recovery import open_log
+from firnline.log.txn_index import ENTRY_BYTES
+from firnline.runtime.disk import RealFs
+from firnline.sim.disk import CrashableFs
+from tests.log_world import (
+    ABORT,
+    NOW,
+    PATH,
+    TOPIC_ID,
+    TP,
+    batch,
+    fill,
+    flush,
+    marker,
+    opened,
+    small,
+)
+
+
+def _of_a_leader(data: bytearray, offset: int, epoch: int = 0) -> bytearray:
+    struct.pack_into(">q", data, 0, offset)
+    struct.pack_into(">i", data, 12, epoch)
+    return data
+
+
+def _follow(log: Log, *batches: bytearray, epoch: int = 0) -> object:
+    return log.append_as_follower(b"".join(batches), leader_epoch=epoch, now_ms=NOW)
+
+
+def test_a_follower_takes_again_what_a_full_disk_refused_over_a_change_of_leaders() -> None:
+    """It claimed the newest epoch of what it had not written, and refused what was before that for ever."""
+    fs = CrashableFs()
+    log = opened(fs)
+    _follow(log, _of_a_leader(batch("a"), 0, 4), epoch=6)
+    missing = _of_a_leader(batch("b"), 1, 5), _of_a_leader(batch("c"), 2, 6)
+    fs.fail("append", ".log", "ENOSPC")
+    with pytest.raises(StorageError):
+        _follow(log, *missing, epoch=6)
+    assert log.epochs.entries() == ((4, 0),)
+    assert isinstance(_follow(log, *missing, epoch=6), Appended)
+    assert log.epochs.entries() == ((4, 0), (5, 1), (6, 2))
+
+
+@pytest.mark.parametrize(("operation", "error"), [("open", "EMFILE"), ("append", "ENOSPC")])
+def test_an_aborted_transaction_is_left_out_though_its_index_had_no_room(
+    operation: str, error: str
+) -> None:
+    """The marker was in the log, its entry nowhere, and the next batch stopped the node."""
+    fs = CrashableFs()
+    log = opened(fs)
+    _follow(log, _of_a_leader(batch("a", pid=7, seq=0, is_transactional=True), 0))
+    fs.fail(operation, ".txnindex", error)  # type: ignore[arg-type]
+    _follow(log, _of_a_leader(marker(7, ABORT), 1), _of_a_leader(batch("z"), 2))
+    assert isinstance(_follow(log, _of_a_leader(batch("y"), 3)), Appended)
+    told = log.aborted_transactions(0, 4)
+    assert [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in told] == [(7, 0, 1)]
+    log.close()
+    assert opened(fs, was_clean=True).aborted_transactions(0, 4) == told
+
+
+def test_a_segment_is_not_closed_before_its_index_of_transactions_is_whole() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    _follow(log, _of_a_leader(batch("a", pid=7, seq=0, is_transactional=True), 0))
+    fs.fail("open", ".txnindex", "EMFILE", times=2)
+    _follow(log, _of_a_leader(marker(7, ABORT), 1))
+    with pytest.raises(StorageError):
+        log.roll(NOW)
+    assert not log.closed_segments()
+    assert log.roll(NOW)
+    assert fs.open(f"{PATH}/{0:020d}.txnindex").size() == ENTRY_BYTES
+
+
+def _retain(log: Log) -> Effects:
+    return log.delete_due_segments(NOW + 10)
+
+
+@pytest.mark.parametrize("skip", [0, 1, 4])
+def test_retention_that_has_no_room_for_a_name_leaves_the_log_whole(skip: int) -> None:
+    """Half of a segment's files had their new names, and where the log begins was nobody's."""
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 30)
+    log.advance_high_watermark(log.log_end_offset)
+    before = sorted(fs.list_dir(PATH))
+    log.config = small(retention_ms=0)
+    fs.fail("rename", PATH, "ENOSPC", skip=skip)
+    with pytest.raises(StorageError):
+        _retain(log)
+    assert sorted(fs.list_dir(PATH)) == before
+    assert log.read(0, max_bytes=1, upto_offset=30).read()
+    assert _retain(log)
+    assert log.log_start_offset == 30
+
+
+def test_what_retention_renamed_is_removed_though_the_next_segment_has_no_room() -> None:
+    """On a full disk nothing was ever freed: the files kept their new names until the next start."""
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 30)
+    log.advance_high_watermark(log.log_end_offset)
+    closed = len(log.closed_segments())
+    log.config = small(retention_ms=0)
+    fs.fail("open", f"{30:020d}.log", "ENOSPC")
+    assert closed
+    assert _retain(log)
+    assert not log.closed_segments()
+
+
+def _descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("lineage", ["kept", "lost"])
+def test_a_log_of_many_segments_is_recovered_with_a_few_descriptors(
+    tmp_path: Path, lineage: str
+) -> None:
+    """Each segment stayed open: a start after lost checkpoints ran out of descriptors, and never ended."""
+
+    def open_again() -> Log:
+        path = str(tmp_path / "t-0")
+        return open_log(RealFs(), path, TP, topic_id=TOPIC_ID, config=small(), now_ms=NOW)
+
+    log = open_again()
+    fill(log, 400)
+    log.close()
+    del log
+    if lineage == "lost":
+        (tmp_path / "t-0" / "leader-epoch-checkpoint").unlink()
+    before = _descriptors()
+    log = open_again()
+    assert len(log.closed_segments()) > 40
+    assert _descriptors() - before < 12
+    flush(log)
+    assert log.recovery_point == 400
+    assert _descriptors() - before < 12
+
+
+def test_a_lineage_is_not_cut_short_because_there_was_no_descriptor() -> None:
+    """What could not be opened passed for a torn tail, and the epochs after it for never led."""
+    fs = CrashableFs()
+    log = opened(fs)
+    for epoch in range(5):
+        fill(log, 10, epoch=epoch)
+    log.close()
+    whole = log.epochs.entries()
+    fs.remove(f"{PATH}/leader-epoch-checkpoint")
+    segment = log.closed_segments()[2].stem_path
+    fs.fail("read", f"{segment}.log", "EIO")
+    with pytest.raises(StorageError):
+        opened(fs, was_clean=True)
+    assert opened(fs, was_clean=True).epochs.entries() == whole
