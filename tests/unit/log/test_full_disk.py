@@ -14,15 +14,19 @@ from firnline.log.recovery import open_log
 from firnline.log.txn_index import ENTRY_BYTES
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
+from tests.compaction_world import compacted, round_of, settled
 from tests.log_world import (
     ABORT,
     NOW,
     PATH,
     TOPIC_ID,
     TP,
+    append,
     batch,
+    end_txn,
     fill,
     flush,
+    found_headers,
     marker,
     opened,
     small,
@@ -163,3 +167,31 @@ def test_a_lineage_is_not_cut_short_because_there_was_no_descriptor() -> None:
     with pytest.raises(StorageError):
         opened(fs, was_clean=True)
     assert opened(fs, was_clean=True).epochs.entries() == whole
+
+
+def test_a_compacted_segment_without_room_for_its_aborted_transactions_is_not_put_in() -> None:
+    """The marker would be there, and the entry that hides what is before it would not."""
+    fs = CrashableFs()
+    log = opened(fs, compacted(delete_retention_ms=1 << 40))
+    append(log, batch("bad", key=b"k", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, ABORT)
+    append(log, batch("good", key=b"j", pid=7, seq=1))
+    settled(log)
+    told = log.aborted_transactions(0, 3)
+    fs.fail("append", ".txnindex.cleaned", "ENOSPC", times=2)
+    with pytest.raises(StorageError):
+        round_of(fs, log)
+    assert log.aborted_transactions(0, 3) == told
+    fs.forgive()
+    round_of(fs, log)
+    markers = [header for header in found_headers(log) if header.is_control]
+    assert len(log.aborted_transactions(0, 3)) == len(markers) == 1
+
+
+def test_an_index_of_transactions_that_a_failed_disk_refused_stops_the_log() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    _follow(log, _of_a_leader(batch("a", pid=7, seq=0, is_transactional=True), 0))
+    fs.fail("append", ".txnindex", "EIO")
+    with pytest.raises(StorageError):
+        _follow(log, _of_a_leader(marker(7, ABORT), 1))
