@@ -351,12 +351,16 @@ class Hosting:
         log = partition.log
         if problem is None and self._store.directory_of(log) is None:
             problem = StorageError("its log directory failed meanwhile")
+        if problem is None:
+            try:
+                log.flushed(log.log_end_offset)
+            except StorageError as refused:
+                problem = refused
         if problem is not None:
             self._store.let_go(log)
             effects = self._not_served(job.key, partition.topic_partition, problem, now_ms)
             return effects + self._on_disk_failed(problem, now_ms)
         self.failed.pop(job.key, None)
-        log.flushed(log.log_end_offset)
         if found is None:
             return self._remove(job.key, log, now_ms)
         log.config = self._config_of(found[0].name)

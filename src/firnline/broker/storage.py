@@ -590,11 +590,16 @@ class Storage:
     ) -> Effects:
         again: list[_Place] = []
         for (directory, log, report), problem in results:
-            if problem is None:
-                report()
+            failure = problem
+            if failure is None:
+                try:
+                    report()
+                except StorageError as refused:  # the lineage could not be put in its place
+                    failure = refused
+            if failure is None:
                 again.append((directory, log))
             else:
-                self._offline.setdefault(directory.path, problem)
+                self._offline.setdefault(directory.path, failure)
         return self._settle(again, rest, then, now_ms)
 
     def close(self, broker_epoch: int) -> None:

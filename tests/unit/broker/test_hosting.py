@@ -13,7 +13,7 @@ from firnline.replica.opening import SLICE
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
 from tests.unit.broker.hosting_node import ID, OTHER_ID, Node, moved, placed, topic
-from tests.unit.replica.list_log import NODE_ID, log_of
+from tests.unit.replica.list_log import NODE_ID, ListLog, log_of
 
 
 def test_a_topic_placed_here_is_hosted_and_led() -> None:
@@ -238,6 +238,22 @@ def test_a_disk_that_refuses_while_a_log_is_opened_has_failed() -> None:
     node.commit(topic(), placed(0))
     assert [said.facts["path"] for said in node.failures] == ["/one/t-0"]
     assert not [effect for effect in node.work if isinstance(effect, SetTimer)]
+
+
+def test_a_disk_that_refuses_once_a_log_was_synced_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """rel-P9: the node stopped where the lineage of a new log could not be put in its place."""
+    refused = StorageError("cannot rename", path="/one/t-0", error="EIO")
+
+    def flushed(log: ListLog, end_offset: int) -> None:
+        raise refused
+
+    monkeypatch.setattr(ListLog, "flushed", flushed)
+    node = Node()
+    node.commit(topic(), placed(0))
+    assert node.failures == [refused]
+    assert ("t", 0) not in node.hosted.by_name
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EMFILE"])

@@ -61,11 +61,10 @@ class TierGround:
             return []
 
         def synced(error: StorageError | None, now_ms: int) -> Effects:
-            if error is None:
-                log.flushed(end_offset)
+            if error is None and partition.note_flushed(end_offset):
                 index = partition.topic_partition.partition
                 return self.tier.on_metadata_leadership(index, now_ms)
-            if error.is_want_of_descriptors:
+            if error is not None and error.is_want_of_descriptors:
                 return self._later(partition, now_ms)
             return self._failed(partition, now_ms)
 
