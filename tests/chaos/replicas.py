@@ -27,6 +27,7 @@ from tests.peers.nodes import (
     QUICK,
     Cluster,
     Node,
+    bytes_in,
     eventually,
 )
 from tests.peers.topics import await_partitions, cluster_of, is_whole
@@ -156,7 +157,7 @@ class NodeDisk:
         return before - self._log_bytes()
 
     def _log_bytes(self) -> int:
-        return sum(p.stat().st_size for p in self._node.data.glob(f"{TOPIC}-*/*.log"))
+        return bytes_in(self._node.data, f"{TOPIC}-*/*.log")
 
     def close(self) -> None:
         self._mount.close()

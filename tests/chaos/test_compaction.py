@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 from firnline.testing.plugin import Broker
 from tests.chaos.image import CannotMount, in_memory, why_not
 from tests.chaos.operators import running
+from tests.peers.nodes import bytes_in
 from tests.peers.ports import free_ports
 
 pytestmark = pytest.mark.timeout(180)
@@ -128,7 +129,7 @@ def unfinished(directory: Path) -> list[Path]:
 
 
 def log_bytes(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.glob("**/t-0/*.log"))
+    return bytes_in(directory, "**/t-0/*.log")
 
 
 def test_a_broker_that_is_killed_while_it_compacts_keeps_every_last_value(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from firnline.client.admin import Admin
 from firnline.testing.plugin import TIERED_TOPIC, Broker
 from tests.chaos.operators import RECORDS, fill, numbers, produce, running
 from tests.chaos.workload import PATIENCE_S, SILENT
+from tests.peers.nodes import bytes_in
 
 ALL = list(range(RECORDS))
 OFFSETS, TIER_METADATA = "__consumer_offsets", "__remote_log_metadata"
@@ -76,7 +77,7 @@ def test_retention_that_is_lowered_costs_what_it_says(broker: Broker) -> None:
         admin.alter_topic("short", changes={"retention.ms": "1"})
         logs = Path(broker.directory) / "short-0"
         deadline = time.monotonic() + PATIENCE_S
-        while any(path.stat().st_size for path in logs.glob("*.log")):
+        while bytes_in(logs, "*.log"):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         admin.alter_topic("short", changes={"retention.ms": "-1"})

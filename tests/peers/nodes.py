@@ -340,6 +340,15 @@ class Cluster:
         return node.controller_port if combined else self.told_ports[node.node_id]
 
 
+def bytes_in(directory: Path, pattern: str) -> int:
+    """Return how many bytes the files have that match; one that goes while it is looked at has none."""
+    size_bytes = 0
+    for path in directory.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):
+            size_bytes += path.stat().st_size
+    return size_bytes
+
+
 def eventually(what: str, look: Callable[[], object], *, within_s: float = 30.0) -> object:
     """Return the first true answer of `look`; AssertionError when there is none in time.
 
