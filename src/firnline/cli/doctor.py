@@ -205,19 +205,25 @@ def _said(piece: Piece | None) -> str:
 
 
 class Starts(NamedTuple):
-    """Where a log begins, and where what its leader has on its disk does; 0 for unknown."""
+    """Where a log begins, and where what its leader has on its disk does; 0 for unknown.
+
+    told_s  when the leader said so, on the monotonic clock
+    """
 
     log: int
     local: int
+    told_s: float
 
 
 def _log_starts(admin: Admin) -> dict[tuple[str, int], Starts]:
     """Where each tiered partition begins, by topic id and partition."""
+    status = admin.tier_status(None)
+    told_s = time.monotonic()
     return {
         (row["topic_id"], row["partition"]): Starts(
-            row["log_start_offset"], row["local_log_start_offset"]
+            row["log_start_offset"], row["local_log_start_offset"], told_s
         )
-        for row in admin.tier_status(None)
+        for row in status
     }
 
 
@@ -247,7 +253,7 @@ def _look_at_tier(
                 report.add("catalog-damaged", where, str(problem))
                 continue
             if catalog is not None:
-                known = starts.get((uuid_text(topic.topic_id), partition), Starts(0, 0))
+                known = starts.get((uuid_text(topic.topic_id), partition), Starts(0, 0, 0.0))
                 _look_at_catalog(store, where, catalog, known, report)
 
 
@@ -301,16 +307,16 @@ def _may_be_a_copy(store: ObjectStore, catalog: PartitionCatalog, starts: Starts
     base = catalog.highest_offset + 1
     if starts.local <= base:
         return True
-    deadline = time.monotonic() + _CATALOG_S
-    while time.monotonic() < deadline:
+    while True:
         try:
             newest = read_catalog(store, catalog.topic_id, catalog.partition)
         except (CatalogCorrupt, ObjectMissing):
             return False
         if newest is None or newest.highest_offset >= base:
             return True
+        if time.monotonic() > starts.told_s + _CATALOG_S:
+            return False
         time.sleep(_LOOK_S)
-    return False
 
 
 def _differences(store: ObjectStore, catalog: PartitionCatalog) -> tuple[set[str], set[str]]:

@@ -21,7 +21,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
 from firnline.log.compaction.swap import finish_renames
-from firnline.log.epochs import LeaderEpochs
+from firnline.log.epochs import Entries, LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
@@ -312,14 +312,17 @@ class _Opening:
 
     def recover(self, segments: Segments, first: Segment) -> Steps[int]:
         """Verify and index every segment from `first` on; return the log end."""
+        entries = self.epochs.entries()
         while True:
             try:
-                return (yield from self.verify(segments, first))
+                return (yield from self.verify(segments, first, entries))
             except _Contradiction as found:
                 self.upto = found.offset
 
-    def verify(self, segments: Segments, first: Segment) -> Steps[int]:
+    def verify(self, segments: Segments, first: Segment, entries: Entries) -> Steps[int]:
         """As `recover`. _Contradiction where offsets say that one of two batches is wrong: either may be.
+
+        entries  the lineage as its file has it, however often this is tried
 
         Where offsets may be missing a base offset that is too high shows by what comes after it alone, and
         no CRC covers it. With neither of the two, and nothing between, the log is as if it ended before.
@@ -328,7 +331,6 @@ class _Opening:
         end = first.base_offset
         # They are of what was here before a truncation, or the power cut; what holds is written anew.
         yield from self.remove_snapshots_after(end)
-        entries = self.epochs.entries()
         # What was led without a batch, and was not followed by one of it.
         self.epochs.truncate_from_end(end)
         for segment in segments.from_offset(first.base_offset):

@@ -94,9 +94,8 @@ class Compacting:
         self._rng = rng
         self._on_failure = on_failure
         self._running: dict[str, _Running] = {}  # by the path of the log
-        self._failing: dict[
-            Log, object
-        ] = {}  # whose last round failed, and what the operator knows
+        # Whose last round failed, and what the operator knows of it.
+        self._failing: dict[Log, object] = {}
         self.facts = CompactionFacts()
 
     def start(self, now_ms: int) -> Effects:

@@ -135,8 +135,8 @@ def problem_of(flush: Flush, problems: dict[str, StorageError]) -> StorageError 
     if not problems:
         return None
     found = [problems[file.path] for file in flush.files if file.path in problems]
-    found.sort(key=lambda problem: problem.is_want_of_descriptors)  # a failed disk counts before
-    return next(iter(found), None)
+    # A failed disk counts before a want of descriptors.
+    return min(found, key=lambda problem: problem.is_want_of_descriptors, default=None)
 
 
 class Pool:

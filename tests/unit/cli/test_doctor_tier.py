@@ -1,5 +1,6 @@
 """`firnline doctor` on a tier whose leaders copy and expire while it looks: nothing is wrong there."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -97,8 +98,10 @@ def test_lost_metadata_of_the_last_segment_is_told_from_a_copy_under_way(
     store, _ = busy()
     base = forget_the_last(store)
     assert kinds(store) == [], "without brokers nobody can know"
-    assert kinds(store, Starts(log=0, local=base)) == []
-    assert kinds(store, Starts(log=0, local=base + 1)) == ["catalog-explains-less"]
+    assert kinds(store, Starts(log=0, local=base, told_s=time.monotonic())) == []
+    assert kinds(store, Starts(log=0, local=base + 1, told_s=time.monotonic())) == [
+        "catalog-explains-less"
+    ]
 
 
 def test_a_catalog_that_comes_late_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +110,18 @@ def test_a_catalog_that_comes_late_is_no_damage(monkeypatch: pytest.MonkeyPatch)
     late = max(key for key in store.objects if "/heads/" in key)
 
     monkeypatch.setattr(doctor.time, "sleep", lambda _: store.delete(late))
-    assert kinds(store, Starts(log=0, local=base + 1)) == []
+    assert kinds(store, Starts(log=0, local=base + 1, told_s=time.monotonic())) == []
+
+
+def test_a_tier_of_many_such_partitions_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leaders said it at one time: a catalog that is late by then is not waited for anew each time."""
+    store, _ = busy()
+    base = forget_the_last(store)
+    waits: list[float] = []
+    monkeypatch.setattr(doctor.time, "sleep", waits.append)
+    told_s = time.monotonic() - doctor._CATALOG_S
+    assert kinds(store, Starts(log=0, local=base + 1, told_s=told_s)) == ["catalog-explains-less"]
+    assert waits == []
 
 
 def test_what_stays_wrong_is_told() -> None:

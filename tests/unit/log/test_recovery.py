@@ -6,6 +6,8 @@ import pytest
 
 from firnline.base.errors import StorageError
 from firnline.base.units import MIB
+from firnline.log.checkpoint import LEADER_EPOCHS
+from firnline.log.epochs import LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.recovery import opening_steps
 from firnline.records.batch import headers
@@ -142,7 +144,10 @@ def test_a_base_offset_that_flipped_where_offsets_may_be_missing_is_no_log_end(
         with pytest.raises(StorageError, match="below its recovery point"):
             opened(fs.kill(), config, recovery_point=bad.next_offset)
     else:
-        assert opened(fs.kill(), config).log_end_offset <= bad.base_offset
+        again = opened(fs.kill(), config)
+        assert again.log_end_offset <= bad.base_offset
+        on_disk = LeaderEpochs(again._fs, f"{PATH}/{LEADER_EPOCHS}")
+        assert on_disk.entries() == again.epochs.entries()
 
 
 def test_a_topic_that_is_compacted_no_longer_keeps_what_was_synced_with_its_gaps() -> None:

@@ -1,0 +1,36 @@
+"""Slices of one item: each part of a node that works in slices has them, and then its own again."""
+
+import sys
+
+from firnline.broker import fetch, hosting, large_fetch
+from firnline.replica import follower
+from firnline.sim.cluster.run import cluster_form
+from firnline.sim.run import run
+from firnline.sim.runtime.slices import constants, small_slices
+
+
+def test_every_slice_is_small_and_as_it_was_afterwards() -> None:
+    before = (hosting.AT_ONCE, fetch.PARTITIONS_PER_SLICE, follower.TAKEN_PER_SLICE)
+    assert min(before) > 1
+    with small_slices(1):
+        assert hosting.AT_ONCE == fetch.PARTITIONS_PER_SLICE == follower.TAKEN_PER_SLICE == 1
+        assert large_fetch.PARTITIONS_PER_SLICE == 1, "each module has a name of its own for it"
+    assert before == (hosting.AT_ONCE, fetch.PARTITIONS_PER_SLICE, follower.TAKEN_PER_SLICE)
+
+
+def test_every_handler_that_works_in_slices_says_how_much_goes_into_one() -> None:
+    """With another name for it nobody would ever be seen between two of its slices."""
+    found = {module for module, _ in constants()}
+    users = [each for each in list(sys.modules.values()) if "in_slices" in vars(each)]
+    names = {each.__name__ for each in users if each.__name__.startswith("firnline.api.")}
+    assert len(names) > 10
+    assert names - found == {"firnline.api.slices"}
+
+
+def test_a_cluster_takes_more_turns_with_small_slices() -> None:
+    form = cluster_form("slices")
+    options = form.draw(3)
+    small = run(3, seconds=6, options=options, form=form)
+    usual = run(3, seconds=6, options=options._replace(slice_items=0), form=form)
+    assert not small.violations
+    assert small.events > usual.events
