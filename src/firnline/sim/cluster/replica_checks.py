@@ -120,8 +120,9 @@ class ReplicaChecks:
         self._check_sizes(process, seen)
         for key, partition in hosted.items():
             log = partition.log
-            if log.truncation is not None:
-                continue  # neither as it was nor as it will be: it is looked at when it is whole
+            if log.truncation is not None or log.is_half_cut:
+                # Neither as it was nor as it will be: it is looked at when it is whole, or opened again.
+                continue
             state = (
                 log.log_end_offset,
                 log.high_watermark,
