@@ -65,6 +65,12 @@ class KeyedHistory:
                 before = row.offset
         return None
 
+    def is_left_of(self, batch: bytes, committed: bytes) -> bool:
+        """Say whether compaction may have made the one of the other: rows that are left, in its place."""
+        ours, whole = next(headers(batch)), next(headers(committed))
+        is_there = (ours.base_offset, ours.next_offset) == (whole.base_offset, whole.next_offset)
+        return is_there and ours.leader_epoch == whole.leader_epoch and self.is_so(batch) is None
+
     def differs(
         self, data: bytes, start_offset: int, end_offset: int, delete_retention_ms: int
     ) -> str | None:

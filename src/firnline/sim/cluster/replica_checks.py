@@ -416,13 +416,7 @@ class ReplicaChecks:
         self, process: Process, key: Key, seen: Seen, partition: Partition, truth: PartitionTruth
     ) -> tuple[int, int] | None:
         """Cut the lineage where this log parts from it; return where, and how many records are lost."""
-        log = partition.log
-        border = truth.border_before(self._begin(log))
-        for header in headers(read(log, log.log_start_offset, log.log_end_offset)):
-            batch = truth.batch_at(header.base_offset)
-            if batch is None or header.base_offset != border or batch != self._batch(log, header):
-                break
-            border = header.next_offset
+        border = self._shared_end(partition.log, truth)
         if truth.position(border) is None:
             self._complain(
                 "rel-R5", f"{name(key)}: {border} is within a committed batch", process.node_id
@@ -432,6 +426,19 @@ class ReplicaChecks:
         self._ledger.exempt += lost
         seen.cuts, seen.verified = truth.cuts, min(seen.verified, border)
         return border, lost
+
+    def _shared_end(self, log: Any, truth: PartitionTruth) -> int:
+        """Where the committed batches end that a log has, or has what compaction leaves of."""
+        border = truth.border_before(self._begin(log))
+        for header in headers(read(log, log.log_start_offset, log.log_end_offset)):
+            batch = truth.batch_at(header.base_offset)
+            if batch is None or (header.base_offset != border and not truth.is_compacted):
+                break
+            ours = self._batch(log, header)
+            if ours != batch and not (truth.is_compacted and truth.keyed.is_left_of(ours, batch)):
+                break
+            border = header.next_offset
+        return border
 
     def _begin(self, log: Any) -> int:
         """Where its first batch begins: the log start may lie within it."""
