@@ -117,6 +117,7 @@ class Runtime:
     def resume(self, then: Callable[..., Effects], *results: Any) -> None:
         """Call a continuation and carry out what it returns; a failure in it stops the node."""
         began = time.monotonic()
+        self.loop.slow_steps.begins(began)
         try:
             self.execute(then(*results, self.now_ms()))
             took_s = time.monotonic() - began
