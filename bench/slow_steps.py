@@ -389,6 +389,9 @@ def main() -> None:
         watch = Watch(cluster, port)
         try:
             Run(cluster, watch, options.partitions, options.members).all()
+        except BaseException:
+            print(cluster.log_text(), *(cluster.log_text(n)[-3000:] for n in cluster.node_ids))
+            raise
         finally:
             report("slow steps of three nodes, by phase", watch.rows)
             cluster.stop()
