@@ -195,7 +195,10 @@ class Runtime:
         elif connection.closed:
             return
         elif effect.context.is_large:
-            self.execute(self._answers.begin(self._encode(effect), self.now_ms()))
+            is_urgent = effect.context.is_urgent
+            self.execute(
+                self._answers.begin(self._encode(effect), self.now_ms(), is_urgent=is_urgent)
+            )
         else:
             connection.answer(connection.dispatcher.encode(effect), effect.context.turn)
 

@@ -36,7 +36,7 @@ class Ticket:
         self.connection = connection
         self.turn = connection.turn
         self.body = body
-        self.is_large = False
+        self.is_large = self.is_urgent = False
 
 
 class Echo:
