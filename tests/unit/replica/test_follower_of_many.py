@@ -6,7 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firnline.replica import follower, portions
+from firnline.records.portions import portions
+from firnline.replica import follower
 from firnline.replica.follower import Fetched
 from firnline.replica.partition import Partition
 from tests.unit.replica.scripted_leader import Leader, asked_offsets, fetched, lead, many, records
@@ -78,7 +79,7 @@ def test_who_follows_a_leader_no_more_takes_nothing_more_of_it() -> None:
 
 def test_thousands_of_small_batches_of_one_partition_are_taken_in_slices() -> None:
     """A replica that was away for long: some 8 us for each batch, ten thousand of them in an answer."""
-    count = 5 * portions.BATCHES_PER_SLICE + 7
+    count = 5 * follower.BATCHES_PER_SLICE + 7
     (followed,) = many(1)
     leader = Leader(followed)
     leader.answer(fetched(data=records(*[(3, str(n)) for n in range(count)]), high_watermark=count))
@@ -87,7 +88,7 @@ def test_thousands_of_small_batches_of_one_partition_are_taken_in_slices() -> No
         leader.pass_time(0)
         counts.append(appended([followed]))
     steps = [b - a for a, b in pairwise(counts)]
-    assert max(steps) <= portions.BATCHES_PER_SLICE
+    assert max(steps) <= follower.BATCHES_PER_SLICE
     assert counts[-1] == followed.log.high_watermark == count
     assert asked_offsets(leader.ask) == [count]
 
@@ -107,22 +108,22 @@ def test_many_batches_of_a_few_partitions_are_taken_in_slices() -> None:
 
 def test_what_is_left_of_a_partition_is_not_appended_behind_what_was_refused() -> None:
     """Goal: no hole. Method: a batch in the middle is damaged."""
-    count = 4 * portions.BATCHES_PER_SLICE
+    count = 4 * follower.BATCHES_PER_SLICE
     (followed,) = many(1)
     leader = Leader(followed)
     data = bytearray(records(*[(3, f"{n:04}") for n in range(count)]))
     batch_bytes = len(data) // count
-    data[batch_bytes * (portions.BATCHES_PER_SLICE + 50) + 70] ^= 1
+    data[batch_bytes * (follower.BATCHES_PER_SLICE + 50) + 70] ^= 1
     leader.answer(fetched(data=bytes(data)))
     for _ in range(10):
         leader.pass_time(0)
-    assert appended([followed]) == portions.BATCHES_PER_SLICE
+    assert appended([followed]) == follower.BATCHES_PER_SLICE
     leader.pass_time()
-    assert asked_offsets(leader.ask) == [portions.BATCHES_PER_SLICE]
+    assert asked_offsets(leader.ask) == [follower.BATCHES_PER_SLICE]
 
 
 def test_a_partition_that_another_node_leads_by_then_takes_no_more_of_its_batches() -> None:
-    count = 4 * portions.BATCHES_PER_SLICE
+    count = 4 * follower.BATCHES_PER_SLICE
     (followed,) = many(1)
     leader = Leader(followed)
     leader.answer(fetched(data=records(*[(3, str(n)) for n in range(count)])))
@@ -141,9 +142,9 @@ def test_portions_are_the_records_in_order_and_of_whole_batches(sizes: list[int]
     batches = [bytes(8) + (size - 12).to_bytes(4, "big") + bytes(size - 12) for size in sizes]
     data = b"".join(batches)
     data = data[: len(data) - cut]
-    found = list(portions.portions(data))
+    found = list(portions(data, follower.BATCHES_PER_SLICE))
     assert b"".join(bytes(part) for part, _ in found) == data
-    assert all(count <= portions.BATCHES_PER_SLICE for _, count in found)
+    assert all(count <= follower.BATCHES_PER_SLICE for _, count in found)
     ends = set(itertools.accumulate(sizes))
     assert all(end in ends for end in itertools.accumulate(len(p) for p, _ in found[:-1]))
 
