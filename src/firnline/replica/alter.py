@@ -64,7 +64,7 @@ class AlterPartitions:
     def _go(self, now_ms: int) -> Effects:
         if self._is_asking or self._is_stopped:
             return []
-        sent = []
+        sent: list[tuple[Partition, IsrChange, int]] = []
         while self._waiting and len(sent) < _CHANGES_AT_ONCE:
             partition = self._waiting.pop(next(iter(self._waiting)))
             change = partition.proposed
