@@ -24,7 +24,9 @@
 #define JOIN_BYTES_MAX (64 * 1024)  /* base/limits.py: larger answers are not copied */
 #define TOPIC_CHARS_MAX 249
 #define OWN_CRC_BYTES_MAX 2048
-#define SLOW_S 0.005  /* runtime/steps.py */
+/* runtime/steps.py */
+#define SLOW_S 0.005
+#define MARK_EVERY_S 0.001
 
 static PyObject *fileno_name;
 static PyObject *crc32c;  /* of the package of that name: long runs are faster there */
@@ -587,20 +589,30 @@ static double monotonic(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Tell of a step that was slow, if it was; return when the next one begins, -1 with an exception. */
-static double note_step(PyObject *on_slow, int fd, double began) {
+/* Tell of a step that was slow, if it was, and now and then that the next one begins; return when it does, -1
+ * with an exception. `marked`: when that was told last. */
+static double note_step(PyObject *on_slow, PyObject *begins, int fd, double began, double *marked) {
     double now = monotonic();
-    if (now - began <= SLOW_S) return now;
-    PyObject *told = PyObject_CallFunction(on_slow, "id", fd, now - began);
-    Py_XDECREF(told);
-    return told ? monotonic() : -1;
+    if (now - began > SLOW_S) {
+        PyObject *told = PyObject_CallFunction(on_slow, "id", fd, now - began);
+        Py_XDECREF(told);
+        if (!told) return -1;
+        now = monotonic();
+    }
+    if (now - *marked > MARK_EVERY_S) {
+        *marked = now;
+        PyObject *told = PyObject_CallFunction(begins, "d", now);
+        Py_XDECREF(told);
+        if (!told) return -1;
+    }
+    return now;
 }
 
-/* turn(poller, seconds to wait, callbacks, streams, shared buffer, on_slow) */
+/* turn(poller, seconds to wait, callbacks, streams, shared buffer, on_slow, begins) */
 static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 6 || !PyDict_Check(args[2]) || !PyDict_Check(args[3]))
-        return PyErr_Format(PyExc_TypeError, "turn(poller, wait_s, callbacks, streams, shared, on_slow)");
+    if (count != 7 || !PyDict_Check(args[2]) || !PyDict_Check(args[3]))
+        return PyErr_Format(PyExc_TypeError, "turn(poller, wait_s, callbacks, streams, shared, on_slow, begins)");
     int epoll_fd = PyObject_AsFileDescriptor(args[0]);
     double wait_ms = PyFloat_AsDouble(args[1]) * 1000;
     struct turn t = {.callbacks = args[2], .streams = args[3]};
@@ -615,13 +627,13 @@ static PyObject *turn(PyObject *module, PyObject *const *args, Py_ssize_t count)
         if (errno != EINTR) PyErr_SetFromErrno(PyExc_OSError);
         is_bad = errno != EINTR || PyErr_CheckSignals();
     }
-    double began = monotonic(), last = began;
+    double began = monotonic(), last = began, marked = began;
     for (int i = 0; i < found && !is_bad; i++) {
         is_bad = serve_ready(&t, ready[i].data.fd, ready[i].events) < 0;
-        if (!is_bad) is_bad = (last = note_step(args[5], ready[i].data.fd, last)) < 0;
+        if (!is_bad) is_bad = (last = note_step(args[5], args[6], ready[i].data.fd, last, &marked)) < 0;
     }
     if (is_bad) drop_due(&t);
-    else if (t.due_count) is_bad = send_due(&t) < 0 || note_step(args[5], -1, last) < 0;
+    else if (t.due_count) is_bad = send_due(&t) < 0 || note_step(args[5], args[6], -1, last, &marked) < 0;
     PyBuffer_Release(&t.shared);
     return is_bad ? NULL : PyFloat_FromDouble(began);
 }

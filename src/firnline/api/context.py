@@ -4,12 +4,17 @@ from typing import Any
 
 from firnline.base.effects import CloseConnection, Reply
 
+# AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
+_OF_BROKERS = frozenset((56, 62, 63, 67, 73))
+
 
 class RequestContext:
     """One request in progress. `connection` is the runtime's own; machines pass it through unseen.
 
-    turn      which of the connection's requests it is
-    is_large  it was not done in one slice (api/slices), and its answer is encoded in slices, too
+    turn       which of the connection's requests it is
+    is_large   it was not done in one slice (api/slices), and its answer is encoded in slices, too
+    is_urgent  its slices are done before those of others: a replica that fetches, and what brokers ask of
+               controllers, must not wait behind any number of clients
     """
 
     __slots__ = (
@@ -19,6 +24,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "is_large",
+        "is_urgent",
         "received_ms",
         "turn",
     )
@@ -40,6 +46,7 @@ class RequestContext:
         self.received_ms = received_ms
         self.turn: int = getattr(connection, "turn", 0)
         self.is_large = False
+        self.is_urgent = api_key in _OF_BROKERS
 
     @property
     def is_gone(self) -> bool:

@@ -60,7 +60,7 @@ def in_slices(
     rest: Any = _rest(context, slices, to_the_end)
     # What a slow slice is called in the metrics.
     rest.__qualname__ = getattr(slices, "__qualname__", "request")
-    return effects + node.in_turns.begin(rest, now_ms)
+    return effects + node.in_turns.begin(rest, now_ms, is_urgent=context.is_urgent)
 
 
 def _rest(context: "RequestContext", slices: Slices, to_the_end: bool) -> Work:

@@ -15,6 +15,8 @@ from firnline.base.units import MIB
 
 _ITEMS_PER_SLICE = 200
 _BYTES_PER_SLICE = MIB
+# Where works take turns: of so many slices one is of those that are not urgent, whatever is.
+_USUAL_EVERY = 4
 # Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives
 # nothing, unless the first slice is done by whoever has the rest done (`begin`).
 Work = Generator[Effects, int, Any]
@@ -43,16 +45,25 @@ class Background:
 
     owner        who has them done: no two of a node have the same name
     takes_turns  each has a slice, then the next one, so that a short one does not wait for a long one's
-                 end. Else one after the other, in the order they came
+                 end, and nobody for ever for urgent ones. Else one after the other, in the order they came
     """
 
-    __slots__ = ("_is_due", "_latest", "_takes_turns", "_timer", "_urgent", "_usual")
+    __slots__ = (
+        "_is_due",
+        "_latest",
+        "_takes_turns",
+        "_timer",
+        "_urgent",
+        "_urgent_in_a_row",
+        "_usual",
+    )
 
     def __init__(self, owner: str, *, takes_turns: bool = False) -> None:
         self._timer = (owner, "background")
         self._takes_turns = takes_turns
         self._urgent: deque[Work] = deque()
         self._usual: deque[Work] = deque()
+        self._urgent_in_a_row = 0
         self._is_due = False
         self._latest: Work | None = None
 
@@ -81,7 +92,7 @@ class Background:
 
     def _next(self, now_ms: int) -> Effects:
         self._is_due = False
-        queue = self._urgent or self._usual
+        queue = self._choose()
         if not queue:
             return []
         self._latest = queue[0]
@@ -94,3 +105,10 @@ class Background:
             if self._takes_turns:
                 queue.rotate(-1)
         return effects + self._go_on(now_ms)
+
+    def _choose(self) -> deque[Work]:
+        self._urgent_in_a_row += 1
+        if self._takes_turns and self._usual and self._urgent_in_a_row >= _USUAL_EVERY:
+            self._urgent_in_a_row = 0
+            return self._usual
+        return self._urgent or self._usual

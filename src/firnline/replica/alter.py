@@ -16,6 +16,8 @@ from firnline.replica.partition import Partition
 
 # Kafka's own.
 _RETRY_MS = 50
+# Two milliseconds when they are answered. The others wait for the next request.
+_CHANGES_AT_ONCE = 250
 _TIMER = ("replica", "alter partitions")
 Answers = list[IsrAnswer | KafkaError] | KafkaError
 Then = Callable[[Answers, int], Effects]
@@ -62,12 +64,12 @@ class AlterPartitions:
     def _go(self, now_ms: int) -> Effects:
         if self._is_asking or self._is_stopped:
             return []
-        sent = [
-            (partition, partition.proposed, len(partition.proposed.new_isr) - len(partition.isr))
-            for partition in self._waiting.values()
-            if partition.proposed is not None
-        ]
-        self._waiting.clear()
+        sent: list[tuple[Partition, IsrChange, int]] = []
+        while self._waiting and len(sent) < _CHANGES_AT_ONCE:
+            partition = self._waiting.pop(next(iter(self._waiting)))
+            change = partition.proposed
+            if change is not None:
+                sent.append((partition, change, len(change.new_isr) - len(partition.isr)))
         if not sent:
             return []
         self._is_asking = True

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
@@ -21,6 +21,7 @@ from firnline.base.ports import Buffer
 from firnline.base.units import INT32_MAX
 from firnline.log.truncation import Truncation
 from firnline.records.batch import HEADER_BYTES, parse_header
+from firnline.records.portions import portions
 from firnline.records.validate import check_fetched
 from firnline.replica.partition import Partition
 from firnline.replica.tier_start import Beginning, EpochEnd, Tier, TierStart
@@ -34,6 +35,9 @@ _NO_SESSION, _FIRST_EPOCH = 0, 0
 LOOK_AT_ALL_MS = 5_000
 # A millisecond or two each: partitions whose news are taken, and some that nobody said had changed.
 TAKEN_PER_SLICE = 100
+# Batches of one partition, 8 us each. A partition costs as much as two of them, or as 16 KiB.
+BATCHES_PER_SLICE = 200
+_COST_SHIFT = 14
 _LOOKS_PER_FETCH = 200
 # Logs that are cut at a time: each takes some 0.2 ms of the loop, and they share a write to the checkpoint.
 CUTS_AT_ONCE = 16
@@ -355,33 +359,53 @@ class Fetcher:
             self._session_id = reply.session_id
         if self._session_id != _NO_SESSION:
             self._session_epoch = 1 + self._session_epoch % INT32_MAX
-        if len(reply.parts) > TAKEN_PER_SLICE:
-            return self._taking.begin(self._take_in_slices(asked, reply.parts), now_ms)
-        self._is_fetching = False
-        effects = self._take_all(asked, reply.parts, now_ms)
-        return effects + self.go(now_ms)
+        slices = self._take_in_slices(asked, reply.parts, now_ms)
+        try:
+            effects = next(slices)
+        except StopIteration as done:
+            return cast(Effects, done.value)
+        return effects + self._taking.begin(self._take_rest(slices), now_ms)
 
-    def _take_in_slices(self, asked: dict[Key, Position], parts: Sequence[Fetched]) -> Work:
-        """Take the news of many partitions, so many at a time; the next Fetch is sent after all of them.
+    def _take_rest(self, slices: Work) -> Work:
+        now_ms = yield []
+        try:
+            while True:
+                now_ms = yield slices.send(now_ms)
+        except StopIteration as done:
+            return done.value
+
+    def _take_in_slices(
+        self, asked: dict[Key, Position], parts: Sequence[Fetched], now_ms: int
+    ) -> Work:
+        """Take the news, so many at a time; the next Fetch is sent after all of them.
 
         Whatever was decided about a partition in between counts: it is looked up when its turn comes.
         """
-        now_ms = yield []
-        for first in range(0, len(parts), TAKEN_PER_SLICE):
-            effects = self._take_all(asked, parts[first : first + TAKEN_PER_SLICE], now_ms)
-            self._look(now_ms)
-            now_ms = yield effects
-        self._is_fetching = False
-        return self.go(now_ms)
-
-    def _take_all(
-        self, asked: dict[Key, Position], parts: Sequence[Fetched], now_ms: int
-    ) -> Effects:
+        cost = 0
         effects: Effects = []
         for part in parts:
-            self._changed[part.topic_id, part.partition] = None
-            effects += self._take(asked.get((part.topic_id, part.partition)), part, now_ms)
-        return effects
+            key = (part.topic_id, part.partition)
+            position = asked.get(key)
+            for records, batches in portions(part.records, BATCHES_PER_SLICE):
+                found = self._current(position)
+                if found is None or position is None:
+                    break
+                self._changed[key] = None
+                is_whole = records is part.records
+                some = part if is_whole else part._replace(records=records)
+                effects += self._take(position, some, now_ms)
+                end_offset = found.partition.log.log_end_offset
+                cost += 1 + (batches >> 1) + (len(records) >> _COST_SHIFT)
+                if cost >= TAKEN_PER_SLICE:
+                    self._look(now_ms)
+                    now_ms = yield effects
+                    cost, effects = 0, []
+                if end_offset <= position.fetch_offset:
+                    break  # it was not appended, and is asked for again
+                position = position._replace(fetch_offset=end_offset)
+            self._changed[key] = None
+        self._is_fetching = False
+        return effects + self.go(now_ms)
 
     def _current(self, position: Position | None) -> _Followed | None:
         """Return what is followed if it still is as it was when `position` was asked for."""

@@ -8,6 +8,7 @@ KIP-497, KIP-595, KIP-903; spec I18-I24.
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from firnline.base.background import Background, Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition, Uuid
@@ -20,6 +21,8 @@ from firnline.replica.partition import Partition
 from firnline.replica.tier_start import EpochEnd, Tier
 
 _SHRINK_TIMER = ("replica", "shrink")
+# Some 3 us each.
+_LOOKS_PER_SLICE = 300
 NO_LEADER = -1
 
 
@@ -70,6 +73,7 @@ class Replication:
         # Whose late copies the last look did not see the end of; and those the operator was told of.
         self._feared: set[TopicPartition] = set()
         self._told: set[TopicPartition] = set()
+        self._looking = Background("isr")
         self._is_stopped = False
 
     @property
@@ -110,11 +114,13 @@ class Replication:
         return SetTimer(key=_SHRINK_TIMER, at_ms=at_ms, then=self._look)
 
     def _look(self, now_ms: int) -> Effects:
-        if self._is_stopped:
-            return []
-        effects: Effects = [self._look_later(now_ms)]
+        return [] if self._is_stopped else self._looking.begin(self._look_at_all(), now_ms)
+
+    def _look_at_all(self) -> Work:
+        now_ms = yield []
+        effects: Effects = []
         feared: dict[TopicPartition, Partition] = {}
-        for partition in self._hosted():
+        for count, partition in enumerate(self._hosted(), 1):
             if partition.is_leader and not partition.is_alone:
                 had = partition.proposed
                 effects += partition.look(now_ms)
@@ -122,7 +128,12 @@ class Replication:
                     effects += self._alter.propose(partition, now_ms)
                 if partition.late_copies:
                     feared[partition.topic_partition] = partition
-        return effects + self._say_what_holds_up(feared)
+            if count % _LOOKS_PER_SLICE == 0:
+                now_ms = yield effects
+                effects = []
+                if self._is_stopped:
+                    return []
+        return [*effects, *self._say_what_holds_up(feared), self._look_later(now_ms)]
 
     def _say_what_holds_up(self, feared: dict[TopicPartition, Partition]) -> Effects:
         """Tell the operator, once, of partitions that have waited since the last look (rel-R7)."""

@@ -117,6 +117,7 @@ class Runtime:
     def resume(self, then: Callable[..., Effects], *results: Any) -> None:
         """Call a continuation and carry out what it returns; a failure in it stops the node."""
         began = time.monotonic()
+        self.loop.slow_steps.begins(began)
         try:
             self.execute(then(*results, self.now_ms()))
             took_s = time.monotonic() - began
@@ -194,7 +195,10 @@ class Runtime:
         elif connection.closed:
             return
         elif effect.context.is_large:
-            self.execute(self._answers.begin(self._encode(effect), self.now_ms()))
+            is_urgent = effect.context.is_urgent
+            self.execute(
+                self._answers.begin(self._encode(effect), self.now_ms(), is_urgent=is_urgent)
+            )
         else:
             connection.answer(connection.dispatcher.encode(effect), effect.context.turn)
 

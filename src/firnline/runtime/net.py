@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("firnline.net")
 
 _SENDFILE_STEP_BYTES = MIB
+# What is sent in one step: parts of an answer, a few us each, or steps of sendfile, each of which counts as
+# many parts. About a millisecond; the rest leaves in later turns.
+_PARTS_PER_STEP = 256
+_SENDFILE_PARTS = 64
 # A connection that has not sent one whole request by then is closed (reliability d 8).
 FIRST_REQUEST_MS = 30_000
 # Requests of a connection that are not answered: beyond these the next one waits in the socket.
@@ -354,20 +358,25 @@ class Connection:
         self._settle()
 
     def _send(self) -> bool:
-        """Send what the socket takes; True when nothing is left. OSError when the peer is gone.
+        """Send what the socket takes, and a step allows; True when nothing is left. OSError: peer gone.
 
         RecordsCut when what is next was truncated: other records may be in its place, and half of a frame may
         have left. Another StorageError when the file cannot be read. Who called closes the connection, and
         the peer asks again; the operator is told, for indexes and headers may be in memory and still be read.
         """
         out = self._out
+        left = _PARTS_PER_STEP
         try:
             while out:
+                if left <= 0:
+                    return False
                 part = out[0]
                 if type(part) is FileSlice:
                     self._send_slice(part)
+                    left -= _SENDFILE_PARTS if part.size_bytes > JOIN_BYTES_MAX else 1
                     continue
                 data, count = self._joined()
+                left -= count
                 flags = socket.MSG_MORE if len(out) > count else 0
                 sent = self._send_bytes(data, flags)
                 for _ in range(count):
@@ -388,7 +397,7 @@ class Connection:
         size = 0
         for part in self._out:
             length = part.size_bytes if isinstance(part, FileSlice) else len(part)
-            if chosen and size + length > JOIN_BYTES_MAX:
+            if chosen and (size + length > JOIN_BYTES_MAX or len(chosen) >= _PARTS_PER_STEP):
                 break
             chosen.append(part.read() if isinstance(part, FileSlice) else part)
             size += length
@@ -427,7 +436,9 @@ class Connection:
 
 
 def _small(parts: list[Part]) -> bytes | None:
-    """Join a frame of up to JOIN_BYTES_MAX, slices read; None for a larger one."""
+    """Join a frame of up to JOIN_BYTES_MAX, slices read; None for a larger one, or one of many parts."""
+    if len(parts) > _PARTS_PER_STEP:
+        return None
     size = 0
     for part in parts:
         size += part.size_bytes if isinstance(part, FileSlice) else len(part)

@@ -86,9 +86,11 @@ class PollLoop:
         self._running = True
         poller, callbacks, monotonic = self._epoll, self._callbacks, time.monotonic
         timers, soon, streams, shared = self._timers, self._soon, self.streams, self.shared
-        on_slow = self._on_slow
+        on_slow, begins = self._on_slow, self.slow_steps.begins
+        ended = monotonic()
         while self._running:
-            began = turn(poller, self._wait_s(), callbacks, streams, shared, on_slow)
+            begins(ended)
+            began = turn(poller, self._wait_s(), callbacks, streams, shared, on_slow, begins)
             if timers and timers[0][0] <= monotonic():
                 self._call_due()
             if soon:
@@ -97,9 +99,9 @@ class PollLoop:
                     call, args = soon.popleft()
                     call(*args)
                     last = self._note(call, last)
-            took_s = monotonic() - began
-            if took_s > SLOW_S:
-                self.slow_steps.turn_ended(took_s)
+            ended = monotonic()
+            if ended - began > SLOW_S:
+                self.slow_steps.turn_ended(ended - began)
 
     def stop(self) -> None:
         """End `run` after this turn."""
@@ -136,7 +138,8 @@ class PollLoop:
         now = time.monotonic()
         if now - began > SLOW_S:
             self.slow_steps.ended(call, now - began)
-            return time.monotonic()
+            now = time.monotonic()
+        self.slow_steps.begins(now)
         return now
 
     def _on_slow(self, fd: int, took_s: float) -> None:

@@ -3,9 +3,14 @@
 A step is what is done between two looks at the sockets, or one of several things done there: a request, an
 answer of another node, a timer, what follows from the work of a thread. One clock is read after each, and a
 name is made only for those that took too long. Names are those of our code and of APIs, so there are few.
+
+Another process may have had the CPU, or another thread the interpreter, while a step was under way. So a
+slow step is told with its CPU time, too, at most: the thread's clock, which costs a system call, is read
+where a step begins, but not within a millisecond of the last time.
 """
 
 import gc
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,18 +19,27 @@ from typing import Any, NamedTuple
 
 # What a step may take (reliability: heartbeats and votes wait for no more).
 SLOW_S = 0.005
+MARK_EVERY_S = 0.001
 _NAMES_MAX = 200
 _RECENT_MAX = 16
+_MARKS_MAX = 64
 _OTHER = "other"
 _monotonic = time.monotonic
+_thread_time = time.thread_time
 
 
 class SlowStep(NamedTuple):
-    """All steps of one name that were slow."""
+    """All steps of one name that were slow.
+
+    busy_times     how many of them took SLOW_S of CPU, too; the others waited for it
+    longest_cpu_s  the most CPU time that one of them took, or a little more
+    """
 
     name: str
     times: int
     longest_s: float
+    busy_times: int
+    longest_cpu_s: float
 
 
 class SlowSteps:
@@ -39,9 +53,11 @@ class SlowSteps:
         self.turns = 0
         self.longest_turn_s = 0.0
         self._steps: dict[str, SlowStep] = {}
-        # (end, seconds) of the last ones: a step is counted without those that were in it.
-        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT_MAX)
+        # (end, seconds, of CPU) of the last ones: a step is counted without those that were in it.
+        self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT_MAX)
         self._collecting_since = 0.0
+        self._mark_due = 0.0
+        self._marks: deque[tuple[float, float]] = deque(maxlen=_MARKS_MAX)  # (time, CPU time)
 
     def rows(self) -> list[SlowStep]:
         """All that were slow, by name."""
@@ -50,9 +66,15 @@ class SlowSteps:
     def ended(self, call: Any, took_s: float) -> None:
         """Note that `call` took longer than SLOW_S and has just ended."""
         began = _monotonic() - took_s
-        own_s = took_s - sum(inner_s for end, inner_s in self._recent if end > began)
+        own_s = took_s - sum(inner_s for end, inner_s, _ in self._recent if end > began)
         if own_s > SLOW_S:
-            self._add(name_of(call), own_s)
+            self._add(name_of(call), own_s, began)
+
+    def begins(self, now: float) -> None:
+        """Note that a step begins now, by the loop's clock. To be called by the thread that does it."""
+        if now >= self._mark_due:
+            self._mark_due = now + MARK_EVERY_S
+            self._marks.append((now, _thread_time()))
 
     def turn_ended(self, took_s: float) -> None:
         """Note a turn that took longer than SLOW_S."""
@@ -69,17 +91,34 @@ class SlowSteps:
 
     def _on_garbage(self, phase: str, facts: dict[str, int]) -> None:
         now = _monotonic()
+        began = self._collecting_since
         if phase == "start":
             self._collecting_since = now
-        elif now - self._collecting_since > SLOW_S:
-            self._add(f"garbage collection {facts['generation']}", now - self._collecting_since)
+            self.begins(now)
+        elif now - began > SLOW_S:
+            self._add(f"garbage collection {facts['generation']}", now - began, began)
 
-    def _add(self, name: str, took_s: float) -> None:
-        self._recent.append((_monotonic(), took_s))
+    def _add(self, name: str, took_s: float, began: float) -> None:
+        cpu_s = min(took_s, self._cpu_since(began))
+        self._recent.append((_monotonic(), took_s, cpu_s))
         if name not in self._steps and len(self._steps) >= _NAMES_MAX:
             name = _OTHER
-        _, times, longest_s = self._steps.get(name, SlowStep(name, 0, 0.0))
-        self._steps[name] = SlowStep(name, times + 1, max(longest_s, took_s))
+        old = self._steps.get(name, SlowStep(name, 0, 0.0, 0, 0.0))
+        self._steps[name] = SlowStep(
+            name,
+            old.times + 1,
+            max(old.longest_s, took_s),
+            old.busy_times + (cpu_s > SLOW_S),
+            max(old.longest_cpu_s, cpu_s),
+        )
+
+    def _cpu_since(self, began: float) -> float:
+        """CPU time of this thread since then or a little earlier, but for slow steps; inf: not known."""
+        for at, cpu_s in reversed(self._marks):
+            if at <= began:
+                inner_s = sum(inner_s for end, _, inner_s in self._recent if end > began)
+                return _thread_time() - cpu_s - inner_s
+        return math.inf
 
 
 def name_of(call: Callable[..., Any] | str) -> str:

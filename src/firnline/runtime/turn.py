@@ -6,7 +6,8 @@ What it returns is sent: a frame, or (bytes, file slice, bytes) that are joined 
 be sent now. `on_unsent(answer, sent)` is told when the socket did not take all, or an answer is of another
 shape or too large to be joined. All else goes to `callback(events)`. Answers are sent a few together: a peer
 that is woken for one finds the others, too, and a CPU is woken less often. What took longer than SLOW_S is
-told to `on_slow(descriptor, seconds)`, sending with descriptor -1.
+told to `on_slow(descriptor, seconds)`, sending with descriptor -1. Where a step begins is told to
+`begins(time)`, but not within a millisecond of the last time.
 """
 
 import os
@@ -19,7 +20,7 @@ from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.native import native
 from firnline.base.slices import FileSlice
 from firnline.protocol.schema import Part
-from firnline.runtime.steps import SLOW_S
+from firnline.runtime.steps import MARK_EVERY_S, SLOW_S
 
 Answer = bytes | tuple[Part, ...]
 OnReceived = Callable[[int], Answer | None]
@@ -32,6 +33,7 @@ _READY_MAX = 64
 _TOGETHER_MAX = 16
 _WAIT_MAX_S = 60.0
 OnSlow = Callable[[int, float], object]
+Begins = Callable[[float], object]
 
 
 def turn_python(
@@ -41,6 +43,7 @@ def turn_python(
     streams: Streams,
     shared: memoryview,
     on_slow: OnSlow,
+    begins: Begins,
 ) -> float:
     """Serve what is ready within `wait_s` seconds; exceptions of whom is called end it.
 
@@ -48,7 +51,7 @@ def turn_python(
     """
     due: list[tuple[int, Stream, Answer]] = []
     ready = poller.poll(min(wait_s, _WAIT_MAX_S), _READY_MAX)
-    began = last = time.monotonic()
+    began = last = marked = time.monotonic()
     for fd, events in ready:
         stream = streams.get(fd) if events & select.EPOLLIN else None
         if stream is not None:
@@ -63,6 +66,9 @@ def turn_python(
         if now - last > SLOW_S:
             on_slow(fd, now - last)
             now = time.monotonic()
+        if now - marked > MARK_EVERY_S:
+            marked = now
+            begins(now)
         last = now
     if due:
         _send_due(due, streams)
@@ -120,5 +126,5 @@ def _gather(answer: tuple[Part, ...]) -> bytes | None:
     return front + records + after if len(records) == size else None
 
 
-Turn = Callable[[select.epoll, float, Callbacks, Streams, memoryview, OnSlow], float]
+Turn = Callable[[select.epoll, float, Callbacks, Streams, memoryview, OnSlow, Begins], float]
 turn: Turn = turn_python if native is None else native.turn

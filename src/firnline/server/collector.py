@@ -10,9 +10,9 @@ and what that costs: docs/decisions/0010.
 import gc
 from typing import Any, Protocol
 
-# Young objects at which it looks, and how many such looks make one at the survivors of them all: about 1 ms
-# and 5 ms. The third is for what grows and is not the image.
-THRESHOLDS = (3_000, 4, 300)
+# Young objects at which it looks, and how many such looks make one at the survivors of them all: below 1 ms
+# and 3 ms. The third is for what grows and is not the image.
+THRESHOLDS = (2_000, 2, 700)
 LOOK_S = 2.0
 # Partitions and groups that have come at least before it is worth the while.
 GROWTH_MIN = 1_000

@@ -31,11 +31,25 @@ def families(found: LoopFacts) -> Iterator[Metric]:
     longest = GaugeMetricFamily(
         "firnline_loop_longest_step_seconds", "The longest of them.", labels=["step"]
     )
+    busy = CounterMetricFamily(
+        "firnline_loop_busy_steps",
+        "Steps of the loop of more than 5 ms of CPU: the other slow ones waited.",
+        labels=["step"],
+    )
+    cpu = GaugeMetricFamily(
+        "firnline_loop_longest_step_cpu_seconds",
+        "The most CPU time of a slow step, or a little more.",
+        labels=["step"],
+    )
     for row in found.steps:
         count.add_metric([row.name], row.times)
         longest.add_metric([row.name], row.longest_s)
+        busy.add_metric([row.name], row.busy_times)
+        cpu.add_metric([row.name], row.longest_cpu_s)
     yield count
     yield longest
+    yield busy
+    yield cpu
     yield CounterMetricFamily(
         "firnline_loop_slow_turns",
         "Turns of the loop, many steps or one, of more than 5 ms.",

@@ -1,5 +1,6 @@
 """One turn of the loop, compiled and in Python: who is told what, and what is sent."""
 
+import itertools
 import os
 import select
 import socket
@@ -27,6 +28,7 @@ class World:
         self.shared = memoryview(bytearray(1000))
         self.told: list[Any] = []
         self.slow: list[tuple[int, float]] = []
+        self.begun: list[float] = []
         self.unsent: list[Any] = []
         self.answers: Any = {}
         self.pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -50,11 +52,20 @@ class World:
 
     def turn(self, wait_s: float = 0.0) -> None:
         self.began = self._turn(
-            self.poller, wait_s, self.callbacks, self.streams, self.shared, self.on_slow
+            self.poller,
+            wait_s,
+            self.callbacks,
+            self.streams,
+            self.shared,
+            self.on_slow,
+            self.begins,
         )
 
     def on_slow(self, fd: int, took_s: float) -> None:
         self.slow.append((fd, took_s))
+
+    def begins(self, now: float) -> None:
+        self.begun.append(now)
 
     def close(self) -> None:
         self.poller.close()
@@ -284,6 +295,38 @@ def test_what_takes_long_is_told_of_with_its_descriptor_and_nothing_else(world: 
     (told,) = [row for row in world.slow[len(quick_slow) :] if row[0] == ours.fileno()]
     assert 0.02 <= told[1] < 10
     assert slow.recv(10) == b"late"
+
+
+def test_where_a_step_begins_is_told_but_not_for_every_step(world: World) -> None:
+    """The loop reads a clock then that costs a system call."""
+    peers = [world.pair()[0] for _ in range(20)]
+
+    def answer_late() -> bytes:
+        time.sleep(0.0015)
+        return b"late"
+
+    world.answers = {b"now": b"at once", b"later": answer_late}
+    peers[0].sendall(b"now")
+    before = time.monotonic()
+    world.turn()
+    if time.monotonic() - before < 0.001:
+        assert world.begun == []
+    for peer in peers:
+        peer.sendall(b"later")
+    world.begun.clear()
+    world.turn()
+    assert len(world.begun) >= len(peers)
+    steps = [later - at for at, later in itertools.pairwise([world.began, *world.begun])]
+    assert min(steps) > 0.001
+
+
+def test_a_failure_of_who_is_told_where_a_step_begins_is_not_swallowed(world: World) -> None:
+    peer, _ = world.pair()
+    world.answers[b"x"] = lambda: time.sleep(0.002)
+    world.begins = lambda now: 1 / 0  # type: ignore[method-assign,assignment]
+    peer.sendall(b"x")
+    with pytest.raises(ZeroDivisionError):
+        world.turn()
 
 
 def test_a_failure_of_who_is_told_of_a_slow_step_is_not_swallowed(world: World) -> None:

@@ -375,8 +375,8 @@ def test_nothing_is_read_beyond_the_end() -> None:
         lambda: native.usual_records("x", 1, 1),
         lambda: native.usual_records(b"x", 1, "1"),
         lambda: native.turn(1, 2),
-        lambda: native.turn("x", 0.0, {}, {}, writable(b"xx"), print),
-        lambda: native.turn(0, 0.0, {}, [], writable(b"xx"), print),
+        lambda: native.turn("x", 0.0, {}, {}, writable(b"xx"), print, print),
+        lambda: native.turn(0, 0.0, {}, [], writable(b"xx"), print, print),
         lambda: native.turn(0, 0.0, {}, {}, writable(b"xx")),
     ],
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
+from firnline.replica import alter
 from firnline.replica.alter import AlterPartitions, Answers
 from firnline.replica.isr import BrokerFact, IsrAnswer, IsrChange, NoBrokers
 from firnline.replica.partition import Partition
@@ -27,6 +28,21 @@ def proposing(index: int = 0) -> Partition:
 
 def agreed(change: IsrChange) -> IsrAnswer:
     return IsrAnswer(1, 3, tuple(b for b, _ in change.new_isr), change.partition_epoch + 1)
+
+
+def test_many_proposals_are_sent_and_answered_in_portions() -> None:
+    """An answer about a thousand partitions would hold up heartbeats."""
+    count = 2 * alter._CHANGES_AT_ONCE + 10
+    all_of_them = [proposing(index) for index in range(count)]
+    desk = Desk()
+    desk.propose(*all_of_them)
+    sizes = []
+    while desk.asked:
+        sizes.append(len(desk.asked[0][0]))
+        desk.answer()
+    assert max(sizes) == alter._CHANGES_AT_ONCE
+    assert sum(sizes) == count
+    assert desk.settled == all_of_them
 
 
 class Desk:

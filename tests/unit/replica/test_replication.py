@@ -1,14 +1,19 @@
 """All replicas of a node: what it proposes as a leader, whom it follows, and what the operator is told."""
 
+from itertools import pairwise
 from typing import Any
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.replica import replication
 from firnline.replica.directories import DirectoryAssignments
-from firnline.replica.isr import NO_BROKERS, Brokers
+from firnline.replica.isr import NO_BROKERS, Brokers, NoBrokers
 from firnline.replica.partition import Partition
 from firnline.replica.replication import ReplicaSettings, Replication
+from tests.unit.replica.list_log import partition
 from tests.unit.replica.test_alter import proposing
 from tests.unit.replica.test_late_copies import lost_and_refused
+
+LOOK = ("replica", "shrink")
 
 
 class Node:
@@ -17,7 +22,7 @@ class Node:
     def __init__(self, *partitions: Partition, brokers: Brokers = NO_BROKERS) -> None:
         self.hosted = list(partitions)
         self.asked: list[Any] = []
-        self.timer: SetTimer | None = None
+        self.timers: dict[Any, SetTimer] = {}
         self.replication = Replication(
             node_id=1,
             settings=ReplicaSettings(lag_max_ms=1000, backoff_ms=1000),
@@ -39,17 +44,34 @@ class Node:
         return []
 
     def run(self, effects: Effects) -> list[str]:
-        """Keep the timer of the look; return what the operator is told."""
+        """Keep the timers; return what the operator is told."""
         for effect in effects:
             if isinstance(effect, SetTimer):
-                self.timer = effect
-            elif isinstance(effect, CancelTimer) and self.timer and self.timer.key == effect.key:
-                self.timer = None
+                self.timers[effect.key] = effect
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop(effect.key, None)
         return [effect.line for effect in effects if isinstance(effect, Warn)]
 
+    def turn(self) -> list[str]:
+        """Fire the one timer there is."""
+        [key] = self.timers
+        timer = self.timers.pop(key)
+        return self.run(timer.then(timer.at_ms))
+
     def look(self) -> list[str]:
-        assert self.timer is not None
-        return self.run(self.timer.then(self.timer.at_ms))
+        """Look at all partitions, until the next look is due."""
+        said = self.turn()
+        while LOOK not in self.timers:
+            said += self.turn()
+        return said
+
+
+def behind(index: int) -> Partition:
+    """A leader whose follower, broker 2, never asked for anything."""
+    p = partition(index=index)
+    p.update(leader_id=1, leader_epoch=3, partition_epoch=0, replicas=(1, 2), isr=(1, 2))
+    p.brokers = NoBrokers()
+    return p
 
 
 def test_the_operator_hears_once_of_a_request_that_holds_up_commits_and_of_each_new_one() -> None:
@@ -65,15 +87,54 @@ def test_the_operator_hears_once_of_a_request_that_holds_up_commits_and_of_each_
     assert "t-0: a request to take brokers [2] into the ISR was not answered" in said[0]
 
 
+def test_a_look_at_thousands_of_partitions_is_taken_in_slices() -> None:
+    """Goal: heartbeats are in time. Method: count whom each turn proposes to leave out of the ISR."""
+    count = 3 * replication._LOOKS_PER_SLICE + 10
+    led = [behind(index) for index in range(count)]
+    node = Node(*led)
+    node.run(node.replication.start(0))
+    node.turn()
+    proposed = []
+    while LOOK not in node.timers:
+        node.turn()
+        proposed.append(sum(p.proposed is not None for p in led))
+    steps = [later - before for before, later in pairwise([0, *proposed])]
+    assert max(steps) <= replication._LOOKS_PER_SLICE
+    assert proposed[-1] == count
+
+
+def test_a_partition_that_leaves_while_others_are_looked_at_proposes_nothing() -> None:
+    led = [behind(index) for index in range(2 * replication._LOOKS_PER_SLICE)]
+    node = Node(*led)
+    node.run(node.replication.start(0))
+    node.turn()
+    node.turn()
+    led[-1].retire()
+    while LOOK not in node.timers:
+        node.turn()
+    assert [p.proposed is None for p in led[-2:]] == [False, True]
+
+
+def test_a_node_that_stops_in_the_middle_of_a_look_ends_it() -> None:
+    led = [behind(index) for index in range(2 * replication._LOOKS_PER_SLICE)]
+    node = Node(*led)
+    node.run(node.replication.start(0))
+    node.turn()
+    node.turn()
+    node.run(node.replication.stop())
+    while node.timers:
+        node.turn()
+    assert led[-1].proposed is None
+
+
 def test_a_node_that_stops_follows_nobody_and_proposes_nothing_any_more() -> None:
     """What others tell it on its way out would otherwise begin anew what was just ended."""
     p = proposing()
     node = Node(p)
     node.run(node.replication.start(0))
-    timer = node.timer
-    assert timer is not None
+    timer = node.timers[LOOK]
     node.run(node.replication.stop())
-    assert node.timer is None
+    assert not node.timers
     assert timer.then(timer.at_ms) == []
     assert node.replication.on_follower(p, 0) == []
     p.update(leader_id=2, leader_epoch=4, partition_epoch=9, replicas=(1, 2), isr=(2,))

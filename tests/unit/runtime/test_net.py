@@ -17,6 +17,7 @@ from firnline.base.effects import Flush, Reply, SetTimer, Submit
 from firnline.base.errors import KafkaError, ProtocolError
 from firnline.base.slices import FileSlice
 from firnline.protocol.schema import Part
+from firnline.runtime import net
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
 from firnline.runtime.net import OPEN_MAX, Server, listen
@@ -35,7 +36,7 @@ class Ticket:
         self.connection = connection
         self.turn = connection.turn
         self.body = body
-        self.is_large = False
+        self.is_large = self.is_urgent = False
 
 
 class Echo:
@@ -43,6 +44,7 @@ class Echo:
 
     e echo | s serve that many mebibytes from the file | w wait 30 ms, then echo | n no answer
     h hold until the test answers | b a bug in a handler | p not a request | PRODUCE wait in `produced`
+    m a thousand slices of the file, of 8 bytes each
     l echo, encoded in slices until `is_encoded` | f a bug in the second of them
     """
 
@@ -86,6 +88,9 @@ class Echo:
         if body[:1] == b"s":
             size = body[1] << 20
             return [struct.pack(">i", size), FileSlice(self.file, 0, size)]
+        if body[:1] == b"m":
+            slices = [FileSlice(self.file, 0, 8) for _ in range(1000)]
+            return [struct.pack(">i", 8000), *slices]
         return [struct.pack(">i", len(body)) + body]
 
     def encoding(self, reply: Reply) -> Iterator[None]:
@@ -584,6 +589,35 @@ def test_others_are_served_between_the_slices_of_an_answer_and_its_own_requests_
         echo.is_encoded = True
         assert read_frame(large) == b"l-in-slices"
         assert read_frame(large) == b"e-behind-it"
+
+
+@pytest.mark.parametrize("many", [b"m", b"s\x04"])
+def test_an_answer_of_many_parts_is_sent_in_several_steps(
+    node: Running, many: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: heartbeats are in time. Method: the socket takes all, and yet a step leaves something."""
+    monkeypatch.setattr(net, "_PARTS_PER_STEP", 100)
+    monkeypatch.setattr(net, "_SENDFILE_PARTS", 100)
+    monkeypatch.setattr(net, "_SENDFILE_STEP_BYTES", 1 << 16)
+    left: list[int] = []
+
+    def answer() -> None:
+        (ticket,) = node.runtime.dispatcher.produced  # type: ignore[attr-defined]
+        ticket.body = many
+        node.runtime.execute([Reply(context=ticket, message=1)])
+        left.append(len(ticket.connection._out))
+
+    with node.connect() as sock, node.connect() as other:
+        sock.sendall(frame(PRODUCE))
+        produced(node, 1)
+        node.on_loop(answer)
+        other.sendall(frame(b"e-elsewhere"))
+        assert read_frame(other) == b"e-elsewhere"
+        whole = bytes(range(8)) * 1000 if many == b"m" else bytes(range(256)) * (4 << 12)
+        assert read_frame(sock) == whole
+        sock.sendall(frame(b"e-after it"))
+        assert read_frame(sock) == b"e-after it"
+    assert left[0] > 0
 
 
 def test_what_is_left_of_an_answer_is_dropped_with_its_connection(node: Running) -> None:

@@ -86,13 +86,78 @@ def test_a_call_of_the_loop_is_counted(runtime: Runtime) -> None:
     assert run(runtime, 0.001)["a name of its own"] >= LONG_S
 
 
+def test_a_step_that_waited_for_the_cpu_is_told_from_one_that_worked(runtime: Runtime) -> None:
+    def work(*_: Any) -> list[Any]:
+        until = time.thread_time() + LONG_S
+        while time.thread_time() < until:
+            pass
+        return []
+
+    for call in (Sleeper().nap, work):
+        runtime.execute([SetTimer(key=("any", call.__qualname__), at_ms=0, then=call)])
+    run(runtime, 0.001)
+    rows = {row.name.rpartition(".")[2]: row for row in runtime.loop.slow_steps.rows()}
+    assert rows["nap"].times == 1
+    assert rows["nap"].busy_times == 0
+    assert rows["nap"].longest_cpu_s < LONG_S / 2
+    assert rows["work"].busy_times == 1
+    assert rows["work"].longest_cpu_s >= LONG_S - 0.001
+
+
+def test_cpu_time_is_that_of_the_step_and_not_of_those_in_it_or_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, cpu = [100.0], [0.0]
+    monkeypatch.setattr(steps, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(steps, "_thread_time", lambda: cpu[0])
+    slow = SlowSteps()
+
+    def passes(seconds: float, cpu_s: float) -> None:
+        now[0] += seconds
+        cpu[0] += cpu_s
+
+    passes(1.0, 1.0)
+    slow.begins(now[0])  # the outer one
+    passes(0.010, 0.010)
+    slow.begins(now[0])  # the inner one
+    passes(0.100, 0.002)
+    slow.ended("inner", 0.100)
+    passes(0.001, 0.001)
+    slow.ended("outer", 0.111)
+    rows = {row.name: row for row in slow.rows()}
+    assert rows["inner"].longest_cpu_s == pytest.approx(0.002)
+    assert rows["outer"].longest_s == pytest.approx(0.011)
+    assert rows["outer"].longest_cpu_s == pytest.approx(0.011)
+    assert (rows["inner"].busy_times, rows["outer"].busy_times) == (0, 1)
+
+
+def test_the_cpu_clock_is_not_read_for_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[float] = []
+
+    def thread_time() -> float:
+        reads.append(0.0)
+        return 0.0
+
+    monkeypatch.setattr(steps, "_thread_time", thread_time)
+    slow = SlowSteps()
+    for number in range(1000):
+        slow.begins(100.0 + number * 1e-6)
+    assert len(reads) == 1
+
+
+def test_a_step_whose_cpu_time_is_not_known_counts_as_busy() -> None:
+    slow = SlowSteps()
+    slow.ended("any", 1.0)
+    assert slow.rows() == [("any", 1, 1.0, 1, 1.0)]
+
+
 def test_names_are_those_of_code_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
     assert name_of(partial(partial(Sleeper().nap, 1), 2)) == "Sleeper.nap"
     assert name_of(Sleeper().make()) == "Sleeper.make"
     monkeypatch.setattr(steps, "_NAMES_MAX", 3)
     slow = SlowSteps()
     for number in range(10):
-        slow._add(f"step {number}", 1.0)
+        slow._add(f"step {number}", 1.0, 0.0)
     assert [row.name for row in slow.rows()] == ["other", "step 0", "step 1", "step 2"]
     assert slow.rows()[0].times == 7
 

@@ -175,6 +175,8 @@ def test_what_held_the_loop_up_is_told_by_name() -> None:
         found = scrape(exporter)
     assert found["firnline_loop_slow_steps_total", "request metadata"] >= 1
     assert found["firnline_loop_longest_step_seconds", "request metadata"] == 0.02
+    assert found["firnline_loop_busy_steps_total", "request metadata"] >= 1
+    assert found["firnline_loop_longest_step_cpu_seconds", "request metadata"] == 0.02
     assert found["firnline_loop_slow_turns_total", ""] == 1
     assert found["firnline_loop_longest_turn_seconds", ""] == 0.03
 

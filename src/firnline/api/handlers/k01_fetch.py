@@ -58,6 +58,8 @@ def handle(
 ) -> Effects:
     """Read what is asked; answer now or when there is enough."""
     topics = request.topics
+    if _replica_id(context, request) >= 0:
+        context.is_urgent = True
     if sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE:
         return in_slices(node, context, _ask_in_slices(node, context, request), now_ms)
     wanted: list[Wanted] = []
@@ -65,6 +67,11 @@ def handle(
     for topic in topics:
         _want(wanted, topic, topic.partitions, uses_ids)
     return _fetch(node, context, request, wanted, now_ms)
+
+
+def _replica_id(context: RequestContext, request: FetchRequest) -> int:
+    knows_epochs = context.api_version >= _REPLICA_STATE_VERSION
+    return request.replica_state.replica_id if knows_epochs else request.replica_id
 
 
 def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRequest) -> Slices:
@@ -109,7 +116,6 @@ def _fetch(
 ) -> Effects:
     version = context.api_version
     uses_ids = version >= _TOPIC_ID_VERSION
-    state = request.replica_state
     knows_epochs = version >= _REPLICA_STATE_VERSION
     ask = FetchAsk(
         wanted,
@@ -117,8 +123,8 @@ def _fetch(
         min_bytes=request.min_bytes,
         max_bytes=request.max_bytes,
         isolation=request.isolation_level,
-        replica_id=state.replica_id if knows_epochs else request.replica_id,
-        replica_epoch=state.replica_epoch if knows_epochs else NO_BROKER_EPOCH,
+        replica_id=_replica_id(context, request),
+        replica_epoch=request.replica_state.replica_epoch if knows_epochs else NO_BROKER_EPOCH,
         session_id=request.session_id,
         session_epoch=request.session_epoch,
         uses_ids=uses_ids,

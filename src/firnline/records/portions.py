@@ -1,0 +1,32 @@
+"""Batches that follow one another, so many at a time. PURE."""
+
+from collections.abc import Iterator
+from struct import Struct
+
+from firnline.base.ports import Buffer
+from firnline.records.batch import HEADER_BYTES
+
+_LENGTH_POSITION, _BEFORE_LENGTH_BYTES = 8, 12
+_length = Struct(">i").unpack_from
+
+
+def portions(records: Buffer, at_most: int) -> Iterator[tuple[Buffer, int]]:
+    """Give the records in order: whole batches, `at_most` so many, and how many those are at most.
+
+    What is no batch, or a part of one, is left to whoever judges them: it comes with those before it.
+    """
+    if len(records) <= at_most * HEADER_BYTES:  # no batch is smaller than its header
+        yield records, len(records) // HEADER_BYTES
+        return
+    view = memoryview(records)
+    first = position = count = 0
+    while position + HEADER_BYTES <= len(view):
+        length = _BEFORE_LENGTH_BYTES + _length(view, position + _LENGTH_POSITION)[0]
+        if length < HEADER_BYTES or position + length > len(view):
+            break
+        if count == at_most:
+            yield view[first:position], count
+            first, count = position, 0
+        position += length
+        count += 1
+    yield view[first:], count
