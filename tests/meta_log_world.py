@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from firnline.base.effects import Note
+from firnline.base.effects import Effects, Flush, Note, SetTimer, Submit
+from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.log.directory import LogDirectory, format_directory
 from firnline.metadata import records as r
@@ -101,6 +102,8 @@ def batch_at(offset: int, epoch: int, count: int = 1, tag: str = "") -> bytes:
 
 def extend(log: MetaLog, *epochs: int) -> None:
     """Append one record of each epoch, as a follower."""
+    if log.is_headless:
+        truncate(log, 0)
     for epoch in epochs:
         assert log.append_fetched(batch_at(log.end_offset, epoch), now_ms=NOW) is None
 
@@ -149,8 +152,41 @@ def freeze(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
     log.register(part)
 
 
-def install(log: MetaLog, snapshot_id: OffsetAndEpoch) -> None:
-    log.install(part_of(log, snapshot_id), now_ms=NOW)
+def install(log: MetaLog, snapshot_id: OffsetAndEpoch) -> Effects:
+    """Install to the end; return what is left for later."""
+    return carry_out(log.install(part_of(log, snapshot_id), _unheard, _unhurt, NOW))
+
+
+def truncate(log: MetaLog, offset: int) -> None:
+    """Cut to the end."""
+    assert carry_out(log.truncate_to(offset, _unhurt, NOW)) == []
+
+
+def carry_out(effects: Effects) -> Effects:
+    """Do what is to be done now, in order, until it is over; return what is for later."""
+    waiting, later = list(effects), []
+    while waiting:
+        effect = waiting.pop(0)
+        if isinstance(effect, Flush):
+            for file in effect.files:
+                file.sync()
+            waiting += effect.then(None, NOW)
+        elif isinstance(effect, Submit):
+            waiting += effect.then(effect.work(), NOW)
+        elif isinstance(effect, SetTimer) and effect.at_ms <= NOW:
+            waiting += effect.then(NOW)
+        else:
+            later.append(effect)
+    return later
+
+
+def _unheard(now_ms: int) -> Effects:
+    return []
+
+
+def _unhurt(problem: StorageError | None, now_ms: int) -> Effects:
+    assert problem is None
+    return []
 
 
 def ids(log: MetaLog) -> list[OffsetAndEpoch]:

@@ -44,9 +44,9 @@ class TellingDisk(Disk):
         super().save(state)
         self.tell(f"save {said_state(state)}")
 
-    def truncate_to(self, offset: int) -> None:
-        super().truncate_to(offset)
+    def truncate_to(self, offset: int, then: Any, now_ms: int) -> Effects:
         self.tell(f"cut to {offset}")
+        return super().truncate_to(offset, then, now_ms)
 
     def append_fetched(self, data: bytes, *, now_ms: int) -> Any:
         problem = super().append_fetched(data, now_ms=now_ms)
@@ -58,9 +58,9 @@ class TellingDisk(Disk):
         self.tell(f"write {offset} in epoch {epoch}")
         return offset
 
-    def install(self, part: Any, *, now_ms: int) -> Effects:
+    def install(self, part: Any, begun: Any, then: Any, now_ms: int) -> Effects:
         self.tell(f"install {part.snapshot_id.offset}-{part.snapshot_id.epoch}")
-        return super().install(part, now_ms=now_ms)
+        return super().install(part, begun, then, now_ms)
 
 
 class TellingMember(Member):

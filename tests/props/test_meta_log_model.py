@@ -22,11 +22,12 @@ from tests.meta_log_world import (
     freeze,
     ids,
     in_use,
+    install,
     opened,
-    part_of,
     perform,
     snapshot_bytes,
     sync,
+    truncate,
 )
 
 
@@ -119,7 +120,7 @@ class MetaLogMachine(RuleBasedStateMachine):
         ends = [end for end in self.ends() if end >= self.committed]
         if ends:
             offset = ends[which % len(ends)]
-            self.log.truncate_to(offset)
+            truncate(self.log, offset)
             self.batches = [batch for batch in self.batches if batch[1] <= offset]
             self.synced = min(self.synced, offset)
             self.version += 1
@@ -159,7 +160,7 @@ class MetaLogMachine(RuleBasedStateMachine):
         """Take over a leader's snapshot from beyond the log."""
         self.version += 1
         snapshot_id = OffsetAndEpoch(self.end + gap, max(1, self.epoch + step))
-        self.log.install(part_of(self.log, snapshot_id), now_ms=NOW)
+        install(self.log, snapshot_id)
         self.installed(snapshot_id)
 
     def installed(self, snapshot_id: OffsetAndEpoch) -> None:
@@ -194,18 +195,18 @@ class MetaLogMachine(RuleBasedStateMachine):
         """The power goes while a snapshot is installed, or while old ones are retired."""
         newest = self.snapshots[-1]
         target = OffsetAndEpoch(self.end + 3, self.epoch + 1)
-        part = part_of(self.log, target) if what == "install" else None
+        is_install = what == "install"
         self.fs.cut_at = self.fs.count + after
         try:
-            if part is not None:
-                self.log.install(part, now_ms=NOW)
+            if is_install:
+                install(self.log, target)
                 self.installed(target)
             else:
                 self.log.retire_snapshots(newest.offset, now_ms=NOW)
                 self.start_at(newest.offset)
         except PowerCut:
             pass
-        self.come_back(Dice(rng), keep, torn=target if part is not None else newest)
+        self.come_back(Dice(rng), keep, torn=target if is_install else newest)
 
     def come_back(self, dice: Dice, keep: Any, torn: OffsetAndEpoch | None = None) -> None:
         self.fs = self.fs.crash(dice, keep=keep)  # type: ignore[assignment]

@@ -199,7 +199,8 @@ class ControllerNode:
         assert self._leaves_until_ms is not None
         if self._is_closed:
             return []
-        if not self.quorum.raft.is_stopped and now_ms < self._leaves_until_ms:
+        raft = self.quorum.raft
+        if (not raft.is_stopped or raft.is_cutting) and now_ms < self._leaves_until_ms:
             at_ms = now_ms + _LEAVING_LOOK_MS
             return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
         self.close()

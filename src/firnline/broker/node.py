@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from firnline.base.background import Background
-from firnline.base.effects import Append, Effect, Effects, EnsureTopic
+from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer
 from firnline.base.errors import Bug, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 _COORDINATOR_TIMEOUT_MS = 5_000
 # How long an answer about new topics waits for their partitions to be open.
 _OPENING_WAIT_MS = 1_000
+_CLOSING = ("broker", "closing")
+_CLOSING_LOOK_MS = 10
 
 
 @dataclass(slots=True, kw_only=True)
@@ -234,6 +236,9 @@ class BrokerNode:
     def _settled(self, now_ms: int) -> Effects:
         if self.controller_node is not None:
             return self.controller_node.shutdown(now_ms)
+        if self.quorum.raft.is_cutting:
+            at_ms = now_ms + _CLOSING_LOOK_MS
+            return [SetTimer(key=_CLOSING, at_ms=at_ms, then=self._settled)]
         self._finish_at_last(now_ms)
         return []
 

@@ -230,6 +230,7 @@ class LogDirectory:
         """Write down the recovery point of the metadata log too, which the quorum opens and closes."""
         assert log.topic_partition == _METADATA
         self._guest = log
+        log.keep_recovery_point = partial(self._keep_recovery_point, _METADATA)
 
     def partition_path(self, topic_partition: TopicPartition) -> str:
         """Return the directory of a partition."""
@@ -491,12 +492,14 @@ class LogDirectory:
         for name in _LOWERED:
             if name not in wanted:
                 self._writes[name] += 1  # what is being written off the loop may say more
-        self._note([self.logs[topic_partition]])
+        # That of the quorum is noted with any.
+        self._note([self.logs[topic_partition]] if topic_partition != _METADATA else ())
         return self._keep_all(wanted, then) if wanted else then(None, now_ms)
 
     def _says_more(self, name: str, topic_partition: TopicPartition) -> bool:
         """Whether a checkpoint may vouch, now or soon, for more than the log that is about to be cut."""
-        log, said = self.logs[topic_partition], self._said.get(name)
+        log, said = self.logs.get(topic_partition, self._guest), self._said.get(name)
+        assert log is not None
         if name == checkpoint.CLEANER_OFFSETS:
             offset = log.compaction.kept_dirty_offset
         else:

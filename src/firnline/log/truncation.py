@@ -68,6 +68,7 @@ class Truncation:
         self._ledger = ledger
         self._cut = cut
         self._waiters: list[Callable[[int], Effects]] = []
+        self._when_begun: Callable[[int], Effects] = _not_asked
         self._then: Done = _nothing
         self._steps: Iterator[None] = iter(())
 
@@ -81,9 +82,15 @@ class Truncation:
         for _ in self._cut.end():
             pass
 
-    def run(self, then: Done, now_ms: int) -> Effects:
-        """Carry it out off the loop; `then(problem or None, now_ms)` once the log is whole, or given up."""
+    def run(
+        self, then: Done, now_ms: int, *, when_begun: Callable[[int], Effects] | None = None
+    ) -> Effects:
+        """Carry it out off the loop; `then(problem or None, now_ms)` once the log is whole, or given up.
+
+        `when_begun(now_ms)` runs in the step in which the loop forgets what is cut.
+        """
         self._then = then
+        self._when_begun = when_begun or _not_asked
         self._log.truncation = self
         self._vouch_for_less()
         keep = self._log.keep_recovery_point
@@ -105,7 +112,7 @@ class Truncation:
             self._cut.forget()
         except StorageError as damage:
             return self._over(damage, now_ms)
-        return self._submit(now_ms)
+        return self._when_begun(now_ms) + self._submit(now_ms)
 
     def _submit(self, now_ms: int) -> Effects:
         path, work = self._log.path, self._cut.cut_files
@@ -143,6 +150,10 @@ class Truncation:
 
 
 def _nothing(problem: StorageError | None, now_ms: int) -> Effects:
+    return []
+
+
+def _not_asked(now_ms: int) -> Effects:
     return []
 
 

@@ -8,7 +8,7 @@ KIP-630; spec Q5, Q6, Q10, Q12, Q37, Q40-Q44.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Flush
 from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
 from firnline.base.ports import File, Fs
@@ -47,7 +47,7 @@ from firnline.raft.election_state import (
     encode_election_state,
 )
 from firnline.raft.fetch_rules import end_offset_for, last_epoch
-from firnline.raft.ports import SnapshotPart
+from firnline.raft.ports import Done, SnapshotPart
 from firnline.records.batch import headers
 
 QUORUM_STATE = "quorum-state"
@@ -243,11 +243,6 @@ class MetaLog:
         """A place this log once reached, durably, and is short of now; None: it has all it ever had."""
         return self._forgotten
 
-    def _begin_anew(self) -> None:
-        """A leader answered, and has what this log lacks: nothing needs the part without a beginning."""
-        self._is_headless = False
-        self._log.truncate_fully(0)
-
     def _catch_up_with_snapshot(self) -> None:
         """Q44: a snapshot that is ahead of the log replaces it; a stop came before that was done."""
         newest = self._snapshots.newest_id
@@ -350,8 +345,7 @@ class MetaLog:
         problem = self._judge_fetched(data)
         if problem is not None:
             return problem
-        if self._is_headless:
-            self._begin_anew()
+        assert not self._is_headless, "it is dropped first"
         # `raft/follower` has seen that no batch is of a later epoch than the leader's.
         outcome = self._log.append_as_follower(data, leader_epoch=INT32_MAX, now_ms=now_ms)
         return _corrupt(outcome) if isinstance(outcome, KafkaError) else None
@@ -386,10 +380,24 @@ class MetaLog:
             b"" if self._is_headless else self._log.read_batches(start_offset, max_bytes=max_bytes)
         )
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop everything from `offset` on, durably."""
+    @property
+    def is_headless(self) -> bool:
+        """What is on disk begins in the middle, so that none of it counts."""
+        return self._is_headless
+
+    def truncate_to(self, offset: int, then: Done, now_ms: int) -> Effects:
+        """Drop everything from `offset` on, off the loop; then `then(problem or None, now_ms)`."""
         assert offset >= self.start_offset, "what a snapshot holds is committed"
-        self._log.truncate_to(offset)
+        if self._is_headless:
+            assert offset == 0, "nothing of it counts"
+            anew = self._log.beginning_at(0, now_ms=now_ms)
+            return anew.run(then, now_ms, when_begun=self._counts_again)
+        truncation = self._log.truncation_to(offset)
+        return then(None, now_ms) if truncation is None else truncation.run(then, now_ms)
+
+    def _counts_again(self, now_ms: int) -> Effects:
+        self._is_headless = False
+        return []
 
     def unsynced(self) -> Sequence[File]:
         """The files a sync must cover."""
@@ -457,19 +465,35 @@ class MetaLog:
         if part.snapshot_id not in self._snapshots.ids():
             self._snapshots.forget(part.snapshot_id)
 
-    def install(self, part: SnapshotPart, *, now_ms: int) -> Effects:
-        """Put a complete and synced part of a leader's in the place of the log (Q37).
+    def install(
+        self, part: SnapshotPart, begun: Callable[[int], Effects], then: Done, now_ms: int
+    ) -> Effects:
+        """Put a complete and synced part of a leader's in the place of the log, off the loop (Q37).
 
         A stop at any moment in between is repaired by the next start, which finds either no snapshot of
         that name, or one that is ahead of the log (Q44, X13).
         """
         assert isinstance(part, PartFile)
-        self._snapshots.give_name(part).sync()
-        self._is_headless = False
-        self._log.truncate_fully(part.snapshot_id.offset, now_ms=now_ms)
-        self._snapshots.register(part)
-        self._recall()
-        return self._snapshots.retire_before(self.start_offset, now_ms=now_ms)
+        log, snapshots = self._log, self._snapshots
+
+        def named(problem: StorageError | None, at_ms: int) -> Effects:
+            if problem is not None:
+                return then(problem, at_ms)
+            anew = log.beginning_at(part.snapshot_id.offset, now_ms=at_ms)
+            return anew.run(installed, at_ms, when_begun=replaced)
+
+        def replaced(at_ms: int) -> Effects:
+            self._is_headless = False
+            snapshots.register(part)
+            # The next start begins with the new one, whatever is left of the log and of older ones.
+            return snapshots.retire_before(self.start_offset, now_ms=at_ms) + begun(at_ms)
+
+        def installed(problem: StorageError | None, at_ms: int) -> Effects:
+            if problem is None:
+                self._recall()
+            return then(problem, at_ms)
+
+        return [Flush(files=[snapshots.give_name(part)], then=named)]
 
     def retire_snapshots(self, new_start_offset: int, *, now_ms: int) -> Effects:
         """Raise the log start to the end of a snapshot that is here; what lies before goes (Q40-Q42)."""

@@ -165,6 +165,8 @@ class Election:
             for peer in standing.voters.others(standing.node_id):
                 if not self._acknowledged.get(peer.node_id) and self._may_ask(peer, now_ms):
                     effects += self._say_farewell(peer)
+        elif standing.is_cutting:
+            return []  # how much it has to offer is not known before that is on disk
         elif standing.role is Role.CANDIDATE and not standing.is_synced:
             # What it claims to have it must have after a power cut too: as a candidate of the same epoch
             # it would get the same votes again, for a log that is no longer there.
@@ -279,7 +281,8 @@ class Election:
         if standing.log.forgotten is not None:
             return False
         last = OffsetAndEpoch(partition.last_offset, partition.last_offset_epoch)
-        is_up_to_date = not standing.has_more_than(last)
+        # What this node has in comparison is not known while its log is cut.
+        is_up_to_date = not standing.is_cutting and not standing.has_more_than(last)
         if partition.pre_vote:
             return is_up_to_date and not self._has_live_leader()
         if standing.role not in (Role.UNATTACHED, Role.PROSPECTIVE):

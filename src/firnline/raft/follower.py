@@ -82,7 +82,7 @@ class Follower:
     def fetch_due(self, now_ms: int) -> Effects:
         """Send the one next request, if it may leave now."""
         standing = self._standing
-        if standing.calls.is_waiting or self._is_installing:
+        if standing.calls.is_waiting or self._is_installing or standing.is_cutting:
             return []
         if standing.is_voter and not standing.is_synced:
             return standing.flush()
@@ -148,7 +148,7 @@ class Follower:
         self.leader_start_offset = part.log_start_offset
         outcome: Effects | KafkaError | None
         if part.diverging_epoch.epoch >= 0:
-            outcome = self._cut(part.diverging_epoch)
+            outcome = self._cut(part.diverging_epoch, now_ms)
         elif part.snapshot_id.epoch >= 0 or part.snapshot_id.end_offset >= 0:
             outcome = self._start_download(part.snapshot_id, now_ms)
         else:
@@ -160,15 +160,14 @@ class Follower:
         self._is_leader_silent = False
         return self.give_up_after(self._standing.settings.fetch_timeout_ms, now_ms)
 
-    def _cut(self, diverging: Any) -> Effects | None:
+    def _cut(self, diverging: Any, now_ms: int) -> Effects | None:
         """Drop what the leader has not. StorageError when that is committed (X8)."""
         standing = self._standing
         told = Diverging(diverging.epoch, diverging.end_offset)
         offset = truncation_point(standing.log, told, high_watermark=standing.committed)
         if offset >= standing.log.end_offset:
             return None
-        standing.cut_log(offset)
-        return []
+        return standing.cut_log(offset, now_ms)
 
     def _start_download(self, snapshot_id: Any, now_ms: int) -> Effects | None:
         standing = self._standing
@@ -191,7 +190,11 @@ class Follower:
         records = part.records or b""
         data = records.read() if isinstance(records, FileRecords) else bytes(records)
         if data:
-            problem = self._judge_epochs(data) or standing.log.append_fetched(data, now_ms=now_ms)
+            problem = self._judge_epochs(data)
+            if problem is None and standing.log.is_headless:
+                # A leader has what this log lacks: nobody needs what is left of it. The records come again.
+                return standing.cut_log(0, now_ms)
+            problem = problem or standing.log.append_fetched(data, now_ms=now_ms)
             if problem is not None:
                 return problem
             self.fetched_records += sum(header.record_count for header in headers(data))
@@ -240,17 +243,18 @@ class Follower:
         def synced(problem: StorageError | None, now_ms: int) -> Effects:
             if problem is not None:
                 raise problem
-            if standing.is_stopped:
-                return []
-            effects = self._transfer.install(part, now_ms=now_ms)
-            if effects is None:
+            if standing.is_stopped or not self._transfer.end(part):
                 return []
             self._is_installing = False
             (end_offset, epoch), took_ms = part.snapshot_id, now_ms - self._download_began_ms
             line = (
                 f"fetched the snapshot of the metadata up to offset {end_offset} of epoch {epoch}"
             )
-            effects.append(Note(line=f"{line} from node {standing.leader_id} in {took_ms} ms"))
-            return effects + standing.install(part.snapshot_id, now_ms) + standing.poke(now_ms)
+            note = Note(line=f"{line} from node {standing.leader_id} in {took_ms} ms")
+            standing.begin_cut()
+            return [note, *standing.log.install(part, replaced, standing.on_cut, now_ms)]
+
+        def replaced(now_ms: int) -> Effects:
+            return [] if standing.is_stopped else standing.install(part.snapshot_id, now_ms)
 
         return [Flush(files=part.files(), then=synced)]

@@ -158,6 +158,11 @@ class RaftNode:
         return self._standing.is_stopped
 
     @property
+    def is_cutting(self) -> bool:
+        """The log is being cut or replaced; it is not to be closed before that is on disk."""
+        return self._standing.is_cutting
+
+    @property
     def is_cut_off(self) -> bool:
         """Whether this node asked for a majority of voters and did not get near it."""
         return self._standing.is_cut_off
@@ -326,6 +331,8 @@ class RaftNode:
         standing = self._standing
         log, settings = standing.log, standing.settings
         effects = self._clean_later(now_ms)
+        if standing.is_cutting:
+            return effects
         self._leader.live_observers(now_ms)
         lag: Lag | None = None
         if settings.start_offset_lag_time_max_ms > 0:

@@ -3,14 +3,17 @@
 `metadata/meta_log.py` supplies the stores; `metadata/quorum.py` listens. Source: KIP-595, KIP-630.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from firnline.base.effects import Effects
-from firnline.base.errors import KafkaError
+from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.base.ports import File
 from firnline.raft.election_state import ElectionState
+
+# What runs when the disk has done what it was asked for, or could not: `then(problem or None, now_ms)`.
+Done = Callable[[StorageError | None, int], Effects]
 
 
 class SnapshotFile(Protocol):
@@ -112,8 +115,18 @@ class ReplicatedLog(Protocol):
         """Whole batches from that of `start_offset` on, committed or not; one at least; empty at the end."""
         ...
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop everything from `offset` on. Never called below the high watermark (X8)."""
+    @property
+    def is_headless(self) -> bool:
+        """What is on disk begins in the middle, so that none of it counts: `start_offset` and `end_offset`
+        are 0. `truncate_to(0)` drops it; nothing is appended before."""
+        ...
+
+    def truncate_to(self, offset: int, then: Done, now_ms: int) -> Effects:
+        """Drop everything from `offset` on, off the loop; never below the high watermark (X8).
+
+        `then(problem or None, now_ms)` once no power cut brings it back. Until then the log still says
+        what it had, or already what it keeps; nothing is appended, and no snapshot is installed or retired.
+        """
         ...
 
     def unsynced(self) -> Sequence[File]:
@@ -148,11 +161,15 @@ class ReplicatedLog(Protocol):
         """Begin to take a snapshot from a leader, from its first byte."""
         ...
 
-    def install(self, part: SnapshotPart, *, now_ms: int) -> Effects:
-        """Give a complete and synced part its name, then start the log anew at its end (Q37).
+    def install(
+        self, part: SnapshotPart, begun: Callable[[int], Effects], then: Done, now_ms: int
+    ) -> Effects:
+        """Give a complete and synced part its name, then start the log anew at its end, off the loop (Q37).
 
-        Afterwards start, end and synced offset are the snapshot's end, durably. The effects remove the
-        files of older snapshots after the delete delay, so that open readers finish (Q41).
+        `begun(now_ms)` runs in the step in which start and end become the snapshot's end, whose file and
+        name are durable; `then(problem or None, now_ms)` once the log is, too. Nothing else is asked of the
+        log in between but its offsets, and the snapshot. The effects remove the files of older snapshots
+        after the delete delay, so that open readers finish (Q41).
         """
         ...
 

@@ -8,7 +8,6 @@ of two files, or of two leaders, are never mixed (rel-Q17, X12). Source: KIP-630
 from enum import Enum
 from typing import Protocol
 
-from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.ports import SnapshotPart
@@ -22,8 +21,6 @@ class PartTaker(Protocol):
     def newest_snapshot_id(self) -> OffsetAndEpoch | None: ...
 
     def start_part(self, snapshot_id: OffsetAndEpoch) -> SnapshotPart: ...
-
-    def install(self, part: SnapshotPart, *, now_ms: int) -> Effects: ...
 
 
 class Taken(Enum):
@@ -95,16 +92,13 @@ class SnapshotTransfer:
         self._is_syncing = True
         return Taken.COMPLETE
 
-    def install(self, part: SnapshotPart, *, now_ms: int) -> Effects | None:
-        """The files of `part` are synced: put it in the place of the log, and return the effects of that.
-
-        None when it was dropped meanwhile. The next Fetch is from the part's end (Q38).
-        """
+    def end(self, part: SnapshotPart) -> bool:
+        """The files of `part` are synced: it is to be installed. False when it was dropped meanwhile."""
         if part is not self.part:
             part.discard()
-            return None
+            return False
         self._forget()
-        return self._log.install(part, now_ms=now_ms)
+        return True
 
     def drop(self) -> None:
         """Forget the download: another leader, another role, a refusal, the end."""

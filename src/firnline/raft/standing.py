@@ -52,6 +52,7 @@ class Standing:
         "granting_ids",
         "has_fetched",
         "high_watermark",
+        "is_cutting",
         "is_stopped",
         "leader",
         "leader_id",
@@ -115,6 +116,9 @@ class Standing:
         self.committed = 0
         self.generation = 0
         self.has_fetched = False
+        # The log is being cut, or replaced by a snapshot: where it ends the disk does not know yet. Nobody is
+        # asked for records or votes, and nobody gets a vote, until it does.
+        self.is_cutting = False
         self.is_stopped = False
 
     # ------------------------------------------------------------------------------------ questions
@@ -227,6 +231,7 @@ class Standing:
 
     def lead(self, granting_ids: tuple[int, ...], now_ms: int) -> Effects:
         """A majority voted for this node. What is committed is unknown until its own epoch says so (Q20)."""
+        assert not self.is_cutting, "nobody was asked for a vote meanwhile"
         before = self.role
         self.role = next_role(self.role, Cause.MAJORITY)
         self.leader_id, self.leader = self.node_id, self.voters.peer(self.node_id)
@@ -327,15 +332,15 @@ class Standing:
     @property
     def is_synced(self) -> bool:
         """Does the log survive a power cut as it is?"""
-        return self.log.synced_offset >= self.log.end_offset
+        return not self.is_cutting and self.log.synced_offset >= self.log.end_offset
 
     def flush(self) -> Effects:
-        """Sync the log as it is now, unless that is under way; `on_synced` runs afterwards.
+        """Sync the log as it is now, unless that or a cut is under way; `on_synced` runs afterwards.
 
         What was cut or replaced meanwhile is not what the sync covered, so it does not count then.
         """
         generation, end_offset = flushing = (self.generation, self.log.end_offset)
-        if self._flushing == flushing:
+        if self.is_cutting or self._flushing == flushing:
             return []
         self._flushing = flushing
 
@@ -353,15 +358,27 @@ class Standing:
 
         return [Flush(files=self.log.unsynced(), then=flushed)]
 
-    def cut_log(self, offset: int) -> None:
-        """Truncate the log; syncs that are under way no longer count for it."""
+    def cut_log(self, offset: int, now_ms: int) -> Effects:
+        """Truncate the log; this node goes on when that is on disk."""
         assert offset >= self.committed, "what is committed is never cut"
+        self.begin_cut()
+        return self.log.truncate_to(offset, self.on_cut, now_ms)
+
+    def begin_cut(self) -> None:
+        """The log is about to be cut or replaced: syncs that are under way no longer count for it."""
+        assert not self.is_cutting, "nothing is asked for meanwhile that could lead to another"
         self.generation += 1
-        self.log.truncate_to(offset)
+        self.is_cutting = True
+
+    def on_cut(self, problem: StorageError | None, now_ms: int) -> Effects:
+        """What was cut no power cut brings back: take part again, in whatever role this node has by now."""
+        if problem is not None:
+            raise problem
+        self.is_cutting = False
+        return [] if self.is_stopped else self.poke(now_ms)
 
     def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
-        """The log begins anew at the end of a snapshot that was installed; the listener loads it (Q37)."""
-        self.generation += 1
+        """The log begins anew at the end of a snapshot that is on disk; the listener loads it (Q37)."""
         self.high_watermark = self.committed = snapshot_id.offset
         return self.listener.on_snapshot(snapshot_id, now_ms)
 

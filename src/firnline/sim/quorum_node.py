@@ -9,7 +9,7 @@ from typing import Any
 
 from firnline.api.handlers import k70_controller_registration
 from firnline.api.remote_controller import RemoteController
-from firnline.base.effects import Effect, Effects
+from firnline.base.effects import Effect, Effects, SetTimer
 from firnline.base.errors import Bug
 from firnline.base.ports import Fs, Rng
 from firnline.broker.controller_node import ControllerNode
@@ -28,6 +28,7 @@ from firnline.sim.options import Options
 DATA = "/data"
 LOG = f"{DATA}/__cluster_metadata-0"
 CLUSTER_ID = "SimulatedClusterAAAAAA"
+_CLOSING = ("quorum", "closing")
 
 
 def node_config(options: Options, node_id: int) -> BrokerConfig:
@@ -137,11 +138,16 @@ class QuorumNode:
         if self._node is not None:
             return self._node.shutdown(now_ms)
         assert self._ground is not None
-        effects = self.quorum.stop(now_ms)
+        return [*self.quorum.stop(now_ms), *self._close(now_ms)]
+
+    def _close(self, now_ms: int) -> Effects:
+        assert self._ground is not None
         self.quorum.close()
+        if self.raft.is_cutting:
+            return [SetTimer(key=_CLOSING, at_ms=now_ms + 10, then=self._close)]
         self._ground.close_files()
         self._stopped(now_ms)
-        return effects
+        return []
 
     def _stopped(self, now_ms: int) -> None:
         self.on_stopped()

@@ -36,6 +36,7 @@ from tests.meta_log_world import (
     perform,
     snapshot_bytes,
     sync,
+    truncate,
 )
 from tests.quorum_rig import broker_config
 
@@ -110,7 +111,7 @@ def test_what_cannot_be_a_sequel_is_the_leaders_fault_and_nothing_is_written(dat
 def test_a_log_that_was_cut_takes_another_history() -> None:
     log = a_log(a_disk())
     extend(log, 3, 3, 3)
-    log.truncate_to(11)
+    truncate(log, 11)
     assert (log.end_offset, log.last_epoch) == (11, 3)
     assert log.synced_offset <= 11
     extend(log, 4)

@@ -155,7 +155,7 @@ def test_a_sync_of_what_was_cut_meanwhile_promises_nothing() -> None:
     answer(net, member, records(batch(0, 4, b"a"), batch(1, 4, b"lost")))
     (early,) = member.flushes
     member.flushes.clear()
-    member.node._standing.cut_log(1)
+    member.node._standing.cut_log(1, net.now_ms)
     member.disk.append_fetched(batch(1, 4, b"b"), now_ms=1)
     member.run(early.then(None, net.now_ms))
     assert member.disk.synced_offset < 2
@@ -268,7 +268,7 @@ def test_what_was_committed_under_another_leader_is_not_cut_either() -> None:
     standing = leader.node._standing
     assert standing.committed == 2
     with pytest.raises(AssertionError, match="never cut"):
-        standing.cut_log(1)
+        standing.cut_log(1, net.now_ms)
 
 
 def test_what_a_snapshot_holds_is_not_cut_after_a_restart() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.raft.snapshot_serve import Chunk
@@ -50,16 +49,10 @@ class PaperLog:
     def __init__(self) -> None:
         self.newest_snapshot_id: OffsetAndEpoch | None = None
         self.parts: list[PaperPart] = []
-        self.installed: list[PaperPart] = []
 
     def start_part(self, snapshot_id: OffsetAndEpoch) -> PaperPart:
         self.parts.append(PaperPart(snapshot_id))
         return self.parts[-1]
-
-    def install(self, part: Any, *, now_ms: int) -> Effects:
-        self.installed.append(part)
-        self.newest_snapshot_id = part.snapshot_id
-        return [Warn(line="installed")]
 
 
 def a_transfer() -> tuple[SnapshotTransfer, PaperLog]:
@@ -83,10 +76,8 @@ def test_a_snapshot_comes_slice_by_slice_and_is_installed_after_its_sync() -> No
     (part,) = log.parts
     assert transfer.part is part
     assert part.data == CONTENT
-    assert not log.installed, "not before the sync"
     assert transfer.snapshot_id == WANTED
-    assert transfer.install(part, now_ms=1) == [Warn(line="installed")]
-    assert log.installed == [part]
+    assert transfer.end(part)
     assert transfer.snapshot_id is None
     assert transfer.position == 0
 
@@ -126,7 +117,6 @@ def test_a_file_without_its_footer_is_not_installed() -> None:
         outcome = exchange(transfer, content=CONTENT[:90])
     assert outcome is Taken.RESTART
     assert log.parts[0].is_discarded
-    assert not log.installed
 
 
 def test_a_newer_snapshot_replaces_a_download_in_progress() -> None:
@@ -189,8 +179,7 @@ def test_a_part_dropped_during_its_sync_is_discarded_after_it_and_not_installed(
     transfer.drop()
     assert not part.is_discarded
     assert transfer.begin(NEWER)
-    assert transfer.install(part, now_ms=1) is None
+    assert not transfer.end(part)
     assert part.is_discarded
-    assert not log.installed
     assert transfer.snapshot_id == NEWER
     assert not log.parts[1].is_discarded

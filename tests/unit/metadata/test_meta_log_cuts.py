@@ -1,0 +1,119 @@
+"""A metadata log is cut, and replaced by a snapshot, while the loop waits for no disk."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Effects, Flush, SetTimer, Submit
+from firnline.base.errors import StorageError
+from firnline.base.ids import OffsetAndEpoch
+from firnline.metadata.meta_log import MetaLog
+from firnline.raft.ports import Done
+from tests.meta_log_world import (
+    NOW,
+    CuttingFs,
+    Dice,
+    a_disk,
+    check,
+    extend,
+    in_use,
+    opened,
+    part_of,
+)
+
+AHEAD = OffsetAndEpoch(20, 5)
+
+
+def then_heard(heard: list[StorageError | None]) -> Done:
+    def then(problem: StorageError | None, now_ms: int) -> Effects:
+        heard.append(problem)
+        return []
+
+    return then
+
+
+def waits_of_the_loop(fs: Any, effects: Effects) -> list[str]:
+    """Carry `effects` out; return what was synced or named, slow disks being slow at that, in steps of the
+    loop and not in a thread."""
+    waits: list[str] = []
+    waiting = list(effects)
+    while waiting:
+        effect = waiting.pop(0)
+        if isinstance(effect, Flush):
+            for file in effect.files:
+                file.sync()
+            then = partial(effect.then, None)
+        elif isinstance(effect, Submit):
+            then = partial(effect.then, effect.work())
+        elif isinstance(effect, SetTimer) and effect.at_ms <= NOW:
+            then = effect.then
+        else:
+            continue
+        before = fs.count
+        waiting += then(NOW)
+        waits += [what for what, _ in fs.done[before:] if what in ("sync", "sync_dir", "truncate")]
+    return waits
+
+
+def kept_log(fs: Any) -> MetaLog:
+    """With what a power cut leaves, in a directory whose checkpoint says that all of it is sound."""
+    directory = in_use(fs)
+    log = opened(fs, directory)
+    extend(log, *[1] * 4, *[2] * 6)
+    log.log.sync_now()
+    log.advance_high_watermark(1)
+    directory.write_recovery_points()
+    return log
+
+
+@pytest.mark.parametrize("how", ["cut", "cut to a base", "install"])
+def test_the_loop_waits_for_no_disk_while_a_log_is_cut_or_replaced(how: str) -> None:
+    fs = a_disk(CuttingFs)
+    log = kept_log(fs)
+    heard: list[StorageError | None] = []
+
+    def begun(now_ms: int) -> Effects:
+        assert (log.start_offset, log.end_offset, log.newest_snapshot_id) == (20, 20, AHEAD)
+        return []
+
+    part = part_of(log, AHEAD) if how == "install" else None
+    before = fs.count
+    if part is not None:
+        effects = log.install(part, begun, then_heard(heard), NOW)
+    else:
+        effects = log.truncate_to(7 if how == "cut" else 8, then_heard(heard), NOW)
+    assert heard == []
+    assert [what for what, _ in fs.done[before:] if what != "rename"] == []
+    assert waits_of_the_loop(fs, effects) == []
+    assert heard == [None]
+    left = fs.crash(Dice(1), keep="none")
+    check(opened(left), left)
+    assert log.synced_offset == log.end_offset
+
+
+def test_the_checkpoint_says_less_before_the_log_is_cut() -> None:
+    """rel-P13: recovery would take what a crash leaves of the cut for damage below what was sound."""
+    fs = a_disk(CuttingFs)
+    log = kept_log(fs)
+    (submit,) = log.truncate_to(2, then_heard([]), NOW)
+    assert log.end_offset == 10, "not before that is on disk"
+    (flush,) = submit.then(submit.work(), NOW)
+    assert log.end_offset == 10
+    for file in flush.files:
+        file.sync()
+    flush.then(None, NOW)
+    assert log.end_offset == 2
+    again = in_use(fs.crash(Dice(1), keep="none"))
+    assert again.recovery_point(log.log.topic_partition) <= 2
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_log_as_it_was() -> None:
+    fs = a_disk(CuttingFs)
+    log = kept_log(fs)
+    heard: list[StorageError | None] = []
+    (submit,) = log.truncate_to(2, then_heard(heard), NOW)
+    problem = StorageError("the device failed")
+    submit.then(problem, NOW)
+    assert heard == [problem]
+    assert log.end_offset == 10
