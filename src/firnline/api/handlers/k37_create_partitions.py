@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 # Some 15 us each.
-_PARTITIONS_PER_SLICE = 120
+_PARTITIONS_PER_SLICE = 100
 _TOPIC_COST = 1
 
 
