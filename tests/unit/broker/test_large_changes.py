@@ -52,7 +52,7 @@ OTHER, OTHER_DIRECTORY = 2, b"\x02" * 16
 
 
 class Changed(LargeNode):
-    """A node of 600 partitions, and a broker that only the metadata knows: it has replicas and never fetches."""
+    """A node of 600 partitions, and a broker that the metadata alone knows: it never fetches."""
 
     def __init__(self) -> None:
         super().__init__(SOME)
