@@ -554,13 +554,17 @@ class Group:
         return self._answer_all_syncs(Code.NONE, now_ms)
 
     def _answer_all_syncs(self, code: Code, now_ms: int) -> Effects:
+        synced = partial(SyncResult, code=code)
+        if code is Code.NONE:
+            synced = partial(
+                synced, protocol_type=self.protocol_type, protocol_name=self.protocol_name
+            )
         waiting: list[Told] = []
         for member in self.roster.members.values():
             answer, member.sync_answer = member.sync_answer, None
             if answer is not None:
-                refused = code is not Code.NONE
-                result = SyncResult(code=code) if refused else self._synced(member)
-                waiting.append((member, partial(answer, result)))
+                part = member.assignment if code is Code.NONE else b""
+                waiting.append((member, partial(_told_part, answer, synced, part)))
         return self._telling.tell(waiting, now_ms)
 
     def _on_sync_timeout(self, generation: int, now_ms: int) -> Effects:
@@ -668,6 +672,10 @@ def _member(member_id: str, request: JoinRequest) -> Member:
 
 def _told(answer: JoinAnswer, joined: Callable[..., JoinResult], member_id: str) -> Effect:
     return answer(joined(member_id=member_id))
+
+
+def _told_part(answer: SyncAnswer, synced: Callable[..., SyncResult], part: bytes) -> Effect:
+    return answer(synced(assignment=part))
 
 
 def _answer_join(member: Member, result: JoinResult) -> Effects:

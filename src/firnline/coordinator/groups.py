@@ -152,7 +152,7 @@ class GroupCoordinator:
         """
         effects = self.unload_partition(partition, now_ms)
         self._not_ready[partition] = Code.COORDINATOR_LOAD_IN_PROGRESS
-        # Members are told of their generation before their shard is left: it would begin their sessions.
+        # Members wait for no load, and hear the answer that was decided on before their shard is left.
         later = partial(self._background.begin, is_urgent=True)
         shard = Shard(partition, policy=self.policy, tally=self._tally, rng=self._rng, later=later)
         load = _Load(shard, self._load(partition, shard, batches, then))
