@@ -3,13 +3,14 @@
 Both ask the same of the same resources, in messages of two shapes. Source: KIP-133, KIP-339, KIP-590.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.api.portions import in_portions, together
+from firnline.api.slices import in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.metadata.image import ConfigResource, ResourceType
@@ -71,51 +72,32 @@ def alter(
     def finish(answers: Answers) -> Effects:
         return [context.reply(response(answers))]
 
-    slices = _decide(node, taken, request.validate_only, shape, finish, now_ms)
-    return in_slices(node, context, slices, now_ms, to_the_end=True)
-
-
-def _decide(
-    node: "AnyNode",
-    taken: Sequence[Any],
-    validate_only: bool,
-    shape: Shape,
-    finish: Callable[[Answers], Effects],
-    now_ms: int,
-) -> Slices:
-    """Decide on so many resources at a time, each on its own, and write that; `finish` with all answers."""
     answers: list[KafkaError | None] = [None] * len(taken)
-    outstanding = Outstanding(lambda: finish(answers))
 
-    def settle(portion: Sequence[int], outcome: Answers | KafkaError, at_ms: int) -> Effects:
+    def told(portion: Sequence[int], outcome: Answers | KafkaError) -> None:
         found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
         for place, answer in zip(portion, found, strict=True):
             answers[place] = answer
-        return outstanding.one_less()
 
-    effects: Effects = []
-    for count, portion in enumerate(_portions(taken)):
-        if count:
-            now_ms = yield effects
-        result = shape.decide(node, [taken[place] for place in portion], validate_only)
-        outstanding.left += 1
-        effects = node.quorum.write(result, partial(settle, portion), now_ms)
-    return effects + outstanding.one_less()
+    slices = in_portions(
+        _portions(taken),
+        decide=lambda portion: shape.decide(
+            node, [taken[place] for place in portion], request.validate_only
+        ),
+        write=node.quorum.write,
+        told=told,
+        finish=lambda at_ms: [context.reply(response(answers))],
+        now_ms=now_ms,
+    )
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
-def _portions(taken: Sequence[Any]) -> Iterator[list[int]]:
+def _portions(taken: Sequence[Any]) -> Iterable[list[int]]:
     """Cut the places of `taken`; those of one resource stay together, as it must not be named twice."""
     by_resource: dict[ConfigResource, list[int]] = {}
     for place, row in enumerate(taken):
         by_resource.setdefault(resource_of(row), []).append(place)
-    portion: list[int] = []
-    for places in by_resource.values():
-        portion += places
-        if len(portion) >= _RESOURCES_PER_SLICE:
-            yield portion
-            portion = []
-    if portion:
-        yield portion
+    return together(by_resource.values(), _RESOURCES_PER_SLICE)
 
 
 def _here(

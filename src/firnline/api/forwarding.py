@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from firnline.api.context import RequestContext
 from firnline.base.effects import Effects, Send, SetTimer, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.units import KIB
 from firnline.client.wire import decode_answer, encode_request
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
+from firnline.protocol.session import Encoded, header_tail
 
 if TYPE_CHECKING:
     from firnline.broker.controller_node import ControllerNode
@@ -31,6 +33,8 @@ _RETRY_MS = 50
 # What a client waits for by default; a request that says less gets less.
 _TIMEOUT_MS = 30_000
 _SIZE_BYTES = 4
+# To read it and to write it again takes some milliseconds.
+_LARGE_BYTES = 32 * KIB
 
 
 def forward(
@@ -113,7 +117,21 @@ class _Forwarded:
             return self._later(now_ms)
         if answer.error_code == Code.NOT_CONTROLLER:
             return self._later(now_ms)
+        data = bytes(answer.response_data or b"")
+        if len(data) > _LARGE_BYTES:
+            self._context.is_large = True
+            if self._finish is None and not answer.error_code:
+                return [self._context.reply(self._passed_on(data))]
         return [self._context.reply(self._unwrapped(answer))]
+
+    def _passed_on(self, data: bytes) -> Message | Encoded:
+        """A large answer as it came, in the version of the client's request: nothing is read of it."""
+        tail = header_tail(type(self._request), self._context.api_version)
+        start = self._context.correlation_id.to_bytes(4, "big", signed=True) + tail
+        if not data.startswith(start):
+            return self._not_understood()
+        body = data[len(start) :]
+        return Encoded([body], len(body))
 
     def _unwrapped(self, answer: EnvelopeResponse) -> Message:
         if answer.error_code or answer.response_data is None:
@@ -129,5 +147,8 @@ class _Forwarded:
             )
             return message if self._finish is None else self._finish(message)
         except ProtocolError:
-            why = "what the active controller answered is not understood"
-            return self._refusal(KafkaError(Code.UNKNOWN_SERVER_ERROR, why))
+            return self._not_understood()
+
+    def _not_understood(self) -> Message:
+        why = "what the active controller answered is not understood"
+        return self._refusal(KafkaError(Code.UNKNOWN_SERVER_ERROR, why))

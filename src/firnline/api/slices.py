@@ -6,8 +6,8 @@ request is, is done as if there were no slices. A partition is looked up in the 
 two of them a leader may resign, and a topic go. Decision 0018.
 """
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from firnline.base.background import Work
 from firnline.base.effects import CloseConnection, Effects
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Effects, then the time; at last effects.
 Slices = Generator[Effects, int, Effects]
+Row = TypeVar("Row")
 
 
 class Busy(Protocol):
@@ -59,8 +60,14 @@ def in_slices(
     context.is_large = True
     rest: Any = _rest(context, slices, to_the_end)
     # What a slow slice is called in the metrics.
-    rest.__qualname__ = getattr(slices, "__qualname__", "request")
+    rest.__qualname__ = f"{getattr(slices, '__qualname__', 'slices')} of API {context.api_key}"
     return effects + node.in_turns.begin(rest, now_ms, is_urgent=context.is_urgent)
+
+
+def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
+    """Cut rows into portions of that size, the last one smaller; one without rows where there are none."""
+    for first in range(0, max(len(rows), 1), size):
+        yield rows[first : first + size]
 
 
 def _rest(context: "RequestContext", slices: Slices, to_the_end: bool) -> Work:

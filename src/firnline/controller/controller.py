@@ -4,7 +4,7 @@ Methods return records and the response that is true once they are committed; `M
 takes both, in the same step of the node, and replay applies them. Source: KIP-500, KIP-631.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from firnline.base.errors import KafkaError
@@ -104,10 +104,19 @@ class Controller:
         )
 
     def create_partitions(
-        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+        self,
+        wanted: Sequence[NewPartitions],
+        *,
+        validate_only: bool = False,
+        partitions_before: int = 0,
     ) -> ControllerResult[list[KafkaError | None]]:
         """Add partitions to topics; answers in the order asked."""
-        return topics.create_partitions(self._metadata.newest, wanted, validate_only=validate_only)
+        return topics.create_partitions(
+            self._metadata.newest,
+            wanted,
+            validate_only=validate_only,
+            partitions_before=partitions_before,
+        )
 
     # ------------------------------------------------------------------------------- settings
 
@@ -185,6 +194,10 @@ class Controller:
         """Elect leaders of (topic, partition) pairs, None for all. See `elections`."""
         return elections.elect_leaders(self._newest(), self._config, kind, wanted)
 
+    def in_need_of_election(self, kind: int) -> Iterator[tuple[str, int]]:
+        """Yield all (topic, partition) pairs that may need such an election. See `elections`."""
+        return elections.in_need(self._newest(), kind)
+
     def balance_leaders(self) -> ControllerResult[bool]:
         """Do one round of preferred elections; the answer is True if another may be needed at once."""
         return elections.balance_leaders(self._newest(), self._config)
@@ -194,11 +207,19 @@ class Controller:
         return elections.elect_unclean_leaders(self._newest(), self._config)
 
     def alter_reassignments(
-        self, wanted: Sequence[Reassignment], *, may_change_factor: bool = True
+        self,
+        wanted: Sequence[Reassignment],
+        *,
+        may_change_factor: bool = True,
+        changes_before: int = 0,
     ) -> ControllerResult[list[KafkaError | None]]:
         """Begin moves of partitions, or call them off; answers in the order asked."""
         return reassignments.alter_reassignments(
-            self._metadata.newest, self._config, wanted, may_change_factor=may_change_factor
+            self._metadata.newest,
+            self._config,
+            wanted,
+            may_change_factor=may_change_factor,
+            changes_before=changes_before,
         )
 
     # ------------------------------------------------------------------------------- brokers

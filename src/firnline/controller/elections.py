@@ -40,6 +40,11 @@ class Elected(NamedTuple):
     partition: int
     problem: KafkaError | None
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is said of it where all are asked for: it needs nothing, or has gone."""
+        return self.problem is _NOT_NEEDED or self.problem is _UNKNOWN
+
 
 _UNAVAILABLE = {
     ElectionType.PREFERRED: KafkaError(
@@ -64,23 +69,31 @@ def elect_leaders(
         why = f"there is no election type {kind}"
         return ControllerResult([], KafkaError(Code.INVALID_REQUEST, why))
     changes = PartitionChanges(newest.image, config)
-    named = wanted
-    if named is None:
-        # Those at rest need nothing, and nothing is said of them.
-        topics = (
-            newest.lookup.imbalanced if kind == ElectionType.PREFERRED else newest.lookup.leaderless
-        )
-        named = sorted((topic.name, number) for topic, number, _ in _parts(newest.image, topics))
     elected = [
         Elected(name, number, _elect(changes, ElectionType(kind), name, number))
-        for name, number in named
+        for name, number in (in_need(newest, kind) if wanted is None else wanted)
     ]
     if wanted is None:
-        elected = [each for each in elected if each.problem is not _NOT_NEEDED]
+        elected = [each for each in elected if not each.is_at_rest]
     if len(changes.records) > CHANGES_PER_REQUEST_MAX:
         why = "more than 10,000 changes in one request"
         return ControllerResult([], KafkaError(Code.POLICY_VIOLATION, why))
     return ControllerResult(changes.records, elected, is_atomic=False)
+
+
+def in_need(newest: Newest, kind: int) -> Iterator[tuple[str, int]]:
+    """Yield the partitions, by topic name and number, that may need such an election, and some that do not.
+
+    They are those of `newest` now, however long it takes; none for a kind that there is not.
+    """
+    topics: Iterable[Uuid] = ()
+    if kind == ElectionType.PREFERRED:
+        topics = newest.lookup.imbalanced
+    elif kind == ElectionType.UNCLEAN:
+        topics = newest.lookup.leaderless
+    found = [newest.image.topics_by_id[topic_id] for topic_id in topics]
+    found.sort(key=lambda topic: topic.name)
+    return ((topic.name, number) for topic in found for number in sorted(topic.partitions))
 
 
 def balance_leaders(newest: Newest, config: BrokerConfig) -> ControllerResult[bool]:

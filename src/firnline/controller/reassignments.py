@@ -4,7 +4,8 @@ A move first adds the new replicas; when all that are to stay are in sync (`part
 it), those on their way out go. Source: KIP-455, KIP-860; codes as Apache Kafka 4.3.1's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
@@ -20,6 +21,10 @@ from firnline.controller.partition_change import (
 from firnline.controller.placement import assignment_problem
 from firnline.metadata.image import ClusterImage, PartitionImage, TopicImage
 from firnline.metadata.result import ControllerResult
+
+# A millisecond each.
+_LISTED_AT_ONCE = 500
+_SEEN_AT_ONCE = 3_000
 
 
 class Reassignment(NamedTuple):
@@ -46,8 +51,13 @@ def alter_reassignments(
     wanted: Sequence[Reassignment],
     *,
     may_change_factor: bool = True,
+    changes_before: int = 0,
 ) -> ControllerResult[list[KafkaError | None]]:
-    """Begin, change or call off moves; an answer is None for done, in the order asked."""
+    """Begin, change or call off moves; an answer is None for done, in the order asked.
+
+    changes_before  how many the same request has made already
+    """
+    changes_max = CHANGES_PER_REQUEST_MAX - changes_before
     changes = PartitionChanges(image, config)
     answers: list[KafkaError | None] = []
     for each in wanted:
@@ -55,7 +65,7 @@ def alter_reassignments(
         before = None if topic is None else changes.partition(topic.topic_id, each.partition)
         if topic is None or before is None:
             answers.append(KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such partition"))
-        elif len(changes.records) >= CHANGES_PER_REQUEST_MAX:
+        elif len(changes.records) >= changes_max:
             why = "more than 10,000 changes in one request"
             answers.append(KafkaError(Code.POLICY_VIOLATION, why))
         elif each.replicas is None:
@@ -72,23 +82,35 @@ def alter_reassignments(
 
 def list_reassignments(
     image: ClusterImage, wanted: Sequence[tuple[str, Sequence[int]]] | None
-) -> list[Moving]:
-    """Return what is on the move among partitions (topic, numbers), or among all; unknown ones are not."""
+) -> Generator[list[Moving], None, None]:
+    """Yield what is on the move among partitions (topic, numbers), or among all; unknown ones are not.
+
+    What is found in a millisecond is a list, which may be empty. All partitions come in the order of topic
+    and number.
+    """
     if wanted is None:
-        found = [
-            _moving(topic.name, number, partition)
-            for topic in image.topics_by_name.values()
-            for number, partition in topic.partitions.items()
-            if is_moving(partition)
-        ]
-        found.sort()
-    else:
-        found = [
-            _moving(name, number, image.partition(name, number))
-            for name, numbers in wanted
-            for number in numbers
-        ]
-    return [each for each in found if each is not None]
+        wanted = yield from _all_moving(image)
+    named = ((name, number) for name, numbers in wanted for number in numbers)
+    while some := list(islice(named, _LISTED_AT_ONCE)):
+        found = [_moving(name, number, image.partition(name, number)) for name, number in some]
+        yield [each for each in found if each is not None]
+
+
+def _all_moving(
+    image: ClusterImage,
+) -> Generator[list[Moving], None, list[tuple[str, list[int]]]]:
+    """Return topics with the numbers of their partitions on the move; yields [] now and then."""
+    found = []
+    count = 0
+    for topic in image.topics_by_id.values():
+        numbers = [number for number, each in topic.partitions.items() if is_moving(each)]
+        if numbers:
+            found.append((topic.name, sorted(numbers)))
+        count += 1 + len(topic.partitions)
+        if count >= _SEEN_AT_ONCE:
+            count = 0
+            yield []
+    return sorted(found)
 
 
 def is_moving(partition: PartitionImage) -> bool:

@@ -227,7 +227,7 @@ def delete_topics(
     image: ClusterImage, wanted: Sequence[TopicRef], *, is_enabled: bool
 ) -> ControllerResult[list[tuple[str, Uuid] | KafkaError]]:
     """Decide on deletions by name (str) or by id (bytes); an answer is (name, id), in the order asked."""
-    found = [_find(image, ref) for ref in wanted]
+    found = [find_topic(image, ref) for ref in wanted]
     # A topic named twice, or by name and by id, is not deleted at all: somebody mixes topics up.
     repeated = _repeated([ref if t is None else t.topic_id for ref, t in zip(wanted, found)])
     records: list[Message] = []
@@ -249,16 +249,25 @@ def delete_topics(
     return ControllerResult(records, answers)
 
 
-def _find(image: ClusterImage, ref: TopicRef) -> TopicImage | None:
+def find_topic(image: ClusterImage, ref: TopicRef) -> TopicImage | None:
+    """Return the topic of that name (str) or id (bytes); None where there is none."""
     if isinstance(ref, str):
         return image.topics_by_name.get(ref)
     return image.topics_by_id.get(ref)
 
 
 def create_partitions(
-    image: ClusterImage, wanted: Sequence[NewPartitions], *, validate_only: bool
+    image: ClusterImage,
+    wanted: Sequence[NewPartitions],
+    *,
+    validate_only: bool,
+    partitions_before: int = 0,
 ) -> ControllerResult[list[KafkaError | None]]:
-    """Decide on more partitions; an answer is None for done, in the order asked."""
+    """Decide on more partitions; an answer is None for done, in the order asked.
+
+    partitions_before  how many the same request has made already
+    """
+    partitions_max = PARTITIONS_PER_REQUEST_MAX - partitions_before
     repeated = _repeated([growth.name for growth in wanted])
     records: list[Message] = []
     answers: list[KafkaError | None] = []
@@ -267,13 +276,19 @@ def create_partitions(
             why = "the request names this topic twice"
             answers.append(KafkaError(Code.INVALID_REQUEST, why))
             continue
-        made = _grow(image, growth, PARTITIONS_PER_REQUEST_MAX - len(records))
+        made = _grow(image, growth, partitions_max - len(records))
         if isinstance(made, KafkaError):
             answers.append(made)
         else:
             records += made
             answers.append(None)
     return ControllerResult([] if validate_only else records, answers)
+
+
+def new_partitions(image: ClusterImage, growth: NewPartitions) -> int:
+    """Return how many partitions that would make; 0 where it is refused."""
+    topic = image.topics_by_name.get(growth.name)
+    return 0 if topic is None else max(growth.total - len(topic.partitions), 0)
 
 
 def _grow(image: ClusterImage, growth: NewPartitions, left: int) -> list[Message] | KafkaError:

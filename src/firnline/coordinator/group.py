@@ -6,8 +6,9 @@ assignment. Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814 as 4.3.1 runs the
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer
+from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
 from firnline.base.errors import Code
 from firnline.base.units import INT32_MAX
 from firnline.coordinator.group_state import (
@@ -35,6 +36,7 @@ from firnline.coordinator.membership import (
 )
 from firnline.coordinator.policy import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupPolicy
 from firnline.coordinator.roster import Roster
+from firnline.coordinator.telling import Later, Telling, Told
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
@@ -60,6 +62,7 @@ class Group:
         new_id: Callable[[], str],
         persist: Persist,
         on_unused: Callable[["Group", int], Effects],
+        later: Later,
     ) -> None:
         self.group_id = group_id
         self.state = EMPTY
@@ -76,6 +79,7 @@ class Group:
         self._new_id = new_id
         self._persist = persist
         self._on_unused = on_unused
+        self._telling = Telling(later, self._begin_session)
 
     # ------------------------------------------------------------------------------------- asked
 
@@ -476,11 +480,7 @@ class Group:
         members = list(self.roster.members.values())
         self.protocol_name = self.roster.choose_protocol()
         self._enter(Cause.ALL_JOINED, now_ms)
-        for member in members:
-            effects += _answer_join(member, self._joined(member))
-            effects.append(self._expect_heartbeat(member, now_ms))
-            member.is_new = False
-            self.unsynced[member.member_id] = None
+        effects += self._telling.tell(self._all_joined(members), now_ms)
         generation = self.generation
         effects.append(
             SetTimer(
@@ -490,6 +490,29 @@ class Group:
             )
         )
         return effects
+
+    def _all_joined(self, members: list[Member]) -> list[Told]:
+        """Take the joins that wait; what is told is the generation that begins now."""
+        joined = partial(
+            JoinResult,
+            code=Code.NONE,
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.roster.leader or UNKNOWN_MEMBER,
+        )
+        waiting: list[Told] = []
+        for member in members:
+            answer, member.join_answer = member.join_answer, None
+            member.is_new = False
+            self.unsynced[member.member_id] = None
+            if answer is None:
+                waiting.append((member, None))
+            elif member.member_id == self.roster.leader:
+                waiting.append((member, partial(answer, self._joined(member))))
+            else:
+                waiting.append((member, partial(_told, answer, joined, member.member_id)))
+        return waiting
 
     # -------------------------------------------------------------------------------- assignment
 
@@ -531,14 +554,18 @@ class Group:
         return self._answer_all_syncs(Code.NONE, now_ms)
 
     def _answer_all_syncs(self, code: Code, now_ms: int) -> Effects:
-        effects: Effects = []
+        synced = partial(SyncResult, code=code)
+        if code is Code.NONE:
+            synced = partial(
+                synced, protocol_type=self.protocol_type, protocol_name=self.protocol_name
+            )
+        waiting: list[Told] = []
         for member in self.roster.members.values():
-            if member.sync_answer is not None:
-                refused = code is not Code.NONE
-                result = SyncResult(code=code) if refused else self._synced(member)
-                effects += _answer_sync(member, result)
-                effects.append(self._expect_heartbeat(member, now_ms))
-        return effects
+            answer, member.sync_answer = member.sync_answer, None
+            if answer is not None:
+                part = member.assignment if code is Code.NONE else b""
+                waiting.append((member, partial(_told_part, answer, synced, part)))
+        return self._telling.tell(waiting, now_ms)
 
     def _on_sync_timeout(self, generation: int, now_ms: int) -> Effects:
         """Members that joined and never synced are out."""
@@ -562,6 +589,12 @@ class Group:
             at_ms=now_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms),
             then=lambda now: self._on_session_end(member_id, now),
         )
+
+    def _begin_session(self, member: Member, now_ms: int) -> Effects:
+        """A member that was told of its generation, or assignment, is to be heard from; not one that left."""
+        if self.roster.members.get(member.member_id) is not member:
+            return []
+        return [self._expect_heartbeat(member, now_ms)]
 
     def _on_session_end(self, member_id: str, now_ms: int) -> Effects:
         member = self.roster.members.get(member_id)
@@ -635,6 +668,14 @@ def _member(member_id: str, request: JoinRequest) -> Member:
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocols=request.protocols,
     )
+
+
+def _told(answer: JoinAnswer, joined: Callable[..., JoinResult], member_id: str) -> Effect:
+    return answer(joined(member_id=member_id))
+
+
+def _told_part(answer: SyncAnswer, synced: Callable[..., SyncResult], part: bytes) -> Effect:
+    return answer(synced(assignment=part))
 
 
 def _answer_join(member: Member, result: JoinResult) -> Effects:

@@ -6,6 +6,7 @@ Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from firnline.base.background import Background, Work
@@ -151,7 +152,9 @@ class GroupCoordinator:
         """
         effects = self.unload_partition(partition, now_ms)
         self._not_ready[partition] = Code.COORDINATOR_LOAD_IN_PROGRESS
-        shard = Shard(partition, policy=self.policy, tally=self._tally, rng=self._rng)
+        # Members wait for no load, and hear the answer that was decided on before their shard is left.
+        later = partial(self._background.begin, is_urgent=True)
+        shard = Shard(partition, policy=self.policy, tally=self._tally, rng=self._rng, later=later)
         load = _Load(shard, self._load(partition, shard, batches, then))
         self._loads[partition] = load
         return effects + self._background.begin(load.work, now_ms)

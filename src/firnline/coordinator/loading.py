@@ -11,17 +11,16 @@ from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import Buffer
 from firnline.coordinator.commits import legacy_commit, read_commit, read_place
+from firnline.coordinator.generation import read_generation
 from firnline.coordinator.group import Group
 from firnline.coordinator.offsets import Commit, Known, Offsets
 from firnline.coordinator.records import (
     GroupMetadataKey,
-    GroupMetadataValue,
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     decode_key,
     decode_value,
 )
-from firnline.coordinator.rows import members_of
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.record import records
 from firnline.records.usual import Row, usual_records
@@ -178,15 +177,14 @@ class Replay:
         """Give groups the generation of their last record."""
         size_bytes = 0
         for group_id, data in self._generations.items():
-            value = decode_value(GroupMetadataKey(group=group_id), data)
-            assert isinstance(value, GroupMetadataValue)
+            found = yield from read_generation(data)
             self._group(group_id).restore(
-                generation=value.generation,
-                protocol_type=value.protocol_type or None,
-                protocol_name=value.protocol,
-                leader=value.leader,
-                state_since_ms=value.current_state_timestamp,
-                members=members_of(value),
+                generation=found.generation,
+                protocol_type=found.protocol_type or None,
+                protocol_name=found.protocol_name,
+                leader=found.leader,
+                state_since_ms=found.state_since_ms,
+                members=found.members,
             )
             size_bytes += len(data) + _GROUP_OVERHEAD_BYTES
             if size_bytes >= _GROUP_BYTES_PER_SLICE:

@@ -145,13 +145,17 @@ class Tally:
 
 
 class Member:
-    """One member of one group, and the requests of it that wait for an answer."""
+    """One member of one group, and the requests of it that wait for an answer.
+
+    is_being_told  its answer is decided on, and goes out in one of the next slices
+    """
 
     __slots__ = (
         "assignment",
         "client_host",
         "client_id",
         "instance_id",
+        "is_being_told",
         "is_new",
         "join_answer",
         "member_id",
@@ -182,12 +186,14 @@ class Member:
         self.protocols = tuple(protocols)
         self.assignment = assignment
         self.is_new = False
+        self.is_being_told = False
         self.join_answer: JoinAnswer | None = None
         self.sync_answer: SyncAnswer | None = None
 
     @property
     def is_waiting(self) -> bool:
-        return self.join_answer is not None or self.sync_answer is not None
+        waits = self.join_answer is not None or self.sync_answer is not None
+        return waits or self.is_being_told
 
     def metadata_for(self, protocol_name: str | None) -> bytes:
         """Return the subscription the member sent for that assignor, or nothing."""

@@ -5,15 +5,12 @@ from typing import TypeVar
 
 from firnline.base.ids import ZERO_UUID, TopicPartition
 from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset
+from firnline.coordinator.generation import generation_value
 from firnline.coordinator.group import Group
-from firnline.coordinator.membership import Member, Protocol
 from firnline.coordinator.policy import TOMBSTONES_BYTES_MAX
 from firnline.coordinator.records import (
-    GROUP_METADATA_VALUE_VERSION,
     OFFSET_COMMIT_VALUE_VERSION,
-    GroupMember,
     GroupMetadataKey,
-    GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
     encode_key,
@@ -51,29 +48,20 @@ def commit_row(
 def group_row(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> NewRecord:
     """Return the record of a group's generation; members are those of `assignments`."""
     members = [
-        GroupMember(
-            member_id=m.member_id,
-            group_instance_id=m.instance_id,
-            client_id=m.client_id,
-            client_host=m.client_host,
-            rebalance_timeout=m.rebalance_timeout_ms,
-            session_timeout=m.session_timeout_ms,
-            subscription=m.metadata_for(group.protocol_name),
-            assignment=assignments[m.member_id],
-        )
-        for m in group.roster.members.values()
-        if m.member_id in assignments
+        (member, assignments[member.member_id])
+        for member in group.roster.members.values()
+        if member.member_id in assignments
     ]
-    value = GroupMetadataValue(
-        protocol_type=group.protocol_type or "",
+    value = generation_value(
         generation=group.generation,
-        protocol=group.protocol_name,
+        protocol_type=group.protocol_type or "",
+        protocol_name=group.protocol_name,
         leader=group.roster.leader if members else None,
-        current_state_timestamp=group.state_since_ms,
+        state_since_ms=group.state_since_ms,
         members=members,
     )
     key = encode_key(GroupMetadataKey(group=group.group_id))
-    return NewRecord(key, encode_value(value, GROUP_METADATA_VALUE_VERSION), now_ms)
+    return NewRecord(key, value, now_ms)
 
 
 def tombstone(group_id: str, tp: TopicPartition | None, now_ms: int) -> NewRecord:
@@ -82,25 +70,6 @@ def tombstone(group_id: str, tp: TopicPartition | None, now_ms: int) -> NewRecor
         return NewRecord(encode_key(GroupMetadataKey(group=group_id)), None, now_ms)
     key = OffsetCommitKey(group=group_id, topic=tp.topic, partition=tp.partition)
     return NewRecord(encode_key(key), None, now_ms)
-
-
-def members_of(value: GroupMetadataValue) -> list[Member]:
-    """Return the members a group's record says; each knows the chosen protocol alone."""
-    return [
-        Member(
-            m.member_id,
-            instance_id=m.group_instance_id,
-            client_id=m.client_id,
-            client_host=m.client_host,
-            session_timeout_ms=m.session_timeout,
-            rebalance_timeout_ms=(
-                m.session_timeout if m.rebalance_timeout < 0 else m.rebalance_timeout
-            ),
-            protocols=[Protocol(value.protocol or "", bytes(m.subscription))],
-            assignment=bytes(m.assignment),
-        )
-        for m in value.members
-    ]
 
 
 def in_batches(rows: Sequence[tuple[T, NewRecord]]) -> Iterator[list[tuple[T, NewRecord]]]:

@@ -23,6 +23,7 @@ from firnline.coordinator.membership import Tally
 from firnline.coordinator.offsets import Offsets, is_expired
 from firnline.coordinator.policy import GroupPolicy
 from firnline.coordinator.rows import commit_row, group_row, in_batches, tombstone
+from firnline.coordinator.telling import Later
 from firnline.records.build import NewRecord, build_batch
 
 # About a millisecond each: timers that are set or cancelled, offsets that are looked at and buried, and
@@ -79,7 +80,9 @@ class Shard:
                NOT_COORDINATOR
     """
 
-    def __init__(self, partition: int, *, policy: GroupPolicy, tally: Tally, rng: Rng) -> None:
+    def __init__(
+        self, partition: int, *, policy: GroupPolicy, tally: Tally, rng: Rng, later: Later
+    ) -> None:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
@@ -87,6 +90,7 @@ class Shard:
         self._policy = policy
         self._tally = tally
         self._rng = rng
+        self._later = later
 
     # ------------------------------------------------------------------------------------- groups
 
@@ -101,6 +105,7 @@ class Shard:
                 new_id=self._new_id,
                 persist=self._persist,
                 on_unused=self._on_unused,
+                later=self._later,
             )
         return group
 

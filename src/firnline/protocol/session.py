@@ -107,6 +107,39 @@ class Encoded:
         return b"".join(p.read() if type(p) is FileSlice else p for p in self.parts)  # type: ignore[misc]
 
 
+class Wrapped:
+    """A large answer inside another: the inner one is encoded in slices, and then is a field of the outer.
+
+    It has the fields of the outer one, too, for a writer that is not one of slices.
+
+    outer(data)  returns the outer message, with the whole inner one, header included
+    """
+
+    __slots__ = ("_api", "_correlation_id", "_made", "_message", "_outer")
+
+    def __init__(
+        self, api: Api, correlation_id: int, message: Any, outer: Callable[[bytes], Any]
+    ) -> None:
+        self._api = api
+        self._correlation_id = correlation_id
+        self._message = message
+        self._outer = outer
+        self._made: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._made is None:
+            for _ in self.steps():
+                pass
+        return getattr(self._made, name)
+
+    def steps(self) -> Generator[None, None, Any]:
+        """Return the outer message; yields wherever others may go first."""
+        parts = yield from encode_in_slices(self._api, self._correlation_id, self._message)
+        frame = b"".join(p.read() if type(p) is FileSlice else p for p in parts)  # type: ignore[misc]
+        self._made = self._outer(frame[_SIZE_AND_CORRELATION.size - 4 :])
+        return self._made
+
+
 def pieces(encoded: bytes, *marks: bytes) -> tuple[bytes, ...]:
     """Cut a sample of a message where the bytes of `marks` stand: what is always the same between them."""
     found = []
@@ -135,6 +168,8 @@ def encode_in_slices(
     """Return what `encode_answer` does, with a yield wherever others may go first."""
     if type(message) is Encoded:
         return encode_answer(api, correlation_id, message)
+    if type(message) is Wrapped:
+        message = yield from message.steps()
     parts: list[Part] = [b""]
     news: list[Part] = []
     for _ in slicing_writer(type(message), api.version)(message, news.append):

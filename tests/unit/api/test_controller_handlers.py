@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from firnline.api.dispatch import Dispatcher, frame_bytes
+from firnline.base.effects import Reply, SetTimer
 from firnline.base.errors import Code
 from firnline.base.ids import METADATA_TOPIC
 from firnline.client.wire import decode_answer, encode_request
 from firnline.metadata import records as r
 from firnline.metadata.result import ControllerResult
+from firnline.protocol.messages import k43_elect_leaders as m43
 from firnline.protocol.messages import k44_incremental_alter_configs as m44
 from firnline.protocol.messages import k55_describe_quorum as m55
 from firnline.protocol.messages import k62_broker_registration as m62
@@ -453,3 +456,55 @@ def test_a_version_without_registrations_of_controllers_does_not_show_them() -> 
     rig.until(lambda: controller.image.metadata_version == 14)
     found = rig.ask(1, DescribeClusterRequest(endpoint_type=2), 1, controller=True)
     assert found.error_code == Code.UNSUPPORTED_VERSION
+
+
+# -------------------------------------------------------------------------- large answers in envelopes
+
+
+def election_of_nothing(count: int) -> m43.ElectLeadersRequest:
+    topics = [m43.ElectionTopic(topic="none", partitions=list(range(count)))]
+    return m43.ElectLeadersRequest(election_type=0, topic_partitions=topics)
+
+
+def test_a_large_answer_in_an_envelope_is_encoded_in_slices(rig: Rig) -> None:
+    """Goal: the controller serves others meanwhile. Method: count what is encoded in each step."""
+    node = rig[leader(rig)].controller
+    dispatcher = Dispatcher(node, CONTROLLER_SERVED)
+    sent = envelope(election_of_nothing(3_000), 2)
+    frame = encode_request(sent, version=0, correlation_id=7, client_id="b")
+    effects = dispatcher.on_frame(rig[leader(rig)], memoryview(bytearray(frame[4:])), rig.now_ms)
+    while not isinstance(effects[-1], Reply):
+        (again,) = [each for each in effects if isinstance(each, SetTimer)]
+        effects = again.then(rig.now_ms)
+    reply = effects[-1]
+    assert reply.context.is_large
+    steps = 0
+    encoding = dispatcher.encoding(reply)
+    try:
+        while True:
+            next(encoding)
+            steps += 1
+    except StopIteration as done:
+        parts = done.value
+    assert steps > 3
+    assert b"".join(parts) == frame_bytes(dispatcher.encode(reply))
+    found: Any = decode_answer(sent, 0, b"".join(parts)[4:], correlation_id=7)
+    answer: Any = decode_answer(election_of_nothing(0), 2, found.response_data, correlation_id=5)
+    rows = answer.replica_election_results[0].partition_result
+    assert [row.partition_id for row in rows] == list(range(3_000))
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_large_answer_reaches_the_client_of_a_broker_as_it_was_sent(
+    rig: Rig, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: the broker neither reads nor writes each row of it. Method: nothing may decode it there."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("firnline.api.forwarding.decode_answer", refuse)
+    answer = rig.ask(BROKER, election_of_nothing(3_000), version)
+    rows = answer.replica_election_results[0].partition_result
+    assert [row.partition_id for row in rows] == list(range(3_000))
+    assert {row.error_code for row in rows} == {Code.UNKNOWN_TOPIC_OR_PARTITION}

@@ -5,10 +5,11 @@ are answered as by a broker without the topic, COORDINATOR_NOT_AVAILABLE. Share 
 as by a broker that has them off.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, cut, in_slices
 from firnline.base.effects import Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OFFSETS_TOPIC
@@ -21,6 +22,9 @@ from firnline.protocol.messages.k10_find_coordinator import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+Find = Callable[[str], Coordinator]
+# A millisecond.
+_KEYS_PER_SLICE = 250
 _GROUP, _TRANSACTION = 0, 1
 _KEYS_VERSION = 4
 _NOBODY = -1
@@ -41,18 +45,35 @@ def handle(
             refusal = KafkaError(Code.COORDINATOR_NOT_AVAILABLE, _NO_TRANSACTIONS)
         else:
             refusal = KafkaError(Code.INVALID_REQUEST, _UNKNOWN_TYPE)
-        return [_reply(context, [_nobody(key, refusal) for key in keys])]
+        return in_slices(node, context, _answer(context, keys, _refusing(refusal)), now_ms)
     if OFFSETS_TOPIC in node.image.topics_by_name:
-        return [_reply(context, [_leader(node, context, key) for key in keys])]
+        return in_slices(node, context, _answer(context, keys, _finder(node, context)), now_ms)
 
-    def made(problem: KafkaError | None, _: int) -> Effects:
-        if problem is None:
-            return [_reply(context, [_leader(node, context, key) for key in keys])]
-        # Whatever stopped it, the client is to ask again; the words say what it was.
-        later = KafkaError(Code.COORDINATOR_NOT_AVAILABLE, problem.why)
-        return [_reply(context, [_nobody(key, later) for key in keys])]
+    def made(problem: KafkaError | None, at_ms: int) -> Effects:
+        find = _finder(node, context)
+        if problem is not None:
+            # Whatever stopped it, the client is to ask again; the words say what it was.
+            find = _refusing(KafkaError(Code.COORDINATOR_NOT_AVAILABLE, problem.why))
+        return in_slices(node, context, _answer(context, keys, find), at_ms)
 
     return [EnsureTopic(name=OFFSETS_TOPIC, then=made)]
+
+
+def _finder(node: "BrokerNode", context: RequestContext) -> Find:
+    return lambda key: _leader(node, context, key)
+
+
+def _refusing(refusal: KafkaError) -> Find:
+    return lambda key: _nobody(key, refusal)
+
+
+def _answer(context: RequestContext, keys: Sequence[str], find: Find) -> Slices:
+    found: list[Coordinator] = []
+    for some in cut(keys, _KEYS_PER_SLICE):
+        if found:
+            yield []
+        found += [find(key) for key in some]
+    return [_reply(context, found)]
 
 
 def _leader(node: "BrokerNode", context: RequestContext, group_id: str) -> Coordinator:

@@ -18,6 +18,7 @@ _REBALANCE_TIMEOUT_VERSION = 1
 _KNOWN_MEMBER_ID_VERSION = 4
 _NULL_PROTOCOL_VERSION = 7
 _SKIP_ASSIGNMENT_VERSION = 9
+_MEMBERS_AT_ONCE = 200
 
 
 def handle(
@@ -43,6 +44,8 @@ def handle(
     )
 
     def answer(result: JoinResult) -> Effect:
+        # The leader is told of everybody: that is encoded in slices.
+        context.is_large = len(result.members) > _MEMBERS_AT_ONCE
         no_name = None if version >= _NULL_PROTOCOL_VERSION else ""
         return context.reply(
             JoinGroupResponse(

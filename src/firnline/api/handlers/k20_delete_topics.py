@@ -1,15 +1,17 @@
 """DeleteTopics: by name, or from version 6 by name or id. PURE. Source: KIP-4, KIP-516."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
+from firnline.api.portions import in_portions, together
+from firnline.api.slices import Slices, cut, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, Uuid
-from firnline.controller.topics import TopicRef
+from firnline.controller.topics import TopicRef, find_topic
 from firnline.protocol.messages.k20_delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 
 Answer = tuple[str, Uuid] | KafkaError
 _DELETION_DISABLED_SINCE = 3
+# Some 15 us for a topic, and as much for thirty of its partitions.
+_TOPIC_COST = 30
+_COST_PER_SLICE = 3_000
+_LOOKED_UP_PER_SLICE = 1_000
+_RESULTS_PER_SLICE = 500
 
 
 def handle(
@@ -29,32 +36,80 @@ def handle(
 ) -> Effects:
     """Answer each topic once its removal is committed and this broker has seen it."""
     states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    refused = [_malformed(state) for state in states if (state.name is None) == _has_no_id(state)]
-    wanted = [_ref(state) for state in states if (state.name is None) != _has_no_id(state)]
+    refused: list[DeletableTopicResult] = []
+    wanted: list[TopicRef] = []
+    for state in states:
+        if (state.name is None) == (state.topic_id == ZERO_UUID):
+            refused.append(_malformed(state))
+        else:
+            wanted.append(state.topic_id if state.name is None else state.name)
 
-    def response(outcome: Sequence[Answer] | KafkaError) -> DeleteTopicsResponse:
-        answers = [outcome] * len(wanted) if isinstance(outcome, KafkaError) else outcome
-        # A topic that was named twice is answered once.
-        by_ref = dict(zip(wanted, answers, strict=True))
-        results = [_result(ref, answer, context.api_version) for ref, answer in by_ref.items()]
+    def refusal(problem: KafkaError) -> DeleteTopicsResponse:
+        results = [_result(ref, problem, context.api_version) for ref in dict.fromkeys(wanted)]
         return DeleteTopicsResponse(responses=refused + results)
 
     if node.forwards:
         again = partial(handle, node, context, request)
-        return forward(node, context, request, response, now_ms, here=again)
+        return forward(node, context, request, refusal, now_ms, here=again)
 
-    def then(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
-        return [context.reply(response(outcome))]
-
-    return node.quorum.write(node.controller.delete_topics(wanted), then, now_ms)
+    slices = _delete(node, context, refused, wanted, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
-def _has_no_id(state: DeleteTopicState) -> bool:
-    return state.topic_id == ZERO_UUID
+def _delete(
+    node: "AnyNode",
+    context: RequestContext,
+    refused: Sequence[DeletableTopicResult],
+    wanted: Sequence[TopicRef],
+    now_ms: int,
+) -> Slices:
+    """Decide on so many topics at a time; a topic that is named twice is decided on once."""
+    answers: dict[int, Answer] = {}
+
+    def told(portion: Sequence[int], outcome: Sequence[Answer] | KafkaError) -> None:
+        found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
+        answers.update(zip(portion, found, strict=True))
+
+    def finish(at_ms: int) -> Effects:
+        return in_slices(node, context, _answer(context, refused, wanted, answers), at_ms)
+
+    image = node.quorum.newest
+    by_topic: dict[TopicRef, list[int]] = {}
+    costs: dict[int, int] = {}
+    for some in cut(range(len(wanted)), _LOOKED_UP_PER_SLICE):
+        if costs:
+            now_ms = yield []
+        for place in some:
+            topic = find_topic(image, wanted[place])
+            key = wanted[place] if topic is None else topic.topic_id
+            by_topic.setdefault(key, []).append(place)
+            costs[place] = _TOPIC_COST + (0 if topic is None else len(topic.partitions))
+    return (
+        yield from in_portions(
+            together(by_topic.values(), _COST_PER_SLICE, costs.__getitem__),
+            decide=lambda portion: node.controller.delete_topics([wanted[at] for at in portion]),
+            write=node.quorum.write,
+            told=told,
+            finish=finish,
+            now_ms=now_ms,
+        )
+    )
 
 
-def _ref(state: DeleteTopicState) -> TopicRef:
-    return state.topic_id if state.name is None else state.name
+def _answer(
+    context: RequestContext,
+    refused: Sequence[DeletableTopicResult],
+    wanted: Sequence[TopicRef],
+    answers: Mapping[int, Answer],
+) -> Slices:
+    # A topic that was named twice is answered once.
+    places = {ref: place for place, ref in enumerate(wanted)}
+    results = list(refused)
+    for count, (ref, place) in enumerate(places.items(), 1):
+        results.append(_result(ref, answers[place], context.api_version))
+        if count % _RESULTS_PER_SLICE == 0:
+            yield []
+    return [context.reply(DeleteTopicsResponse(responses=results))]
 
 
 def _malformed(state: DeleteTopicState) -> DeletableTopicResult:

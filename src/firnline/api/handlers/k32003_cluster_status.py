@@ -6,6 +6,7 @@ Source: KIP-631 (broker epochs, states), KIP-497 (partition epochs), KIP-903 (wh
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, cut, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.metadata.image import ClusterImage, PartitionImage
@@ -22,17 +23,46 @@ from firnline.replica.isr import Follower
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+# A millisecond.
+_PARTITIONS_PER_SLICE = 300
+
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: ClusterStatusRequest, now_ms: int
 ) -> Effects:
     """Answer from the committed image and, for partitions that are led here, from their logs."""
+    return in_slices(node, context, _answer(node, context, request, now_ms), now_ms)
+
+
+def _answer(
+    node: "BrokerNode", context: RequestContext, request: ClusterStatusRequest, now_ms: int
+) -> Slices:
+    """All of it is told from one version of the image, however many slices it takes."""
     image = node.image
     names = sorted(image.topics_by_name) if request.topics is None else request.topics
+    topics: list[ClusterStatusTopic] = []
+    count = 0
+    for name in names:
+        topic = image.topic(name)
+        if topic is None:
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(ClusterStatusTopic(name=name, error_code=code))
+            count += 1
+            continue
+        rows: list[ClusterStatusPartition] = []
+        topics.append(ClusterStatusTopic(name=name, partitions=rows))
+        for some in cut(sorted(topic.partitions.items()), _PARTITIONS_PER_SLICE):
+            if count >= _PARTITIONS_PER_SLICE:
+                count = 0
+                now_ms = yield []
+            rows += [
+                _partition(node, name, index, decided, now_ms)
+                for index, decided in some
+                if decided.leader == node.node_id or not request.only_led
+            ]
+            count += 1 + len(some)
     response = ClusterStatusResponse(
-        metadata_offset=image.offset,
-        brokers=_brokers(image),
-        topics=[_topic(node, name, request.only_led, now_ms) for name in names],
+        metadata_offset=image.offset, brokers=_brokers(image), topics=topics
     )
     return [context.reply(response)]
 
@@ -47,18 +77,6 @@ def _brokers(image: ClusterImage) -> list[ClusterStatusBroker]:
         )
         for broker_id, broker in sorted(image.brokers.items())
     ]
-
-
-def _topic(node: "BrokerNode", name: str, only_led: bool, now_ms: int) -> ClusterStatusTopic:
-    topic = node.image.topic(name)
-    if topic is None:
-        return ClusterStatusTopic(name=name, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION)
-    found = [
-        _partition(node, name, index, decided, now_ms)
-        for index, decided in sorted(topic.partitions.items())
-        if decided.leader == node.node_id or not only_led
-    ]
-    return ClusterStatusTopic(name=name, partitions=found)
 
 
 def _partition(

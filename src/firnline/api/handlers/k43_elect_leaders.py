@@ -1,14 +1,17 @@
 """ElectLeaders: preferred leaders, or leaders at any price. PURE. Source: KIP-460."""
 
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
+from firnline.api.portions import in_portions
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
-from firnline.base.errors import KafkaError
-from firnline.controller.elections import Elected
+from firnline.base.errors import Code, KafkaError
+from firnline.controller.elections import CHANGES_PER_REQUEST_MAX, Elected
 from firnline.protocol.messages.k43_elect_leaders import (
     ElectedPartition,
     ElectedTopic,
@@ -19,45 +22,114 @@ from firnline.protocol.messages.k43_elect_leaders import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
+Named = tuple[str, int]
+# A millisecond or two.
+_PARTITIONS_PER_SLICE = 100
+_RESULTS_PER_SLICE = 1_000
+
 
 def handle(
     node: "AnyNode", context: RequestContext, request: ElectLeadersRequest, now_ms: int
 ) -> Effects:
-    asked = request.topic_partitions
-    wanted = (
-        None
-        if asked is None
-        else [(topic.topic, number) for topic in asked for number in topic.partitions]
-    )
-
-    def refusal(problem: KafkaError) -> ElectLeadersResponse:
-        # Version 0 says it with each partition only, later ones with the whole as well.
-        rows = [Elected(topic, number, problem) for topic, number in wanted or ()]
-        return ElectLeadersResponse(
-            error_code=problem.code, replica_election_results=_by_topic(rows)
-        )
-
     if node.forwards:
         again = partial(handle, node, context, request)
+        refusal = partial(_refusal, request)
         return forward(node, context, request, refusal, now_ms, here=again)
+    slices = _elect(node, context, request, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
-    def then(outcome: list[Elected] | KafkaError, at_ms: int) -> Effects:
+
+def _elect(
+    node: "AnyNode", context: RequestContext, request: ElectLeadersRequest, now_ms: int
+) -> Slices:
+    kind = request.election_type
+    names_all = request.topic_partitions is None
+    elected: list[Elected] = []
+    problems: list[KafkaError] = []
+
+    def told(portion: Sequence[Named], outcome: list[Elected] | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
-            return [context.reply(refusal(outcome))]
-        return [context.reply(ElectLeadersResponse(replica_election_results=_by_topic(outcome)))]
+            problems.append(outcome)
+        elif names_all:
+            elected.extend([each for each in outcome if not each.is_at_rest])
+        else:
+            elected.extend(outcome)
 
-    result = node.controller.elect_leaders(request.election_type, wanted)
-    return node.quorum.write(result, then, now_ms)
+    def finish(at_ms: int) -> Effects:
+        if problems:
+            return [context.reply(_refusal(request, problems[0]))]
+        return in_slices(node, context, _answer(context, elected), at_ms)
+
+    if (yield from _is_too_much(node, request)):
+        why = "more than 10,000 changes in one request"
+        return [context.reply(_refusal(request, KafkaError(Code.POLICY_VIOLATION, why)))]
+    return (
+        yield from in_portions(
+            _portions(node, request),
+            decide=partial(node.controller.elect_leaders, kind),
+            write=node.quorum.write,
+            told=told,
+            finish=finish,
+            now_ms=now_ms,
+        )
+    )
 
 
-def _by_topic(rows: list[Elected]) -> list[ElectedTopic]:
+def _is_too_much(node: "AnyNode", request: ElectLeadersRequest) -> Generator[Effects, int, bool]:
+    """Whether the whole request is refused: nothing of it is done, then."""
+    count = sum(len(portion) for portion in _portions(node, request))
+    if count <= CHANGES_PER_REQUEST_MAX:
+        return False
+    changes = 0
+    for portion in _portions(node, request):
+        changes += len(node.controller.elect_leaders(request.election_type, portion).records)
+        if changes > CHANGES_PER_REQUEST_MAX:
+            return True
+        yield []
+    return False
+
+
+def _portions(node: "AnyNode", request: ElectLeadersRequest) -> Iterator[list[Named]]:
+    """Cut what is asked for; the first portion is there even where that is nothing."""
+    asked = request.topic_partitions
+    if asked is None:
+        # Those at rest need nothing, and nothing is said of them.
+        named = node.controller.in_need_of_election(request.election_type)
+    else:
+        named = ((topic.topic, number) for topic in asked for number in topic.partitions)
+    yield list(islice(named, _PARTITIONS_PER_SLICE))
+    while portion := list(islice(named, _PARTITIONS_PER_SLICE)):
+        yield portion
+
+
+def _refusal(request: ElectLeadersRequest, problem: KafkaError) -> ElectLeadersResponse:
+    # Version 0 says it with each partition only, later ones with the whole as well.
+    asked = request.topic_partitions or ()
+    rows = [Elected(each.topic, number, problem) for each in asked for number in each.partitions]
+    return ElectLeadersResponse(error_code=problem.code, replica_election_results=_by_topic(rows))
+
+
+def _answer(context: RequestContext, elected: Sequence[Elected]) -> Slices:
+    topics: list[ElectedTopic] = []
+    rows: list[ElectedPartition] = []
+    for count, each in enumerate(elected):
+        if count and count % _RESULTS_PER_SLICE == 0:
+            yield []
+        if not topics or topics[-1].topic != each.topic:
+            rows = []
+            topics.append(ElectedTopic(topic=each.topic, partition_result=rows))
+        rows.append(_row(each))
+    return [context.reply(ElectLeadersResponse(replica_election_results=topics))]
+
+
+def _by_topic(rows: Sequence[Elected]) -> list[ElectedTopic]:
     return [
-        ElectedTopic(topic=topic, partition_result=[_answer(each) for each in group])
+        ElectedTopic(topic=topic, partition_result=[_row(each) for each in group])
         for topic, group in groupby(rows, lambda each: each.topic)
     ]
 
 
-def _answer(each: Elected) -> ElectedPartition:
+def _row(each: Elected) -> ElectedPartition:
     if each.problem is None:
         return ElectedPartition(partition_id=each.partition, error_message=None)
     return ElectedPartition(

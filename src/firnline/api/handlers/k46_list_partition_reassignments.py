@@ -1,11 +1,11 @@
 """ListPartitionReassignments: what is on the move. PURE. Source: KIP-455."""
 
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.controller.reassignments import list_reassignments
@@ -39,30 +39,35 @@ def handle(
         return forward(node, context, request, refusal, now_ms, here=again)
 
     def then(outcome: KafkaError | None, at_ms: int) -> Effects:
-        return [context.reply(_listing(node, request) if outcome is None else refusal(outcome))]
+        if outcome is not None:
+            return [context.reply(refusal(outcome))]
+        return in_slices(node, context, _listing(node, context, request), at_ms)
 
     return node.quorum.write(ControllerResult([], None), then, now_ms)
 
 
 def _listing(
-    node: "AnyNode", request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+    node: "AnyNode", context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> Slices:
+    """Answer with what moves in one version of the image, however many slices it takes."""
     asked = request.topics
     wanted = None if asked is None else [(each.name, each.partition_indexes) for each in asked]
-    moving = list_reassignments(node.image, wanted)
-    topics = [
-        MovingTopic(
-            name=name,
-            partitions=[
-                MovingPartition(
-                    partition_index=each.partition,
-                    replicas=each.replicas,
-                    adding_replicas=each.adding,
-                    removing_replicas=each.removing,
-                )
-                for each in group
-            ],
-        )
-        for name, group in groupby(moving, lambda each: each.topic)
-    ]
-    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
+    topics: list[MovingTopic] = []
+    of_topic: list[MovingPartition] = []
+    is_first = True
+    for found in list_reassignments(node.image, wanted):
+        if not is_first:
+            yield []
+        is_first = False
+        for each in found:
+            if not topics or topics[-1].name != each.topic:
+                of_topic = []
+                topics.append(MovingTopic(name=each.topic, partitions=of_topic))
+            row = MovingPartition(
+                partition_index=each.partition,
+                replicas=each.replicas,
+                adding_replicas=each.adding,
+                removing_replicas=each.removing,
+            )
+            of_topic.append(row)
+    return [context.reply(ListPartitionReassignmentsResponse(error_message=None, topics=topics))]

@@ -5,16 +5,17 @@ none is checked (I10).
 """
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.api.portions import in_portions
+from firnline.api.slices import cut, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.base.ids import Uuid
 from firnline.controller.isr_changes import IsrChange, IsrMember
 from firnline.metadata.image import PartitionImage
+from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k56_alter_partition import (
     AlteredPartition,
     AlterPartitionRequest,
@@ -26,9 +27,8 @@ from firnline.protocol.messages.k56_alter_partition import (
 if TYPE_CHECKING:
     from firnline.broker.controller_node import ControllerNode
 
+Asked = tuple[Uuid, ProposedPartition]
 _EPOCHS_SINCE = 3
-
-
 # A millisecond or two.
 _PARTITIONS_PER_SLICE = 80
 
@@ -36,14 +36,7 @@ _PARTITIONS_PER_SLICE = 80
 def handle(
     node: "ControllerNode", context: RequestContext, request: AlterPartitionRequest, now_ms: int
 ) -> Effects:
-    slices = _alter(node, context, request, now_ms)
-    return in_slices(node, context, slices, now_ms, to_the_end=True)
-
-
-def _alter(
-    node: "ControllerNode", context: RequestContext, request: AlterPartitionRequest, now_ms: int
-) -> Slices:
-    """Decide on so many partitions at a time, and write that; each is decided on the newest image.
+    """Decide on so many partitions at a time.
 
     Where one of the decisions could not be committed the answer says so of the whole request, as nobody
     can know what became of it; the leader asks again (rel-R7).
@@ -52,7 +45,23 @@ def _alter(
     answers: list[AlteredPartition] = []
     problems: list[KafkaError] = []
 
-    def finish() -> Effects:
+    def decide(portion: Sequence[Asked]) -> ControllerResult[Any]:
+        return node.controller.alter_partitions(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            wanted=[_change(topic_id, row, context.api_version) for topic_id, row in portion],
+        )
+
+    def told(
+        portion: Sequence[Asked], outcome: list[PartitionImage | KafkaError] | KafkaError
+    ) -> None:
+        if isinstance(outcome, KafkaError):
+            problems.append(outcome)
+        else:  # decisions are committed in the order they were made
+            rows = zip(portion, outcome, strict=True)
+            answers.extend([_answer(row, found) for (_, row), found in rows])
+
+    def finish(at_ms: int) -> Effects:
         if problems:
             return [context.reply(AlterPartitionResponse(error_code=problems[0].code))]
         in_order = iter(answers)
@@ -64,32 +73,15 @@ def _alter(
         ]
         return [context.reply(AlterPartitionResponse(topics=topics))]
 
-    def settle(
-        portion: Sequence[tuple[Uuid, ProposedPartition]],
-        outcome: list[PartitionImage | KafkaError] | KafkaError,
-        at_ms: int,
-    ) -> Effects:
-        if isinstance(outcome, KafkaError):
-            problems.append(outcome)
-        else:  # decisions are committed in the order they were made
-            rows = zip(portion, outcome, strict=True)
-            answers.extend([_answer(row, found) for (_, row), found in rows])
-        return outstanding.one_less()
-
-    outstanding = Outstanding(finish)
-    effects: Effects = []
-    for first in range(0, max(len(asked), 1), _PARTITIONS_PER_SLICE):
-        if first:
-            now_ms = yield effects
-        portion = asked[first : first + _PARTITIONS_PER_SLICE]
-        result = node.controller.alter_partitions(
-            broker_id=request.broker_id,
-            broker_epoch=request.broker_epoch,
-            wanted=[_change(topic_id, row, context.api_version) for topic_id, row in portion],
-        )
-        outstanding.left += 1
-        effects = node.quorum.write(result, partial(settle, portion), now_ms)
-    return effects + outstanding.one_less()
+    slices = in_portions(
+        cut(asked, _PARTITIONS_PER_SLICE),
+        decide=decide,
+        write=node.quorum.write,
+        told=told,
+        finish=finish,
+        now_ms=now_ms,
+    )
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
 def _change(topic_id: Uuid, row: ProposedPartition, version: int) -> IsrChange:

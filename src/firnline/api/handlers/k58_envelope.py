@@ -13,7 +13,7 @@ from firnline.base.errors import Code, ProtocolError
 from firnline.protocol.messages.headers import ResponseHeader
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.messages.principal import decode_principal
-from firnline.protocol.session import Api
+from firnline.protocol.session import Api, Wrapped
 from firnline.protocol.versions import CONTROLLER_SERVED, FORWARDABLE
 
 if TYPE_CHECKING:
@@ -69,9 +69,17 @@ class WrappedContext(RequestContext):
         """Answer the broker with the client's answer, or send it to the active controller."""
         if _has_code(message, Code.NOT_CONTROLLER):
             return self._outer.reply(EnvelopeResponse(error_code=Code.NOT_CONTROLLER))
+        if self.is_large:
+            self._outer.is_large = True
+            wrapped = Wrapped(self._api, self.correlation_id, message, _outer)
+            return self._outer.reply(wrapped)
         header = ResponseHeader(correlation_id=self.correlation_id)
         data = header.write(1 if self._api.flexible else 0) + message.write(self.api_version)
         return self._outer.reply(EnvelopeResponse(response_data=data))
+
+
+def _outer(data: bytes) -> EnvelopeResponse:
+    return EnvelopeResponse(response_data=data)
 
 
 def _has_code(message: Any, code: Code) -> bool:

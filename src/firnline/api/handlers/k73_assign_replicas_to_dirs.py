@@ -1,8 +1,11 @@
 """AssignReplicasToDirs: a broker says in which of its directories replicas are. PURE. Source: KIP-858."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.portions import in_portions
+from firnline.api.slices import Slices, cut, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.controller.directories import Place
@@ -17,6 +20,10 @@ from firnline.protocol.messages.k73_assign_replicas_to_dirs import (
 if TYPE_CHECKING:
     from firnline.broker.controller_node import ControllerNode
 
+# A millisecond or two.
+_PARTITIONS_PER_SLICE = 60
+_RESULTS_PER_SLICE = 1_000
+
 
 def handle(
     node: "ControllerNode",
@@ -30,40 +37,53 @@ def handle(
         for topic in directory.topics
         for partition in topic.partitions
     ]
+    codes: list[Code] = []
+    problems: list[KafkaError] = []
 
-    def then(outcome: list[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
+    def told(portion: Sequence[Place], outcome: list[KafkaError | None] | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
-            return [context.reply(AssignReplicasToDirsResponse(error_code=outcome.code))]
-        codes = [Code.NONE if each is None else each.code for each in outcome]
-        return [context.reply(_response(request, codes))]
+            problems.append(outcome)
+        else:  # decisions are committed in the order they were made
+            codes.extend([Code.NONE if each is None else each.code for each in outcome])
 
-    result = node.controller.assign_directories(
-        broker_id=request.broker_id, broker_epoch=request.broker_epoch, wanted=wanted
+    def finish(at_ms: int) -> Effects:
+        if problems:
+            return [context.reply(AssignReplicasToDirsResponse(error_code=problems[0].code))]
+        return in_slices(node, context, _answer(context, request, codes), at_ms)
+
+    slices = in_portions(
+        cut(wanted, _PARTITIONS_PER_SLICE),
+        decide=lambda portion: node.controller.assign_directories(
+            broker_id=request.broker_id, broker_epoch=request.broker_epoch, wanted=portion
+        ),
+        write=node.quorum.write,
+        told=told,
+        finish=finish,
+        now_ms=now_ms,
     )
-    return node.quorum.write(result, then, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
-def _response(
-    request: AssignReplicasToDirsRequest, codes: list[Code]
-) -> AssignReplicasToDirsResponse:
+def _answer(
+    context: RequestContext, request: AssignReplicasToDirsRequest, codes: Sequence[Code]
+) -> Slices:
     """Give each partition its code, in the shape of the request."""
     in_order = iter(codes)
-    directories = [
-        AssignedDirectoryResult(
-            id=directory.id,
-            topics=[
-                AssignedTopicResult(
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        AssignedPartitionResult(
-                            partition_index=partition.partition_index, error_code=next(in_order)
-                        )
-                        for partition in topic.partitions
-                    ],
+    directories: list[AssignedDirectoryResult] = []
+    count = 0
+    for directory in request.directories:
+        topics: list[AssignedTopicResult] = []
+        directories.append(AssignedDirectoryResult(id=directory.id, topics=topics))
+        for topic in directory.topics:
+            rows = [
+                AssignedPartitionResult(
+                    partition_index=partition.partition_index, error_code=next(in_order)
                 )
-                for topic in directory.topics
-            ],
-        )
-        for directory in request.directories
-    ]
-    return AssignReplicasToDirsResponse(directories=directories)
+                for partition in topic.partitions
+            ]
+            topics.append(AssignedTopicResult(topic_id=topic.topic_id, partitions=rows))
+            count += len(rows)
+            if count >= _RESULTS_PER_SLICE:
+                count = 0
+                yield []
+    return [context.reply(AssignReplicasToDirsResponse(directories=directories))]
