@@ -286,7 +286,7 @@ class Segment:
     def locate(self, offset: int) -> int:
         """Return where the first batch begins whose last offset is at or after `offset`; else the size."""
         position = self._hints.get(offset, -1)
-        if position >= 0 and (not self.is_closed or self._begins_by(position, offset)):
+        if position >= 0 and (not self.is_closed or self._begins_at(position, offset)):
             return position
         self.ensure_indexed()
         position, _ = self.walk(self._indexed_place(offset), until_offset=offset)
@@ -311,9 +311,10 @@ class Segment:
                 return -1
         return position
 
-    def _begins_by(self, position: int, offset: int) -> bool:
+    def _begins_at(self, position: int, offset: int) -> bool:
+        """What was remembered may be damaged since: anything else is looked for, with those around it."""
         found = self._peek(position)
-        return found is None or found[0] <= offset
+        return found is None or found[0] == offset
 
     def _check_found(self, position: int) -> None:
         """The batch that was found ends before the next one begins.

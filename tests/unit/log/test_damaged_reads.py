@@ -22,10 +22,10 @@ def flipped(data: bytes, bit: int) -> bytes:
     return bytes(out)
 
 
-def written() -> CrashableFs:
+def written(config: TopicConfig = CONFIG) -> CrashableFs:
     """A closed segment of `COUNT` batches of three records, indexed at every batch, and another one."""
     fs = CrashableFs()
-    log = opened(fs, CONFIG)
+    log = opened(fs, config)
     for number in range(COUNT):
         append(log, batch("a", "b", "c", time_ms=NOW + 10 * number))
     log.roll(NOW)
@@ -110,11 +110,18 @@ def test_a_time_index_that_names_a_later_batch_hides_no_earlier_one() -> None:
     assert reopened(fs).offset_for_timestamp(NOW + 1000) == (0, NOW + 1000)
 
 
+@pytest.mark.parametrize("config", [CONFIG, TopicConfig()], ids=["indexed", "not indexed"])
+@pytest.mark.parametrize("is_read_before", [False, True])
 @pytest.mark.parametrize("number", [0, 1, 6, COUNT - 2])
-def test_a_flipped_base_offset_is_an_error_and_the_rest_is_served(number: int) -> None:
+def test_a_flipped_base_offset_is_an_error_and_the_rest_is_served(
+    number: int, is_read_before: bool, config: TopicConfig
+) -> None:
+    """Where the batch lies may be known from the index, from those before it, or from the read before."""
     reads, _ = sound()
     for bit in range(64):
-        log = reopened(fs := written())
+        log = reopened(fs := written(config))
+        if is_read_before:
+            assert [read(log, *one) for one in READS] == reads
 
         def change(data: bytes, bit: int = bit) -> bytes:
             at = list(headers(data))[number].position
