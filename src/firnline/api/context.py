@@ -1,5 +1,6 @@
 """Who asks, and how to answer them. PURE."""
 
+from collections.abc import Callable
 from typing import Any
 
 from firnline.base.effects import CloseConnection, Reply
@@ -8,9 +9,13 @@ from firnline.base.effects import CloseConnection, Reply
 class RequestContext:
     """One request in progress. `connection` is the runtime's own; machines pass it through unseen.
 
-    turn      which of the connection's requests it is
-    is_large  it was not done in one slice (api/slices), and its answer is encoded in slices, too
+    turn         which of the connection's requests it is
+    is_large     it was not done in one slice (api/slices), or its answer is long: that is encoded in slices
+    is_in_turns  some of its slices were left when it was taken up
+    on_end       called after the last of them, however it ends; set by who keeps its bytes
     """
+
+    on_end: Callable[[], None]
 
     __slots__ = (
         "api_key",
@@ -18,7 +23,9 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "is_in_turns",
         "is_large",
+        "on_end",
         "received_ms",
         "turn",
     )
@@ -39,7 +46,7 @@ class RequestContext:
         self.client_id = client_id
         self.received_ms = received_ms
         self.turn: int = getattr(connection, "turn", 0)
-        self.is_large = False
+        self.is_large = self.is_in_turns = False
 
     @property
     def is_gone(self) -> bool:
