@@ -633,8 +633,10 @@ HELD = PRODUCE + b"in slices"
 
 def waiting(node: Running, count: int) -> None:
     """Wait until so many requests wait for room."""
-    while node.runtime.admission.waiting != count:
+    deadline = time.monotonic() + 20
+    while node.runtime.admission.waiting != count and time.monotonic() < deadline:
         node.on_loop(lambda: None)
+    assert node.runtime.admission.waiting == count
 
 
 @pytest.mark.parametrize("size", [20_000, 1_000_000])
