@@ -6,7 +6,7 @@ answer is POLICY_VIOLATION. Source: KIP-4, KIP-195, KIP-516, KIP-525; reliabilit
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
@@ -20,6 +20,7 @@ from firnline.controller.placement import Assignment, manual_problem, place
 from firnline.controller.topic_names import creation_problem
 from firnline.metadata import records as r
 from firnline.metadata.census import has_metric_name, metric_name
+from firnline.metadata.delta import whole
 from firnline.metadata.image import (
     ClusterImage,
     PartitionImage,
@@ -33,6 +34,8 @@ from firnline.protocol.schema import Message
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
 BY_DEFAULT = -1
+# A millisecond.
+_RECORDS_AT_ONCE = 250
 
 
 class NewTopic(NamedTuple):
@@ -79,6 +82,21 @@ def create_topics(
 
     metric_names  those of the image's topics that could collide -> topic
     """
+    return whole(
+        create_topics_steps(image, metric_names, config, rng, wanted, validate_only=validate_only)
+    )
+
+
+def create_topics_steps(
+    image: ClusterImage,
+    metric_names: Mapping[str, str],
+    config: BrokerConfig,
+    rng: Rng,
+    wanted: Sequence[NewTopic],
+    *,
+    validate_only: bool,
+) -> Generator[None, None, ControllerResult[list[CreatedTopic | KafkaError]]]:
+    """Return what `create_topics` does; yields after some partitions of a large topic at a time."""
     total = sum(partitions_asked(config, wanted))
     if total > PARTITIONS_PER_REQUEST_MAX:
         return _refuse_all(len(wanted), "more than 10,000 partitions in one request")
@@ -93,7 +111,7 @@ def create_topics(
         else:
             answer = _name_conflict(image, (metric_names, taken), topic.name)
         if answer is None:
-            answer = _create(image, config, rng, topic, records)
+            answer = yield from _create(image, config, rng, topic, records)
             if not isinstance(answer, KafkaError):
                 taken.setdefault(metric_name(topic.name), topic.name)
         answers.append(answer)
@@ -142,7 +160,7 @@ def _name_conflict(
 
 def _create(
     image: ClusterImage, config: BrokerConfig, rng: Rng, topic: NewTopic, records: list[Message]
-) -> CreatedTopic | KafkaError:
+) -> Generator[None, None, CreatedTopic | KafkaError]:
     """Append the records of one topic, or return why not, having appended nothing."""
     nulls = sorted(name for name, value in topic.configs.items() if value is None)
     if nulls:
@@ -155,9 +173,11 @@ def _create(
     if problem is not None:
         return problem
     topic_id = rng.uuid()
-    replicas = (
-        _manual(image, topic) if topic.assignments else _automatic(image, config, topic, topic_id)
-    )
+    replicas: list[Assignment] | KafkaError
+    if topic.assignments:
+        replicas = _manual(image, topic)
+    else:
+        replicas = yield from _automatic(image, config, topic, topic_id)
     if isinstance(replicas, KafkaError):
         return replicas
     records.append(r.TopicRecord(name=topic.name, topic_id=topic_id))
@@ -170,7 +190,11 @@ def _create(
         )
         for key in sorted(overrides)
     ]
-    records += _partition_records(image, topic_id, 0, replicas)
+    for first in range(0, len(replicas), _RECORDS_AT_ONCE):
+        if first:
+            yield
+        some = replicas[first : first + _RECORDS_AT_ONCE]
+        records += _partition_records(image, topic_id, first, some)
     return CreatedTopic(topic.name, topic_id, len(replicas), len(replicas[0]), overrides)
 
 
@@ -187,7 +211,7 @@ def _manual(image: ClusterImage, topic: NewTopic) -> list[Assignment] | KafkaErr
 
 def _automatic(
     image: ClusterImage, config: BrokerConfig, topic: NewTopic, topic_id: Uuid
-) -> list[Assignment] | KafkaError:
+) -> Generator[None, None, list[Assignment] | KafkaError]:
     count, factor = topic.num_partitions, topic.replication_factor
     if factor == 0 or factor < BY_DEFAULT:
         why = "the replication factor must be above 0, or -1 for the default"
@@ -195,13 +219,24 @@ def _automatic(
     if count == 0 or count < BY_DEFAULT:
         why = "the number of partitions must be above 0, or -1 for the default"
         return KafkaError(Code.INVALID_PARTITIONS, why)
-    return place(
-        image.brokers,
-        topic_id=topic_id,
-        first_partition=0,
-        count=config.num_partitions if count == BY_DEFAULT else count,
-        replication_factor=config.default_replication_factor if factor == BY_DEFAULT else factor,
-    )
+    total = config.num_partitions if count == BY_DEFAULT else count
+    replicas: list[Assignment] = []
+    for first in range(0, total, _RECORDS_AT_ONCE):
+        if first:
+            yield
+        some = place(
+            image.brokers,
+            topic_id=topic_id,
+            first_partition=first,
+            count=min(total - first, _RECORDS_AT_ONCE),
+            replication_factor=(
+                config.default_replication_factor if factor == BY_DEFAULT else factor
+            ),
+        )
+        if isinstance(some, KafkaError):
+            return some
+        replicas += some
+    return replicas
 
 
 def _partition_records(
