@@ -118,7 +118,17 @@ class Controller:
         partitions_before: int = 0,
     ) -> ControllerResult[list[KafkaError | None]]:
         """Add partitions to topics; answers in the order asked."""
-        return topics.create_partitions(
+        return whole(
+            self.create_partitions_steps(
+                wanted, validate_only=validate_only, partitions_before=partitions_before
+            )
+        )
+
+    def create_partitions_steps(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool, partitions_before: int
+    ) -> Generator[None, None, ControllerResult[list[KafkaError | None]]]:
+        """Decide as `create_partitions` does, on the image of now; yields wherever others may go first."""
+        return topics.create_partitions_steps(
             self._metadata.newest,
             wanted,
             validate_only=validate_only,

@@ -190,11 +190,7 @@ def _create(
         )
         for key in sorted(overrides)
     ]
-    for first in range(0, len(replicas), _RECORDS_AT_ONCE):
-        if first:
-            yield
-        some = replicas[first : first + _RECORDS_AT_ONCE]
-        records += _partition_records(image, topic_id, first, some)
+    records += yield from _in_steps(image, topic_id, 0, replicas)
     return CreatedTopic(topic.name, topic_id, len(replicas), len(replicas[0]), overrides)
 
 
@@ -219,24 +215,15 @@ def _automatic(
     if count == 0 or count < BY_DEFAULT:
         why = "the number of partitions must be above 0, or -1 for the default"
         return KafkaError(Code.INVALID_PARTITIONS, why)
-    total = config.num_partitions if count == BY_DEFAULT else count
-    replicas: list[Assignment] = []
-    for first in range(0, total, _RECORDS_AT_ONCE):
-        if first:
-            yield
-        some = place(
-            image.brokers,
-            topic_id=topic_id,
-            first_partition=first,
-            count=min(total - first, _RECORDS_AT_ONCE),
-            replication_factor=(
-                config.default_replication_factor if factor == BY_DEFAULT else factor
-            ),
+    return (
+        yield from _placed(
+            image,
+            topic_id,
+            0,
+            config.num_partitions if count == BY_DEFAULT else count,
+            config.default_replication_factor if factor == BY_DEFAULT else factor,
         )
-        if isinstance(some, KafkaError):
-            return some
-        replicas += some
-    return replicas
+    )
 
 
 def _partition_records(
@@ -291,14 +278,14 @@ def find_topic(image: ClusterImage, ref: TopicRef) -> TopicImage | None:
     return image.topics_by_id.get(ref)
 
 
-def create_partitions(
+def create_partitions_steps(
     image: ClusterImage,
     wanted: Sequence[NewPartitions],
     *,
     validate_only: bool,
-    partitions_before: int = 0,
-) -> ControllerResult[list[KafkaError | None]]:
-    """Decide on more partitions; an answer is None for done, in the order asked.
+    partitions_before: int,
+) -> Generator[None, None, ControllerResult[list[KafkaError | None]]]:
+    """Decide on more partitions; an answer is None for done, in the order asked. Yields now and then.
 
     partitions_before  how many the same request has made already
     """
@@ -311,7 +298,7 @@ def create_partitions(
             why = "the request names this topic twice"
             answers.append(KafkaError(Code.INVALID_REQUEST, why))
             continue
-        made = _grow(image, growth, partitions_max - len(records))
+        made = yield from _grow(image, growth, partitions_max - len(records))
         if isinstance(made, KafkaError):
             answers.append(made)
         else:
@@ -326,7 +313,9 @@ def new_partitions(image: ClusterImage, growth: NewPartitions) -> int:
     return 0 if topic is None else max(growth.total - len(topic.partitions), 0)
 
 
-def _grow(image: ClusterImage, growth: NewPartitions, left: int) -> list[Message] | KafkaError:
+def _grow(
+    image: ClusterImage, growth: NewPartitions, left: int
+) -> Generator[None, None, list[Message] | KafkaError]:
     topic = image.topics_by_name.get(growth.name)
     if topic is None:
         return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
@@ -346,14 +335,45 @@ def _grow(image: ClusterImage, growth: NewPartitions, left: int) -> list[Message
     if growth.assignments is not None:
         replicas = [tuple(ids) for ids in growth.assignments]
         problem = manual_problem(image.brokers, replicas, factor)
-        return problem or _partition_records(image, topic.topic_id, present, replicas)
-    placed = place(
-        image.brokers,
-        topic_id=topic.topic_id,
-        first_partition=present,
-        count=more,
-        replication_factor=factor,
-    )
-    if isinstance(placed, KafkaError):
-        return placed
-    return _partition_records(image, topic.topic_id, present, placed)
+        if problem is not None:
+            return problem
+    else:
+        placed = yield from _placed(image, topic.topic_id, present, more, factor)
+        if isinstance(placed, KafkaError):
+            return placed
+        replicas = placed
+    return (yield from _in_steps(image, topic.topic_id, present, replicas))
+
+
+def _placed(
+    image: ClusterImage, topic_id: Uuid, first: int, count: int, factor: int
+) -> Generator[None, None, list[Assignment] | KafkaError]:
+    """Have `count` partitions placed from `first` on."""
+    replicas: list[Assignment] = []
+    for offset in range(0, count, _RECORDS_AT_ONCE):
+        if offset:
+            yield
+        some = place(
+            image.brokers,
+            topic_id=topic_id,
+            first_partition=first + offset,
+            count=min(count - offset, _RECORDS_AT_ONCE),
+            replication_factor=factor,
+        )
+        if isinstance(some, KafkaError):
+            return some
+        replicas += some
+    return replicas
+
+
+def _in_steps(
+    image: ClusterImage, topic_id: Uuid, first: int, replicas: Sequence[Assignment]
+) -> Generator[None, None, list[Message]]:
+    """Return the records of new partitions, the first one of that number."""
+    records: list[Message] = []
+    for offset in range(0, len(replicas), _RECORDS_AT_ONCE):
+        if offset:
+            yield
+        some = replicas[offset : offset + _RECORDS_AT_ONCE]
+        records += _partition_records(image, topic_id, first + offset, some)
+    return records

@@ -1,19 +1,19 @@
 """CreateTopics: make topics. PURE. Source: KIP-4, KIP-525, KIP-599; reliability d 46-50."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
+from firnline.api.portions import a_step_a_slice, on_newest
 from firnline.api.slices import Outstanding, Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.config.layers import Entry, describe_topic
 from firnline.controller.topics import PARTITIONS_PER_REQUEST_MAX, CreatedTopic, NewTopic
 from firnline.metadata.census import metric_name
-from firnline.metadata.image import ClusterImage, ResourceType
-from firnline.metadata.result import ControllerResult
+from firnline.metadata.image import ResourceType
 from firnline.protocol.messages.k19_create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
 Answer = CreatedTopic | KafkaError
-Result = ControllerResult[list[Answer]]
 # Some 15 us each, and a topic itself as much as four.
 _PARTITIONS_PER_SLICE = 120
 _TOPIC_COST = 4
 _LARGE_TOPIC = 300
-_TRIES = 3
 # All settings of a topic, a quarter of a millisecond.
 _RESULTS_PER_SLICE = 6
 
@@ -89,45 +87,12 @@ def _create(
         if size < _LARGE_TOPIC:
             result = node.controller.create_topics(some, validate_only=validate_only)
         else:
-            result, now_ms = yield from _decide(node, some, validate_only, now_ms)
+            decide = partial(node.controller.create_topics_steps, some, validate_only=validate_only)
+            result, now_ms = yield from a_step_a_slice(on_newest(node.quorum, decide), now_ms)
             latest_ms = now_ms
         outstanding.left += 1
         effects = node.write_topics(result, partial(settle, portion), now_ms)
     return effects + outstanding.one_less()
-
-
-def _decide(
-    node: "AnyNode", wanted: Sequence[NewTopic], validate_only: bool, now_ms: int
-) -> Generator[Effects, int, tuple[Result, int]]:
-    """Decide on a large topic, and prepare what is written, in slices; return the time, too.
-
-    What was decided on another image than the newest is decided anew; where the cluster changes all the
-    time in one step, in the end.
-    """
-    for _ in range(_TRIES):
-        image = node.quorum.newest
-        steps = node.controller.create_topics_steps(wanted, validate_only=validate_only)
-        result, now_ms = yield from _while_newest(node, image, steps, now_ms)
-        if result is not None:
-            result, now_ms = yield from _while_newest(
-                node, image, node.quorum.prepare(result), now_ms
-            )
-        if result is not None:
-            return result, now_ms
-    return node.controller.create_topics(wanted, validate_only=validate_only), now_ms
-
-
-def _while_newest(
-    node: "AnyNode", image: ClusterImage, steps: Generator[None, None, Result], now_ms: int
-) -> Generator[Effects, int, tuple[Result | None, int]]:
-    """Take steps in a slice each; return what they lead to, None where `image` is not the newest any more."""
-    while node.quorum.newest is image:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value, now_ms
-        now_ms = yield []
-    return None, now_ms
 
 
 def _portions(node: "AnyNode", wanted: Sequence[NewTopic]) -> Iterator[tuple[list[int], int]]:
