@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from firnline.api.slices import Outstanding, Slices
+from firnline.api.slices import Outstanding, Slices, a_step_a_slice
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.metadata.delta import whole
@@ -16,7 +16,6 @@ from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 
 Row = TypeVar("Row")
-Decision = TypeVar("Decision")
 # Steps of a millisecond, which lead to a decision.
 Steps = Generator[None, None, ControllerResult[Any]]
 # How often a large decision is begun anew where the cluster changes meanwhile.
@@ -90,18 +89,6 @@ def on_newest(quorum: MetadataQuorum, decide: Callable[[], Steps]) -> Steps:
                 is_prepared, steps = True, quorum.prepare(done.value)
             yield
     return whole(decide())
-
-
-def a_step_a_slice(
-    steps: Generator[None, None, Decision], now_ms: int
-) -> Generator[Effects, int, tuple[Decision, int]]:
-    """Take each step in a slice of its own; return what they lead to, and the time."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value, now_ms
-        now_ms = yield []
 
 
 def together(

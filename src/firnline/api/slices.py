@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Effects, then the time; at last effects.
 Slices = Generator[Effects, int, Effects]
 Row = TypeVar("Row")
+Found = TypeVar("Found")
 
 
 class Busy(Protocol):
@@ -68,6 +69,18 @@ def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
     """Cut rows into portions of that size, the last one smaller; one without rows where there are none."""
     for first in range(0, max(len(rows), 1), size):
         yield rows[first : first + size]
+
+
+def a_step_a_slice(
+    steps: Generator[None, None, Found], now_ms: int
+) -> Generator[Effects, int, tuple[Found, int]]:
+    """Take each step in a slice of its own; return what they lead to, and the time."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value, now_ms
+        now_ms = yield []
 
 
 def _rest(context: "RequestContext", slices: Slices, to_the_end: bool) -> Work:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.portions import a_step_a_slice, on_newest
-from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.api.portions import on_newest
+from firnline.api.slices import Outstanding, Slices, a_step_a_slice, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.config.layers import Entry, describe_topic
