@@ -1,5 +1,6 @@
 """Who asks, and how to answer them. PURE."""
 
+from collections.abc import Callable
 from typing import Any
 
 from firnline.base.effects import CloseConnection, Reply
@@ -11,11 +12,15 @@ _OF_BROKERS = frozenset((56, 62, 63, 67, 73))
 class RequestContext:
     """One request in progress. `connection` is the runtime's own; machines pass it through unseen.
 
-    turn       which of the connection's requests it is
-    is_large   it was not done in one slice (api/slices), and its answer is encoded in slices, too
-    is_urgent  its slices are done before those of others: a replica that fetches, and what brokers ask of
-               controllers, must not wait behind any number of clients
+    turn         which of the connection's requests it is
+    is_large     it was not done in one slice (api/slices), or its answer is long: that is encoded in slices
+    is_in_turns  some of its slices were left when it was taken up
+    is_urgent    its slices are done before those of others: a replica that fetches, and what brokers ask of
+                 controllers, must not wait behind any number of clients
+    on_end       called after the last of them, however it ends; set by who keeps its bytes
     """
+
+    on_end: Callable[[], None]
 
     __slots__ = (
         "api_key",
@@ -23,8 +28,10 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "is_in_turns",
         "is_large",
         "is_urgent",
+        "on_end",
         "received_ms",
         "turn",
     )
@@ -45,7 +52,7 @@ class RequestContext:
         self.client_id = client_id
         self.received_ms = received_ms
         self.turn: int = getattr(connection, "turn", 0)
-        self.is_large = False
+        self.is_large = self.is_in_turns = False
         self.is_urgent = api_key in _OF_BROKERS
 
     @property

@@ -56,7 +56,8 @@ class Dispatcher:
         self._rows = {row.key: row for row in rows}
         self._apis: dict[int, Api] = {}
         self._latest: Api | None = None
-        self.is_in_slices = False  # whether the request that `on_frame` took last is not done yet
+        # The request that `on_frame` took last, where some of its slices are left.
+        self.in_turns: RequestContext | None = None
 
     @property
     def latest_name(self) -> str:
@@ -93,7 +94,7 @@ class Dispatcher:
         api.requests += 1
         api.in_bytes += size
         effects: Effects = api.handle(self._node, context, request, now_ms)
-        self.is_in_slices = context.is_large
+        self.in_turns = context if context.is_in_turns else None
         return effects
 
     def at_once(

@@ -4,16 +4,22 @@ Each portion is decided on the newest image and written at once, as a batch of i
 ask in between is decided between two portions, and each of its rows is answered on its own. Decision 0018.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from firnline.api.slices import Outstanding, Slices
+from firnline.api.slices import Outstanding, Slices, a_step_a_slice
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
+from firnline.metadata.delta import whole
+from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 
 Row = TypeVar("Row")
+# Steps of a millisecond, which lead to a decision.
+Steps = Generator[None, None, ControllerResult[Any]]
+# How often a large decision is begun anew where the cluster changes meanwhile.
+_TRIES = 3
 
 
 class Write(Protocol):
@@ -27,7 +33,7 @@ class Write(Protocol):
 def in_portions(
     portions: Iterable[Sequence[Row]],
     *,
-    decide: Callable[[Sequence[Row]], ControllerResult[Any]],
+    decide: Callable[[Sequence[Row]], ControllerResult[Any] | Steps],
     write: Write,
     told: Callable[[Sequence[Row], Any], None],
     finish: Callable[[int], Effects],
@@ -35,6 +41,7 @@ def in_portions(
 ) -> Slices:
     """Decide on each of `portions` in a slice of its own and write that.
 
+    decide  returns the decision; of a portion that is large, as one topic may be, steps that lead to it
     told    is called with each portion and what became of it, in their order: the response of its decision
             once that is committed, or the KafkaError that says why it is not
     finish  returns the answer, at a time in ms, after the last of them
@@ -54,9 +61,34 @@ def in_portions(
         if not is_first:
             now_ms = latest_ms = yield effects
         is_first = False
+        result = decide(portion)
+        if isinstance(result, Generator):
+            result, now_ms = yield from a_step_a_slice(result, now_ms)
+            latest_ms = now_ms
         outstanding.left += 1
-        effects = write(decide(portion), partial(settle, portion), now_ms)
+        effects = write(result, partial(settle, portion), now_ms)
     return effects + outstanding.one_less()
+
+
+def on_newest(quorum: MetadataQuorum, decide: Callable[[], Steps]) -> Steps:
+    """Decide, and prepare what is written, in steps.
+
+    What was decided on another image than the newest is decided anew; where the cluster changes all the
+    time in one step, in the end.
+    """
+    for _ in range(_TRIES):
+        image = quorum.newest
+        steps = decide()
+        is_prepared = False
+        while quorum.newest is image:
+            try:
+                next(steps)
+            except StopIteration as done:
+                if is_prepared:
+                    return done.value  # type: ignore[no-any-return]
+                is_prepared, steps = True, quorum.prepare(done.value)
+            yield
+    return whole(decide())
 
 
 def together(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Effects, then the time; at last effects.
 Slices = Generator[Effects, int, Effects]
 Row = TypeVar("Row")
+Found = TypeVar("Found")
 
 
 class Busy(Protocol):
@@ -57,7 +58,7 @@ def in_slices(
     except StopIteration as done:
         found: Effects = done.value
         return found
-    context.is_large = True
+    context.is_large = context.is_in_turns = True
     rest: Any = _rest(context, slices, to_the_end)
     # What a slow slice is called in the metrics.
     rest.__qualname__ = f"{getattr(slices, '__qualname__', 'slices')} of API {context.api_key}"
@@ -70,14 +71,31 @@ def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
         yield rows[first : first + size]
 
 
+def a_step_a_slice(
+    steps: Generator[None, None, Found], now_ms: int
+) -> Generator[Effects, int, tuple[Found, int]]:
+    """Take each step in a slice of its own; return what they lead to, and the time."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value, now_ms
+        now_ms = yield []
+
+
 def _rest(context: "RequestContext", slices: Slices, to_the_end: bool) -> Work:
-    now_ms = yield []
     try:
+        now_ms = yield []
         while to_the_end or not context.is_gone:
             now_ms = yield slices.send(now_ms)
     except StopIteration as done:
         return done.value
     except Exception as problem:  # noqa: BLE001 - as in the first slice, whoever runs the connection judges
         return [CloseConnection(context=context, problem=problem)]
-    slices.close()
+    finally:
+        slices.close()
+        on_end = getattr(context, "on_end", None)
+        if on_end is not None:
+            del context.on_end  # its answer may be made in slices, too
+            on_end()
     return []

@@ -4,7 +4,7 @@ Methods return records and the response that is true once they are committed; `M
 takes both, in the same step of the node, and replay applies them. Source: KIP-500, KIP-631.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Protocol
 
 from firnline.base.errors import KafkaError
@@ -32,6 +32,7 @@ from firnline.controller.reassignments import Reassignment
 from firnline.controller.sweeps import Newest
 from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
 from firnline.metadata.census import PartitionIndex
+from firnline.metadata.delta import whole
 from firnline.metadata.image import (
     ClusterImage,
     ConfigResource,
@@ -82,7 +83,13 @@ class Controller:
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> ControllerResult[list[CreatedTopic | KafkaError]]:
         """Make topics; answers in the order asked."""
-        return topics.create_topics(
+        return whole(self.create_topics_steps(wanted, validate_only=validate_only))
+
+    def create_topics_steps(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool
+    ) -> Generator[None, None, ControllerResult[list[CreatedTopic | KafkaError]]]:
+        """Decide as `create_topics` does, on the image of now, with a yield wherever others may go first."""
+        return topics.create_topics_steps(
             self._metadata.newest,
             self._metadata.index.metric_names,
             self._cluster_config(),
@@ -111,7 +118,17 @@ class Controller:
         partitions_before: int = 0,
     ) -> ControllerResult[list[KafkaError | None]]:
         """Add partitions to topics; answers in the order asked."""
-        return topics.create_partitions(
+        return whole(
+            self.create_partitions_steps(
+                wanted, validate_only=validate_only, partitions_before=partitions_before
+            )
+        )
+
+    def create_partitions_steps(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool, partitions_before: int
+    ) -> Generator[None, None, ControllerResult[list[KafkaError | None]]]:
+        """Decide as `create_partitions` does, on the image of now; yields wherever others may go first."""
+        return topics.create_partitions_steps(
             self._metadata.newest,
             wanted,
             validate_only=validate_only,

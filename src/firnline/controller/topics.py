@@ -6,7 +6,7 @@ answer is POLICY_VIOLATION. Source: KIP-4, KIP-195, KIP-516, KIP-525; reliabilit
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError
@@ -20,6 +20,7 @@ from firnline.controller.placement import Assignment, manual_problem, place
 from firnline.controller.topic_names import creation_problem
 from firnline.metadata import records as r
 from firnline.metadata.census import has_metric_name, metric_name
+from firnline.metadata.delta import whole
 from firnline.metadata.image import (
     ClusterImage,
     PartitionImage,
@@ -33,6 +34,8 @@ from firnline.protocol.schema import Message
 PARTITIONS_PER_REQUEST_MAX = 10_000
 RECORDS_PER_REQUEST_MAX = 10_000
 BY_DEFAULT = -1
+# A millisecond.
+_RECORDS_AT_ONCE = 250
 
 
 class NewTopic(NamedTuple):
@@ -79,6 +82,21 @@ def create_topics(
 
     metric_names  those of the image's topics that could collide -> topic
     """
+    return whole(
+        create_topics_steps(image, metric_names, config, rng, wanted, validate_only=validate_only)
+    )
+
+
+def create_topics_steps(
+    image: ClusterImage,
+    metric_names: Mapping[str, str],
+    config: BrokerConfig,
+    rng: Rng,
+    wanted: Sequence[NewTopic],
+    *,
+    validate_only: bool,
+) -> Generator[None, None, ControllerResult[list[CreatedTopic | KafkaError]]]:
+    """Return what `create_topics` does; yields after some partitions of a large topic at a time."""
     total = sum(partitions_asked(config, wanted))
     if total > PARTITIONS_PER_REQUEST_MAX:
         return _refuse_all(len(wanted), "more than 10,000 partitions in one request")
@@ -93,7 +111,7 @@ def create_topics(
         else:
             answer = _name_conflict(image, (metric_names, taken), topic.name)
         if answer is None:
-            answer = _create(image, config, rng, topic, records)
+            answer = yield from _create(image, config, rng, topic, records)
             if not isinstance(answer, KafkaError):
                 taken.setdefault(metric_name(topic.name), topic.name)
         answers.append(answer)
@@ -142,7 +160,7 @@ def _name_conflict(
 
 def _create(
     image: ClusterImage, config: BrokerConfig, rng: Rng, topic: NewTopic, records: list[Message]
-) -> CreatedTopic | KafkaError:
+) -> Generator[None, None, CreatedTopic | KafkaError]:
     """Append the records of one topic, or return why not, having appended nothing."""
     nulls = sorted(name for name, value in topic.configs.items() if value is None)
     if nulls:
@@ -155,9 +173,11 @@ def _create(
     if problem is not None:
         return problem
     topic_id = rng.uuid()
-    replicas = (
-        _manual(image, topic) if topic.assignments else _automatic(image, config, topic, topic_id)
-    )
+    replicas: list[Assignment] | KafkaError
+    if topic.assignments:
+        replicas = _manual(image, topic)
+    else:
+        replicas = yield from _automatic(image, config, topic, topic_id)
     if isinstance(replicas, KafkaError):
         return replicas
     records.append(r.TopicRecord(name=topic.name, topic_id=topic_id))
@@ -170,7 +190,7 @@ def _create(
         )
         for key in sorted(overrides)
     ]
-    records += _partition_records(image, topic_id, 0, replicas)
+    records += yield from _in_steps(image, topic_id, 0, replicas)
     return CreatedTopic(topic.name, topic_id, len(replicas), len(replicas[0]), overrides)
 
 
@@ -187,7 +207,7 @@ def _manual(image: ClusterImage, topic: NewTopic) -> list[Assignment] | KafkaErr
 
 def _automatic(
     image: ClusterImage, config: BrokerConfig, topic: NewTopic, topic_id: Uuid
-) -> list[Assignment] | KafkaError:
+) -> Generator[None, None, list[Assignment] | KafkaError]:
     count, factor = topic.num_partitions, topic.replication_factor
     if factor == 0 or factor < BY_DEFAULT:
         why = "the replication factor must be above 0, or -1 for the default"
@@ -195,12 +215,14 @@ def _automatic(
     if count == 0 or count < BY_DEFAULT:
         why = "the number of partitions must be above 0, or -1 for the default"
         return KafkaError(Code.INVALID_PARTITIONS, why)
-    return place(
-        image.brokers,
-        topic_id=topic_id,
-        first_partition=0,
-        count=config.num_partitions if count == BY_DEFAULT else count,
-        replication_factor=config.default_replication_factor if factor == BY_DEFAULT else factor,
+    return (
+        yield from _placed(
+            image,
+            topic_id,
+            0,
+            config.num_partitions if count == BY_DEFAULT else count,
+            config.default_replication_factor if factor == BY_DEFAULT else factor,
+        )
     )
 
 
@@ -256,14 +278,14 @@ def find_topic(image: ClusterImage, ref: TopicRef) -> TopicImage | None:
     return image.topics_by_id.get(ref)
 
 
-def create_partitions(
+def create_partitions_steps(
     image: ClusterImage,
     wanted: Sequence[NewPartitions],
     *,
     validate_only: bool,
-    partitions_before: int = 0,
-) -> ControllerResult[list[KafkaError | None]]:
-    """Decide on more partitions; an answer is None for done, in the order asked.
+    partitions_before: int,
+) -> Generator[None, None, ControllerResult[list[KafkaError | None]]]:
+    """Decide on more partitions; an answer is None for done, in the order asked. Yields now and then.
 
     partitions_before  how many the same request has made already
     """
@@ -276,7 +298,7 @@ def create_partitions(
             why = "the request names this topic twice"
             answers.append(KafkaError(Code.INVALID_REQUEST, why))
             continue
-        made = _grow(image, growth, partitions_max - len(records))
+        made = yield from _grow(image, growth, partitions_max - len(records))
         if isinstance(made, KafkaError):
             answers.append(made)
         else:
@@ -291,7 +313,9 @@ def new_partitions(image: ClusterImage, growth: NewPartitions) -> int:
     return 0 if topic is None else max(growth.total - len(topic.partitions), 0)
 
 
-def _grow(image: ClusterImage, growth: NewPartitions, left: int) -> list[Message] | KafkaError:
+def _grow(
+    image: ClusterImage, growth: NewPartitions, left: int
+) -> Generator[None, None, list[Message] | KafkaError]:
     topic = image.topics_by_name.get(growth.name)
     if topic is None:
         return KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
@@ -311,14 +335,45 @@ def _grow(image: ClusterImage, growth: NewPartitions, left: int) -> list[Message
     if growth.assignments is not None:
         replicas = [tuple(ids) for ids in growth.assignments]
         problem = manual_problem(image.brokers, replicas, factor)
-        return problem or _partition_records(image, topic.topic_id, present, replicas)
-    placed = place(
-        image.brokers,
-        topic_id=topic.topic_id,
-        first_partition=present,
-        count=more,
-        replication_factor=factor,
-    )
-    if isinstance(placed, KafkaError):
-        return placed
-    return _partition_records(image, topic.topic_id, present, placed)
+        if problem is not None:
+            return problem
+    else:
+        placed = yield from _placed(image, topic.topic_id, present, more, factor)
+        if isinstance(placed, KafkaError):
+            return placed
+        replicas = placed
+    return (yield from _in_steps(image, topic.topic_id, present, replicas))
+
+
+def _placed(
+    image: ClusterImage, topic_id: Uuid, first: int, count: int, factor: int
+) -> Generator[None, None, list[Assignment] | KafkaError]:
+    """Have `count` partitions placed from `first` on."""
+    replicas: list[Assignment] = []
+    for offset in range(0, count, _RECORDS_AT_ONCE):
+        if offset:
+            yield
+        some = place(
+            image.brokers,
+            topic_id=topic_id,
+            first_partition=first + offset,
+            count=min(count - offset, _RECORDS_AT_ONCE),
+            replication_factor=factor,
+        )
+        if isinstance(some, KafkaError):
+            return some
+        replicas += some
+    return replicas
+
+
+def _in_steps(
+    image: ClusterImage, topic_id: Uuid, first: int, replicas: Sequence[Assignment]
+) -> Generator[None, None, list[Message]]:
+    """Return the records of new partitions, the first one of that number."""
+    records: list[Message] = []
+    for offset in range(0, len(replicas), _RECORDS_AT_ONCE):
+        if offset:
+            yield
+        some = replicas[offset : offset + _RECORDS_AT_ONCE]
+        records += _partition_records(image, topic_id, first + offset, some)
+    return records

@@ -127,10 +127,14 @@ class Wrapped:
         self._made: Any = None
 
     def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole(), name)
+
+    def whole(self) -> Any:
+        """Return the outer message, made in one step."""
         if self._made is None:
             for _ in self.steps():
                 pass
-        return getattr(self._made, name)
+        return self._made
 
     def steps(self) -> Generator[None, None, Any]:
         """Return the outer message; yields wherever others may go first."""

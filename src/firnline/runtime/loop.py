@@ -29,6 +29,7 @@ from firnline.base.effects import (
 )
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.units import MIB
+from firnline.runtime.admission import Admission
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.compactors import Compactors
 from firnline.runtime.links import Links
@@ -83,6 +84,7 @@ class Runtime:
         self._timers: dict[Hashable, Timer] = {}
         self._warned_at = 0.0
         self._unsaid = 0
+        self.admission = Admission(loop.call_soon)
         self._answers = Background("answers", takes_turns=True)
         self._table: dict[type, Callable[[Any], None]] = {
             Flush: self._flushes.add,

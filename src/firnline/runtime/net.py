@@ -22,6 +22,7 @@ from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
+from firnline.runtime.admission import LARGE_BYTES
 from firnline.runtime.disk import storage_error
 from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer
@@ -68,6 +69,7 @@ class Connection:
         "_shared",
         "_sock",
         "_stream",
+        "_whole",
         "closed",
         "dispatcher",
         "last_active_ms",
@@ -92,6 +94,7 @@ class Connection:
         self._fd = sock.fileno()
         self._frames = FrameSplitter(server.buffers, frame_bytes_max=server.frame_bytes_max)
         self._backlog = b""  # bytes that came behind the request in progress
+        self._whole: memoryview | None = None  # a frame that waits to be taken up
         self._busy = False
         self.turn = 0
         self._due = 0  # turn of the oldest request that has no answer
@@ -197,10 +200,36 @@ class Connection:
 
     def _on_frame_part(self, size: int) -> None:
         frame = self._frames.received(size)
+        if frame is None:
+            return
+        if len(frame) > LARGE_BYTES and self._runtime.admission.is_full:
+            self._whole = frame
+            self._await_room()
+        else:
+            self._on_whole(frame)
+
+    def _on_whole(self, frame: memoryview) -> None:
+        """Handle a frame that has a buffer of its own."""
+        self._on_frame(frame, len(frame))
+        frame.release()
+        self._frames.release()
+
+    def _await_room(self) -> None:
+        """Take the next request up when there is room for it; until then nothing is read of those behind."""
+        self._busy = True
+        self._runtime.admission.wait(self._admitted)
+
+    def _admitted(self) -> None:
+        if self.closed:
+            return
+        self._busy = False
+        frame, self._whole = self._whole, None
         if frame is not None:
-            self._on_frame(frame, len(frame))
-            frame.release()
-            self._frames.release()
+            try:
+                self._on_whole(frame)
+            except ProtocolError as problem:
+                self._server.on_bad_peer(self, problem)
+        self._resume()
 
     def _on_bytes(self, data: memoryview) -> None:
         """Handle the whole frames of `data`, as long as each is answered at once; keep the rest."""
@@ -212,6 +241,10 @@ class Connection:
             if not end:
                 self._frames.keep(data)
                 return
+            if end > LARGE_BYTES and self._runtime.admission.is_full:
+                self._backlog = bytes(data)
+                self._await_room()
+                return
             self._on_frame(data, end)
             data = data[end:]
 
@@ -220,17 +253,19 @@ class Connection:
         now_ms = self.last_active_ms = self._runtime.now_ms()
         try:
             answer = self._at_once(self, data, end, now_ms)
-            may_overlap = False
+            may_overlap, large = False, None
             if answer is None:
                 self._busy = True
                 frame = data[SIZE_BYTES:end]
                 may_overlap = frame[:2] == _PRODUCE_KEY
                 answer = self.dispatcher.on_frame(self, frame, now_ms)
+                large = self.dispatcher.in_turns
+                if large is not None:
+                    self._runtime.admission.hold(large, end)
             self._do(answer)
             if may_overlap and self._busy and not self._out and not self.closed:
                 # In slices: batches that follow must not be appended before what is left of it.
-                is_in_slices = self.dispatcher.is_in_slices
-                self._busy = is_in_slices or self.turn - self._due >= OPEN_MAX
+                self._busy = large is not None or self.turn - self._due >= OPEN_MAX
         except ProtocolError:
             raise
         except Exception as problem:  # noqa: BLE001 - told below
@@ -429,6 +464,10 @@ class Connection:
         self.closed = True
         self._out.clear()
         self._early.clear()
+        self._backlog = b""
+        if self._whole is not None:
+            self._whole.release()
+            self._whole = None
         self._frames.release()
         self._server.forget(self._fd)
         del self._stream  # it refers to us: memory comes back at once

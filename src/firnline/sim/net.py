@@ -13,6 +13,7 @@ from firnline.api.context import RequestContext
 from firnline.base.effects import CloseConnection, Effects, Peer, Reply, Send, Unanswered
 from firnline.base.errors import StorageError
 from firnline.protocol.schema import Message
+from firnline.protocol.session import Wrapped
 from firnline.sim.host import Host, Process
 from firnline.sim.messages import describe, through_codec, version_of
 from firnline.sim.options import Options
@@ -218,6 +219,8 @@ class Network:
         assert not call.is_answered, "a request was answered twice"
         call.is_answered = True
         connection, message = call.of, effect.message
+        if type(message) is Wrapped:
+            message = message.whole()
         assert message is not None, "every request that is made here is answered"
         try:
             answer = Answer(message, self._options.socket_bytes)

@@ -60,7 +60,8 @@ class Context:
         self.api_version = version
         self.client_id = "test"
         self.listener = "PLAIN"
-        self.is_gone = self.is_large = False
+        self.is_gone = self.is_large = self.is_in_turns = self.is_urgent = False
+        self.on_end: Any = None
 
     def reply(self, message: Any) -> Reply:
         return Reply(context=self, message=message)

@@ -301,6 +301,60 @@ def test_no_request_adds_more_partitions_than_it_may_whatever_portion_they_are_i
     assert told == [Code.NONE] * 2 + [Code.POLICY_VIOLATION] * 4
 
 
+def test_a_large_topic_is_decided_on_and_prepared_in_slices(node: Changed) -> None:
+    """Goal: no step of it is long. Method: count the calls of each, until the topic is written."""
+    topic = CreatableTopic(name="large", num_partitions=800, replication_factor=1)
+    connection = node.begin(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+    while "large" not in node.node.image.topics_by_name:
+        assert node.one_more()
+    assert max(node.steps) < 25_000, node.steps  # the one that writes it
+    assert len(node.steps) > 5
+    node.pass_time(2_000)
+    [row] = connection.answers[0].topics
+    assert (row.error_code, row.num_partitions) == (Code.NONE, 800)
+    partitions = node.node.image.topics_by_name["large"].partitions
+    assert sorted(partitions) == list(range(800))
+    assert {partition.replicas for partition in partitions.values()} == {(1,), (OTHER,)}
+
+
+def test_many_partitions_are_added_to_one_topic_in_slices(node: Changed) -> None:
+    growth = CreatePartitionsTopic(name=SOME[0], count=PARTITIONS + 800, assignments=None)
+    other = CreatePartitionsTopic(name=SOME[1], count=PARTITIONS + 1, assignments=None)
+    request = CreatePartitionsRequest(topics=[growth, other], timeout_ms=1000)
+    connection = node.begin(request, 3)
+    while len(node.node.image.topics_by_name[SOME[0]].partitions) == PARTITIONS:
+        assert node.one_more()
+    assert max(node.steps) < 25_000, node.steps  # the one that writes it
+    assert len(node.steps) > 5
+    node.pass_time(2_000)
+    assert [row.error_code for row in connection.answers[0].results] == [Code.NONE, Code.NONE]
+    image = node.node.image
+    assert sorted(image.topics_by_name[SOME[0]].partitions) == list(range(PARTITIONS + 800))
+    assert len(image.topics_by_name[SOME[1]].partitions) == PARTITIONS + 1
+
+
+def test_a_large_topic_is_made_though_the_cluster_changes_all_the_time(node: Changed) -> None:
+    """Goal: no client waits for a pause that never comes. Method: each slice finds another image."""
+    topic = CreatableTopic(name="large", num_partitions=800, replication_factor=1)
+    connection = node.begin(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+    for count in range(4):
+        config = r.ConfigRecord(
+            resource_type=2, resource_name=SOME[0], name="retention.ms", value=str(count + 1)
+        )
+        effects = node.node.quorum.write(
+            ControllerResult([config], None), lambda *_: [], node.now_ms
+        )
+        due, node.timers = node.timers, {}
+        node.run(effects)
+        node.timers |= due
+        assert "large" not in node.node.quorum.newest.topics_by_name or count > 2
+        node.one_more()
+    node.pass_time(2_000)
+    [row] = connection.answers[0].topics
+    assert (row.error_code, row.num_partitions) == (Code.NONE, 800)
+    assert dict(node.node.image.config(2, SOME[0])) == {"retention.ms": "4"}
+
+
 # ------------------------------------------------------------------------------------- what is asked
 
 

@@ -405,6 +405,20 @@ def test_the_tier_is_told_of_by_leaders_alone_and_flushed_by_them() -> None:
             assert (row.highest_remote_offset, row.state) == (2, "idle")
 
 
+def test_the_status_of_a_large_tier_is_told_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: thousands of partitions do not hold the leader up. Method: a slice for each that it looks at."""
+    world = World()
+    world.produce(3)
+    world.rig.pass_time(1_000)
+    request = TierStatusRequest(topics=["t", "none"])
+    before = world.rig.ask(world.leader, request, 0)
+    turns = world.rig[world.leader].broker.in_turns
+    assert "32001" not in turns.step_name()
+    monkeypatch.setattr("firnline.tiered.remote_log.SEGMENTS_PER_LOOK", 1)
+    assert world.rig.ask(world.leader, request, 0) == before
+    assert "32001" in turns.step_name()
+
+
 def test_what_expired_stays_away_whoever_leads() -> None:
     """T18, X42: the leader moves the log start, and its answers move that of its followers."""
     world = World(configs={"retention_bytes": str(4 * SIZE + 1000)})

@@ -49,7 +49,7 @@ class Echo:
     """
 
     latest_name = "echo"
-    is_in_slices = False
+    in_turns: Ticket | None = None
 
     def __init__(self, big: Path) -> None:
         self.file = RealFs().open(str(big))
@@ -63,10 +63,11 @@ class Echo:
 
     def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
         ticket = Ticket(connection, bytes(frame))
-        self.is_in_slices = False
+        self.in_turns = None
         if ticket.body.startswith(PRODUCE):
             self.produced.append(ticket)
-            self.is_in_slices = ticket.body.endswith(b"in slices")
+            if ticket.body.endswith(b"in slices"):
+                self.in_turns = ticket
             return []
         command = ticket.body[:1]
         ticket.is_large = command in (b"l", b"f")
@@ -657,3 +658,82 @@ def test_records_behind_a_produce_in_slices_are_not_appended_before_its_last_one
         _, second = produced(node, 2)
         reply(node, second)
         assert read_frame(sock) == second.body
+
+
+# ------------------------------------------------------------------- how much may be under way at once
+
+
+HELD = PRODUCE + b"in slices"
+
+
+def waiting(node: Running, count: int) -> None:
+    """Wait until so many requests wait for room."""
+    deadline = time.monotonic() + 20
+    while node.runtime.admission.waiting != count and time.monotonic() < deadline:
+        node.on_loop(lambda: None)
+    assert node.runtime.admission.waiting == count
+
+
+@pytest.mark.parametrize("size", [20_000, 1_000_000])
+def test_large_requests_wait_while_those_in_slices_are_many_and_small_ones_do_not(
+    node: Running, size: int
+) -> None:
+    """Goal: bounded memory, whoever hangs up. Method: one request fills the room; sizes that come in one
+    piece and in many."""
+    admission = node.runtime.admission
+    admission.bytes_max = 1
+    bodies = [b"e%d" % n + b"x" * size for n in range(3)]
+    with node.connect() as first, node.connect() as small:
+        first.sendall(frame(HELD))
+        [held] = produced(node, 1)
+        first.close()
+        large = [node.connect() for _ in bodies]
+        for sock, body in zip(large, bodies, strict=True):
+            sock.sendall(frame(body) + frame(b"e-behind"))
+        waiting(node, 3)
+        small.sendall(frame(b"e-small-one"))
+        assert read_frame(small) == b"e-small-one"
+        assert admission.held_bytes == len(frame(HELD))
+        node.on_loop(held.on_end)
+        for sock, body in zip(large, bodies, strict=True):
+            assert read_frame(sock) == body
+            assert read_frame(sock) == b"e-behind"
+            sock.close()
+    assert (admission.held_bytes, admission.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [20_000, 1_000_000])
+def test_a_request_that_waited_for_room_is_dropped_with_its_connection(
+    node: Running, size: int
+) -> None:
+    node.runtime.admission.bytes_max = 1
+    with node.connect() as first, node.connect() as last:
+        first.sendall(frame(HELD))
+        [held] = produced(node, 1)
+        with node.connect() as gone:
+            gone.sendall(frame(PRODUCE + b"x" * size))
+            waiting(node, 1)
+        last.sendall(frame(b"e" + b"x" * size))
+        waiting(node, 2)
+        node.on_loop(list(node.server._connections.values())[-1].close)  # the one that came last
+        node.on_loop(held.on_end)
+        assert len(read_frame(last)) == size + 1
+        produced(node, 1)  # and no other
+
+
+def test_those_who_wait_come_in_one_after_the_other_as_far_as_there_is_room(node: Running) -> None:
+    admission = node.runtime.admission
+    admission.bytes_max = 30_000
+    body = PRODUCE + b"x" * 20_000 + b"in slices"
+    socks = [node.connect() for _ in range(5)]
+    for place, sock in enumerate(socks):
+        sock.sendall(frame(body))
+        waiting(node, max(0, place - 1))
+    tickets = produced(node, 2)
+    for count in range(3, 6):
+        node.on_loop(tickets[count - 3].on_end)
+        tickets = produced(node, count)
+        assert admission.held_bytes == 2 * len(frame(body))
+        waiting(node, 5 - count)
+    for sock in socks:
+        sock.close()

@@ -24,7 +24,12 @@ def test_every_handler_that_works_in_slices_says_how_much_goes_into_one() -> Non
     users = [each for each in list(sys.modules.values()) if "in_slices" in vars(each)]
     names = {each.__name__ for each in users if each.__name__.startswith("firnline.api.")}
     assert len(names) > 10
-    assert names - found == {"firnline.api.slices"}
+    # The mechanism; and a handler that writes down what the controller finds slice by slice.
+    assert names - found == {
+        "firnline.api.slices",
+        "firnline.api.handlers.k46_list_partition_reassignments",
+    }
+    assert ("firnline.controller.reassignments", "_LISTED_AT_ONCE") in constants()
 
 
 def test_a_cluster_takes_more_turns_with_small_slices() -> None:

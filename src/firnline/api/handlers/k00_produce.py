@@ -89,17 +89,19 @@ def _in_slices(
     rest = [(topic, data) for topic in topics for data in topic.partition_data]
     size = 0
     is_first = True
+    # In the first one the whole request was decoded, too: 0.7 us each.
+    batches = _BATCHES_PER_SLICE // (1 + len(rest) // 1_000)
     writes: list[Write] = []
     for place, (topic, data) in enumerate(rest):
         size += len(data.records or b"")
         writes.append(_write(node, version, topic, data))
-        if len(writes) < _BATCHES_PER_SLICE and size < _BYTES_PER_SLICE:
+        if len(writes) < batches and size < _BYTES_PER_SLICE:
             continue
         if is_first:
             # The receive buffer is used for the next request when the first slice is done.
             for _, later in rest[place + 1 :]:
                 later.records = None if later.records is None else bytearray(later.records)  # type: ignore[arg-type]
-            is_first = False
+            is_first, batches = False, _BATCHES_PER_SLICE
         yield writes
         size, writes = 0, []
     if writes:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.api.portions import on_newest
+from firnline.api.slices import Outstanding, Slices, a_step_a_slice, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.config.layers import Entry, describe_topic
@@ -83,13 +84,12 @@ def _create(
         if count:
             now_ms = latest_ms = yield effects
         some = [wanted[place] for place in portion]
-        result = node.controller.create_topics(some, validate_only=validate_only)
-        if size >= _LARGE_TOPIC:
-            # To write it takes as long again. What was decided on another image is decided anew.
-            image = node.quorum.newest
-            now_ms = latest_ms = yield []
-            if node.quorum.newest is not image:
-                result = node.controller.create_topics(some, validate_only=validate_only)
+        if size < _LARGE_TOPIC:
+            result = node.controller.create_topics(some, validate_only=validate_only)
+        else:
+            decide = partial(node.controller.create_topics_steps, some, validate_only=validate_only)
+            result, now_ms = yield from a_step_a_slice(on_newest(node.quorum, decide), now_ms)
+            latest_ms = now_ms
         outstanding.left += 1
         effects = node.write_topics(result, partial(settle, portion), now_ms)
     return effects + outstanding.one_less()

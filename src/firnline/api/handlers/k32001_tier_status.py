@@ -1,9 +1,9 @@
 """TierStatus: what of each partition lies where; ours alone. PURE. Source: docs/formats/tier.md."""
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, a_step_a_slice, cut, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.config.layers import topic_config
@@ -13,11 +13,14 @@ from firnline.protocol.messages.k32001_tier_status import (
     TierStatusResponse,
     TierStatusTopic,
 )
+from firnline.replica.partition import Partition
 from firnline.tiered.remote_log import RemoteLog, StatusRow
 
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+# A millisecond.
+_PARTITIONS_PER_SLICE = 150
 NO_TIER = "this broker has no tier: remote.log.storage.system.enable is false"
 
 
@@ -29,21 +32,41 @@ def handle(
     if tier is None:
         answer = TierStatusResponse(error_code=Code.INVALID_CONFIG, error_message=NO_TIER)
         return [context.reply(answer)]
-    if request.topics is None:
-        rows = [row for row in tier.status() if row.is_leader]
-        found = [_topic(node, list(group)) for _, group in groupby(rows, lambda row: row.topic)]
-        return [context.reply(TierStatusResponse(topics=found))]
-    topics = [_asked(node, tier, name) for name in request.topics]
+    return in_slices(node, context, _answer(node, tier, context, request), now_ms)
+
+
+def _answer(
+    node: "BrokerNode", tier: RemoteLog, context: RequestContext, request: TierStatusRequest
+) -> Slices:
+    """Tell of the partitions that are led here by the time they are looked at."""
+    names = request.topics
+    only = node.image.topic(names[0]) if names is not None and len(names) == 1 else None
+    looking = tier.status_steps(None if only is None else only.topic_id)
+    rows, _ = yield from a_step_a_slice(looking, 0)
+    found: dict[str, TierStatusTopic] = {}
+    for some in cut(rows, _PARTITIONS_PER_SLICE):
+        if found:
+            yield []
+        for row in some:
+            hosted = node.partitions.get((row.topic, row.partition))
+            if not row.is_leader or hosted is None:
+                continue
+            topic = found.get(row.topic)
+            if topic is None:
+                topic = found[row.topic] = TierStatusTopic(
+                    name=row.topic, topic_id=row.topic_id, partitions=[]
+                )
+            topic.partitions.append(_partition(hosted, row))  # type: ignore[attr-defined]
+    if names is None:
+        return [context.reply(TierStatusResponse(topics=list(found.values())))]
+    topics = [found.get(name) or _without_rows(node, name) for name in names]
     return [context.reply(TierStatusResponse(topics=topics))]
 
 
-def _asked(node: "BrokerNode", tier: RemoteLog, name: str) -> TierStatusTopic:
+def _without_rows(node: "BrokerNode", name: str) -> TierStatusTopic:
     topic = node.image.topic(name)
     if topic is None:
         return TierStatusTopic(name=name, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION)
-    rows = [row for row in tier.status(topic.topic_id) if row.is_leader]
-    if rows:
-        return _topic(node, rows)
     # Other brokers may lead all of it.
     code = Code.NONE if is_tiered(node, name) else Code.INVALID_TOPIC_EXCEPTION
     return TierStatusTopic(name=name, topic_id=topic.topic_id, error_code=code)
@@ -55,14 +78,8 @@ def is_tiered(node: "BrokerNode", name: str) -> bool:
     return topic_config(node.config, overrides).remote_storage_enable
 
 
-def _topic(node: "BrokerNode", rows: list[StatusRow]) -> TierStatusTopic:
-    first = rows[0]
-    partitions = [_partition(node, row) for row in rows]
-    return TierStatusTopic(name=first.topic, topic_id=first.topic_id, partitions=partitions)
-
-
-def _partition(node: "BrokerNode", row: StatusRow) -> TierStatusPartition:
-    log = node.partitions[row.topic, row.partition].log
+def _partition(hosted: Partition, row: StatusRow) -> TierStatusPartition:
+    log = hosted.log
     return TierStatusPartition(
         partition=row.partition,
         log_start_offset=row.log_start_offset,

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.portions import in_portions, together
+from firnline.api.portions import Steps, in_portions, on_newest, together
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.controller.topics import NewPartitions, new_partitions
+from firnline.metadata.delta import whole
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k37_create_partitions import (
     CreatePartitionsRequest,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 # Some 15 us each.
 _PARTITIONS_PER_SLICE = 100
 _TOPIC_COST = 1
+_LARGE_TOPIC = 300
 
 
 def handle(
@@ -62,13 +64,22 @@ def _create(
     sizes = [new_partitions(node.quorum.newest, growth) for growth in wanted]
     partitions_before = 0
 
-    def decide(portion: Sequence[int]) -> ControllerResult[list[KafkaError | None]]:
-        nonlocal partitions_before
-        result = node.controller.create_partitions(
+    def decide(portion: Sequence[int]) -> ControllerResult[Any] | Steps:
+        asked = partial(
+            node.controller.create_partitions_steps,
             [wanted[place] for place in portion],
             validate_only=validate_only,
             partitions_before=partitions_before,
         )
+        if sum(sizes[place] for place in portion) < _LARGE_TOPIC:
+            return counted(portion, whole(asked()))
+        return large(portion, asked)
+
+    def large(portion: Sequence[int], asked: Callable[[], Steps]) -> Steps:
+        return counted(portion, (yield from on_newest(node.quorum, asked)))
+
+    def counted(portion: Sequence[int], result: ControllerResult[Any]) -> ControllerResult[Any]:
+        nonlocal partitions_before
         rows = zip(portion, result.response, strict=True)
         partitions_before += sum(sizes[place] for place, answer in rows if answer is None)
         return result

@@ -1,0 +1,62 @@
+"""A request in slices tells whoever keeps its bytes when the last of them is done, however it ends."""
+
+from typing import Any
+
+import pytest
+
+from firnline.api.slices import Slices, in_slices
+from firnline.base.background import Background
+from firnline.base.effects import CloseConnection, SetTimer
+
+from .wire import Context
+
+
+class Node:
+    def __init__(self) -> None:
+        self.in_turns = Background("test", takes_turns=True)
+
+
+def steps(count: int, problem: Exception | None = None) -> Slices:
+    for _ in range(count):
+        yield []
+    if problem is not None:
+        raise problem
+    return []
+
+
+def run(effects: Any) -> list[Any]:
+    """Do all slices that follow; return what else there was to do."""
+    told = []
+    while effects:
+        again = [each for each in effects if isinstance(each, SetTimer)]
+        told += [each for each in effects if not isinstance(each, SetTimer)]
+        effects = [found for timer in again for found in timer.then(0)]
+    return told
+
+
+@pytest.mark.parametrize("case", ["done", "failed", "gone", "gone, to the end"])
+def test_the_end_of_the_slices_is_told_once(case: str) -> None:
+    node, context, ends = Node(), Context(0, 1), []
+    problem = KeyError("a bug") if case == "failed" else None
+    effects = in_slices(
+        node,
+        context,
+        steps(3, problem),
+        0,
+        to_the_end=case.endswith("end"),  # type: ignore[arg-type]
+    )
+    assert context.is_in_turns
+    context.on_end = lambda: ends.append(1)
+    if case.startswith("gone"):
+        context.is_gone = True
+    told = run(effects)
+    assert ends == [1]
+    assert [type(each) for each in told] == ([CloseConnection] if problem else [])
+    run(in_slices(node, context, steps(3), 0))  # type: ignore[arg-type]
+    assert ends == [1], "an answer in slices, too, holds nothing"
+
+
+def test_what_is_done_in_its_first_slice_is_no_request_in_turns() -> None:
+    context = Context(0, 1)
+    assert in_slices(Node(), context, steps(0), 0) == []  # type: ignore[arg-type]
+    assert not context.is_in_turns
