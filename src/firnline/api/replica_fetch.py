@@ -5,7 +5,7 @@ of it knows; from version 15 on it says which incarnation of this broker asks. S
 KIP-405, KIP-516, KIP-903; spec I12, T30.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from firnline.api.topic_elsewhere import TopicElsewhere
@@ -240,12 +240,26 @@ def _reply(answer: Any) -> FetchReply | KafkaError:
         return _unanswered(answer)
     if answer.error_code:
         return KafkaError(_code(answer.error_code))
-    parts = []
-    for topic in answer.responses:
-        for row in topic.partitions:
-            diverging = row.diverging_epoch
-            parts.append(
-                Fetched(
+    return FetchReply(answer.session_id, _Parts(answer.responses))
+
+
+class _Parts(Collection[Fetched]):
+    """What came for each partition, made when it is taken: there may be thousands."""
+
+    def __init__(self, topics: Sequence[Any]) -> None:
+        self._topics = topics
+
+    def __len__(self) -> int:
+        return sum([len(topic.partitions) for topic in self._topics])
+
+    def __contains__(self, part: object) -> bool:
+        return any(part == each for each in self)
+
+    def __iter__(self) -> Iterator[Fetched]:
+        for topic in self._topics:
+            for row in topic.partitions:
+                diverging = row.diverging_epoch
+                yield Fetched(
                     topic.topic_id,
                     row.partition_index,
                     _code(row.error_code),
@@ -254,8 +268,6 @@ def _reply(answer: Any) -> FetchReply | KafkaError:
                     row.log_start_offset,
                     None if diverging.epoch < 0 else (diverging.epoch, diverging.end_offset),
                 )
-            )
-    return FetchReply(answer.session_id, parts)
 
 
 def _only_row(answer: Any) -> Any:

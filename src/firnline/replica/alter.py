@@ -16,8 +16,9 @@ from firnline.replica.partition import Partition
 
 # Kafka's own.
 _RETRY_MS = 50
-# Two milliseconds when they are answered. The others wait for the next request.
-_CHANGES_AT_ONCE = 250
+# A millisecond or two to decide on them, which a controller in the same process does at once. The others
+# wait for the next request.
+_CHANGES_AT_ONCE = 80
 _TIMER = ("replica", "alter partitions")
 Answers = list[IsrAnswer | KafkaError] | KafkaError
 Then = Callable[[Answers, int], Effects]

@@ -8,7 +8,7 @@ KIP-279, KIP-595; spec I23, I24; rel-R9 to R11.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
@@ -93,7 +93,7 @@ class FetchReply(NamedTuple):
     """An answer; partitions without news are left out of it."""
 
     session_id: int
-    parts: Sequence[Fetched]
+    parts: Collection[Fetched]
 
 
 class LeaderPort(Protocol):
@@ -359,9 +359,12 @@ class Fetcher:
             self._session_id = reply.session_id
         if self._session_id != _NO_SESSION:
             self._session_epoch = 1 + self._session_epoch % INT32_MAX
-        slices = self._take_in_slices(asked, reply.parts, now_ms)
+        slices = self._take_in_slices(asked, reply.parts)
+        if len(reply.parts) > TAKEN_PER_SLICE:  # to decode them took as long as a slice
+            return self._taking.begin(slices, now_ms)
+        next(slices)
         try:
-            effects = next(slices)
+            effects = slices.send(now_ms)
         except StopIteration as done:
             return cast(Effects, done.value)
         return effects + self._taking.begin(self._take_rest(slices), now_ms)
@@ -374,13 +377,12 @@ class Fetcher:
         except StopIteration as done:
             return done.value
 
-    def _take_in_slices(
-        self, asked: dict[Key, Position], parts: Sequence[Fetched], now_ms: int
-    ) -> Work:
+    def _take_in_slices(self, asked: dict[Key, Position], parts: Collection[Fetched]) -> Work:
         """Take the news, so many at a time; the next Fetch is sent after all of them.
 
         Whatever was decided about a partition in between counts: it is looked up when its turn comes.
         """
+        now_ms = yield []
         cost = 0
         effects: Effects = []
         for part in parts:

@@ -9,6 +9,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,10 @@ POOL_QUEUE_MAX = {"disk": 10_000, "copy": 10_000, "read": 100, "expire": 10_000,
 HOLD_S = 0.000_5
 
 
+# Hundreds of logs may be synced at about the same time, and each then renames a file.
+_STEP_S = 0.002
+
+
 class Doorbell:
     """Hands results of threads to the loop: a queue and an eventfd."""
 
@@ -45,9 +50,14 @@ class Doorbell:
         os.eventfd_write(self._fd, 1)
 
     def _on_ring(self, _events: int) -> None:
+        """Finish what is done, for some time; the rest in the next turn."""
         os.eventfd_read(self._fd)
+        until = time.monotonic() + _STEP_S
         while not self._done.empty():
             self._finish(*self._done.get_nowait())
+            if time.monotonic() >= until:
+                os.eventfd_write(self._fd, 1)
+                return
 
     def close(self) -> None:
         self._loop.unwatch(self._fd)

@@ -66,6 +66,30 @@ def test_what_follows_from_the_work_of_a_thread_is_counted(runtime: Runtime) -> 
     assert run(runtime, 0.001)["Sleeper.nap"] >= LONG_S
 
 
+def test_others_have_their_turn_between_the_results_of_threads(runtime: Runtime) -> None:
+    """Hundreds of logs are synced at about the same time."""
+    done: list[str] = []
+
+    def synced(result: object, now_ms: int) -> list[Any]:
+        time.sleep(0.003)
+        done.append("log")
+        return []
+
+    for _ in range(5):
+        runtime._doorbell.ring(synced, None)
+
+    def beat() -> None:
+        done.append("heartbeat")
+        if done.count("log") < 5:
+            runtime.loop.call_soon(beat)
+
+    runtime.loop.call_soon(beat)
+    run(runtime, 0.1)
+    first, last = done.index("log"), len(done) - done[::-1].index("log")
+    assert "heartbeat" in done[first:last]
+    assert done.count("log") == 5
+
+
 def test_python_in_a_thread_keeps_the_loop_waiting_for_a_part_of_a_step() -> None:
     """A new leader writes the catalog of 100,000 segments in a thread, for seconds."""
     before = sys.getswitchinterval()
