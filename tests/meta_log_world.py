@@ -7,7 +7,8 @@ from typing import Any
 from firnline.base.effects import Effects, Flush, Note, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
-from firnline.log.directory import LogDirectory, format_directory
+from firnline.log.checkpoint import format_directory
+from firnline.log.directory import LogDirectory
 from firnline.metadata import records as r
 from firnline.metadata.meta_log import MetaLog, open_meta_log
 from firnline.metadata.snapshot_file import parse_snapshot_name, read_snapshot, snapshot_batches

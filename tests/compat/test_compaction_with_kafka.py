@@ -18,8 +18,9 @@ from confluent_kafka.admin import (
 
 from firnline.base import ids
 from firnline.log import checkpoint
+from firnline.log.checkpoint import read_meta_properties
 from firnline.log.compaction.rounds import RoundDone
-from firnline.log.directory import LogDirectory, read_meta_properties
+from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.records.batch import DELETE_HORIZON_MASK, headers
 from firnline.records.record import records

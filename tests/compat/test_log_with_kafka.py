@@ -16,7 +16,8 @@ from firnline.base import ids
 from firnline.base.errors import Code, StorageError
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint
-from firnline.log.directory import LogDirectory, read_meta_properties
+from firnline.log.checkpoint import read_meta_properties
+from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 from firnline.records.batch import headers

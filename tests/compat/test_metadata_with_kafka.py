@@ -17,7 +17,7 @@ from firnline.controller.brokers import Heartbeat, Registration
 from firnline.controller.configs import Alteration, AlterOp
 from firnline.controller.controller import Controller
 from firnline.controller.topics import NewPartitions, NewTopic
-from firnline.log.directory import read_meta_properties
+from firnline.log.checkpoint import read_meta_properties
 from firnline.metadata import records as r
 from firnline.metadata.features import SUPPORTED
 from firnline.metadata.format import cluster_id_of, format_storage

@@ -19,8 +19,8 @@ from firnline.base.units import INT64_MAX
 from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log import names
-from firnline.log.checkpoint import read_partition_metadata
-from firnline.log.directory import LogDirectory, read_meta_properties
+from firnline.log.checkpoint import read_meta_properties, read_partition_metadata
+from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import Steps
 from firnline.replica.hosted import HostedPartitions

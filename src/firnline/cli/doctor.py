@@ -24,10 +24,10 @@ from firnline.log.checkpoint import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
+    META_PROPERTIES,
     read_offsets,
     read_partition_metadata,
 )
-from firnline.log.directory import META_PROPERTIES
 from firnline.runtime.disk import RealFs
 from firnline.tiered.catalog import CatalogCorrupt, PartitionCatalog, list_topics, read_catalog
 from firnline.tiered.objects.layout import LOG, segment_folder

@@ -14,7 +14,8 @@ import javaproperties
 
 from firnline.base.errors import ConfigError, StorageError
 from firnline.log import checkpoint, names, offset_index, producer_state, time_index, txn_index
-from firnline.log.directory import CLEAN_SHUTDOWN, META_PROPERTIES
+from firnline.log.checkpoint import META_PROPERTIES
+from firnline.log.directory import CLEAN_SHUTDOWN
 
 Fact = Mapping[str, Any]
 Reader = Callable[[Path, bytes], Iterator[Fact]]

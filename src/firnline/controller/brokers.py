@@ -142,6 +142,8 @@ class Brokers:
         if existing is not None and (not existing.fenced or self._sweeps.leaves(wanted.broker_id)):
             # What the dead incarnation led gets a new leader epoch before anybody leads it again, so
             # that an unsynced tail it lost cannot give two records the same offset and epoch.
+            if self._sweeps.is_much(wanted.broker_id):
+                return self._settle_first(existing)
             records += self._without_broker(image, wanted.broker_id)
             self._sweeps.forget(wanted.broker_id)
         epoch = next_offset + len(records)
@@ -165,6 +167,14 @@ class Brokers:
         self._shutdown_offsets.pop(wanted.broker_id, None)
         self._metadata_offsets.pop(wanted.broker_id, None)
         return ControllerResult(records, epoch, is_atomic=False)
+
+    def _settle_first(self, existing: BrokerImage) -> ControllerResult[int | KafkaError]:
+        """Fence a dead incarnation that led so much that it takes several parts; the next one asks again."""
+        records: list[Message] = []
+        if not existing.fenced:
+            records = self._transition(existing, _state_of(existing), State.FENCED)
+        why = "what its last incarnation led is given to others first"
+        return ControllerResult(records, KafkaError(Code.REQUEST_TIMED_OUT, why), is_atomic=False)
 
     def _registration_problem(
         self, image: ClusterImage, wanted: Registration, now_ms: int, replaces: bool

@@ -65,6 +65,16 @@ class Sweeps:
         """Has this broker gone, with partitions left that may not know?"""
         return any(each.lost and each.broker_id == broker_id for each in self._sweeps)
 
+    def is_much(self, broker_id: int) -> bool:
+        """Does this broker's going change more partitions than one part may?"""
+        image, lookup = self._newest()
+        found = 0
+        for topic_id in lookup.topics_of(broker_id):
+            found += len(concerned(image.topics_by_id[topic_id], broker_id))
+            if found > CHANGES_PER_PART_MAX:
+                return True
+        return False
+
     def begin_anew(self) -> None:
         """A new controller: look after everybody who is gone, and those without a leader."""
         self._sweeps = []

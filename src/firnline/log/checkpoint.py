@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import File, Fs
+from firnline.config.properties import parse_properties
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+META_PROPERTIES = "meta.properties"
 META_VERSION = "1"  # of meta.properties
 PARTITION_METADATA = "partition.metadata"
 # What an operator does about damage where it was synced.
@@ -203,3 +205,30 @@ def check_identity(
                 remedy="give this node its own log.dirs",
             )
     return found
+
+
+def format_directory(
+    fs: Fs, path: str, *, cluster_id: str, node_id: int, directory_id: Uuid
+) -> None:
+    """Make `path` a log directory of that node: write `meta.properties`, version 1 (Q11)."""
+    make_dir_durably(fs, path)
+    lines = [
+        f"node.id={node_id}",
+        f"directory.id={uuid_text(directory_id)}",
+        f"version={META_VERSION}",
+        f"cluster.id={cluster_id}",
+    ]
+    write_durably(fs, f"{path}/{META_PROPERTIES}", "\n".join([*lines, ""]).encode())
+
+
+def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
+    """Return what `meta.properties` in the directory `path` says, None when it is not formatted."""
+    data = read_whole(fs, f"{path}/{META_PROPERTIES}")
+    if data is None:
+        return None
+    try:
+        return parse_properties(data.decode("latin-1"))
+    except ValueError as problem:
+        raise StorageError(
+            "meta.properties is damaged", path=path, problem=problem, remedy="format it again"
+        ) from None

@@ -20,18 +20,17 @@ from firnline.base.ids import (
     TopicPartition,
     Uuid,
     uuid_from_text,
-    uuid_text,
 )
 from firnline.base.ports import File, Fs
 from firnline.base.units import DAY_MS
-from firnline.config.properties import parse_properties
+from firnline.base.waits import Wait
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
+from firnline.log.checkpoint import format_directory, read_meta_properties
 from firnline.log.log import Kept, Log
 from firnline.log.recovery import Steps, at_once, opening_steps
 from firnline.log.sync_ledger import DirSync
 
-META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 NO_BROKER_EPOCH = -1
@@ -46,33 +45,6 @@ _LOWERED = (checkpoint.RECOVERY_POINTS, checkpoint.CLEANER_OFFSETS)
 _NOTED = 500
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
 _Contents = dict[str, dict[TopicPartition, int]]  # by checkpoint: what it is to say
-
-
-def format_directory(
-    fs: Fs, path: str, *, cluster_id: str, node_id: int, directory_id: Uuid
-) -> None:
-    """Make `path` a log directory of that node: write `meta.properties`, version 1 (Q11)."""
-    checkpoint.make_dir_durably(fs, path)
-    lines = [
-        f"node.id={node_id}",
-        f"directory.id={uuid_text(directory_id)}",
-        f"version={checkpoint.META_VERSION}",
-        f"cluster.id={cluster_id}",
-    ]
-    checkpoint.write_durably(fs, f"{path}/{META_PROPERTIES}", "\n".join([*lines, ""]).encode())
-
-
-def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
-    """Return what `meta.properties` in the directory `path` says, None when it is not formatted."""
-    data = checkpoint.read_whole(fs, f"{path}/{META_PROPERTIES}")
-    if data is None:
-        return None
-    try:
-        return parse_properties(data.decode("latin-1"))
-    except ValueError as problem:
-        raise StorageError(
-            "meta.properties is damaged", path=path, problem=problem, remedy="format it again"
-        ) from None
 
 
 class LogDirectory:
@@ -261,7 +233,7 @@ class LogDirectory:
         is_new = not self._fs.exists(path)
         if is_new:
             if topic_partition in self._forgotten:
-                self.checkpoint()
+                yield Wait(self.checkpoint, self._keep_forgotten)
             self._fs.make_dir(path)
             self._here[topic_partition] = None
         if found != topic_id:
@@ -483,6 +455,24 @@ class LogDirectory:
         for log in self.logs.values():
             self._note_start(log)
         return self._keep(checkpoint.LOG_STARTS, then)
+
+    def _keep_forgotten(self, then: Kept, now_ms: int) -> Effects:
+        """Have no checkpoint on disk speak of a partition that was dropped, off the loop."""
+        forgotten, wanted = list(self._forgotten), []
+        for name in self._offsets():
+            said = self._said.get(name)
+            if said is None or name in self._keeping or any(tp in said for tp in forgotten):
+                wanted.append(name)
+            else:
+                self._writes[name] += 1  # what is being written off the loop may speak of it
+
+        def kept(problem: Exception | None, at_ms: int) -> Effects:
+            if problem is None:
+                for tp in forgotten:
+                    self._forgotten.pop(tp, None)
+            return then(problem, at_ms)
+
+        return self._keep_all(wanted, kept) if wanted else kept(None, now_ms)
 
     def _keep_recovery_point(
         self, topic_partition: TopicPartition, then: Kept, now_ms: int

@@ -167,8 +167,12 @@ class LeaderEpochs:
 
     def write(self) -> None:
         """Replace the file durably, here and now."""
-        write_entries(self._fs, self._path, self.entries())
+        self.replace_file(self.entries())
         self.taken_over(self.entries())
+
+    def replace_file(self, entries: Entries) -> None:
+        """Replace the file durably, in any thread; `taken_over` then."""
+        write_entries(self._fs, self._path, entries)
 
     def write_aside(self) -> File | None:
         """Write the lineage beside the file: synced, it may `place`. None where it has taken the name."""

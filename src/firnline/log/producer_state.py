@@ -115,6 +115,11 @@ class Producer:
         """Sequence of the last record written in the current epoch, -1 without one."""
         return self.batches[-1].last_sequence if self.batches else -1
 
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record it wrote here, -1 without one."""
+        return self.batches[-1].last_offset if self.batches else -1
+
     def entry(self) -> SnapshotEntry:
         """Return what a snapshot keeps of it."""
         last = self.batches[-1] if self.batches else BatchMark(-1, -1, 0, -1)
@@ -151,6 +156,10 @@ class ProducerStates:
     def all(self) -> Iterable[Producer]:
         """Return every producer, by id: what DescribeProducers shows."""
         return [self._producers[key] for key in sorted(self._producers)]
+
+    def known(self) -> list[Producer]:
+        """Return every producer of now, in any order, for whoever looks at them in slices."""
+        return list(self._producers.values())
 
     def get(self, producer_id: int) -> Producer | None:
         """Return one producer, or None when this partition does not know it."""

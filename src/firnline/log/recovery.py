@@ -9,6 +9,7 @@ acknowledged (reliability d 92). Renamed and left-over files are finished off (r
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from firnline.base.background import Pace
@@ -17,6 +18,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
 from firnline.base.units import DAY_MS, INT64_MAX, KIB
+from firnline.base.waits import Wait, off_loop
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.checkpoint import DAMAGE_REMEDY, LEADER_EPOCHS
@@ -31,7 +33,7 @@ from firnline.log.producer_state import (
     write_snapshot_file,
 )
 from firnline.log.segment import IndexRules, Segment, index_rules
-from firnline.log.segments import Segments, note_producer
+from firnline.log.segments import Segments, note_producer, remove_durably
 
 
 @dataclass(slots=True)
@@ -52,8 +54,9 @@ class _Contradiction(Exception):
 
 
 T = TypeVar("T")
-# Yields after each slice of some milliseconds.
-Steps = Generator[None, None, T]
+# Yields after each slice of some milliseconds, and where the disk is waited for: what of it went wrong is
+# thrown into it.
+Steps = Generator[Wait | None, None, T]
 # What a slice looks at of a directory: names, and segments with their files.
 _NAMES_PER_SLICE = 1_000
 _SEGMENTS_PER_SLICE = 32
@@ -67,12 +70,19 @@ def open_log(*args: Any, **options: Any) -> Log:
 
 
 def at_once(steps: Steps[T]) -> T:
-    """Do all steps; return what they return."""
+    """Do all steps, and wait where they do; return what they return."""
+    problem: StorageError | None = None
     while True:
         try:
-            next(steps)
+            wait = next(steps) if problem is None else steps.throw(problem)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+        problem = None
+        if wait is not None:
+            try:
+                wait.at_once()
+            except StorageError as said:
+                problem = said
 
 
 def opening_steps(
@@ -169,7 +179,7 @@ class _Opening:
         self.is_changed = yield from finish_renames(self.fs, self.path)
         self.found = self.fs.list_dir(self.path)
         if len(self.found) > _NAMES_PER_SLICE:
-            yield
+            yield None
         segments = yield from self.segments(log_start_offset)
         end = yield from self.end_offset(segments)
         if end < log_start_offset:
@@ -214,14 +224,14 @@ class _Opening:
             if base not in bases:
                 self.fs.remove(f"{self.path}/{names.stem(base)}{suffix}")
                 self.is_changed = True
-                yield
+                yield None
         loaded = []
         for count, base in enumerate(sorted(bases), 1):
             loaded.append(
                 Segment.load(self.fs, self.path, base, rules=self.rules, now_ms=self.now_ms)
             )
             if count % _SEGMENTS_PER_SLICE == 0:
-                yield
+                yield None
         if not loaded:
             loaded = [self.new_segment(log_start_offset)]
         return Segments([*loaded[:1], *filter(self.is_of_the_log, loaded[1:-1]), *loaded[1:][-1:]])
@@ -269,7 +279,7 @@ class _Opening:
             if segment is wanted:
                 break
             if count % _SEGMENTS_PER_SLICE == 0:
-                yield
+                yield None
             if not segment.txn_index.is_sane(segment.base_offset):
                 self.was_clean = self.report.was_clean = False
                 return segment
@@ -283,14 +293,19 @@ class _Opening:
                 for header in segment.headers():
                     self.note_epoch(header.leader_epoch, header.base_offset)
                     if self.pace.is_over(0):
-                        yield
+                        yield None
             except StorageError as problem:
                 if problem.facts.get("error") is not None:
                     raise  # not the bytes are damaged: the disk, or the process, cannot read them now
                 break  # a torn tail, which is cut off
             segment.let_go()
-        self.epochs.write()
+        yield from self.write_epochs()
         self.is_changed = True
+
+    def write_epochs(self) -> Steps[None]:
+        entries = self.epochs.entries()
+        yield off_loop(f"lineage of {self.path}", partial(self.epochs.replace_file, entries))
+        self.epochs.taken_over(entries)
 
     def note_epoch(self, epoch: int, offset: int) -> None:
         if epoch > self.epochs.latest_epoch:
@@ -308,7 +323,7 @@ class _Opening:
         for found in snapshot_offsets(self.fs, self.path):
             if found > offset:
                 self.fs.remove(snapshot_path(self.path, found))
-                yield
+                yield None
 
     def recover(self, segments: Segments, first: Segment) -> Steps[int]:
         """Verify and index every segment from `first` on; return the log end."""
@@ -361,14 +376,14 @@ class _Opening:
                 segment.release()
                 self.unsynced.append(segment)
             if self.pace.is_over(_FINISH_BYTES):
-                yield
+                yield None
         yield from segments.active.open_active()
         self.unsynced = [segment for segment in self.unsynced if segment is not segments.active]
         if entries and entries[0][1] < end:
             # Batches before the file's first line were below the log start: they are not of the log again.
             self.epochs.truncate_from_start(entries[0][1])
         if self.epochs.entries() != entries:
-            self.epochs.write()
+            yield from self.write_epochs()
         self.snapshot_offset = max(snapshot_offsets(self.fs, self.path), default=NO_OFFSET)
         return end
 
@@ -384,7 +399,7 @@ class _Opening:
                 note_producer(self.producers, segment, header, found.data)
             end = header.next_offset
             if self.pace.is_over(header.size_bytes):
-                yield
+                yield None
         after = segment.after_good() if self.has_gaps else None
         if after is not None and after.base_offset < end:
             raise _Contradiction(after.base_offset)
@@ -406,18 +421,15 @@ class _Opening:
     def drop_from(self, segments: Segments, offset: int) -> Steps[None]:
         """Remove the segments from `offset` on, newest first, before anything is written in their place."""
         gone = segments.drop_after(offset)
-        for segment in reversed(gone):
-            segment.remove()
-            yield
         if gone:
             self.report.segments_dropped += len(gone)
-            self.fs.sync_dir(self.path)
+            work = partial(remove_durably, self.fs, self.path, gone)
+            yield off_loop(f"drop segments of {self.path}", work)
 
     def start_over(self, segments: Segments, offset: int) -> Steps[None]:
         """Everything local is below the log start: begin an empty log there."""
-        for segment in reversed(segments.all()):
-            segment.remove()
-            yield
+        work = partial(remove_durably, self.fs, self.path, segments.all())
+        yield off_loop(f"drop segments of {self.path}", work)
         segments.replace_all(self.new_segment(offset))
         yield from self.remove_snapshots_after(NO_OFFSET)
         self.snapshot_offset = NO_OFFSET

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from firnline.base.background import Pace
-from firnline.base.ports import Buffer
+from firnline.base.ports import Buffer, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
@@ -287,3 +287,11 @@ def _first_record(
         if record.timestamp_ms >= time_ms and record.offset >= start_offset:
             return record.offset, record.timestamp_ms
     return None
+
+
+def remove_durably(fs: Fs, path: str, segments: Sequence[Segment]) -> None:
+    """Remove files, newest first: none may come back once the log goes on without them. In any thread."""
+    for segment in reversed(segments):
+        segment.remove()
+    if segments:
+        fs.sync_dir(path)

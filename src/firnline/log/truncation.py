@@ -12,7 +12,7 @@ log takes nothing and gives nothing: whoever wants to change it waits with `Log.
 step 1 nothing has happened; after a later one the log is not to be used. Source: docs/decisions/0017.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
@@ -28,7 +28,7 @@ from firnline.log.producer_state import (
     write_snapshot,
 )
 from firnline.log.segment import FileCut, Segment
-from firnline.log.segments import Segments
+from firnline.log.segments import Segments, remove_durably
 from firnline.log.sync_ledger import SyncLedger
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class CutTo:
 
     def cut_files(self) -> None:
         fs, path = self._fs, self._log.path
-        _remove(fs, path, self._gone)
+        remove_durably(fs, path, self._gone)
         for place, size_bytes in self._cuts[:-1]:
             _cut_file(fs, place, size_bytes)
         batches = fs.open(self._cuts[-1].path)
@@ -258,7 +258,7 @@ class StartOver:
 
     def cut_files(self) -> None:
         fs, path = self._fs, self._log.path
-        _remove(fs, path, self._gone)
+        remove_durably(fs, path, self._gone)
         if remove_snapshots_after(fs, path, NO_OFFSET):
             fs.sync_dir(path)
         producers = list(self._producers)
@@ -285,14 +285,6 @@ class StartOver:
         found = ProducerStates()
         yield from found.load_steps(self._producers, self._offset)
         self._log.producers = found
-
-
-def _remove(fs: Fs, path: str, segments: Sequence[Segment]) -> None:
-    """Remove files, newest first and durably: none may come back once the log goes on without them."""
-    for segment in reversed(segments):
-        segment.remove()
-    if segments:
-        fs.sync_dir(path)
 
 
 def _cut_file(fs: Fs, path: str, size_bytes: int) -> None:

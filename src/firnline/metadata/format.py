@@ -11,8 +11,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_text
 from firnline.base.ports import Fs, Rng
 from firnline.config.broker import BrokerConfig
-from firnline.log.checkpoint import make_dir_durably
-from firnline.log.directory import format_directory, read_meta_properties
+from firnline.log.checkpoint import format_directory, make_dir_durably, read_meta_properties
 from firnline.log.names import parse_partition_dir
 from firnline.metadata.features import METADATA_VERSIONS, levels_to_format
 from firnline.metadata.image import METADATA_VERSION

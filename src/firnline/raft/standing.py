@@ -332,15 +332,15 @@ class Standing:
     @property
     def is_synced(self) -> bool:
         """Does the log survive a power cut as it is?"""
-        return not self.is_cutting and self.log.synced_offset >= self.log.end_offset
+        return self.log.synced_offset >= self.log.end_offset
 
     def flush(self) -> Effects:
-        """Sync the log as it is now, unless that or a cut is under way; `on_synced` runs afterwards.
+        """Sync the log as it is now, unless that is under way; `on_synced` runs afterwards.
 
         What was cut or replaced meanwhile is not what the sync covered, so it does not count then.
         """
         generation, end_offset = flushing = (self.generation, self.log.end_offset)
-        if self.is_cutting or self._flushing == flushing:
+        if self._flushing == flushing:
             return []
         self._flushing = flushing
 
@@ -375,7 +375,7 @@ class Standing:
         if problem is not None:
             raise problem
         self.is_cutting = False
-        return [] if self.is_stopped else self.poke(now_ms)
+        return self.poke(now_ms)
 
     def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot that is on disk; the listener loads it (Q37)."""

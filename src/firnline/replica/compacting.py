@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from firnline.base.background import Background, Work
 from firnline.base.effects import Compact, Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET
@@ -96,6 +97,7 @@ class Compacting:
         self._running: dict[str, _Running] = {}  # by the path of the log
         # Whose last round failed, and what the operator knows of it.
         self._failing: dict[Log, object] = {}
+        self._works = Background("compaction")
         self.facts = CompactionFacts()
 
     def start(self, now_ms: int) -> Effects:
@@ -221,19 +223,27 @@ class Compacting:
             / settings.log_cleaner_threads,
             secret=self._rng.uuid(),
         )
+        return self._works.begin(self._give(running, dirt, rules), now_ms)
+
+    def _give(self, running: _Running, dirt: Dirt, rules: RoundRules) -> Work:
+        """Put the job together, a slice at a time, and have the round done."""
+        now_ms = yield []
+        log = running.log
         running.first_base_offset = log.first_base_offset
+        steps = log.compaction.job_steps(dirt, rules, now_ms)
         try:
-            job = log.compaction.job(dirt, rules, now_ms)
+            while self._stands(running):
+                next(steps)
+                now_ms = yield []
+        except StopIteration as end:
+            on_group, then = partial(self._on_group, running), partial(self._done, running)
+            return [Compact(job=end.value, on_group=on_group, then=then)]
         except StorageError as refused:
             del self._running[log.path]
             return self._failed(running.partition, log, refused)
-        return [
-            Compact(
-                job=job,
-                on_group=partial(self._on_group, running),
-                then=partial(self._done, running),
-            )
-        ]
+        del self._running[log.path]
+        self.facts.void += 1
+        return []
 
     def _stands(self, running: _Running) -> bool:
         """True while the log is the one that the round began with, and still to be compacted."""

@@ -17,6 +17,7 @@ from firnline.base.effects import SYNC_THREADS, CancelTimer, Effects, SetTimer, 
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import Uuid
 from firnline.base.ports import File
+from firnline.base.waits import Wait
 from firnline.replica.partition import Partition
 
 # As many logs wait for the disk together.
@@ -41,8 +42,9 @@ class Job:
     files: Sequence[File]
 
 
-# Yields after each slice of a recovery; returns what is to be synced, or the effects of what needs nothing.
-Begun = Generator[None, None, Job | Effects]
+# Yields after each slice of a recovery, and where it waits for the disk; returns what is to be synced, or the
+# effects of what needs nothing.
+Begun = Generator[Wait | None, None, Job | Effects]
 _TIMER = ("opening", "go on")
 
 
@@ -73,6 +75,8 @@ class Opening:
         self._keys: deque[Key] = deque()  # of the slice that is being opened
         self._jobs: list[Job] = []  # what it has come to
         self._current: Begun | None = None  # the log that is recovered, a slice at a time
+        self._problem: Exception | None = None  # with what that one waited for
+        self._is_waiting = False  # it waits for the disk
         self._is_due = False  # the next turn goes on
         self._unfinished = 0  # jobs of the slice that is being synced
         self._added = self._done = 0
@@ -92,7 +96,7 @@ class Opening:
 
     def go(self, now_ms: int) -> Effects:
         """Begin the next slice, unless one is under way."""
-        return [] if self._is_due else self._go_on(now_ms)
+        return [] if self._is_due or self._is_waiting else self._go_on(now_ms)
 
     def _later(self, now_ms: int) -> Effects:
         self._is_due = True
@@ -103,7 +107,7 @@ class Opening:
         effects: Effects = []
         while (self._queue or self._keys) and not self._unfinished and not self._is_stopped:
             if not self._open_slice(effects, now_ms):
-                return effects + self._later(now_ms)
+                return effects if self._is_waiting else effects + self._later(now_ms)
             jobs, self._jobs = self._jobs, []
             self._unfinished = len(jobs)
             needs = [(job, job.files) for job in jobs]
@@ -113,7 +117,8 @@ class Opening:
     def _open_slice(self, effects: Effects, now_ms: int) -> bool:
         """Open some logs; what there is to say of those that cannot be goes to `effects`.
 
-        False when that takes longer than others can wait: it goes on in the next turn.
+        False when that takes longer than others can wait: it goes on in the next turn, or when the disk is
+        done.
         """
         if not self._keys:
             self._keys.extend(islice(self._queue, SLICE))
@@ -121,13 +126,17 @@ class Opening:
                 del self._queue[key]
         for _ in range(_OPENED_AT_ONCE):
             current = self._current or self._begin(self._keys[0], now_ms)
+            problem, self._problem = self._problem, None
             try:
-                next(current)
+                wait = next(current) if problem is None else current.throw(problem)
             except StopIteration as end:
                 self._current = None
                 begun = end.value
             else:
                 self._current = current
+                if wait is not None:
+                    self._is_waiting = True
+                    effects += wait.begin(self._waited, now_ms)
                 return False
             self._keys.popleft()
             self._done += 1
@@ -138,6 +147,11 @@ class Opening:
             if not self._keys:
                 return True
         return False
+
+    def _waited(self, problem: Exception | None, now_ms: int) -> Effects:
+        """The disk has done what the log that is opened asked for, or could not."""
+        self._is_waiting, self._problem = False, problem
+        return [] if self._is_stopped or self._is_due else self._go_on(now_ms)
 
     def _synced(self, jobs: list[tuple[Job, StorageError | None]], now_ms: int) -> Effects:
         if self._is_stopped:

@@ -17,7 +17,7 @@ from firnline.base.units import MINUTE_MS
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services
 from firnline.tiered.late_copies import LateCopies
-from firnline.tiered.lineage import plan_ranges, segment_epochs
+from firnline.tiered.lineage import ranges, segment_epochs
 from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
 from firnline.tiered.spi import (
     CustomMetadataTooLarge,
@@ -98,15 +98,16 @@ class Copier:
         if isinstance(finished, KafkaError) or not hosted.is_tiered:
             return
         self._has_adopted = True
-        plan = plan_ranges(
+        served = ranges(
             finished,
             log.epochs.entries(),
             start_offset=min((s.base_offset for s in finished), default=0),
             end_offset=log.local_log_start_offset,
         )
-        if not plan and not self._was_copied(log.local_log_start_offset - 1):
+        earliest = next(served, None)  # the others, up to tens of thousands, are not looked for
+        if earliest is None and not self._was_copied(log.local_log_start_offset - 1):
             return
-        first = plan[0][1] if plan else log.local_log_start_offset
+        first = log.local_log_start_offset if earliest is None else earliest[1]
         start = min(first, log.local_log_start_offset)
         if start > log.log_start_offset:
             log.advance_log_start(start)

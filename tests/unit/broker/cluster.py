@@ -27,7 +27,7 @@ from firnline.broker.node import BrokerNode
 from firnline.broker.wiring import build_controller, build_node
 from firnline.client.wire import choose_version, decode_answer, encode_request
 from firnline.config.load import load
-from firnline.log.directory import format_directory
+from firnline.log.checkpoint import format_directory
 from firnline.metadata import records as r
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
 from firnline.protocol.messages.k19_create_topics import (

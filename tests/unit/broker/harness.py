@@ -22,8 +22,8 @@ from firnline.broker.node import BrokerNode
 from firnline.broker.wiring import build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.load import load
+from firnline.log.checkpoint import format_directory
 from firnline.log.compaction.rounds import compact
-from firnline.log.directory import format_directory
 from firnline.metadata import records as r
 from firnline.metadata.snapshot_file import BOOTSTRAP, snapshot_batches, write_snapshot
 from firnline.protocol.messages import messages_of

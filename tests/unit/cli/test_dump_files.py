@@ -12,7 +12,8 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import OffsetAndEpoch, TopicPartition
 from firnline.cli.dump import facts_of
 from firnline.cli.main import cli
-from firnline.log.directory import LogDirectory, format_directory
+from firnline.log.checkpoint import format_directory
+from firnline.log.directory import LogDirectory
 from firnline.metadata.meta_log import open_meta_log
 from firnline.records.batch import headers
 from firnline.runtime.disk import RealFs

@@ -9,7 +9,7 @@ from firnline.base.errors import ConfigError
 from firnline.base.ids import uuid_from_text
 from firnline.cli.dev import dev_config
 from firnline.cli.main import cli
-from firnline.log.directory import read_meta_properties
+from firnline.log.checkpoint import read_meta_properties
 from firnline.metadata.records import FeatureLevelRecord
 from firnline.metadata.snapshot_file import BOOTSTRAP, read_snapshot
 from firnline.runtime.disk import RealFs

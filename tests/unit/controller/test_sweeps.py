@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from firnline.base.errors import Code, KafkaError
 from firnline.controller import sweeps
 from firnline.controller.brokers import Heartbeat
 from firnline.controller.controller import Controller
@@ -240,9 +241,10 @@ def test_the_next_incarnation_does_not_lead_what_the_dead_one_did_not_lose_yet(
     world.cluster.beat(1, want_fence=True)
     assert world.knowing(1) < 2 * PARTITIONS
     world.cluster.loop.now_ms += SESSION_MS
-    assert isinstance(world.cluster.register(1, 2), int)
+    while isinstance(world.cluster.register(1, 2), KafkaError):
+        world.sweep()
     assert world.knowing(1) == 2 * PARTITIONS
-    assert not world.controller.is_sweeping, "all was done at once"
+    assert not world.controller.is_sweeping, "all of it is done"
     assert {p.isr for p in world.partitions()} == {(2, 3)}
 
 
@@ -336,3 +338,47 @@ def test_many_small_topics_without_a_leader_are_looked_at_in_large_parts(
     monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", 2 * PARTITIONS)
     world.fails_over()
     assert world.sweep_all() == 5
+
+
+@pytest.mark.parametrize("was_fenced", [False, True])
+def test_a_broker_that_comes_back_at_once_waits_until_all_it_led_is_settled(
+    world: World, *, was_fenced: bool
+) -> None:
+    """Not one step for tens of thousands of partitions; nor may one keep the epoch that it led in."""
+    epochs = [each.leader_epoch for each in world.partitions()]
+    world.silence(2, 3)
+    if was_fenced:
+        assert world.fence_stale() == 1
+    before = len(world.cluster.log.batches)
+    seen = [world.knowing(1)]
+    tries = 0
+    while isinstance(answer := world.cluster.register(1, 2), KafkaError):
+        assert answer.code is Code.REQUEST_TIMED_OUT, "which every broker takes for: ask again"
+        assert world.cluster.quorum.image.brokers[1].fenced
+        seen.append(world.knowing(1))
+        world.sweep()
+        seen.append(world.knowing(1))
+        tries += 1
+        assert tries < 100
+    assert tries > 3
+    assert all(after - before <= PART for before, after in pairwise(seen))
+    counts = [
+        sum(isinstance(decode(row.value or b""), PartitionChangeRecord) for row in all_records(b))
+        for b in world.cluster.log.batches[before:]
+    ]
+    assert max(counts) <= PART
+    assert world.knowing(1) == 2 * PARTITIONS
+    assert not world.controller.is_sweeping
+    after = [each.leader_epoch for each in world.partitions()]
+    assert all(one > other for one, other in zip(after, epochs, strict=True))
+    assert world.cluster.quorum.image.brokers[1].epoch == answer
+
+
+def test_a_dead_incarnation_that_led_little_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweeps, "CHANGES_PER_PART_MAX", 2 * PARTITIONS)
+    world = World()
+    world.silence(2, 3)
+    assert isinstance(world.cluster.register(1, 2), int)
+    assert world.knowing(1) == 2 * PARTITIONS

@@ -10,11 +10,13 @@ from firnline.log.checkpoint import (
     CLEANER_OFFSETS,
     LOG_STARTS,
     RECOVERY_POINTS,
+    format_directory,
     read_offsets,
 )
-from firnline.log.directory import LogDirectory, format_directory
+from firnline.log.directory import LogDirectory
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
+from tests.meta_log_world import carry_out
 
 
 def directory() -> LogDirectory:
@@ -509,3 +511,38 @@ def test_recovery_points_that_are_written_on_the_spot_come_after_the_first_gaps_
     found.write_recovery_points()
     assert points(found)[other] == 8
     assert gaps(found) == {other: 0}
+
+
+def test_a_topic_made_again_waits_for_no_disk_and_no_checkpoint_speaks_of_the_old_one() -> None:
+    """The recovery point of the old log would vouch for what the new one has not."""
+    found = directory()
+    found.checkpoint()
+    stale = later_at_once(found)
+    found.drop(found.logs[TP], NOW)
+    steps = found.open_steps(TP, bytes(15) + b"9", TopicConfig(), NOW)
+    wait = next(steps)
+    assert wait is not None
+    told: list[Exception | None] = []
+    effects = wait.begin(lambda problem, now_ms: told.append(problem) or [], NOW)  # type: ignore[func-returns-value]
+    assert points(found) == {TP: 1}, "nothing is written on the loop"
+    assert told == []
+    carry_out(effects)
+    assert told == [None]
+    assert points(found) == {}
+    carry_out(stale)
+    assert points(found) == {}, "what was being written when it was dropped takes no name any more"
+    with pytest.raises(StopIteration):
+        next(steps)
+    again = found.open_steps(TopicPartition("t", 77), TOPIC_ID, TopicConfig(), NOW)
+    with pytest.raises(StopIteration):
+        next(again)  # one that was never here waits for nothing
+
+
+def later_at_once(found: LogDirectory) -> Effects:
+    """Have the checkpoints written beside the loop, but not take their names yet."""
+    log = found.logs[TP]
+    log.append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    submit = later(found)
+    submit.work()
+    return [submit]

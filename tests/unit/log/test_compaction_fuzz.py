@@ -12,8 +12,9 @@ import pytest
 
 from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
+from firnline.log.checkpoint import format_directory
 from firnline.log.compaction.rounds import Round, compact
-from firnline.log.directory import LogDirectory, format_directory
+from firnline.log.directory import LogDirectory
 from firnline.records.build import NewRecord, build_batch
 from firnline.sim.disk import CrashableFs
 from tests.compaction_world import RULES, compacted, rows

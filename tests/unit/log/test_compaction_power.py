@@ -8,8 +8,13 @@ import pytest
 from firnline.base.effects import Effects, Flush, SetTimer, Submit
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
-from firnline.log.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, parse_entries
-from firnline.log.directory import LogDirectory, format_directory
+from firnline.log.checkpoint import (
+    CLEANER_OFFSETS,
+    RECOVERY_POINTS,
+    format_directory,
+    parse_entries,
+)
+from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.sim.disk import CrashableFs, Inode
 from tests.compaction_world import compacted, put, round_of, rows, settled

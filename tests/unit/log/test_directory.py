@@ -7,8 +7,14 @@ import pytest
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition, uuid_text
-from firnline.log.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, write_offsets
-from firnline.log.directory import LogDirectory, format_directory, read_meta_properties
+from firnline.log.checkpoint import (
+    CLEANER_OFFSETS,
+    RECOVERY_POINTS,
+    format_directory,
+    read_meta_properties,
+    write_offsets,
+)
+from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import RecoveryReport
 from firnline.sim.disk import CrashableFs

@@ -36,7 +36,8 @@ class Meter:
 
     def __init__(self, fs: CrashableFs, monkeypatch: pytest.MonkeyPatch) -> None:
         self._fs = fs
-        self.calls = self.headers = self.producers = 0
+        self.calls = self.headers = self.producers = self.syncs = 0
+        check = CrashableFs.check
         parse_header, producer = batch_format.parse_header, producer_state.Producer
 
         def parsed(*args: Any) -> Any:
@@ -47,6 +48,11 @@ class Meter:
             self.producers += 1
             return producer(*args)
 
+        def checked(fs: CrashableFs, operation: Any, path: str) -> None:
+            self.syncs += operation in ("sync", "sync_dir")
+            check(fs, operation, path)
+
+        monkeypatch.setattr(CrashableFs, "check", checked)
         monkeypatch.setattr(segment, "parse_header", parsed)
         monkeypatch.setattr(producer_state, "Producer", made)
 
@@ -184,12 +190,17 @@ def test_what_a_start_finds_is_dealt_with_in_slices(
     longest = [0, 0, 0]
     for _ in range(10_000):
         try:
-            next(steps)
+            wait = next(steps)
         except StopIteration as end:
             again = end.value
             break
         finally:
             longest = [max(pair) for pair in zip(longest, meter.take())]
+            assert meter.syncs == 0, "it waits for a disk"
+        if wait is not None:
+            wait.at_once()
+            meter.take()
+            meter.syncs = 0
     assert longest[0] <= CALLS_MAX
     assert longest[1] <= HEADERS_MAX
     assert longest[2] <= PRODUCERS_MAX

@@ -2,11 +2,12 @@
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer
+from firnline.base.effects import Compact, Effects, SetTimer
 from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.log import checkpoint
 from firnline.log.log import Kept, Log
+from firnline.log.producer_state import Producer, SnapshotEntry
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.records.build import NewRecord, build_batch
 from firnline.replica import compacting
@@ -416,3 +417,52 @@ def test_a_round_that_finds_no_descriptor_to_look_again_stops_no_broker() -> Non
     harness.fs.forgive()
     harness.pass_time(5 * LOOK_MS)
     assert log.size_bytes < before / 4
+
+
+def a_round_of_many_producers(harness: Harness) -> tuple[Log, SetTimer]:
+    """A round that may begin, of a log that 7,000 producers have written to."""
+    log = topic(harness)
+    entries = [SnapshotEntry(n, 0, 0, n % 9, 0, harness.now_ms, -1, -1) for n in range(7_000)]
+    log.producers.load(entries, log.log_end_offset)
+    log.sync_now()
+    rounds = harness.node.parts.compacting
+    partition = harness.node.hosted.by_name[log.topic_partition]
+    running = compacting._Running(
+        partition, log, log.compaction.cuts, log.recovery_start, harness.now_ms
+    )
+    rounds._running[log.path] = running
+    (timer,) = rounds._kept(running, None, harness.now_ms)
+    return log, timer
+
+
+def test_a_round_is_told_of_many_producers_and_nobody_waits_until_all_were_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = [0]
+
+    def looked(producer: Producer) -> int:
+        looks[0] += 1
+        return producer.batches[-1].last_offset
+
+    harness = node()
+    _, timer = a_round_of_many_producers(harness)
+    monkeypatch.setattr(Producer, "last_offset", property(looked))
+    turns, effects = 0, [timer]
+    while isinstance(effects[0], SetTimer):
+        looks[0] = 0
+        effects = effects[0].then(harness.now_ms)
+        turns += 1
+        assert looks[0] <= 500
+    assert turns >= 14
+    (effect,) = effects
+    assert isinstance(effect, Compact)
+    assert len(effect.job.last_batches) == 7_000
+
+
+def test_a_log_that_is_cut_while_a_round_is_put_together_is_left_alone() -> None:
+    harness = node()
+    log, timer = a_round_of_many_producers(harness)
+    (timer,) = timer.then(harness.now_ms)
+    log.truncate_to(log.log_end_offset - 1)
+    assert timer.then(harness.now_ms) == []
+    assert log.path not in harness.node.parts.compacting._running, "the next look finds it"

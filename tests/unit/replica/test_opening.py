@@ -1,15 +1,66 @@
 """Partitions are opened in slices: who waits for them, and for how long."""
 
-from collections.abc import Generator
+from firnline.base.effects import SetTimer, Submit
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.waits import off_loop
+from firnline.replica.opening import Begun, Opening
 
-from firnline.base.effects import Effects, SetTimer
-from firnline.replica.opening import Job, Opening
 
-
-def slow(key: object, now_ms: int) -> Generator[None, None, Job | Effects]:
+def slow(key: object, now_ms: int) -> Begun:
     """A log whose recovery never ends."""
     while True:
-        yield
+        yield None
+
+
+def finishes(seen: list[object]) -> Opening:
+    """Opens one log that waits for the disk once, and says in `seen` what came of it."""
+
+    def begin(key: object, now_ms: int) -> Begun:
+        try:
+            yield off_loop("write", lambda: seen.append("written"))
+        except StorageError as problem:
+            seen.append(problem)
+        seen.append("open")
+        return []
+
+    return Opening(begin, lambda job, problem, now_ms: [])
+
+
+def test_a_log_that_waits_for_the_disk_keeps_nobody_waiting_and_goes_on_when_that_is_done() -> None:
+    seen: list[object] = []
+    opening = finishes(seen)
+    opening.add((bytes(16), 0))
+    opening.add((bytes(16), 1))
+    (submit,) = opening.go(0)
+    assert isinstance(submit, Submit)
+    assert (seen, opening.go(0)) == ([], []), "the next one waits for its turn"
+    submit.work()
+    (timer,) = submit.then(KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "too much waits"), 0)
+    (submit,) = timer.then(timer.at_ms)
+    (submit,) = submit.then(None, 100)
+    assert seen == ["written", "open"]
+    submit.then(None, 100)
+    assert seen == ["written", "open", "open"]
+
+
+def test_a_log_hears_that_the_disk_failed_what_it_waited_for() -> None:
+    seen: list[object] = []
+    opening = finishes(seen)
+    opening.add((bytes(16), 0))
+    (submit,) = opening.go(0)
+    problem = StorageError("the device failed")
+    submit.then(problem, 0)
+    assert seen == [problem, "open"]
+
+
+def test_a_stop_forgets_a_log_that_waits_for_the_disk() -> None:
+    seen: list[object] = []
+    opening = finishes(seen)
+    opening.add((bytes(16), 0))
+    (submit,) = opening.go(0)
+    opening.stop()
+    assert submit.then(None, 0) == []
+    assert seen == []
 
 
 def test_everybody_who_waits_is_told_when_his_own_time_is_over() -> None:

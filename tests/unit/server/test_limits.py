@@ -11,7 +11,8 @@ import pytest
 
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
-from firnline.log.directory import LogDirectory, format_directory
+from firnline.log.checkpoint import format_directory
+from firnline.log.directory import LogDirectory
 from firnline.runtime.disk import RealFs
 from firnline.server.main import raise_open_files_limit
 from tests.log_world import NOW, append, batch

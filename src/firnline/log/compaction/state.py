@@ -6,6 +6,7 @@ between two segments for lost bytes. It is due when the new part of the log is a
 min.cleanable.dirty.ratio, or has waited for max.compaction.lag.ms. Source: KIP-58, KIP-354.
 """
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
 from firnline.base.effects import Effects
@@ -22,6 +23,9 @@ from firnline.log.sync_ledger import SyncLedger
 
 if TYPE_CHECKING:
     from firnline.log.log import Log
+
+# A millisecond or two of the loop.
+_PRODUCERS_PER_STEP = 500
 
 
 class RoundRules(NamedTuple):
@@ -163,14 +167,26 @@ class Compaction:
         return dirt.delay_ms > 0 or dirt.ratio > self._log.config.min_cleanable_dirty_ratio
 
     def job(self, dirt: Dirt, rules: RoundRules, now_ms: int) -> CompactionJob:
-        """Return the round over `dirt`, which was taken just now.
+        """`job_steps`, all at once."""
+        steps = self.job_steps(dirt, rules, now_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
 
-        StorageError where files do not say what was aborted: those records would pass for committed.
+    def job_steps(
+        self, dirt: Dirt, rules: RoundRules, now_ms: int
+    ) -> Generator[None, None, CompactionJob]:
+        """Return the round over `dirt`, which was taken just now; yields after some producers at a time.
+
+        What they write meanwhile is not in the round. StorageError where files do not say what was aborted:
+        those records would pass for committed.
         """
         log, config = self._log, self._log.config
         self._segments.active.txn_index.write()
         bases = [segment.base_offset for segment in self._segments.all()]
-        return CompactionJob(
+        job = CompactionJob(
             path=log.path,
             segments=tuple(
                 SegmentToClean(segment.base_offset, end, segment.size_bytes)
@@ -185,16 +201,20 @@ class Compaction:
             index_interval_bytes=config.index_interval_bytes,
             delete_retention_ms=config.delete_retention_ms,
             now_ms=now_ms,
-            last_batches=tuple(
-                (entry.producer_id, entry.last_offset, entry.producer_epoch)
-                for entry in log.producers.entries()
-                if entry.last_offset < dirt.upto_offset
-            ),
+            last_batches=(),
             map_bytes=rules.map_bytes,
             load_factor=rules.load_factor,
             bytes_per_second=rules.bytes_per_second,
             secret=rules.secret,
         )
+        last_batches = []
+        for count, producer in enumerate(log.producers.known(), 1):
+            last_offset = producer.last_offset
+            if last_offset < dirt.upto_offset:
+                last_batches.append((producer.producer_id, last_offset, producer.producer_epoch))
+            if count % _PRODUCERS_PER_STEP == 0:
+                yield
+        return job._replace(last_batches=tuple(last_batches))
 
     # -- what a round brought ----------------------------------------------------------------------
 
