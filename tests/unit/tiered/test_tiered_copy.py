@@ -599,6 +599,28 @@ def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatc
     assert node.tier.status() == []
 
 
+def test_a_follower_that_was_behind_the_tier_gives_up_its_local_files_once_it_caught_up() -> None:
+    """Nothing else may happen to the partition for months: its disk would keep them as long."""
+    cluster = Cluster()
+    leader = Node(cluster, 1).start().lead(0)
+    follower = Node(cluster, 2).start()
+    follower.role(is_leader=False, epoch=0)
+    leader.produce(0, "a")
+    follower.follow(leader)
+    follower.log.roll(cluster.now_ms)
+    leader.produce(0, "b")
+    leader.advance(1000)
+    assert spans(leader) == [(0, 0), (1, 1)]
+    follower.advance(3000)
+    assert follower.log.highest_remote_offset == 0, "it has no more than that"
+    follower.follow(leader)
+    follower.log.roll(cluster.now_ms)
+    follower.advance(2000)
+    assert follower.log.highest_remote_offset == 1
+    follower.expire_local()
+    assert follower.log.local_log_start_offset == 2
+
+
 def test_a_flush_while_a_segment_is_copied_begins_no_second_copy() -> None:
     cluster = Cluster()
     node = Node(cluster).start().lead(0)
