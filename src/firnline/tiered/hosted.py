@@ -234,7 +234,7 @@ class Hosted:
         # Of those that the tier holds and the metadata does not know; above 0 nothing is copied or deleted.
         self.unexplained_segments = 0
         self.metadata_version = 0  # grows with each record about the partition that is applied
-        self._covered: tuple[tuple[int, int, Epochs], int] | None = None
+        self._covered: tuple[tuple[int, int, Epochs, int], int] | None = None
 
     @property
     def leads(self) -> bool:
@@ -264,13 +264,14 @@ class Hosted:
         goes that is not there (T2, rel-P12).
         """
         log = self.log
-        key = (self.metadata_version, log.local_log_start_offset, log.epochs.entries())
+        highest = self.highest_remote(metadata)[0]
+        # The highest is looked up: a follower's log may grow up to it while nothing else changes.
+        key = (self.metadata_version, log.local_log_start_offset, log.epochs.entries(), highest)
         if self._covered is not None and self._covered[0] == key:
             return self._covered[1]
         near = metadata.finished(self.where, log.local_log_start_offset)
         if isinstance(near, KafkaError):
             return near
-        highest = self.highest_remote(metadata)[0]
         covered = min(highest, self._unbroken(near, highest))
         self._covered = (key, covered)
         return covered

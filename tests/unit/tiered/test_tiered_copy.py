@@ -420,8 +420,10 @@ def test_a_topic_that_is_not_tiered_is_left_alone() -> None:
 
 
 def test_flush_rolls_copies_and_answers_when_the_catalog_says_so() -> None:
+    """At once, and not with the next of the tasks, which may run once in a minute."""
     cluster = Cluster()
-    node = Node(cluster).start().lead(0)
+    node = Node(cluster, task_interval_ms=30_000).start().lead(0)
+    node.advance(1000)
     node.produce(0, "a", "b", roll=False)
     answers: list[tuple[dict[int, object], list[tuple[int, int]]]] = []
 
@@ -430,7 +432,7 @@ def test_flush_rolls_copies_and_answers_when_the_catalog_says_so() -> None:
         return []
 
     node.run(node.tier.flush(TOPIC_ID, then, cluster.now_ms))
-    node.advance(5000)
+    node.advance(1000)
     assert answers == [({0: None}, [(0, 1)])]
 
 
@@ -624,6 +626,28 @@ def test_a_look_at_the_status_gives_the_loop_back(monkeypatch: pytest.MonkeyPatc
         next(steps)
     assert [row.remote_segments for row in end.value.value] == [1]
     assert node.tier.status() == []
+
+
+def test_a_follower_that_was_behind_the_tier_gives_up_its_local_files_once_it_caught_up() -> None:
+    """Nothing else may happen to the partition for months: its disk would keep them as long."""
+    cluster = Cluster()
+    leader = Node(cluster, 1).start().lead(0)
+    follower = Node(cluster, 2).start()
+    follower.role(is_leader=False, epoch=0)
+    leader.produce(0, "a")
+    follower.follow(leader)
+    follower.log.roll(cluster.now_ms)
+    leader.produce(0, "b")
+    leader.advance(1000)
+    assert spans(leader) == [(0, 0), (1, 1)]
+    follower.advance(3000)
+    assert follower.log.highest_remote_offset == 0, "it has no more than that"
+    follower.follow(leader)
+    follower.log.roll(cluster.now_ms)
+    follower.advance(2000)
+    assert follower.log.highest_remote_offset == 1
+    follower.expire_local()
+    assert follower.log.local_log_start_offset == 2
 
 
 def test_a_flush_while_a_segment_is_copied_begins_no_second_copy() -> None:

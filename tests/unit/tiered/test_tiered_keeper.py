@@ -6,6 +6,7 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import HEADS_KEPT
+from firnline.tiered.metadata.log import metadata_partition_of
 from firnline.tiered.objects.layout import heads_folder
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node
 from tests.unit.tiered.test_tiered_copy import catalog_spans
@@ -32,6 +33,47 @@ def test_a_catalog_that_cannot_be_written_is_seen_in_the_status_and_holds_nobody
     node.advance(5000)
     assert catalog_spans(cluster) == [(0, 0)]
     assert node.tier.status()[0].problem is None
+
+
+def test_everybody_who_asked_for_a_catalog_is_told_that_no_thread_wrote_it() -> None:
+    """A flush waits for the answer, and its client with it."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a", "b")
+    node.advance(1000)
+    node.log.advance_log_start(1)
+    node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("write")
+    answers: list[tuple[str, object]] = []
+    for who in ("first", "second"):
+        then = lambda error, now_ms, who=who: answers.append((who, error)) or []  # noqa: E731
+        node.run(node.tier._tasks[WHERE].catalog.request(then, cluster.now_ms))
+    [held] = node.on_hold
+    assert isinstance(held, Submit)
+    problem = StorageError("no thread for it")
+    node.run(held.then(problem, cluster.now_ms))
+    assert answers == [("first", problem), ("second", problem)]
+
+
+def test_metadata_that_is_read_again_while_a_catalog_begins_is_waited_for() -> None:
+    """What is in it has to be compared with what the store says: without it nothing is written."""
+    cluster = Cluster()
+    node = Node(cluster).start()
+    node.held = lambda effect: isinstance(effect, Submit) and effect.name.startswith("begin")
+    node.lead(0)
+    node.produce(0, "a")
+    node.advance(1000)
+    assert len(node.on_hold) == 1
+    (partition,) = cluster.metadata or (metadata_partition_of(WHERE, 3),)
+    fork, node.feed.fork = node.feed.fork, lambda *_: 0  # type: ignore[method-assign]
+    effects = node.tier.on_metadata_advanced(partition, cluster.now_ms)
+    node.feed.fork = fork  # type: ignore[method-assign]
+    node.release()
+    assert "not loaded yet" in str(node.tier.status()[0].problem)
+    assert not cluster.store.list_prefix(heads_folder(TOPIC_ID, 0))
+    node.run(effects)
+    node.advance(5000)
+    assert node.tier.status()[0].problem is None
+    assert catalog_spans(cluster) == [(0, 0)]
 
 
 def test_a_head_whose_put_was_not_answered_is_removed_like_any_other() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from firnline.base.effects import Effect, Submit
 from firnline.tiered.spi import RemoteStorageError, SegmentState
-from tests.tier_world import SETTINGS, Cluster, Node
+from tests.tier_world import SETTINGS, WHERE, Cluster, Node
 
 DANGLING_MS = SETTINGS["dangling_after_ms"]
 LATE_MS = SETTINGS["late_put_ms"]
@@ -108,6 +108,28 @@ def test_who_died_after_a_late_put_is_cleaned_up_after_by_the_leader() -> None:
     new.advance(LATE_MS + 2_000)
     assert cluster.orphans() == []
     assert SegmentState.DELETE_STARTED not in cluster.known().values()
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_copy_that_its_leader_could_not_finish_is_cleaned_up_by_the_same_process_later(
+    leaves: bool,
+) -> None:
+    """A segment that a task of this process copies is nobody else's: the task is over with its role."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    node.produce(0, "a")
+    node.append_faults = ["none", "refused"]  # COPY_STARTED is known, COPY_FINISHED is not
+    node.advance(0)
+    assert list(cluster.known().values()) == [SegmentState.COPY_STARTED]
+    [left] = cluster.known()
+    if leaves:
+        node.run(node.tier.on_stop(WHERE, cluster.now_ms))
+    else:
+        node.role(is_leader=False, epoch=1)
+    node.lead(2)
+    node.advance(DANGLING_MS + LATE_MS + 10_000)
+    assert list(cluster.known().values()) == [SegmentState.COPY_FINISHED]
+    assert left not in cluster.known()
 
 
 def test_a_leader_that_follows_goes_on_with_the_second_time() -> None:

@@ -147,6 +147,13 @@ SCENARIOS = {
         (0, 10),
         [(1, 5, 10)],
     ),
+    # Of a log that was compacted before it was tiered: its replica saw the epoch begin with what was left.
+    "our epoch begins above theirs": (
+        {1: Seg(0, 9, ((0, 0), (1, 3)))},
+        ((0, 0), (1, 5)),
+        (0, 10),
+        [(1, 0, 3), (1, 5, 10)],
+    ),
     "log start inside": ({1: Seg(0, 9, ((0, 0),))}, ((0, 4),), (4, 10), [(1, 4, 10)]),
 }
 

@@ -128,6 +128,16 @@ def test_only_the_newest_deletions_are_remembered(monkeypatch: pytest.MonkeyPatc
     assert remembered == [2, 3]
 
 
+def test_a_finish_that_is_said_again_does_not_say_what_was_copied() -> None:
+    """The fingerprint is that of the first: whoever finds a copy of unknown outcome publishes it again."""
+    cache = MetadataCache()
+    cache.add(segment(1, 0, 9))
+    assert cache.update(change(1, FINISHED, b"first"))
+    once = cache.get(segment(1, 0, 9).segment_id)
+    assert cache.update(change(1, FINISHED, b"second")._replace(broker_id=2))
+    assert cache.get(segment(1, 0, 9).segment_id) == once
+
+
 def test_a_longer_segment_takes_the_place_of_the_one_it_covers() -> None:
     """Spec 3.11: 10-90, then 5-100."""
     cache = MetadataCache()

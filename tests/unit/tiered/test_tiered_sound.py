@@ -220,6 +220,19 @@ def test_a_transaction_index_that_is_lost_is_made_of_the_batches() -> None:
     assert sizes == [2 * 34, 2 * 34]
 
 
+def test_a_transaction_index_that_is_lost_is_made_of_the_batches_where_those_before_are_gone() -> None:
+    """Local retention took them: what producers had done before the segment is in its snapshot."""
+    node = with_transactions()
+    first, second = node.log.closed_segments()
+    due = ToCopy(
+        TP, node.log.path, second, [], ((3, second.base_offset),), b"", 1, may_have_gaps=False
+    )
+    expected = txns(read_sound(node.fs, due))
+    node.damage(second.stem_path + TXN_INDEX, lambda data: b"")
+    assert txns(read_sound(node.fs, due)) == expected
+    assert len(expected) == 2 * 34
+
+
 def test_producers_that_no_snapshot_knows_are_those_of_all_batches_that_are_here() -> None:
     sound = with_transactions()
     sound.advance(1000)

@@ -121,6 +121,30 @@ def test_a_put_that_fails_half_way_leaves_nothing_and_the_old_object_stays(
     assert temporaries(store) == []
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_folder_that_a_delete_next_door_took_away_is_made_again_or_the_put_fails(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Never is a put answered that stored nothing; what is copied can be read only once."""
+    replace, left = os.replace, [*range(times)]
+
+    def beaten(old: str, new: str) -> None:
+        if left:
+            left.pop()
+            raise FileNotFoundError(2, "No such file or directory", new)
+        replace(old, new)
+
+    monkeypatch.setattr(local_dir.os, "replace", beaten)
+    if times == 1:
+        store.put("t/x", iter((b"2", b"3")), size_bytes=2)
+        assert store.get("t/x") == b"23"
+    else:
+        with pytest.raises(RemoteStorageError, match="directory vanished"):
+            store.put("t/x", iter((b"2", b"3")), size_bytes=2)
+    assert not left
+    assert temporaries(store) == []
+
+
 def test_a_full_disk_says_so_and_leaves_nothing(
     store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,21 +102,29 @@ class DirectoryStore:
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """See `ObjectStore`. A full disk leaves nothing of the object behind."""
         path = self._path(key)
+        putting = os.path.join(self.root, PUTTING)
+        temporary: str | None = None
         self._sweep()
-        for attempt in (1, 2):
-            self._check_root()
-            try:
-                self._make_folder(os.path.dirname(path))
-                putting = os.path.join(self.root, PUTTING)
-                self._make_folder(putting)
-                _write_durably(path, chunks, putting, size_bytes)
-                return
-            except FileNotFoundError:
-                # A delete next door took the empty folder away; nothing of `chunks` was read yet.
-                if attempt == 2:
-                    raise RemoteStorageError("the tier's directory vanished", path=path) from None
-            except OSError as problem:
-                raise _not_written(problem, path) from None
+        try:
+            for attempt in (1, 2):
+                self._check_root()
+                try:
+                    self._make_folder(os.path.dirname(path))
+                    self._make_folder(putting)
+                    if temporary is None:
+                        temporary = _write_aside(path, chunks, putting, size_bytes)
+                    _rename(temporary, path)
+                    return
+                except FileNotFoundError:
+                    # A delete next door took the empty folder away; `chunks` can be read only once.
+                    if attempt == 2:
+                        raise RemoteStorageError(
+                            "the tier's directory vanished", path=path
+                        ) from None
+        except OSError as problem:
+            raise _not_written(problem, path) from None
+        finally:
+            _remove_left(temporary)
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""
@@ -247,11 +255,19 @@ def _host() -> str:
     return socket.gethostname().replace(os.sep, "_")
 
 
-def _write_durably(
+def _write_durably(path: str, chunks: Iterable[Buffer], putting: str) -> None:
+    """Write in the folder `putting`, sync, rename to `path`, sync its folder."""
+    temporary = _write_aside(path, chunks, putting)
+    try:
+        _rename(temporary, path)
+    finally:
+        _remove_left(temporary)
+
+
+def _write_aside(
     path: str, chunks: Iterable[Buffer], putting: str, size_bytes: int | None = None
-) -> None:
-    """Write in the folder `putting`, sync, check the length, rename to `path`, sync its folder."""
-    folder = os.path.dirname(path)
+) -> str:
+    """Write what is to be at `path` in the folder `putting`, sync, check the length; return where it is."""
     temporary = os.path.join(putting, f"{_host()}@{os.getpid()}-{next(_serial)}{_TEMPORARY}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
@@ -269,12 +285,22 @@ def _write_durably(
             os.fsync(file)
         finally:
             os.close(file)
-        os.replace(temporary, path)
     except BaseException:
+        _remove_left(temporary)
+        raise
+    return temporary
+
+
+def _rename(temporary: str, path: str) -> None:
+    os.replace(temporary, path)
+    _sync_folder(os.path.dirname(path))
+
+
+def _remove_left(temporary: str | None) -> None:
+    """Remove what was not renamed."""
+    if temporary is not None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        raise
-    _sync_folder(folder)
 
 
 def _write(file: int, chunk: Buffer) -> int:
