@@ -150,6 +150,28 @@ def test_a_base_offset_that_flipped_where_offsets_may_be_missing_is_no_log_end(
         assert on_disk.entries() == again.epochs.entries()
 
 
+@pytest.mark.parametrize("flipped", [1, 2])
+def test_a_batch_that_recovery_believed_at_first_is_held_against_no_producer(flipped: int) -> None:
+    """What follows says that its base offset is wrong: it is cut off, so its producer sends it again."""
+    fs, config = CrashableFs(), small(segment_bytes=10**6, cleanup_policy=("compact",))
+    log = opened(fs, config)
+    append(log, batch("a", pid=8, seq=0, is_transactional=True))
+    end_txn(log, 8, ABORT)
+    append(log, batch("b", pid=9, seq=0))
+    append(log, batch("c"))
+    (path,) = segment_files(fs, ".log")
+    data = bytearray(whole(fs, path))
+    data[list(headers(bytes(data)))[flipped].position + 5] ^= 1
+    overwrite(fs, path, bytes(data))
+    again = opened(fs.kill(), config)
+    assert again.log_end_offset == flipped
+    if flipped == 1:
+        end_txn(again, 8, ABORT)
+    assert append(again, batch("b", pid=9, seq=0)).base_offset == 2
+    again.advance_high_watermark(3)
+    assert again.last_stable_offset == 3
+
+
 def test_a_topic_that_is_compacted_no_longer_keeps_what_was_synced_with_its_gaps() -> None:
     fs = CrashableFs()
     gone = cleaned(fs)
@@ -195,6 +217,19 @@ def test_an_empty_segment_that_kafka_compacted_stays() -> None:
     again = opened(fs, small(segment_bytes=10**6), was_clean=True)
     assert again.log_end_offset == 11
     assert set(names) <= set(fs.list_dir(log.path))
+
+
+def test_an_offset_that_compaction_took_away_below_an_empty_segment_is_not_given_out_again() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 5)
+    log.roll(NOW)
+    path = log.closed_segments()[0].stem_path + ".log"
+    last = found_headers(log)[-1]
+    overwrite(fs, path, whole(fs, path)[: last.position])
+    again = opened(fs.kill(), small(cleanup_policy=("compact",)), recovery_point=5)
+    assert again.log_end_offset == 5
+    assert append(again, batch("a")).base_offset == 5
 
 
 def test_batches_at_the_edge_of_what_is_read_at_once_are_not_taken_for_damaged() -> None:
@@ -270,6 +305,19 @@ def test_a_bad_index_is_built_again(suffix: str, damage: str) -> None:
         assert [s.largest_time_ms() for s in again.closed_segments()] == [
             NOW + s.end_offset for s in again.closed_segments()
         ]
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_damaged_index_does_not_stop_a_start_after_a_crash(which: int) -> None:
+    """Each batch is read then, and the index is written anew: of a closed segment, and of the newest."""
+    fs = CrashableFs()
+    filled(fs).close()
+    path = segment_files(fs, ".index")[which]
+    good = whole(fs, path)
+    overwrite(fs, path, good[:-1] + bytes([good[-1] ^ 1]))
+    killed = fs.kill()
+    assert opened(killed).log_end_offset == 40
+    assert whole(killed, path) == good
 
 
 def test_indexes_are_equal_whether_written_or_built_again() -> None:
