@@ -320,6 +320,20 @@ def test_a_damaged_index_does_not_stop_a_start_after_a_crash(which: int) -> None
     assert whole(killed, path) == good
 
 
+def test_a_recovered_segment_is_as_young_as_its_newest_record_after_the_next_start_too() -> None:
+    """The index of times has an entry for it: retention would take the segment before its time."""
+    fs = CrashableFs()
+    log = opened(fs)
+    for number in range(40):
+        append(log, batch("x" * (10 + number), time_ms=NOW + number))
+    for path in segment_files(fs, ".timeindex"):
+        fs.remove(path)
+    opened(fs).close()
+    closed = opened(fs, was_clean=True).closed_segments()
+    assert len(closed) > 2
+    assert [s.largest_time_ms() for s in closed] == [NOW + s.end_offset for s in closed]
+
+
 def test_indexes_are_equal_whether_written_or_built_again() -> None:
     fs = CrashableFs()
     filled(fs, 60).close()
@@ -394,6 +408,8 @@ def test_aborted_transactions_are_found_again_after_a_crash() -> None:
     again = opened(fs, high_watermark=log.high_watermark)
     assert again.aborted_transactions(0, log.log_end_offset) == wanted
     assert again.last_stable_offset == log.last_stable_offset == log.log_end_offset - 1
+    again.close()
+    assert opened(fs, was_clean=True).aborted_transactions(0, log.log_end_offset) == wanted
 
 
 def test_a_damaged_transaction_index_is_built_again_after_a_clean_stop() -> None:
