@@ -150,6 +150,28 @@ def test_a_base_offset_that_flipped_where_offsets_may_be_missing_is_no_log_end(
         assert on_disk.entries() == again.epochs.entries()
 
 
+@pytest.mark.parametrize("flipped", [1, 2])
+def test_a_batch_that_recovery_believed_at_first_is_held_against_no_producer(flipped: int) -> None:
+    """What follows says that its base offset is wrong: it is cut off, so its producer sends it again."""
+    fs, config = CrashableFs(), small(segment_bytes=10**6, cleanup_policy=("compact",))
+    log = opened(fs, config)
+    append(log, batch("a", pid=8, seq=0, is_transactional=True))
+    end_txn(log, 8, ABORT)
+    append(log, batch("b", pid=9, seq=0))
+    append(log, batch("c"))
+    (path,) = segment_files(fs, ".log")
+    data = bytearray(whole(fs, path))
+    data[list(headers(bytes(data)))[flipped].position + 5] ^= 1
+    overwrite(fs, path, bytes(data))
+    again = opened(fs.kill(), config)
+    assert again.log_end_offset == flipped
+    if flipped == 1:
+        end_txn(again, 8, ABORT)
+    assert append(again, batch("b", pid=9, seq=0)).base_offset == 2
+    again.advance_high_watermark(3)
+    assert again.last_stable_offset == 3
+
+
 def test_a_topic_that_is_compacted_no_longer_keeps_what_was_synced_with_its_gaps() -> None:
     fs = CrashableFs()
     gone = cleaned(fs)
@@ -195,6 +217,19 @@ def test_an_empty_segment_that_kafka_compacted_stays() -> None:
     again = opened(fs, small(segment_bytes=10**6), was_clean=True)
     assert again.log_end_offset == 11
     assert set(names) <= set(fs.list_dir(log.path))
+
+
+def test_an_offset_that_compaction_took_away_below_an_empty_segment_is_not_given_out_again() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 5)
+    log.roll(NOW)
+    path = log.closed_segments()[0].stem_path + ".log"
+    last = found_headers(log)[-1]
+    overwrite(fs, path, whole(fs, path)[: last.position])
+    again = opened(fs.kill(), small(cleanup_policy=("compact",)), recovery_point=5)
+    assert again.log_end_offset == 5
+    assert append(again, batch("a")).base_offset == 5
 
 
 def test_batches_at_the_edge_of_what_is_read_at_once_are_not_taken_for_damaged() -> None:
@@ -272,6 +307,33 @@ def test_a_bad_index_is_built_again(suffix: str, damage: str) -> None:
         ]
 
 
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_damaged_index_does_not_stop_a_start_after_a_crash(which: int) -> None:
+    """Each batch is read then, and the index is written anew: of a closed segment, and of the newest."""
+    fs = CrashableFs()
+    filled(fs).close()
+    path = segment_files(fs, ".index")[which]
+    good = whole(fs, path)
+    overwrite(fs, path, good[:-1] + bytes([good[-1] ^ 1]))
+    killed = fs.kill()
+    assert opened(killed).log_end_offset == 40
+    assert whole(killed, path) == good
+
+
+def test_a_recovered_segment_is_as_young_as_its_newest_record_after_the_next_start_too() -> None:
+    """The index of times has an entry for it: retention would take the segment before its time."""
+    fs = CrashableFs()
+    log = opened(fs)
+    for number in range(40):
+        append(log, batch("x" * (10 + number), time_ms=NOW + number))
+    for path in segment_files(fs, ".timeindex"):
+        fs.remove(path)
+    opened(fs).close()
+    closed = opened(fs, was_clean=True).closed_segments()
+    assert len(closed) > 2
+    assert [s.largest_time_ms() for s in closed] == [NOW + s.end_offset for s in closed]
+
+
 def test_indexes_are_equal_whether_written_or_built_again() -> None:
     fs = CrashableFs()
     filled(fs, 60).close()
@@ -346,6 +408,8 @@ def test_aborted_transactions_are_found_again_after_a_crash() -> None:
     again = opened(fs, high_watermark=log.high_watermark)
     assert again.aborted_transactions(0, log.log_end_offset) == wanted
     assert again.last_stable_offset == log.last_stable_offset == log.log_end_offset - 1
+    again.close()
+    assert opened(fs, was_clean=True).aborted_transactions(0, log.log_end_offset) == wanted
 
 
 def test_a_damaged_transaction_index_is_built_again_after_a_clean_stop() -> None:
