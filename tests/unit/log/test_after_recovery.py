@@ -1,12 +1,18 @@
 """What recovery leaves: for the next flush and the power cut after it, for the tier, for the operator."""
 
+import pytest
+
 from firnline.base.effects import Warn
 from firnline.log.recovery import told_of_recovery
+from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     SeededRng,
+    append,
+    batch,
     fill,
     flush,
+    found_headers,
     found_records,
     opened,
 )
@@ -91,3 +97,22 @@ def test_an_index_that_was_built_again_survives_a_power_cut_after_the_next_clean
     on_disk(fs)
     opened(fs, was_clean=True).close()
     assert whole(fs.crash(SeededRng(), keep="none"), path) == good
+
+
+@pytest.mark.parametrize("was_clean", [True, False])
+def test_reads_of_others_do_not_close_the_segment_that_a_start_made_the_active_one(
+    was_clean: bool,
+) -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 121)
+    log.close()
+    again = opened(fs, was_clean=was_clean)
+    closed = again.closed_segments()
+    assert len(closed) > OPEN_SEGMENTS_MAX + 2
+    assert closed[-1].end_offset < 120
+    again.read(120, max_bytes=1, upto_offset=121)
+    for segment in closed:
+        again.read(segment.base_offset, max_bytes=1, upto_offset=120)
+    append(again, batch("a"))
+    assert found_headers(again)[-1].next_offset == 122

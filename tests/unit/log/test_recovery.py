@@ -669,17 +669,24 @@ def test_a_recovery_that_is_given_up_half_way_loses_no_aborted_transaction() -> 
     log.close()
     index = fs.open(log.closed_segments()[0].stem_path + ".txnindex")
     index.truncate(index.size() - 1)
-    steps = opening_steps(
-        fs,
-        PATH,
-        TP,
-        topic_id=TOPIC_ID,
-        config=small(),
-        now_ms=NOW,
-        was_clean=True,
-        recovery_point=log.recovery_point,
-    )
-    next(steps)
-    steps.close()
-    again = opened(fs, was_clean=True, recovery_point=log.recovery_point)
-    assert again.aborted_transactions(0, again.log_end_offset) == before
+    mark, slices = log.recovery_point, 0
+    while True:
+        found = fs.crash(SeededRng(), keep="all")
+        steps = opening_steps(
+            found,
+            PATH,
+            TP,
+            topic_id=TOPIC_ID,
+            config=small(),
+            now_ms=NOW,
+            was_clean=True,
+            recovery_point=mark,
+        )
+        slices += 1
+        was_given_up = all(next(steps, steps) is not steps for _ in range(slices))
+        steps.close()
+        again = opened(found, was_clean=True, recovery_point=mark)
+        assert again.aborted_transactions(0, again.log_end_offset) == before
+        if not was_given_up:
+            break
+    assert slices > 3
