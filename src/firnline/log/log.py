@@ -15,6 +15,7 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
+from firnline.base.revocable import revoke
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import INT32_MAX
 from firnline.config.topic import TopicConfig
@@ -682,6 +683,11 @@ class Log:
         self._closed_at = self.log_end_offset, self._ledger.dir_changes
         for segment in self._segments.all():
             segment.let_go()
+
+    def give_up(self) -> list[File]:
+        """Open nothing any more: the log is served no longer. Return what was open, to be let go of."""
+        revoke(self._fs)
+        return self._segments.give_up()
 
     def close(self) -> None:
         """Write out and sync here and now what nobody did before."""

@@ -252,8 +252,7 @@ class Segment:
 
     def data_to_sync(self) -> list[File]:
         """Return what has to be synced of the active segment: its indexes can be built again (rel-P8)."""
-        assert self.file is not None
-        return [self.file]
+        return [self._opened()]
 
     def files_to_sync(self) -> list[File]:
         """Return every file of the segment: all are synced before one is believed (rel-P5)."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from firnline.base.background import Pace
-from firnline.base.ports import Buffer, Fs
+from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
@@ -151,6 +151,13 @@ class Segments:
         self._bases[slot : slot + len(bases)] = [new.base_offset]
         self._recent = [segment for segment in self._recent if segment not in gone]
         return gone
+
+    def give_up(self) -> list[File]:
+        """Let go of every file; return those that were open. Slices that were cut from them stay readable."""
+        files = [segment.file for segment in self._segments if segment.file is not None]
+        for segment in self._segments:
+            segment.let_go()
+        return files
 
     def _touch(self, segment: Segment) -> None:
         """Keep a closed segment open, and release the one that was read longest ago."""

@@ -8,13 +8,15 @@ import errno
 import fcntl
 import logging
 import os
+import queue
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 
 from firnline.base.errors import StorageError, records_cut
 from firnline.base.ports import Buffer
-from firnline.base.units import INT64_MAX
+from firnline.base.units import INT64_MAX, MIB
 
 log = logging.getLogger("firnline.disk")
 
@@ -57,6 +59,25 @@ def _tell(problem: StorageError, number: int) -> StorageError:
         _told_at[number] = now
         log.error("%s", problem)
     return problem
+
+
+# Closing the last descriptor of a removed file gives its room back, which takes as long as the file is large.
+_CLOSED_AT_ONCE_BYTES = MIB
+_to_close: queue.SimpleQueue[int] = queue.SimpleQueue()
+_closing: list[threading.Thread] = []
+
+
+def close_off_the_loop() -> None:
+    """From now on a thread closes what is large and let go of, whoever held it last."""
+    if not _closing:
+        _closing.append(threading.Thread(target=_close_all, name="firnline-close", daemon=True))
+        _closing[0].start()
+
+
+def _close_all() -> None:
+    while True:
+        fd = _to_close.get()
+        os.close(fd)
 
 
 class RealFile:
@@ -184,9 +205,13 @@ class RealFile:
 
     def __del__(self) -> None:
         fd = getattr(self, "_fd", -1)
-        if fd >= 0:
+        if fd < 0:
+            return
+        self._fd = -1
+        if _closing and getattr(self, "_size", 0) >= _CLOSED_AT_ONCE_BYTES:
+            _to_close.put(fd)
+        else:
             os.close(fd)
-            self._fd = -1
 
 
 def _opened(path: str, flags: int) -> RealFile:
