@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from firnline.client.admin import Admin
 from firnline.testing.plugin import Broker
+from tests.peers.ports import free_ports
 
 ROUNDS = 120
 PARTITIONS = 2
@@ -44,6 +46,14 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def looks(port: int) -> dict[str, float]:
+    """How often Python's collector of cycles has run, by its generation."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    rows = (line.rpartition(" ") for line in lines if "gc_collections_total{" in line)
+    return {name.partition('"')[2][0]: float(value) for name, _, value in rows}
+
+
 def come_and_go(admin: Admin, word: str, rounds: int) -> None:
     for number in range(rounds):
         admin.create_topic(f"{word}-{number}", partitions=PARTITIONS, configs={})
@@ -65,3 +75,15 @@ def test_hundreds_of_topics_leave_no_descriptor_and_no_room_taken(broker: Broker
     wait_until(lambda: not any(str(broker.directory) in path for path in gone()))
     wait_until(lambda: not list(broker.directory.glob("**/*-delete")))
     assert not list(broker.directory.glob("**/short-lived-*"))
+
+
+def test_the_collector_of_cycles_runs_in_a_single_node(tmp_path: Path) -> None:
+    """It is its own active controller, which passed for one that is loading for ever."""
+    [port] = free_ports(1)
+    broker = Broker(tmp_path / "data", options=["-X", f"firnline.metrics.port={port}"])
+    broker.start()
+    try:
+        before = looks(port)
+        wait_until(lambda: looks(port)["1"] >= before["1"] + 3)  # one in two seconds
+    finally:
+        assert broker.stop() == 0
