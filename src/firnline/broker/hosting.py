@@ -359,6 +359,8 @@ class Hosting:
         if problem is not None:
             effects = self._store.let_go(log)
             effects += self._not_served(job.key, partition.topic_partition, problem, now_ms)
+            if problem.is_want_of_descriptors:
+                return [*effects, self._timer(now_ms)]
             return effects + self._on_disk_failed(problem, now_ms)
         self.failed.pop(job.key, None)
         if found is None:

@@ -107,6 +107,8 @@ class Storage:
         self.cordoned: Callable[[], Sequence[str]] = lambda: config.cordoned_log_dirs
         # Can the controller be told of a failed directory, and find other leaders for what is in it?
         self.is_failure_known: Callable[[], bool] = lambda: True
+        # May a file be opened for a log that is not open yet? Set by whoever runs the process.
+        self.has_room: Callable[[], bool] = lambda: True
         self._offline: dict[str, StorageError] = {}
         # Where an operator wants replicas that are not here yet.
         self._preferred: dict[TopicPartition, str] = {}
@@ -174,6 +176,12 @@ class Storage:
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
             raise StorageError("every log directory failed")
+        if not self.has_room():  # what is left of them is for logs that are open
+            raise StorageError(
+                "no more files can be opened",
+                error="EMFILE",
+                remedy="raise the limit of open files (ulimit -n, LimitNOFILE), or delete topics",
+            )
         present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
         failed = [d for d in self.directories if d.path in self._offline]
         had = any(d.directory_id == directory_id or d.had(topic_partition) for d in failed)
@@ -376,14 +384,22 @@ class Storage:
 
     def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:
         """A disk refused while a log was opened or made durable; it says which path that was (rel-P9)."""
+        if said.is_want_of_descriptors:
+            return []  # the disk was not asked
         path = f"{said.facts.get('path', '')}/"
         found = [d for d in self.directories if path.startswith(f"{d.path}/")]
-        return self._fail(max(found, key=lambda d: len(d.path)), hosted, now_ms) if found else []
+        if not found:
+            return []
+        return self._fail(max(found, key=lambda d: len(d.path)), hosted, now_ms, cause=str(said))
 
-    def _fail(self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int) -> Effects:
+    def _fail(
+        self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int, **cause: str
+    ) -> Effects:
+        """`cause` is what the disk said, where that is not in the operator's log by now."""
         if directory.path in self._offline:
             return []
-        problem = StorageError("a log directory failed and is out of use", path=directory.path)
+        why = "a log directory failed and is out of use"
+        problem = StorageError(why, path=directory.path, **cause)
         self._offline[directory.path] = problem
         effects: Effects = [Warn(line=str(problem))]
         for other in hosted:

@@ -37,6 +37,12 @@ _REMEDIES = {
 }
 
 
+# Closing the last descriptor of a removed file gives its room back, which takes as long as the file is large.
+_CLOSED_AT_ONCE_BYTES = MIB
+_to_close: queue.SimpleQueue[int] = queue.SimpleQueue()
+_closing: list[threading.Thread] = []
+
+
 def storage_error(what: str, path: str, problem: OSError) -> StorageError:
     """Say what failed, where, and what the operator can do about it."""
     number = problem.errno or 0
@@ -46,7 +52,9 @@ def storage_error(what: str, path: str, problem: OSError) -> StorageError:
         error=errno.errorcode.get(number, str(problem)),
         remedy=_REMEDIES.get(number, os.strerror(number)),
     )
-    return _tell(said, number) if said.is_passing else said
+    # What makes a server give up a directory stands in its log. That a file is not there may be no failure.
+    is_told = said.is_passing or (_closing and number != errno.ENOENT)
+    return _tell(said, number) if is_told else said
 
 
 def _tell(problem: StorageError, number: int) -> StorageError:
@@ -61,14 +69,8 @@ def _tell(problem: StorageError, number: int) -> StorageError:
     return problem
 
 
-# Closing the last descriptor of a removed file gives its room back, which takes as long as the file is large.
-_CLOSED_AT_ONCE_BYTES = MIB
-_to_close: queue.SimpleQueue[int] = queue.SimpleQueue()
-_closing: list[threading.Thread] = []
-
-
 def close_off_the_loop() -> None:
-    """From now on a thread closes what is large and let go of, whoever held it last."""
+    """A server runs in this process: a thread closes what is large and let go of, whoever held it last."""
     if not _closing:
         _closing.append(threading.Thread(target=_close_all, name="firnline-close", daemon=True))
         _closing[0].start()
