@@ -148,6 +148,11 @@ class Dispatcher:
             for api in self._apis.values()
         ]
 
+    def load(self) -> None:
+        """Import what its APIs need; for a thread. Later there may be no descriptor to do it with."""
+        for row in self._rows.values():
+            find_api(self._rows, row.key, row.advertised_max)
+
     def _find(self, key: int, version: int) -> Api:
         api = find_api(self._rows, key, version)
         self._apis[key << 16 | api.version] = api

@@ -72,7 +72,7 @@ class LogStore(Protocol):
         """Return the id of the directory that the log is in; None where that failed."""
         ...
 
-    def let_go(self, log: "Log") -> None:
+    def let_go(self, log: "Log") -> Effects:
         """Serve the log no more; its files stay."""
         ...
 
@@ -357,8 +357,10 @@ class Hosting:
             except StorageError as refused:
                 problem = refused
         if problem is not None:
-            self._store.let_go(log)
-            effects = self._not_served(job.key, partition.topic_partition, problem, now_ms)
+            effects = self._store.let_go(log)
+            effects += self._not_served(job.key, partition.topic_partition, problem, now_ms)
+            if problem.is_want_of_descriptors:
+                return [*effects, self._timer(now_ms)]
             return effects + self._on_disk_failed(problem, now_ms)
         self.failed.pop(job.key, None)
         if found is None:

@@ -8,9 +8,10 @@ last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
 
+from firnline.base.background import Background, Work
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid
@@ -23,6 +24,7 @@ from firnline.log.checkpoint import read_meta_properties, read_partition_metadat
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import Steps
+from firnline.log.retention import closing
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
@@ -31,6 +33,8 @@ from firnline.replica.partition import Partition
 _FLUSH_CHECK_MS = 1000
 # How many logs are looked at in one go: some ms of the loop.
 _LOOKS = 500
+# Logs of a failed directory that are given up in one go: about 1 ms of the loop.
+_CLOSED = 100
 
 
 def read_cluster_id(fs: Fs, directory: str) -> str:
@@ -103,6 +107,8 @@ class Storage:
         self.cordoned: Callable[[], Sequence[str]] = lambda: config.cordoned_log_dirs
         # Can the controller be told of a failed directory, and find other leaders for what is in it?
         self.is_failure_known: Callable[[], bool] = lambda: True
+        # May a file be opened for a log that is not open yet? Set by whoever runs the process.
+        self.has_room: Callable[[], bool] = lambda: True
         self._offline: dict[str, StorageError] = {}
         # Where an operator wants replicas that are not here yet.
         self._preferred: dict[TopicPartition, str] = {}
@@ -170,6 +176,12 @@ class Storage:
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
             raise StorageError("every log directory failed")
+        if not self.has_room():  # what is left of them is for logs that are open
+            raise StorageError(
+                "no more files can be opened",
+                error="EMFILE",
+                remedy="raise the limit of open files (ulimit -n, LimitNOFILE), or delete topics",
+            )
         present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
         failed = [d for d in self.directories if d.path in self._offline]
         had = any(d.directory_id == directory_id or d.had(topic_partition) for d in failed)
@@ -251,9 +263,9 @@ class Storage:
         """Return, once, what has to be synced before a log that was opened is served."""
         return self._directory_of(log).unsynced(log)
 
-    def let_go(self, log: Log) -> None:
+    def let_go(self, log: Log) -> Effects:
         """Serve a log no more that could not be made durable; its files stay."""
-        self._directory_of(log).let_go(log)
+        return self._directory_of(log).let_go(log)
 
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log; one whose directory failed is left to the next start."""
@@ -372,20 +384,29 @@ class Storage:
 
     def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:
         """A disk refused while a log was opened or made durable; it says which path that was (rel-P9)."""
+        if said.is_want_of_descriptors:
+            return []  # the disk was not asked
         path = f"{said.facts.get('path', '')}/"
         found = [d for d in self.directories if path.startswith(f"{d.path}/")]
-        return self._fail(max(found, key=lambda d: len(d.path)), hosted, now_ms) if found else []
+        if not found:
+            return []
+        return self._fail(max(found, key=lambda d: len(d.path)), hosted, now_ms, cause=str(said))
 
-    def _fail(self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int) -> Effects:
+    def _fail(
+        self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int, **cause: str
+    ) -> Effects:
+        """`cause` is what the disk said, where that is not in the operator's log by now."""
         if directory.path in self._offline:
             return []
-        problem = StorageError("a log directory failed and is out of use", path=directory.path)
+        why = "a log directory failed and is out of use"
+        problem = StorageError(why, path=directory.path, **cause)
         self._offline[directory.path] = problem
         effects: Effects = [Warn(line=str(problem))]
         for other in hosted:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()
                 effects += other.release_all(now_ms)
+        effects += Background("storage: close").begin(_close_logs(directory), now_ms)
         is_metadata = directory.path == self._config.metadata_directory
         is_last = len(self._offline) == len(self.directories)
         if is_metadata or is_last or not self.is_failure_known():
@@ -654,6 +675,15 @@ def _job(name: str, interval_ms: int, work: Callable[[int], Effects], now_ms: in
         return [*work(at_ms), _job(name, interval_ms, work, at_ms)]
 
     return SetTimer(key=("storage", name), at_ms=now_ms + interval_ms, then=run)
+
+
+def _close_logs(directory: LogDirectory) -> Work:
+    """Let go of what a directory that failed has open, some logs at a time."""
+    yield []
+    rest = iter(list(directory.logs.values()))
+    while some := list(islice(rest, _CLOSED)):
+        # One that is being cut is in the hands of a thread.
+        yield closing(*(log for log in some if log.truncation is None))
 
 
 def _sync_files(files: Sequence[File]) -> None:

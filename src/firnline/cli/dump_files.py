@@ -14,7 +14,6 @@ import javaproperties
 
 from firnline.base.errors import ConfigError, StorageError
 from firnline.log import checkpoint, names, offset_index, producer_state, time_index, txn_index
-from firnline.log.checkpoint import META_PROPERTIES
 from firnline.log.directory import CLEAN_SHUTDOWN
 
 Fact = Mapping[str, Any]
@@ -146,7 +145,7 @@ _BY_NAME: dict[str, Reader] = {
     checkpoint.CLEANER_OFFSETS: _checkpoint(_OFFSETS),
     checkpoint.LEADER_EPOCHS: _checkpoint(_EPOCHS),
     checkpoint.PARTITION_METADATA: _colons,
-    META_PROPERTIES: _properties,
+    checkpoint.META_PROPERTIES: _properties,
     CLEAN_SHUTDOWN: _json,
     "quorum-state": _json,
 }

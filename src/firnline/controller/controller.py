@@ -4,12 +4,13 @@ Methods return records and the response that is true once they are committed; `M
 takes both, in the same step of the node, and replay applies them. Source: KIP-500, KIP-631.
 """
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Protocol
 
-from firnline.base.errors import KafkaError
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
+from firnline.base.units import INT32_MAX
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
 from firnline.controller import (
@@ -40,6 +41,7 @@ from firnline.metadata.image import (
     PartitionImage,
     ResourceType,
 )
+from firnline.metadata.records import PartitionRecord
 from firnline.metadata.result import ControllerResult
 
 
@@ -68,6 +70,8 @@ class Controller:
         self._rng = rng
         self._metadata = metadata
         self._brokers = Brokers(config, self._newest)
+        # How many more logs this process can have open, as a broker: set by whoever runs it.
+        self.room_for_logs: Callable[[], int] = lambda: INT32_MAX
 
     def activate(self, now_ms: int) -> None:
         """Begin to lead: call when the quorum says that this node does, once in each epoch."""
@@ -89,7 +93,7 @@ class Controller:
         self, wanted: Sequence[NewTopic], *, validate_only: bool
     ) -> Generator[None, None, ControllerResult[list[CreatedTopic | KafkaError]]]:
         """Decide as `create_topics` does, on the image of now, with a yield wherever others may go first."""
-        return topics.create_topics_steps(
+        result = yield from topics.create_topics_steps(
             self._metadata.newest,
             self._metadata.index.metric_names,
             self._cluster_config(),
@@ -97,6 +101,7 @@ class Controller:
             wanted,
             validate_only=validate_only,
         )
+        return self._with_room(result)
 
     def partitions_asked(self, wanted: Sequence[NewTopic]) -> list[int]:
         """Return how many partitions each of these would have."""
@@ -128,12 +133,26 @@ class Controller:
         self, wanted: Sequence[NewPartitions], *, validate_only: bool, partitions_before: int
     ) -> Generator[None, None, ControllerResult[list[KafkaError | None]]]:
         """Decide as `create_partitions` does, on the image of now; yields wherever others may go first."""
-        return topics.create_partitions_steps(
+        result = yield from topics.create_partitions_steps(
             self._metadata.newest,
             wanted,
             validate_only=validate_only,
             partitions_before=partitions_before,
         )
+        return self._with_room(result)
+
+    def _with_room(self, result: ControllerResult[list[Any]]) -> ControllerResult[list[Any]]:
+        """Refuse more partitions here than this process can open a file for."""
+        node_id = self._config.node_id
+        here = sum(type(r) is PartitionRecord and node_id in r.replicas for r in result.records)
+        left = self.room_for_logs() if here else 0
+        if here <= left:
+            return result
+        why = (
+            f"node {node_id} can open {max(left, 0)} more files, and this takes {here}: raise its limit of"
+            " open files (ulimit -n, LimitNOFILE), or delete topics"
+        )
+        return topics.refused(result, KafkaError(Code.POLICY_VIOLATION, why))
 
     # ------------------------------------------------------------------------------- settings
 

@@ -7,7 +7,7 @@ answer is POLICY_VIOLATION. Source: KIP-4, KIP-195, KIP-516, KIP-525; reliabilit
 
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
@@ -122,6 +122,14 @@ def create_topics_steps(
 
 def _refuse_all(count: int, why: str) -> ControllerResult[list[CreatedTopic | KafkaError]]:
     return ControllerResult([], [KafkaError(Code.POLICY_VIOLATION, why)] * count)
+
+
+def refused(
+    result: ControllerResult[list[Any]], problem: KafkaError
+) -> ControllerResult[list[Any]]:
+    """Refuse with `problem` what was not refused already."""
+    answers = [answer if isinstance(answer, KafkaError) else problem for answer in result.response]
+    return ControllerResult([], answers)
 
 
 def _repeated(names: Sequence[object]) -> frozenset[object]:

@@ -22,13 +22,15 @@ from firnline.base.ids import (
     uuid_from_text,
 )
 from firnline.base.ports import File, Fs
+from firnline.base.revocable import revocable
 from firnline.base.units import DAY_MS
 from firnline.base.waits import Wait
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
-from firnline.log.checkpoint import format_directory, read_meta_properties
+from firnline.log.checkpoint import format_directory
 from firnline.log.log import Kept, Log
 from firnline.log.recovery import Steps, at_once, opening_steps
+from firnline.log.retention import closing
 from firnline.log.sync_ledger import DirSync
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -137,7 +139,7 @@ class LogDirectory:
 
     def _check_identity(self) -> None:
         found = checkpoint.check_identity(
-            read_meta_properties(self._fs, self.path),
+            checkpoint.read_meta_properties(self._fs, self.path),
             path=self.path,
             cluster_id=self.cluster_id,
             node_id=self.node_id,
@@ -240,7 +242,7 @@ class LogDirectory:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         log = yield from opening_steps(
-            self._fs,
+            revocable(self._fs),
             path,
             topic_partition,
             topic_id=topic_id,
@@ -285,10 +287,11 @@ class LogDirectory:
         files = self._unsynced.pop(log.topic_partition, [])
         return [*log.dirty_files(), *files] if files else []
 
-    def let_go(self, log: Log) -> None:
+    def let_go(self, log: Log) -> Effects:
         """Serve a log no more; its files stay for the next start to look at."""
         self._unsynced.pop(log.topic_partition, None)
         del self.logs[log.topic_partition]
+        return closing(log)
 
     def put_aside(self, topic_partition: TopicPartition) -> str:
         """Rename the directory of a partition that is nobody's here, and return its path; it is kept.
@@ -304,8 +307,8 @@ class LogDirectory:
 
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log: rename its directory now, remove it after file.delete.delay.ms."""
-        self.let_go(log)
-        return self.condemn(log.topic_partition, now_ms + log.config.file_delete_delay_ms)
+        at_ms = now_ms + log.config.file_delete_delay_ms
+        return self.let_go(log) + self.condemn(log.topic_partition, at_ms)
 
     def condemn(self, topic_partition: TopicPartition, at_ms: int) -> Effects:
         """Rename the directory of a partition that is not open now, and remove it at `at_ms`.
@@ -686,3 +689,5 @@ class LogDirectory:
         if self._release is not None:
             self._release()
             self._release = None
+        for log in self.logs.values():
+            log.give_up()

@@ -15,6 +15,7 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
+from firnline.base.revocable import revoke
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import INT32_MAX
 from firnline.config.topic import TopicConfig
@@ -30,7 +31,7 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import Segment, index_rules
 from firnline.log.segments import ClosedSegment, Segments, note_producer
-from firnline.log.sync_ledger import DirSync, SyncLedger
+from firnline.log.sync_ledger import DirSync, PathSync, SyncLedger
 from firnline.log.truncation import CutTo, StartOver, Truncation
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader, set_log_append_time, set_offset_and_epoch
@@ -507,6 +508,7 @@ class Log:
         tiered topic only the local start moves, elsewhere the log start (T16).
         """
         gone: list[str] = []
+        self._segments.release_idle()
         while self.truncation is None:
             ages = self._segments.ages(self.log_end_offset)
             decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
@@ -640,7 +642,7 @@ class Log:
         for segment in ledger.unsynced:
             files += segment.files_to_sync()
         snapshots = self._segments.snapshots_after(ledger.unsynced, self.path)
-        files += [self._fs.open(path) for path in snapshots if self._fs.exists(path)]
+        files += [PathSync(self._fs, path) for path in snapshots if self._fs.exists(path)]
         if has_news:
             files += active.data_to_sync()
         lineage = self.epochs.write_aside() if is_behind else None
@@ -682,6 +684,11 @@ class Log:
         self._closed_at = self.log_end_offset, self._ledger.dir_changes
         for segment in self._segments.all():
             segment.let_go()
+
+    def give_up(self) -> list[File]:
+        """Open nothing any more: the log is served no longer. Return what was open, to be let go of."""
+        revoke(self._fs)
+        return self._segments.give_up()
 
     def close(self) -> None:
         """Write out and sync here and now what nobody did before."""

@@ -18,7 +18,7 @@ from firnline.base.ids import (
     METADATA_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
 )
-from firnline.base.ports import Fs
+from firnline.base.ports import File, Fs
 from firnline.config.topic import TopicConfig
 
 if TYPE_CHECKING:
@@ -151,6 +151,19 @@ def _oldest(
             break
         count += 1
     return Decision(count, reason) if count else Decision()
+
+
+def closing(*logs: "Log") -> Effects:
+    """Give `logs` up; return the effects that let go of their files where closing may wait for the disk.
+
+    A descriptor is closed by the last one who uses it: no other file has its number before.
+    """
+    files: list[File] = [file for log in logs for file in log.give_up()]
+    if not files:
+        return []
+    work = files.clear  # the last reference to most of them
+    name = f"close {logs[0].path}"
+    return [Submit(name=name, pool="disk", work=work, then=lambda result, now_ms: [])]
 
 
 def rename_all(fs: Fs, pairs: Sequence[tuple[str, str]]) -> None:

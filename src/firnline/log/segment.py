@@ -26,6 +26,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names, offset_index, time_index
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.offset_index import OffsetIndex
+from firnline.log.sync_ledger import PathSync
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import TxnIndex
 from firnline.records.batch import (
@@ -252,16 +253,18 @@ class Segment:
 
     def data_to_sync(self) -> list[File]:
         """Return what has to be synced of the active segment: its indexes can be built again (rel-P8)."""
-        assert self.file is not None
-        return [self.file]
+        return [self._opened()]
 
     def files_to_sync(self) -> list[File]:
         """Return every file of the segment: all are synced before one is believed (rel-P5)."""
-        # Not `_opened`: a closed segment would stay open until somebody reads it.
-        log = self.file or self._fs.open(self.stem_path + names.LOG)
-        found = [log, self.index.open_written(), self.time_index.open_written()]
-        txn = self.txn_index.open()
-        return found if txn is None else [*found, txn]
+        self.index.write()
+        self.time_index.write()
+        self.txn_index.write()
+        paths = [self.index.path, self.time_index.path]
+        paths += [self.txn_index.path] if self.txn_index.entries else []
+        # A closed segment is not opened to stay so until somebody reads it.
+        log = self.file or PathSync(self._fs, self.stem_path + names.LOG)
+        return [log, *(PathSync(self._fs, path) for path in paths)]
 
     # -- read ------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from firnline.base.background import Pace
-from firnline.base.ports import Buffer, Fs
+from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
@@ -39,13 +39,14 @@ class ClosedSegment(NamedTuple):
 class Segments:
     """At least one segment; the last one is active. Invariant: base offsets ascend."""
 
-    __slots__ = ("_bases", "_recent", "_segments", "active", "cuts")
+    __slots__ = ("_bases", "_idle", "_recent", "_segments", "active", "cuts")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments, "a log has at least its active segment"
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._recent: list[Segment] = []
+        self._idle: list[Segment] = []  # of the recent ones: not read since `release_idle`
         self.active = segments[-1]
         self.cuts = 0  # how often the log lost its end: what was read of it before may be of no use
         assert self._bases == sorted(self._bases)
@@ -101,7 +102,7 @@ class Segments:
         """Make `segment` the active one."""
         assert segment.base_offset > self._bases[-1]
         if self.active.is_closed:
-            self._touch(self.active)
+            self.active.release()  # or a log that only grows would have nine files open, and not one
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
@@ -152,6 +153,21 @@ class Segments:
         self._recent = [segment for segment in self._recent if segment not in gone]
         return gone
 
+    def release_idle(self) -> None:
+        """Close what nobody has read since the last call but one: call every now and then."""
+        for segment in self._idle:
+            if segment in self._recent:
+                self._recent.remove(segment)
+                segment.release()
+        self._idle = list(self._recent)
+
+    def give_up(self) -> list[File]:
+        """Let go of every file; return those that were open. Slices that were cut from them stay readable."""
+        files = [segment.file for segment in self._segments if segment.file is not None]
+        for segment in self._segments:
+            segment.let_go()
+        return files
+
     def _touch(self, segment: Segment) -> None:
         """Keep a closed segment open, and release the one that was read longest ago."""
         recent = self._recent
@@ -159,6 +175,8 @@ class Segments:
             return
         if segment in recent:
             recent.remove(segment)
+            if segment in self._idle:
+                self._idle.remove(segment)
         recent.append(segment)
         if len(recent) > OPEN_SEGMENTS_MAX:
             recent.pop(0).release()

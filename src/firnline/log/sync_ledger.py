@@ -10,11 +10,14 @@ closed, and is kept once a later round has synced the directory (`LeaderEpochs.u
 """
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from firnline.base.errors import Bug
+from firnline.base.errors import Bug, RecordsCut, StorageError
 from firnline.base.ports import Buffer, File, Fs
 from firnline.log.epochs import LeaderEpochs
-from firnline.log.segment import Segment
+
+if TYPE_CHECKING:
+    from firnline.log.segment import Segment
 
 
 class DirSync:
@@ -57,11 +60,32 @@ class DirSync:
         """Nothing is held open."""
 
 
+class PathSync(DirSync):
+    """A file as one that can only be synced, and that is open while it is: a log may have any number of them.
+
+    One that is removed by then, by retention or with its log, has nothing left to lose.
+    """
+
+    def sync(self) -> None:
+        try:
+            file = self._fs.open(self.path)
+        except RecordsCut:
+            return
+        except StorageError as problem:
+            if problem.facts.get("error") == "ENOENT":
+                return
+            raise
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
 @dataclass(slots=True)
 class _Round:
     end_offset: int  # what the caller will report
     covered_offset: int  # what of it is still in the log: a truncation lowers it
-    segments: list[Segment]
+    segments: "list[Segment]"
     dir_changes: int
     lineage: File | None
 
@@ -75,7 +99,7 @@ class SyncLedger:
 
     recovery_point: int
     epochs: LeaderEpochs
-    unsynced: list[Segment] = field(default_factory=list)  # closed, oldest first
+    unsynced: "list[Segment]" = field(default_factory=list)  # closed, oldest first
     dir_changes: int = 1
     _dir_synced: int = 0
     _placed_at: int = 0  # the change of the directory by which a lineage took its name
@@ -134,7 +158,7 @@ class SyncLedger:
         self.lower(offset)
         self.unsynced = [segment for segment in self.unsynced if segment.base_offset < offset]
 
-    def removed(self, segments: list[Segment]) -> None:
+    def removed(self, segments: "list[Segment]") -> None:
         """Nothing of those segments is left to sync: their files are synced, or gone."""
         gone = {segment.base_offset for segment in segments}
         self.unsynced = [kept for kept in self.unsynced if kept.base_offset not in gone]

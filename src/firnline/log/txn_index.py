@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from firnline.base.errors import StorageError
-from firnline.base.ports import File, Fs
+from firnline.base.ports import Fs
 from firnline.log.checkpoint import read_whole, write_durably
 
 ENTRY_BYTES = 34
@@ -125,11 +125,6 @@ class TxnIndex:
         elif read_whole(self._fs, self.path) != data:
             write_durably(self._fs, self.path, data)
         self._written = len(self.entries)
-
-    def open(self) -> File | None:
-        """Return the file to be synced and closed by the caller, None when there is none."""
-        self.write()
-        return self._fs.open(self.path) if self.entries else None
 
     def collect(self, start_offset: int, upto_offset: int, into: list[AbortedTxn]) -> bool:
         """Add the transactions with records in [start, upto); True when no later one can have any."""

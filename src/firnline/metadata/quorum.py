@@ -194,8 +194,11 @@ class MetadataQuorum:
 
     @property
     def is_loading(self) -> bool:
-        """Whether there is committed metadata on this node that it has not applied."""
-        return self._is_behind()
+        """Whether there is committed metadata on this node that it has not applied.
+
+        What the active controller writes it has applied by then; its loader stays where the reign began.
+        """
+        return self._reign is None and self._is_behind()
 
     @property
     def high_watermark(self) -> int | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from firnline.base.effects import SYNC_THREADS, CancelTimer, Effects, SetTimer, Submit
 from firnline.base.errors import KafkaError, StorageError
@@ -214,32 +214,57 @@ def sync_in_pool(
     `then([(whose, what went wrong or None)], now_ms)` runs once all are done with. Nothing else is
     under way under the same `name`. Without a descriptor to sync with it is tried again for some seconds.
     """
-    tries = [0] * SYNC_THREADS
-    shares = [share for first in range(SYNC_THREADS) if (share := needs[first::SYNC_THREADS])]
-    done: list[tuple[_T, StorageError | None]] = []
+    return _PoolSync(name, needs, then).begin()
 
-    def submit(place: int) -> Submit:
-        work = partial(_sync_all, [files for _, files in shares[place]])
-        return Submit(name=name, pool="disk", work=work, then=partial(synced, place))
 
-    def is_to_be_tried_again(place: int, result: list[StorageError | None] | Exception) -> bool:
+class _PoolSync(Generic[_T]):
+    """One `sync_in_pool`. It refers to nothing that refers to it: what it names is free when it is done."""
+
+    def __init__(
+        self,
+        name: str,
+        needs: Sequence[tuple[_T, Sequence[File]]],
+        then: Callable[[list[tuple[_T, StorageError | None]], int], Effects],
+    ) -> None:
+        self._name = name
+        self._then = then
+        self._count = len(needs)
+        self._tries = [0] * SYNC_THREADS
+        self._shares = [s for first in range(SYNC_THREADS) if (s := needs[first::SYNC_THREADS])]
+        self._done: list[tuple[_T, StorageError | None]] = []
+
+    def begin(self) -> Effects:
+        return [self._submit(place) for place in range(len(self._shares))]
+
+    def _submit(self, place: int) -> Submit:
+        work = partial(_sync_all, [files for _, files in self._shares[place]])
+        return Submit(name=self._name, pool="disk", work=work, then=partial(self._synced, place))
+
+    def _is_to_be_tried_again(
+        self, place: int, result: list[StorageError | None] | Exception
+    ) -> bool:
         if isinstance(result, Exception):
             return isinstance(result, KafkaError)  # the pool is full
         if not any(problem and problem.is_want_of_descriptors for problem in result):
             return False
-        tries[place] += 1
-        return tries[place] < _TRIES_MAX
+        self._tries[place] += 1
+        return self._tries[place] < _TRIES_MAX
 
-    def synced(place: int, result: list[StorageError | None] | Exception, now_ms: int) -> Effects:
-        if is_to_be_tried_again(place, result):
+    def _synced(
+        self, place: int, result: list[StorageError | None] | Exception, now_ms: int
+    ) -> Effects:
+        if self._is_to_be_tried_again(place, result):
             at_ms = now_ms + _RETRY_MS
-            return [SetTimer(key=(name, place), at_ms=at_ms, then=lambda _: [submit(place)])]
+            again = partial(self._again, place)
+            return [SetTimer(key=(self._name, place), at_ms=at_ms, then=again)]
         if isinstance(result, Exception):
             raise result
-        done.extend((whose, r) for (whose, _), r in zip(shares[place], result, strict=True))
-        return then(done, now_ms) if len(done) == len(needs) else []
+        share = self._shares[place]
+        self._done.extend((whose, r) for (whose, _), r in zip(share, result, strict=True))
+        return self._then(self._done, now_ms) if len(self._done) == self._count else []
 
-    return [submit(place) for place in range(len(shares))]
+    def _again(self, place: int, now_ms: int) -> Effects:
+        return [self._submit(place)]
 
 
 def _sync_all(needs: Sequence[Sequence[File]]) -> list[StorageError | None]:

@@ -8,13 +8,15 @@ import errno
 import fcntl
 import logging
 import os
+import queue
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 
 from firnline.base.errors import StorageError, records_cut
 from firnline.base.ports import Buffer
-from firnline.base.units import INT64_MAX
+from firnline.base.units import INT64_MAX, MIB
 
 log = logging.getLogger("firnline.disk")
 
@@ -35,6 +37,12 @@ _REMEDIES = {
 }
 
 
+# Closing the last descriptor of a removed file gives its room back, which takes as long as the file is large.
+_CLOSED_AT_ONCE_BYTES = MIB
+_to_close: queue.SimpleQueue[int] = queue.SimpleQueue()
+_closing: list[threading.Thread] = []
+
+
 def storage_error(what: str, path: str, problem: OSError) -> StorageError:
     """Say what failed, where, and what the operator can do about it."""
     number = problem.errno or 0
@@ -44,7 +52,9 @@ def storage_error(what: str, path: str, problem: OSError) -> StorageError:
         error=errno.errorcode.get(number, str(problem)),
         remedy=_REMEDIES.get(number, os.strerror(number)),
     )
-    return _tell(said, number) if said.is_passing else said
+    # What makes a server give up a directory stands in its log. That a file is not there may be no failure.
+    is_told = said.is_passing or (_closing and number != errno.ENOENT)
+    return _tell(said, number) if is_told else said
 
 
 def _tell(problem: StorageError, number: int) -> StorageError:
@@ -57,6 +67,19 @@ def _tell(problem: StorageError, number: int) -> StorageError:
         _told_at[number] = now
         log.error("%s", problem)
     return problem
+
+
+def close_off_the_loop() -> None:
+    """A server runs in this process: a thread closes what is large and let go of, whoever held it last."""
+    if not _closing:
+        _closing.append(threading.Thread(target=_close_all, name="firnline-close", daemon=True))
+        _closing[0].start()
+
+
+def _close_all() -> None:
+    while True:
+        fd = _to_close.get()
+        os.close(fd)
 
 
 class RealFile:
@@ -184,9 +207,13 @@ class RealFile:
 
     def __del__(self) -> None:
         fd = getattr(self, "_fd", -1)
-        if fd >= 0:
+        if fd < 0:
+            return
+        self._fd = -1
+        if _closing and getattr(self, "_size", 0) >= _CLOSED_AT_ONCE_BYTES:
+            _to_close.put(fd)
+        else:
             os.close(fd)
-            self._fd = -1
 
 
 def _opened(path: str, flags: int) -> RealFile:

@@ -32,6 +32,7 @@ from firnline.base.units import MIB
 from firnline.runtime.admission import Admission
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.compactors import Compactors
+from firnline.runtime.disk import close_off_the_loop
 from firnline.runtime.links import Links
 from firnline.runtime.net import Server
 from firnline.runtime.poll import PollLoop, Timer
@@ -97,6 +98,7 @@ class Runtime:
             Note: self._note,
             Warn: self._warn,
         }
+        close_off_the_loop()
         self._housekeeping = loop.call_later(_HOUSEKEEPING_S, self._keep_house)
 
     def start(self) -> None:

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from firnline.base.effects import Effects
@@ -504,8 +505,10 @@ class Server:
         idle_ms: int,
         connections_max: int,
         dispatcher: "Dispatcher | None" = None,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.runtime = runtime
+        self._has_room = has_room
         # What is served depends on who listens here: clients, or the members of the quorum.
         self.dispatcher = dispatcher or runtime.dispatcher
         self.loop = loop
@@ -537,6 +540,13 @@ class Server:
             return
         if len(self._connections) >= self._connections_max:
             sock.close()
+            return
+        if not self._has_room():
+            sock.close()
+            self.runtime.warn_seldom(
+                f"refused a connection from {address[0]}: the last descriptors are kept for the logs. Raise"
+                " the limit of open files (ulimit -n, LimitNOFILE), or let fewer clients connect"
+            )
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

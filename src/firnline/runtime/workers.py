@@ -128,6 +128,8 @@ class FlushGroup:
             run, share = work
             if run.do(share):
                 self._doorbell.ring(self.take_finished, run.problems)
+            # A thread that waits keeps no file open: it may be of a topic that is deleted meanwhile.
+            del work, run, share
 
     def close(self) -> None:
         """End the threads after the run in flight."""
@@ -188,6 +190,7 @@ class Pool:
             with self._lock:
                 self._unfinished -= 1
             self._doorbell.ring(submit.then, result)
+            del submit, result  # as above
 
     def close(self) -> None:
         """End the threads after what they are at."""

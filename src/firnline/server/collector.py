@@ -3,20 +3,27 @@
 An image of a million partitions is some million objects and not one cycle, and every full collection would
 look at each of them again: hundreds of milliseconds in which nobody is answered. So what the image has grown
 to is taken out of the collector's sight (`gc.freeze`) each time it has grown by a tenth, and looks at what is
-young are small. Consumer groups, which are some ten objects each, are counted with its partitions. Figures,
+young are small. Consumer groups, which are some ten objects each, are counted with its partitions. Whatever
+else grows is frozen by the first look at all of it that takes long, so that there is no second one. Figures,
 and what that costs: docs/decisions/0010.
 """
 
 import gc
+import time
 from typing import Any, Protocol
 
 # Young objects at which it looks, and how many such looks make one at the survivors of them all: below 1 ms
 # and 3 ms. The third is for what grows and is not the image.
 THRESHOLDS = (2_000, 2, 700)
 LOOK_S = 2.0
+# A look at all that is not frozen may take so much CPU: the next one is spared what this one went over.
+LONG_S = 0.003
 # Partitions and groups that have come at least before it is worth the while.
 GROWTH_MIN = 1_000
 _TENTH = 10
+# Young objects after a load that is worth a freeze; a few records that a follower is behind are none.
+_MUCH = 10 * THRESHOLDS[0]
+_ALL = 2  # the generation of a look at all that is not frozen
 
 
 class Loading(Protocol):
@@ -35,26 +42,46 @@ class Collector:
 
     def __init__(self) -> None:
         self._count = 0  # of partitions and groups, when it froze last
+        self._has_loaded = False
+        self._began_s = 0.0
         gc.set_threshold(*THRESHOLDS)
         gc.disable()
+        gc.callbacks.append(self._on_look)
 
     def look(self, metadata: Loading, groups: int = 0) -> None:
-        """Call every now and then; `groups` are the consumer groups that this node keeps."""
+        """Call every LOOK_S; `groups` are the consumer groups that this node keeps.
+
+        What is young and in a cycle lives no longer than that, whatever it holds: a socket, a file.
+        """
         if metadata.is_loading:
             gc.disable()
             return
         count = metadata.census.partitions + groups
         if not gc.isenabled():
-            self._freeze(count)  # without a look: all that was loaded is young
+            if not self._has_loaded or gc.get_count()[0] > _MUCH:
+                self._has_loaded = True
+                self._freeze(count)  # without a look: all that was loaded is young
             gc.enable()
-        elif count >= self._count + max(self._count // _TENTH, GROWTH_MIN):
-            gc.collect(1)  # what is young and of no use must not be kept for ever
+            return
+        # Also where too little is allocated for a look: what is of no use must not be kept for ever.
+        gc.collect(1)
+        if count >= self._count + max(self._count // _TENTH, GROWTH_MIN):
             self._freeze(count)
 
     def close(self) -> None:
         """Give all back as it was."""
+        gc.callbacks.remove(self._on_look)
         gc.unfreeze()
         gc.enable()
+
+    def _on_look(self, phase: str, facts: dict[str, int]) -> None:
+        if facts["generation"] < _ALL:
+            return
+        now_s = time.thread_time()
+        if phase == "start":
+            self._began_s = now_s
+        elif now_s - self._began_s > LONG_S:
+            gc.freeze()
 
     def _freeze(self, count: int) -> None:
         gc.freeze()

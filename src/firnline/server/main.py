@@ -5,12 +5,14 @@ first, so that one in use costs nothing; clients are taken once the controller c
 The first SIGTERM or SIGINT asks for a controlled shutdown, the second one ends the process at once.
 """
 
+import codecs
 import logging
 import os
 import resource
 import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,9 +26,11 @@ from firnline.broker.quorum_ground import Remote
 from firnline.broker.wiring import build_controller, build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.broker import Endpoint as Listener
+from firnline.log.names import parse_partition_dir
 from firnline.metadata.image import Endpoint
 from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED
 from firnline.runtime.clock import SteadyClock
+from firnline.runtime.descriptors import Descriptors
 from firnline.runtime.disk import RealFs
 from firnline.runtime.loop import Runtime
 from firnline.runtime.net import Server, listen
@@ -44,6 +48,8 @@ log = logging.getLogger("firnline")
 # A controlled shutdown that takes longer is cut short; the next start then looks over its logs.
 SHUTDOWN_MAX_S = 30.0
 CONNECTIONS_MAX = 10_000
+# Of host names, and of what hashes as in Java; the library imports each when it is first used.
+_ENCODINGS = ("idna", "utf_16_be")
 
 
 def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
@@ -73,6 +79,32 @@ def raise_open_files_limit() -> None:
         log.info("the limit of open files stays at %d: %s", soft, problem)
 
 
+def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
+    """Raise ConfigError where the node has more logs than it may open files.
+
+    Nothing is in use yet: the next start finds all as this one did.
+    """
+    fs, logs = RealFs(), 0
+    for path in config.directories if "broker" in config.process_roles else ():
+        found = fs.list_dir(path) if fs.exists(path) else []
+        logs += sum(parse_partition_dir(name) is not None for name in found)
+    needed = logs + descriptors.used() + descriptors.reserved
+    if needed > descriptors.limit:
+        raise ConfigError(
+            f"the limit of open files is {descriptors.limit}, and this node needs {needed}: it has {logs}"
+            f" logs with a file each. Raise the limit (ulimit -n, LimitNOFILE of the service, --ulimit nofile"
+            " of the container), with as many again as there are to be connections"
+        )
+
+
+def _load(dispatchers: Sequence[Dispatcher]) -> None:
+    """Import, on a thread, what a start does not need: at the limit of open files it could not be."""
+    for name in _ENCODINGS:
+        codecs.lookup(name)
+    for dispatcher in dispatchers:
+        dispatcher.load()
+
+
 class _Process:
     """What belongs to one run: loop, node, listeners, signals."""
 
@@ -85,6 +117,7 @@ class _Process:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._runtime: Runtime | None = None
         self._exporter: Exporter | None = None
+        self._descriptors: Descriptors | None = None
         self._collector = Collector()
 
     def serve(self) -> int:
@@ -94,7 +127,13 @@ class _Process:
             from firnline.server.metrics import Exporter
 
             self._exporter = Exporter(config.firnline_metrics_port)
+        descriptors = self._descriptors = Descriptors()
+        check_open_files(config, descriptors)
         node = self._build(SteadyClock().now_ms())
+        if isinstance(node, BrokerNode):
+            node.storage.has_room = descriptors.has_room
+            if node.controller_node is not None:
+                node.controller_node.controller.room_for_logs = descriptors.left
         node.on_running = self._on_running
         node.on_stopped = self._on_stopped
         threads = {
@@ -194,8 +233,10 @@ class _Process:
             self._serve_on(endpoint, dispatcher)
 
     def _serve_on(self, endpoint: Listener, dispatcher: Dispatcher) -> None:
-        runtime = self._runtime
+        runtime, descriptors = self._runtime, self._descriptors
         assert runtime is not None
+        assert descriptors is not None
+        is_for_clients = endpoint in self._config.client_listeners
         server = Server(
             runtime,
             self._loop,
@@ -205,6 +246,8 @@ class _Process:
             idle_ms=self._config.connections_max_idle_ms,
             connections_max=CONNECTIONS_MAX,
             dispatcher=dispatcher,
+            # Others of the quorum take from the reserve: without them nobody decides.
+            has_room=descriptors.has_room if is_for_clients else lambda: True,
         )
         runtime.servers.append(server)
 
@@ -214,6 +257,9 @@ class _Process:
         assert runtime is not None
         for endpoint in config.client_listeners:
             self._serve_on(endpoint, runtime.dispatcher)
+        dispatchers = [server.dispatcher for server in runtime.servers]
+        name = "firnline-load"
+        threading.Thread(target=_load, args=(dispatchers,), name=name, daemon=True).start()
         told = self._told(config.advertised or config.controller_listeners)[0]
         self._ready(f"{told.host}:{told.port}")
 

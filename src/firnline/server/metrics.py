@@ -9,7 +9,7 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
-from prometheus_client import ProcessCollector, start_http_server
+from prometheus_client import GCCollector, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -246,6 +246,7 @@ class Exporter(Collector):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
         try:
             self._server, self._thread = start_http_server(port, _HOST, registry)
         except OSError as problem:

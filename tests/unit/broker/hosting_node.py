@@ -65,8 +65,9 @@ class Store:
     def directory_of(self, log: Any) -> Uuid | None:
         return None if self.has_failed else b"d" * 16
 
-    def let_go(self, log: Any) -> None:
+    def let_go(self, log: Any) -> Effects:
         self.let_go_of.append(log.topic_partition)
+        return []
 
     def drop(self, log: Any, now_ms: int) -> Effects:
         self.dropped.append(log.topic_partition)

@@ -1,11 +1,17 @@
 """A whole node whose disk fails, is full, or loses one directory of two."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from firnline.protocol.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from firnline.sim.disk import CrashableFs
 from tests.unit.broker.harness import Harness, SeededRng, format_disk
 
@@ -185,3 +191,83 @@ def test_a_stop_without_descriptors_comes_to_its_end_and_the_next_start_recovers
     assert harness.stopped_ms is not None
     harness.fs.forgive()
     assert Harness(harness.fs).values() == ["a"]
+
+
+def test_new_logs_wait_as_long_as_the_descriptors_are_gone_and_no_directory_fails() -> None:
+    """After ten seconds the want of a descriptor passed for a failed disk, and the node ended."""
+    harness = Harness()
+    harness.fs.fail("sync_dir", "t-0", "EMFILE", times=100_000)
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    harness.pass_time(60_000)
+    assert not harness.node.storage.failed_directories
+    assert any("t-0 is not served" in line and "EMFILE" in line for line in harness.warnings)
+    harness.fs.forgive()
+    harness.pass_time(6_000)
+    assert harness.produced("a", acks=-1).base_offset == 0
+
+
+def test_no_log_is_opened_with_the_last_descriptors_and_each_is_once_there_are_more() -> None:
+    """They are for segments that roll, checkpoints and syncs."""
+    harness = Harness()
+    harness.node.storage.has_room = lambda: False
+    wanted = CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    harness.pass_time(6_000)
+    assert not harness.fs.exists("/data/t-0")
+    assert any("raise the limit of open files" in line for line in harness.warnings)
+    harness.node.storage.has_room = lambda: True
+    harness.pass_time(6_000)
+    assert harness.produced("a", index=1, acks=-1).base_offset == 0
+    assert not harness.node.storage.failed_directories
+
+
+def test_topics_that_need_more_files_than_may_be_opened_are_refused_in_words() -> None:
+    """CreateTopics answered with success, and the node ended."""
+    harness = Harness()
+    assert harness.node.controller_node is not None
+    harness.node.controller_node.controller.room_for_logs = lambda: 3
+
+    def create(name: str, partitions: int, **more: Any) -> Any:
+        wanted = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        [made] = harness.ask(CreateTopicsRequest(topics=[wanted], **more), 7).topics
+        return made
+
+    refused = create("large", 4)
+    assert refused.error_code == Code.POLICY_VIOLATION
+    assert "node 1 can open 3 more files, and this takes 4" in refused.error_message
+    assert "LimitNOFILE" in refused.error_message
+    assert create("t", 3).error_code == 0
+    assert create("t", 9).error_code == Code.TOPIC_ALREADY_EXISTS
+    grown = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=7, assignments=None)]
+    )
+    [answer] = harness.ask(grown, 3).results
+    assert answer.error_code == Code.POLICY_VIOLATION
+    assert len(harness.node.image.topics_by_name["t"].partitions) == 3
+
+
+def test_what_made_a_directory_fail_is_said() -> None:
+    harness = Harness()
+    harness.fs.fail("sync_dir", "t-0", "EIO", times=9)
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    with pytest.raises(StorageError, match=r"out of use.*cause=cannot .*EIO"):
+        harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    assert any("out of use" in line and "EIO" in line for line in harness.warnings)
+
+
+def test_a_file_that_retention_removes_before_its_sync_is_no_failure() -> None:
+    """It is opened when its turn comes, so that a thousand of them take one descriptor at a time."""
+    harness = Harness()
+    harness.create_topic(**{"retention.ms": "1000"})
+    harness.produced("a", acks=1)
+    log = harness.node.hosted.by_name[TopicPartition("t", 0)].log
+    log.roll(harness.now_ms)
+    harness.produced("b", acks=1)
+    files = log.dirty_files()
+    assert len(log.closed_segments()) == 1
+    harness.pass_time(400_000)
+    assert log.closed_segments() == []
+    for file in files:
+        file.sync()
+    assert not harness.node.storage.failed_directories

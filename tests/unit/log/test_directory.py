@@ -317,7 +317,8 @@ def test_a_dropped_log_is_renamed_at_once_and_removed_later(fs: CrashableFs) -> 
     append(log, batch("x"))
     directory.checkpoint()
     effects = directory.drop(log, NOW)
-    (timer,) = effects
+    *closing, timer = effects
+    carry_out(closing)
     assert isinstance(timer, SetTimer)
     assert timer.at_ms == NOW + 60_000
     (condemned,) = [name for name in fs.list_dir("/data") if name.startswith("a-0")]

@@ -1,6 +1,9 @@
 """When a segment is closed, what is there then, and what a roll that fails leaves behind."""
 
+import contextlib
+import os
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -8,12 +11,17 @@ from firnline.base.effects import Appended
 from firnline.base.errors import StorageError
 from firnline.log import names
 from firnline.log.log import Log
+from firnline.log.recovery import open_log
+from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.log.txn_index import AbortedTxn, encode_entries
+from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
     NOW,
     PATH,
+    TOPIC_ID,
+    TP,
     append,
     batch,
     end_txn,
@@ -170,3 +178,32 @@ def test_what_a_crash_left_under_the_names_of_a_new_segment_is_not_taken_for_its
     log.roll(NOW)
     fill(log, 3)
     assert log.aborted_transactions(0, 6) == []
+
+
+def test_a_log_that_grows_for_a_month_keeps_one_file_open(tmp_path: Path) -> None:
+    """Each closed segment that was kept open was a descriptor, in each of thousands of logs."""
+    path = str(tmp_path / "t-0")
+    RealFs().make_dir(path)
+    log = open_log(RealFs(), path, TP, topic_id=TOPIC_ID, config=small(), now_ms=NOW)
+
+    def open_files() -> set[str]:
+        found = set()
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                found.add(os.readlink(f"/proc/self/fd/{fd}"))
+        return {name.rpartition("/")[2] for name in found if name.startswith(path)}
+
+    fill(log, 200)
+    closed = [names.stem(segment.base_offset) + names.LOG for segment in log.closed_segments()]
+    assert len(closed) > 10
+    [active] = open_files()
+    assert active not in closed
+    found_headers(log)
+    assert 1 < len(open_files()) <= 1 + OPEN_SEGMENTS_MAX
+    log.delete_due_segments(NOW)
+    log.read(0, max_bytes=1, upto_offset=200)  # somebody still reads the first one
+    log.delete_due_segments(NOW)
+    assert open_files() == {closed[0], active}
+    log.delete_due_segments(NOW)
+    assert open_files() == {active}
+    assert len(found_headers(log)) == 200

@@ -4,12 +4,16 @@ import contextlib
 import errno
 import gc
 import os
+import queue
+import threading
 from pathlib import Path
 
 import pytest
 
 from firnline.base.errors import StorageError
-from firnline.runtime.disk import RealFs
+from firnline.base.slices import FileSlice
+from firnline.base.units import MIB
+from firnline.runtime.disk import RealFs, close_off_the_loop
 
 
 @pytest.fixture
@@ -120,6 +124,33 @@ def test_a_removed_file_stays_readable_while_somebody_holds_it(root: str) -> Non
     # The number may be another file's by now: clients of earlier tests have threads that open sockets.
     with contextlib.suppress(OSError):
         assert not os.path.samestat(os.fstat(fd), held)
+
+
+def test_a_large_file_is_closed_by_a_thread_whoever_held_it_last(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its last descriptor a removed segment gives its room back, and the loop would wait for that."""
+    closed: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    close = os.close
+
+    def told(fd: int) -> None:
+        closed.put((fd, threading.current_thread().name))
+        close(fd)
+
+    close_off_the_loop()
+    close_off_the_loop()
+    monkeypatch.setattr(os, "close", told)
+    fs = RealFs()
+    for size, expected in ((1000, "MainThread"), (2 * MIB, "firnline-close")):
+        file = fs.open(f"{root}/a", create=True)
+        file.append(bytes(size))
+        fd = file.fileno()
+        part = FileSlice(file, 0, size)
+        fs.remove(f"{root}/a")
+        del file
+        assert closed.empty(), "an answer still has it"
+        del part
+        assert closed.get(timeout=30) == (fd, expected)
 
 
 def test_names(root: str) -> None:

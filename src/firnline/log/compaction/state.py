@@ -6,6 +6,7 @@ between two segments for lost bytes. It is due when the new part of the log is a
 min.cleanable.dirty.ratio, or has waited for max.compaction.lag.ms. Source: KIP-58, KIP-354.
 """
 
+import weakref
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,7 +75,7 @@ class Compaction:
     )
 
     def __init__(self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger) -> None:
-        self._log = log
+        self._log: Log = weakref.proxy(log)  # it has us: no cycle is to keep what it has
         self._fs = fs
         self._segments = segments
         self._ledger = ledger
