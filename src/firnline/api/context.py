@@ -6,7 +6,7 @@ from typing import Any
 from firnline.base.effects import CloseConnection, Reply
 
 # AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
-_OF_BROKERS = frozenset((56, 62, 63, 67, 73))
+OF_BROKERS = frozenset((56, 62, 63, 67, 73))
 
 
 class RequestContext:
@@ -53,7 +53,7 @@ class RequestContext:
         self.received_ms = received_ms
         self.turn: int = getattr(connection, "turn", 0)
         self.is_large = self.is_in_turns = False
-        self.is_urgent = api_key in _OF_BROKERS
+        self.is_urgent = api_key in OF_BROKERS
 
     @property
     def is_gone(self) -> bool:

@@ -9,12 +9,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from firnline.api.context import OF_BROKERS
 from firnline.base.units import KIB, MIB
 
 # As of one request, socket.request.max.bytes, and some.
 _HELD_BYTES_MAX = 128 * MIB
 # A request that is smaller is not worth a wait: so many of them as clients can send in a second are little.
 LARGE_BYTES = 16 * KIB
+# Fetch: nothing is kept of it for who has hung up. And what brokers ask of controllers, for clients or not.
+_NEVER_WAITING = OF_BROKERS | {1, 58}
 
 
 class Admission:
@@ -29,6 +32,12 @@ class Admission:
         self._call_soon = call_soon
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_due = False
+
+    def must_wait(self, frame: memoryview) -> bool:
+        """Whether the request in a whole frame, its size included, is to wait."""
+        if len(frame) <= LARGE_BYTES or not self.is_full:
+            return False
+        return int.from_bytes(frame[4:6], "big") not in _NEVER_WAITING
 
     @property
     def is_full(self) -> bool:

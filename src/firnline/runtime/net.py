@@ -203,7 +203,7 @@ class Connection:
         frame = self._frames.received(size)
         if frame is None:
             return
-        if len(frame) > LARGE_BYTES and self._runtime.admission.is_full:
+        if self._runtime.admission.must_wait(frame):
             self._whole = frame
             self._await_room()
         else:
@@ -242,7 +242,7 @@ class Connection:
             if not end:
                 self._frames.keep(data)
                 return
-            if end > LARGE_BYTES and self._runtime.admission.is_full:
+            if end > LARGE_BYTES and self._runtime.admission.must_wait(data[:end]):
                 self._backlog = bytes(data)
                 self._await_room()
                 return

@@ -721,6 +721,19 @@ def test_a_request_that_waited_for_room_is_dropped_with_its_connection(
         produced(node, 1)  # and no other
 
 
+@pytest.mark.parametrize("key", [1, 56, 58, 73])
+def test_replicas_and_brokers_do_not_wait_for_clients(node: Running, key: int) -> None:
+    node.runtime.admission.bytes_max = 1
+    with node.connect() as client, node.connect() as broker:
+        client.sendall(frame(HELD))
+        [held] = produced(node, 1)
+        body = key.to_bytes(2, "big") + b"x" * 20_000
+        broker.settimeout(20)
+        broker.sendall(frame(body))
+        assert read_frame(broker) == body
+        node.on_loop(held.on_end)
+
+
 def test_those_who_wait_come_in_one_after_the_other_as_far_as_there_is_room(node: Running) -> None:
     admission = node.runtime.admission
     admission.bytes_max = 30_000
