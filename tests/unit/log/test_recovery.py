@@ -219,7 +219,9 @@ def test_an_empty_segment_that_kafka_compacted_stays() -> None:
     assert set(names) <= set(fs.list_dir(log.path))
 
 
-def test_an_offset_that_compaction_took_away_below_an_empty_segment_is_not_given_out_again() -> None:
+def test_an_offset_that_compaction_took_away_below_an_empty_segment_is_not_given_out_again() -> (
+    None
+):
     fs = CrashableFs()
     log = opened(fs)
     fill(log, 5)

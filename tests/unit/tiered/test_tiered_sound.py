@@ -220,7 +220,9 @@ def test_a_transaction_index_that_is_lost_is_made_of_the_batches() -> None:
     assert sizes == [2 * 34, 2 * 34]
 
 
-def test_a_transaction_index_that_is_lost_is_made_of_the_batches_where_those_before_are_gone() -> None:
+def test_a_transaction_index_that_is_lost_is_made_of_the_batches_where_those_before_are_gone() -> (
+    None
+):
     """Local retention took them: what producers had done before the segment is in its snapshot."""
     node = with_transactions()
     first, second = node.log.closed_segments()
