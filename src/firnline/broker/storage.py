@@ -6,7 +6,7 @@ older state ever replaces a newer one. A directory whose files failed is offline
 last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85; KIP-858.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
@@ -363,10 +363,7 @@ class Storage:
                         moved[directory.put_aside(topic_partition)] = None
                 except StorageError:
                     continue  # nothing is served from it; the operator finds it where it lies
-            effects += [
-                Warn(line=(_MOVED if path in moved else _STRAY).format(path=path))
-                for path in directory.put_aside_as
-            ]
+            effects += _told_of_strays(directory, moved)
         return effects
 
     # -------------------------------------------------------------------------------- failures
@@ -536,7 +533,7 @@ class Storage:
         effects: Effects = []
         for directory in self.directories:
             if directory.path not in self._offline and not self._is_settling:
-                effects += directory.checkpoint_later(now_ms)
+                effects += directory.checkpoint_later(now_ms) + _told_of_strays(directory, {})
         return effects
 
     def _expire_producers(
@@ -693,3 +690,9 @@ def _sync_files(files: Sequence[File]) -> None:
 
 def _stop(problem: StorageError, now_ms: int) -> NoReturn:
     raise problem
+
+
+def _told_of_strays(directory: LogDirectory, moved: Mapping[str, None]) -> Effects:
+    """Name, once, what was put aside in a directory: the operator is to look at it."""
+    aside, directory.put_aside_as = directory.put_aside_as, []
+    return [Warn(line=(_MOVED if path in moved else _STRAY).format(path=path)) for path in aside]

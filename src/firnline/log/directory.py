@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from firnline.base.effects import Effects, Flush, SetTimer, Submit
+from firnline.base.effects import Effects, Flush, SetTimer, Submit, Warn
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import (
     METADATA_TOPIC,
@@ -77,6 +77,8 @@ class LogDirectory:
         self._producer_expiration_ms = producer_expiration_ms
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
+        self._refusal: StorageError | None = None  # of a name, in the checkpoint under way
+        self._told: str | None = None  # of the last one that was refused
         self._writes: Counter[str] = Counter()  # by checkpoint: how often it was replaced
         self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
         self.put_aside_as: list[str] = []  # paths, in this run
@@ -424,19 +426,23 @@ class LogDirectory:
         self, writes: Counter[str], contents: _Contents, result: object, now_ms: int
     ) -> Effects:
         self._is_checkpointing = False
-        if isinstance(result, Exception):
-            return []
+        if isinstance(result, StorageError):
+            self._refusal = result
         for name, offsets in contents.items():
-            if name != checkpoint.CLEANER_OFFSETS:
+            if name != checkpoint.CLEANER_OFFSETS and not isinstance(result, Exception):
                 self._place(name, writes[name], offsets)
-        return []
+        refusal, told = self._refusal, self._told
+        self._refusal, self._told = None, None if refusal is None else str(refusal)
+        is_news = refusal is not None and self._told != told
+        return [Warn(line=f"a checkpoint is tried again later: {refusal}")] if is_news else []
 
     def _place(self, name: str, writes: int, offsets: dict[TopicPartition, int]) -> bool:
         """`_take_name`; a disk that refuses is asked again, as it is where the file could not be written."""
         try:
             return self._take_name(name, _LATER, writes, offsets)
-        except StorageError:
+        except StorageError as problem:
             self._said.pop(name, None)
+            self._refusal = problem
             return False
 
     def _take_name(

@@ -412,8 +412,6 @@ class MetadataQuorum:
             if self._is_behind():
                 timer = SetTimer(key=_LOAD_TIMER, at_ms=now_ms, then=self._follow)
                 return [*effects, timer]
-        elif self._work is None:
-            effects += self._publish_applied(now_ms)
         if self._claimed_epoch is not None and self._reign is None:
             effects += self._reign_now(now_ms)
         return effects

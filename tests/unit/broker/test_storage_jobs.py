@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer
+from firnline.base.effects import Effects, SetTimer, Warn
+from firnline.base.ids import TopicPartition
 from firnline.log.log import Log
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from tests.unit.broker.harness import Harness, batch
@@ -111,3 +112,21 @@ def test_no_job_writes_to_a_log_that_is_being_closed(monkeypatch: pytest.MonkeyP
     for job in jobs:
         harness.run(job.then(job.at_ms))
     assert asked == []
+
+
+def test_what_is_put_aside_while_the_node_runs_is_named_once() -> None:
+    """The condemned directory of a topic that was made anew, of which the disk refused the name."""
+    harness = Harness()
+    harness.create_topic()
+    storage = harness.node.storage
+    (directory,) = storage.directories
+    log = harness.node.hosted.by_name[TopicPartition("t", 0)].log
+    directory.let_go(log)
+    path = directory.put_aside(log.topic_partition)
+    told = [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)]
+    assert len([line for line in told if path in line]) == 1
+    assert [line for effect in storage._checkpoint(harness.now_ms) for line in said(effect)] == []
+
+
+def said(effect: Any) -> list[str]:
+    return [effect.line] if isinstance(effect, Warn) else []

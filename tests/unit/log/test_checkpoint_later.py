@@ -2,7 +2,7 @@
 
 import pytest
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.config.topic import TopicConfig
@@ -118,6 +118,39 @@ def test_a_name_that_the_disk_refuses_stops_nobody_and_is_asked_for_again() -> N
     again.work()
     again.then(None, NOW)
     assert points(found) == {TP: 1}
+
+
+@pytest.mark.parametrize("where", ["on the loop", "in the pool"])
+def test_what_keeps_a_checkpoint_from_being_written_is_said_once_until_it_is_written(
+    where: str,
+) -> None:
+    """Else the next start recovers hours of logs, and nobody knows why."""
+    found = directory()
+    fs = found._fs
+    assert isinstance(fs, CrashableFs)
+
+    def tried() -> list[str]:
+        log = found.logs[TP]
+        log.append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
+        log.sync_now()
+        submit = later(found)
+        try:
+            result = submit.work()
+        except StorageError as problem:
+            result = problem
+        return [effect.line for effect in submit.then(result, NOW) if isinstance(effect, Warn)]
+
+    # The first name is that of the file in the pool, the second the one that it takes on the loop.
+    for skip in (0, 0) if where == "in the pool" else (1, 2):
+        fs.fail("rename", RECOVERY_POINTS, "EIO", skip=skip)
+    (line,) = tried()
+    assert "tried again" in line
+    assert RECOVERY_POINTS in line
+    assert tried() == []
+    assert not any(fault.times for fault in fs._faults), "it failed twice"
+    assert tried() == []
+    fs.fail("rename", RECOVERY_POINTS, "EIO", times=9)
+    assert len(tried()) == 1
 
 
 def test_a_directory_that_was_let_go_is_left_alone() -> None:
