@@ -12,7 +12,6 @@ where a step begins, but not within a millisecond of the last time.
 import gc
 import math
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,11 +52,12 @@ class SlowSteps:
         self.turns = 0
         self.longest_turn_s = 0.0
         self._steps: dict[str, SlowStep] = {}
+        # Lists, and never shortened in place: the collector of cycles may call us while one is gone over.
         # (end, seconds, of CPU) of the last ones: a step is counted without those that were in it.
-        self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT_MAX)
+        self._recent: list[tuple[float, float, float]] = []
         self._collecting_since = 0.0
         self._mark_due = 0.0
-        self._marks: deque[tuple[float, float]] = deque(maxlen=_MARKS_MAX)  # (time, CPU time)
+        self._marks: list[tuple[float, float]] = []  # (time, CPU time)
 
     def rows(self) -> list[SlowStep]:
         """All that were slow, by name."""
@@ -74,6 +74,8 @@ class SlowSteps:
         """Note that a step begins now, by the loop's clock. To be called by the thread that does it."""
         if now >= self._mark_due:
             self._mark_due = now + MARK_EVERY_S
+            if len(self._marks) >= 2 * _MARKS_MAX:
+                self._marks = self._marks[-_MARKS_MAX:]
             self._marks.append((now, _thread_time()))
 
     def turn_ended(self, took_s: float) -> None:
@@ -100,7 +102,7 @@ class SlowSteps:
 
     def _add(self, name: str, took_s: float, began: float) -> None:
         cpu_s = min(took_s, self._cpu_since(began))
-        self._recent.append((_monotonic(), took_s, cpu_s))
+        self._recent = [*self._recent[1 - _RECENT_MAX :], (_monotonic(), took_s, cpu_s)]
         if name not in self._steps and len(self._steps) >= _NAMES_MAX:
             name = _OTHER
         old = self._steps.get(name, SlowStep(name, 0, 0.0, 0, 0.0))

@@ -73,6 +73,8 @@ def test_others_have_their_turn_between_the_results_of_threads(runtime: Runtime)
     def synced(result: object, now_ms: int) -> list[Any]:
         time.sleep(0.003)
         done.append("log")
+        if done.count("log") == 5:
+            runtime.loop.stop()
         return []
 
     for _ in range(5):
@@ -84,7 +86,7 @@ def test_others_have_their_turn_between_the_results_of_threads(runtime: Runtime)
             runtime.loop.call_soon(beat)
 
     runtime.loop.call_soon(beat)
-    run(runtime, 0.1)
+    run(runtime, 20.0)
     first, last = done.index("log"), len(done) - done[::-1].index("log")
     assert "heartbeat" in done[first:last]
     assert done.count("log") == 5
@@ -204,6 +206,32 @@ def test_a_step_is_counted_without_the_slow_steps_in_it(monkeypatch: pytest.Monk
         ("inner", 2, 0.05),
         ("long outer", 1, 0.02),
     }
+
+
+def test_the_collector_may_look_while_a_slow_step_is_counted() -> None:
+    """It calls us wherever something is allocated: this stopped a node. Method: a comparison that does."""
+    slow = SlowSteps()
+
+    class End(float):
+        def __gt__(self, other: object) -> bool:
+            slow._mark_due = 0.0
+            slow._on_garbage("start", {"generation": 1})
+            slow._collecting_since -= 1.0
+            slow._on_garbage("stop", {"generation": 1})
+            return True
+
+    for _ in range(steps._RECENT_MAX + steps._MARKS_MAX * 3):
+        slow._mark_due = 0.0
+        slow.begins(time.monotonic())
+        slow._add("before", 1.0, 0.0)
+    slow._recent[:] = [(End(end), 0.0, 0.0) for end, *_ in slow._recent]
+    slow.begins(time.monotonic() - 2.0)
+    slow.ended("any", 1.0)
+    rows = {row.name: row.times for row in slow.rows()}
+    assert rows["any"] == 1
+    assert rows["garbage collection 1"] > 1
+    assert len(slow._recent) == steps._RECENT_MAX
+    assert len(slow._marks) <= 2 * steps._MARKS_MAX
 
 
 def test_a_look_of_the_collector_that_takes_long_is_counted(
