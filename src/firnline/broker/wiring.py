@@ -499,7 +499,10 @@ def _tier(
     from firnline.tiered.remote_log import RemoteLog
     from firnline.tiered.settings import tier_settings
 
-    feed = MetadataFeed(hosted, quorum, others)
+    def given_up() -> tuple[str, ...]:
+        return _present(config, quorum.image).firnline_remote_log_metadata_given_up
+
+    feed = MetadataFeed(hosted, quorum, others, given_up)
     remote = RemoteLog(
         tier_settings(config),
         storage=remote_storage,

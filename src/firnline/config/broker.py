@@ -16,7 +16,7 @@ from firnline.config.logs import LogKeys
 from firnline.config.network import NetworkKeys
 from firnline.config.quorum import QuorumKeys
 from firnline.config.replica import ReplicaKeys
-from firnline.config.tiered import TierKeys
+from firnline.config.tiered import TierKeys, parse_given_up
 from firnline.config.unused import unused_keys
 
 
@@ -166,6 +166,8 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
     for name, value in _ages(config).items():
         if value is not None and (value == 0 or value < -1):
             yield f"{name}={value}: must be -1, no limit, or above 0"
+    for text in config.firnline_remote_log_metadata_given_up:
+        parse_given_up(text)
     if config.remote_log_storage_system_enable:
         yield from _tier_problems(config)
 
