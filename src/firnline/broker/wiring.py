@@ -149,7 +149,7 @@ def build_node(
         hosting=_hosting(config, hosted, storage, replication, groups, tier, late),
         replication=replication,
         leaders=leaders,
-        producing=Producing(partial(_failed, late)),
+        producing=Producing(partial(_failed, late), partial(_is_for_brokers, config, quorum)),
         fetching=_fetching(config, rng, hosted, quorum, tier, replication),
         listing_offsets=_listing_offsets(config, tier),
         groups=groups,
@@ -259,6 +259,11 @@ def _knows_our_directories(config: BrokerConfig, image: ClusterImage) -> bool:
     return (
         image.metadata_version >= DIRECTORIES_SINCE and broker is not None and bool(broker.log_dirs)
     )
+
+
+def _is_for_brokers(config: BrokerConfig, quorum: MetadataQuorum, listener: str) -> bool:
+    """Whether another broker may be who connects there: a node that is alone writes in itself."""
+    return listener in config.broker_listeners and len(quorum.image.brokers) > 1
 
 
 def _failed(late: list[BrokerNode], partition: Partition, now_ms: int) -> Effects:

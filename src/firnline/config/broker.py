@@ -78,6 +78,19 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         return [each for each in found if each.listener not in self.controller_listener_names]
 
     @property
+    def broker_listeners(self) -> frozenset[str]:
+        """Where other brokers connect to this one, by name."""
+        names = (self.inter_broker_listener_name, self.remote_log_metadata_manager_listener_name)
+        found = frozenset(name.upper() for name in names if name)
+        return found if self.inter_broker_listener_name else found | {"PLAINTEXT"}
+
+    @property
+    def shares_broker_listener(self) -> bool:
+        """Whether clients have no other listener than that of the brokers, or nothing says that they have."""
+        clients = [e for e in self.client_listeners if e.listener not in self.broker_listeners]
+        return not clients or self.inter_broker_listener_name is None
+
+    @property
     def has_other_controllers(self) -> bool:
         """Whether the active controller may be on another node."""
         return "controller" not in self.process_roles or len(self.controller_quorum_voters) > 1

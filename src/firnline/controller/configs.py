@@ -18,7 +18,7 @@ from firnline.config.parse import nearest, parse, text_of
 from firnline.config.tiered import parse_given_up
 from firnline.config.topic import topic_keys
 from firnline.config.unused import runtime_keys
-from firnline.controller import tier_rules
+from firnline.controller import system_topics
 from firnline.controller.topic_names import name_problem
 from firnline.metadata import records as r
 from firnline.metadata.image import ClusterImage, ConfigResource, ResourceType
@@ -103,7 +103,7 @@ def _alter(
             return problem
     if resource.resource_type == ResourceType.TOPIC:
         problem = check_topic(config, after, before=before, topic=resource.name)
-        problem = problem or tier_rules.settings_problem(image, config, resource.name, after)
+        problem = problem or system_topics.settings_problem(image, config, resource.name, after)
     else:
         problem = _broker_problem(resource.name, alterations, after)
     if problem is not None:

@@ -82,14 +82,29 @@ def test_a_partition_without_a_batch_is_refused(nothing: Any) -> None:
     assert producer.answers == [[Code.INVALID_RECORD]]
 
 
-@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+@pytest.mark.parametrize(
+    "topic", ["__consumer_offsets", "__transaction_state", "__share_group_state"]
+)
 def test_a_client_writes_no_groups_and_no_transactions(topic: str) -> None:
     p = partition(topic)
     producer = Producer()
     producer.send(p, acks=1)
     assert producer.answers == [[Code.INVALID_TOPIC_EXCEPTION]]
+    producer.send(p, acks=1, origin="broker")
+    assert producer.answers[-1] == [Code.INVALID_TOPIC_EXCEPTION]
     producer.send(p, acks=1, origin="coordinator")
     assert producer.answers[-1] == [0]
+
+
+def test_what_the_tier_holds_is_said_by_brokers_and_by_this_node_alone() -> None:
+    """Whoever forges DELETE_STARTED has the tier erased."""
+    p = partition("__remote_log_metadata")
+    producer = Producer()
+    producer.send(p, acks=1)
+    assert producer.answers == [[Code.INVALID_TOPIC_EXCEPTION]]
+    for offset, origin in enumerate(("broker", "coordinator")):
+        producer.send(p, acks=1, origin=origin)
+        assert producer.answers[-1] == [offset]
 
 
 # ------------------------------------------------------------------------------------------ disk
