@@ -41,14 +41,22 @@ class SetAside:
             spans[-1] = (spans[-1][0], max(spans[-1][1], last_offset))
         else:
             spans.append((first_offset, last_offset))
-        self._named += 1
-        if self._named > NAMED_MAX:
-            return
         offsets = f"offset {first_offset}"
         if last_offset != first_offset:
             offsets = f"offsets {first_offset} to {last_offset}"
+        self._say(offsets, why)
+
+    def note_by_name(self, what: str, why: object) -> None:
+        """Go on without one record, whose offset nobody remembers."""
+        self.offset_count += 1
+        self._say(what, why)
+
+    def _say(self, what: str, why: object) -> None:
+        self._named += 1
+        if self._named > NAMED_MAX:
+            return
         more = "; more of this partition are counted, and not named" * (self._named == NAMED_MAX)
-        self._lines.append(f"{self._where}: {offsets} cannot be read: {why}. {self._meaning}{more}")
+        self._lines.append(f"{self._where}: {what} cannot be read: {why}. {self._meaning}{more}")
 
     def told(self) -> Effects:
         """Return what is to be said of those that were noted since the last call."""

@@ -1,4 +1,4 @@
-"""What the system believes, the system alone writes; nobody deletes it, or lets it forget. See decision 0025."""
+"""What the system believes, the system alone writes; nobody deletes it or lets it forget. Decision 0025."""
 
 import pytest
 
