@@ -57,6 +57,7 @@ DROPPED_KEPT = 1000
 NO_EPOCH = -1
 # What a batch may open to; brokers write a few hundred bytes in each.
 BATCH_BYTES_MAX = 4 * MIB
+UNREADABLE = "metadata of the tier cannot be read"
 _MEANING = (
     "What it said is not known. Of the tiered partitions that this one speaks of, reads go on, and nothing is"
     " copied or deleted until it can be read or is given up (firnline.remote.log.metadata.given.up)"
@@ -565,7 +566,7 @@ class TopicMetadataLog:
             return None
         key = f"firnline.remote.log.metadata.given.up={partition}:{span[0]}-{span[1]}"
         return HistoryUnknown(
-            "metadata of the tier cannot be read, so nothing of this partition is copied or deleted",
+            f"{UNREADABLE}, so nothing of this partition is copied or deleted",
             metadata_partition=f"{REMOTE_LOG_METADATA_TOPIC}-{partition}",
             first_offset=span[0],
             last_offset=span[1],
