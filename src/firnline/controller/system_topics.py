@@ -1,25 +1,30 @@
 """What nobody may do to the topics that the system believes: delete them, or let them forget. PURE.
 
 Coordinators keep groups and transactions in theirs, brokers what the tier holds in another. Kafka 4.3.1 takes
-the deletion of each, and every setting (asked). Source: docs/decisions/0025-unreadable-records.md.
+the deletion of each, and every setting (asked). Source: KIP-405; spec T17, T52;
+docs/decisions/0025-unreadable-records.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
-from firnline.controller import tier_rules
-from firnline.metadata.image import ClusterImage
+from firnline.config.topic import TopicConfig
+from firnline.metadata.image import ClusterImage, ResourceType
 
+_NOT_DELETED = KafkaError(
+    Code.POLICY_VIOLATION,
+    f"{REMOTE_LOG_METADATA_TOPIC} says what the tier holds, and cannot be deleted",
+)
 _NO_LIMIT = -1
 
 
 def deletion_problem(topic: str) -> KafkaError | None:
     """Say why the topic cannot be deleted, or return None."""
     if topic == REMOTE_LOG_METADATA_TOPIC:
-        return tier_rules.NOT_DELETED
+        return _NOT_DELETED
     if topic not in INTERNAL_TOPICS:
         return None
     why = f"{topic} holds what coordinators wrote, and cannot be deleted"
@@ -31,7 +36,7 @@ def settings_problem(
 ) -> KafkaError | None:
     """Say why `topic` may not have these overrides, or return None."""
     if topic not in INTERNAL_TOPICS:
-        return tier_rules.settings_problem(image, config, topic, overrides)
+        return _tier_problem(image, config, topic, overrides)
     wanted = topic_config(config, overrides)
     limits = {"retention.ms": wanted.retention_ms, "retention.bytes": wanted.retention_bytes}
     if "delete" in wanted.cleanup_policy:
@@ -43,3 +48,64 @@ def settings_problem(
                 )
                 return KafkaError(Code.INVALID_CONFIG, why)
     return None
+
+
+def _tier_problem(
+    image: ClusterImage, config: BrokerConfig, topic: str, overrides: Mapping[str, str]
+) -> KafkaError | None:
+    """What the settings of `__remote_log_metadata` and of tiered topics have to do with each other.
+
+    It alone says what the tier holds: a record of it that goes before the segment it speaks of leaves the
+    segment to nobody.
+    """
+    if topic == REMOTE_LOG_METADATA_TOPIC:
+        broken = _metadata_problem(image, config, topic_config(config, overrides))
+    elif "remote.storage.enable" in overrides:
+        broken = _topic_problem(image, config, topic_config(config, overrides))
+    else:
+        return None
+    return None if broken is None else KafkaError(Code.INVALID_CONFIG, broken)
+
+
+def _metadata_problem(image: ClusterImage, config: BrokerConfig, wanted: TopicConfig) -> str | None:
+    if "compact" in wanted.cleanup_policy:
+        return f"{REMOTE_LOG_METADATA_TOPIC} has records without keys: it cannot be compacted"
+    if wanted.retention_bytes != _NO_LIMIT and "delete" in wanted.cleanup_policy:
+        return (
+            f"retention.bytes={wanted.retention_bytes} would let {REMOTE_LOG_METADATA_TOPIC} forget"
+            " segments that the tier holds, whatever their age: it has to be -1"
+        )
+    if wanted.retention_ms == _NO_LIMIT or "delete" not in wanted.cleanup_policy:
+        return None
+    for name, theirs in _tiered(image, config):
+        if not _is_below(theirs.retention_ms, wanted.retention_ms):
+            return (
+                f"retention.ms={wanted.retention_ms} of {REMOTE_LOG_METADATA_TOPIC} must be above that of"
+                f" every tiered topic, and {name} has {theirs.retention_ms}"
+            )
+    return None
+
+
+def _topic_problem(image: ClusterImage, config: BrokerConfig, wanted: TopicConfig) -> str | None:
+    """T52, by what the metadata topic has now."""
+    if not wanted.remote_storage_enable or REMOTE_LOG_METADATA_TOPIC not in image.topics_by_name:
+        return None
+    held = topic_config(config, image.topic_config_overrides(REMOTE_LOG_METADATA_TOPIC))
+    if held.retention_ms == _NO_LIMIT or _is_below(wanted.retention_ms, held.retention_ms):
+        return None
+    return (
+        f"retention.ms={wanted.retention_ms} must be below that of {REMOTE_LOG_METADATA_TOPIC},"
+        f" which is {held.retention_ms}"
+    )
+
+
+def _tiered(image: ClusterImage, config: BrokerConfig) -> Iterator[tuple[str, TopicConfig]]:
+    for (kind, name), overrides in image.configs.items():
+        if kind == ResourceType.TOPIC and "remote.storage.enable" in overrides:
+            found = topic_config(config, overrides)
+            if found.remote_storage_enable:
+                yield name, found
+
+
+def _is_below(topic_ms: int, metadata_ms: int) -> bool:
+    return topic_ms != _NO_LIMIT and topic_ms < metadata_ms

@@ -340,9 +340,6 @@ class CatalogKeeper:
         """Have the catalog written, if it does not say all yet; then `then(error or None, now_ms)`."""
         if self.is_current and not self._is_writing:
             return then(None, now_ms)
-        withheld = self._services.withheld(self._hosted.where)
-        if withheld is not None:
-            return then(withheld, now_ms)
         self._waiting.append(then)
         return [] if self._is_writing else self._write(now_ms)
 

@@ -42,6 +42,7 @@ def tiered(cluster: Cluster) -> Node:
     node.advance(5_000)
     node.expire_local()
     assert node.log.local_log_start_offset == 5
+    node.advance(5_000)
     return node
 
 
@@ -85,6 +86,10 @@ def logs(cluster: Cluster) -> list[str]:
     return sorted(key for key in cluster.store.objects if key.endswith(".log"))
 
 
+def catalog_of(cluster: Cluster) -> list[str]:
+    return sorted(key for key in cluster.store.objects if key.startswith("catalog/"))
+
+
 @pytest.mark.parametrize(
     "batch",
     [
@@ -119,12 +124,14 @@ def test_a_copy_whose_end_cannot_be_read_is_never_taken_for_one_that_failed(numb
     """Its record says STARTED alone: what nobody finished is deleted, which here were the only records."""
     cluster = Cluster()
     node = tiered(cluster)
-    before = logs(cluster)
+    before, catalogs = logs(cluster), catalog_of(cluster)
+    assert catalogs
     partition, at = place_of(cluster, number)
     offset = spoil(cluster, partition, at)
     fresh = again(cluster, node)
     fresh.advance(HOURS_MS)
     assert logs(cluster) == before
+    assert catalog_of(cluster) == catalogs
     assert fresh.log.log_start_offset == 0
     served = [n for n in range(5) if n != number]
     assert [texts(fresh, n) for n in served] == [["abcde"[n]] for n in served]
@@ -153,6 +160,40 @@ def test_limits_delete_nothing_while_some_metadata_cannot_be_read() -> None:
     fresh.advance(HOURS_MS)
     assert fresh.log.log_start_offset > 0
     assert not set(before) & set(logs(cluster))
+
+
+def test_a_leader_that_runs_stops_copying_and_deleting_when_it_comes() -> None:
+    cluster = Cluster()
+    node = tiered(cluster)
+    before = logs(cluster)
+    partition = metadata_of(node).partition_of(WHERE)
+    cluster.append(partition, raw_batch(b"?", codec=GZIP))
+    node.advance(1_500)
+    node.log.config = topic_config(retention_ms=1)
+    node.produce(0, "g", "h")
+    node.advance(HOURS_MS)
+    assert logs(cluster) == before
+    assert node.log.log_start_offset == 0
+    cluster.given_up = {partition: [(0, 1_000)]}
+    node.advance(HOURS_MS)
+    assert node.log.log_start_offset > 0
+
+
+def test_a_removal_under_way_ends_when_it_comes() -> None:
+    """Between two segments that go: what the second one is needed for is not known any more."""
+    cluster = Cluster()
+    node = tiered(cluster)
+    partition = metadata_of(node).partition_of(WHERE)
+    node.log.config = topic_config(retention_ms=1)
+    assert len(logs(cluster)) == 6
+    node.held = lambda effect: getattr(effect, "name", "").startswith("delete t-0")
+    node.advance(5_000)
+    assert len(node.on_hold) == 1
+    cluster.append(partition, raw_batch(b"?", codec=GZIP))
+    node.advance(1_500)
+    node.release()
+    node.advance(HOURS_MS)
+    assert len(logs(cluster)) == 5
 
 
 def test_a_follower_gives_up_nothing_local_while_some_metadata_cannot_be_read() -> None:
