@@ -27,7 +27,7 @@ from firnline.coordinator.rows import commit_row
 from firnline.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import all_records
-from tests.raw_batches import GZIP, raw_batch
+from tests.raw_batches import GZIP, misplaced_batch, raw_batch
 from tests.unit.coordinator.group_world import GroupWorld, Settings, Told, load_into
 
 KAFKA_LOG = (
@@ -182,9 +182,21 @@ GOOD = build_batch([commit_row("g", TopicPartition("t", 0), CommittedOffset(5, 0
         (raw_batch(b"no gzip", codec=GZIP, count=3), "offsets 0 to 2 "),
         (raw_batch(b"no gzip", codec=GZIP | TRANSACTIONAL_MASK), "offset 0 "),
         (raw_batch(b"?", codec=CONTROL_MASK), "offset 0 "),
-        (raw_batch(gzip.compress(bytes(KEYED_BATCH_BYTES_MAX + 1)), codec=GZIP), "offset 0 "),
+        (raw_batch(gzip.compress(bytes(KEYED_BATCH_BYTES_MAX + 1)), codec=GZIP), "too many bytes"),
+        (misplaced_batch(-1, CONTROL_MASK), "do not ascend"),
     ],
-    ids=["key", "cut key", "no key", "group", "commit", "gzip", "transaction", "marker", "bomb"],
+    ids=[
+        "key",
+        "cut key",
+        "no key",
+        "group",
+        "commit",
+        "gzip",
+        "transaction",
+        "marker",
+        "bomb",
+        "misplaced",
+    ],
 )
 def test_one_record_that_nobody_can_read_costs_no_other_group_its_offsets(
     batch: bytearray, where: str

@@ -20,7 +20,7 @@ from firnline.tiered.spi import (
     SegmentState,
     SegmentUpdate,
 )
-from tests.raw_batches import GZIP, raw_batch
+from tests.raw_batches import GZIP, misplaced_batch, raw_batch
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
 HOURS_MS = 2 * 3_600_000
@@ -99,8 +99,10 @@ def catalog_of(cluster: Cluster) -> list[str]:
         raw_batch(b"\x02\x00", count=5),
         build_batch([NewRecord(None, b"\x01\x63\x00", 1)]),
         build_batch([NewRecord(None, None, 1)]),
+        misplaced_batch(1_000),
+        misplaced_batch(-1),
     ],
-    ids=["gzip", "lz4", "bomb", "cut off", "unknown type", "no value"],
+    ids=["gzip", "lz4", "bomb", "cut off", "unknown type", "no value", "above", "below"],
 )
 def test_what_nobody_can_read_is_named_once_and_readers_are_served(batch: bytearray) -> None:
     cluster = Cluster()
@@ -249,6 +251,15 @@ def test_bytes_that_this_copy_alone_has_are_waited_for_and_never_skipped() -> No
     cluster.metadata[partition][at] = sound
     fresh.advance(60_000)
     assert [texts(fresh, n) for n in range(5)] == [["a"], ["b"], ["c"], ["d"], ["e"]]
+
+
+def test_no_batch_opens_to_more_than_its_bound() -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    bomb = raw_batch(gzip.compress(bytes(BATCH_BYTES_MAX + 1)), codec=GZIP)
+    cluster.append(metadata_of(node).partition_of(WHERE), bomb)
+    node.advance(5_000)
+    assert any("opens to too many bytes" in line for line in node.warnings)
 
 
 def test_a_flood_of_them_fills_neither_the_log_nor_the_memory() -> None:
