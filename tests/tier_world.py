@@ -30,7 +30,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
 from firnline.sim.disk import CrashableFs
 from firnline.tiered.metadata.cache import MetadataCache
-from firnline.tiered.metadata.log import from_record
+from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.records import decode
 from firnline.tiered.objects.layout import DATA_FOLDER
 from firnline.tiered.objects.memory import MemoryStore
@@ -85,6 +85,7 @@ class Cluster:
     has_topic: bool = True
     leads: dict[int, int] = field(default_factory=dict)  # metadata partition -> node; default: all
     now_ms: int = 1_000_000
+    given_up: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         CLUSTERS.append(self)
@@ -153,6 +154,9 @@ class Feed:
                 break
             out += batch
         return out
+
+    def given_up(self, partition: int) -> list[tuple[int, int]]:
+        return self.cluster.given_up.get(partition, [])
 
     def fork(self, partition: int, offset: int, epoch: int) -> int | None:
         return None  # one log, which only grows

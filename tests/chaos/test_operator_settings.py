@@ -46,14 +46,15 @@ def committed(broker: Broker, name: str) -> int:
         member.close()
 
 
-def test_offsets_that_are_deleted_cost_the_commits_and_no_record(broker: Broker) -> None:
-    """As with Kafka. Groups begin where auto.offset.reset says, and commit again."""
+def test_the_offsets_of_groups_are_neither_deleted_nor_cut_short(broker: Broker) -> None:
+    """Kafka takes both, and all groups begin where auto.offset.reset says."""
     commit(broker, "readers", 7)
-    assert committed(broker, "readers") == 7
     with Admin(broker.bootstrap) as admin:
-        admin.delete_topic(OFFSETS)
-    assert committed(broker, "readers") < 0
-    assert numbers(broker, "kept") == ALL
+        with pytest.raises(KafkaError, match=OFFSETS):
+            admin.delete_topic(OFFSETS)
+        with pytest.raises(KafkaError, match=OFFSETS):
+            admin.alter_topic(OFFSETS, changes={"cleanup.policy": "delete"})
+    assert committed(broker, "readers") == 7
     commit(broker, "readers", 9)
     assert committed(broker, "readers") == 9
 

@@ -12,7 +12,7 @@ from firnline.client.connection import Connection
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.records.record import all_records
 from firnline.tiered.metadata.cache import MetadataCache
-from firnline.tiered.metadata.log import from_record
+from firnline.tiered.metadata.changes import from_record
 from firnline.tiered.metadata.records import decode
 from firnline.tiered.objects.local_dir import PUTTING
 from firnline.tiered.spi import RemoteSegment, SegmentUpdate

@@ -15,7 +15,7 @@ from tests.peers.ports import free_ports
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster"
 # Half a minute on an idle machine.
 PATIENCE_S = 600.0
-PORTS = ("9291", "9292", "9293", "9294", "9295", "9296")
+PORTS = tuple(map(str, range(9291, 9300)))
 
 
 def words_of(page: Path) -> str:

@@ -15,7 +15,7 @@ from tests.peers.nodes import eventually
 from tests.peers.ports import free_ports
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quorum"
-PORTS = ("9191", "9192", "9193", "9094", "9095")
+PORTS = ("9191", "9192", "9193", "9094", "9095", "9096", "9097")
 
 
 class Example:
@@ -29,7 +29,7 @@ class Example:
             text = path.read_text()
             path.write_text(re.sub("|".join(PORTS), lambda match: found[match[0]], text))
         self.controllers = ",".join(f"127.0.0.1:{found[port]}" for port in PORTS[:3])
-        self.brokers = [f"127.0.0.1:{found[port]}" for port in PORTS[3:]]
+        self.brokers = [f"127.0.0.1:{found[port]}" for port in PORTS[3:5]]
 
     def cluster(self, *words: str) -> None:
         self._run(str(self.directory / "cluster.py"), *words)

@@ -16,8 +16,12 @@ METADATA_TOPIC_ID: Uuid = bytes(15) + b"\x01"
 METADATA_TOPIC = "__cluster_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
+SHARE_GROUP_TOPIC = "__share_group_state"
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC})
+# What Kafka calls internal: coordinators alone write there.
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_GROUP_TOPIC})
+# What the system believes: these, and what brokers alone write.
+SYSTEM_TOPICS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 
 # Where a replica is, when no directory is named; ids below the limit are reserved. As Apache Kafka 4.3.1
 # counts them, which is not the order of KIP-858's text.

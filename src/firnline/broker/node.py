@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from firnline.base.background import Background
-from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer
+from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
 from firnline.base.errors import Bug, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
@@ -52,6 +52,12 @@ _COORDINATOR_TIMEOUT_MS = 5_000
 _OPENING_WAIT_MS = 1_000
 _CLOSING = ("broker", "closing")
 _CLOSING_LOOK_MS = 10
+# Until there is security, an address is all that tells a broker from a client.
+_FORGEABLE = (
+    f"brokers and clients share a listener: whoever reaches it can forge {REMOTE_LOG_METADATA_TOPIC}, and"
+    " have the tier deleted; give brokers a listener of their own (inter.broker.listener.name) that no client"
+    " can reach"
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,6 +225,9 @@ class BrokerNode:
         effects += self.parts.compacting.start(now_ms)
         if self.parts.tier_ground is not None:
             effects += self.parts.tier_ground.tier.start(now_ms)
+            is_cluster = self.config.has_other_controllers or len(self.image.brokers) > 1
+            if is_cluster and self.config.shares_broker_listener:
+                effects.append(Warn(line=_FORGEABLE))
         return effects
 
     def shutdown(self, now_ms: int) -> Effects:

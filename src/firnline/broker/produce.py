@@ -10,7 +10,7 @@ from typing import Literal
 
 from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
-from firnline.base.ids import INTERNAL_TOPICS
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, SYSTEM_TOPICS
 from firnline.base.ports import File
 from firnline.records.batch import TRANSACTIONAL_MASK
 from firnline.replica.partition import ACKS_ALL, Partition
@@ -18,7 +18,8 @@ from firnline.replica.partition import ACKS_ALL, Partition
 # Low byte of the attributes of a batch.
 _ATTRIBUTES_AT = 22
 _ATTRIBUTES = 5  # their place in a BatchHeader
-Origin = Literal["client", "coordinator"]
+# Whoever is not us; another broker, as far as one can tell; this node itself.
+Origin = Literal["client", "broker", "coordinator"]
 Outcome = Appended | KafkaError
 # The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
 Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
@@ -28,12 +29,24 @@ Answer = Callable[[list[Outcome], int], Effects]
 class Producing:
     """Appends for clients and for our own coordinators."""
 
-    __slots__ = ("_on_storage_error", "_serial")
+    __slots__ = ("_is_for_brokers", "_on_storage_error", "_serial")
 
-    def __init__(self, on_storage_error: Callable[[Partition, int], Effects]) -> None:
-        """`on_storage_error(partition, now_ms)` is told of each partition whose files failed."""
+    def __init__(
+        self,
+        on_storage_error: Callable[[Partition, int], Effects],
+        is_for_brokers: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """`on_storage_error(partition, now_ms)` is told of each partition whose files failed.
+
+        is_for_brokers  whether other brokers connect to the listener of that name
+        """
         self._serial = 0
+        self._is_for_brokers = is_for_brokers
         self._on_storage_error = on_storage_error
+
+    def origin_at(self, listener: str) -> Origin:
+        """Whose requests come to that listener, as far as one can tell without security."""
+        return "broker" if self._is_for_brokers(listener) else "client"
 
     def append_at_once(
         self,
@@ -50,7 +63,7 @@ class Producing:
         """
         if (
             fields[_ATTRIBUTES] & TRANSACTIONAL_MASK
-            or partition.topic_partition.topic in INTERNAL_TOPICS
+            or partition.topic_partition.topic in SYSTEM_TOPICS
         ):
             return None
         return partition.append_at_once(batch, fields, acks, now_ms)
@@ -96,6 +109,7 @@ class Producing:
         timeout_ms: int,
         answer: Answer,
         now_ms: int,
+        origin: Origin = "client",
     ) -> Generator[Effects, int, Effects]:
         """As `produce` for a client, of whose writes one of `slices` is looked up and appended at a time.
 
@@ -111,7 +125,7 @@ class Producing:
             if acks not in (0, 1, ACKS_ALL):
                 outcomes += [_BAD_ACKS] * len(writes)
                 continue
-            woken, flushes, commits = self._append_all(writes, outcomes, acks, "client", now_ms)
+            woken, flushes, commits = self._append_all(writes, outcomes, acks, origin, now_ms)
             writes.clear()  # no view of the receive buffer is kept while others are served
             now_ms = yield woken + self._wait(pending, flushes, commits, until_ms, now_ms)
         return pending.one_less(now_ms)
@@ -139,9 +153,10 @@ class Producing:
             if batch is None or not batch:
                 outcomes.append(_EMPTY)
                 continue
-            if origin == "client":
-                if partition.topic_partition.topic in INTERNAL_TOPICS:
-                    outcomes.append(_INTERNAL)
+            if origin != "coordinator":
+                refusal = _not_theirs(partition.topic_partition.topic, origin)
+                if refusal is not None:
+                    outcomes.append(refusal)
                     continue
                 if len(batch) > _ATTRIBUTES_AT and batch[_ATTRIBUTES_AT] & TRANSACTIONAL_MASK:
                     outcomes.append(_NO_TRANSACTION)
@@ -166,14 +181,17 @@ class Producing:
         now_ms: int,
     ) -> Outcome:
         """Append, and collect in `woken` the Fetches that it completes."""
+        judged_as: Literal["client", "coordinator"] = "client"
+        if origin == "coordinator":
+            judged_as = origin
         if partition.refusal is not None:
             return partition.refusal
         if partition.is_alone and not partition.fetch_waiters:
-            outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=origin)
+            outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=judged_as)
         else:
             log = partition.log
             stable, high = log.last_stable_offset, log.high_watermark
-            outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=origin)
+            outcome = partition.append(batch, acks=acks, now_ms=now_ms, origin=judged_as)
             woken += partition.grown(len(batch), stable, high, now_ms)
         if type(outcome) is KafkaError:
             woken += self.told_of_failure(partition, now_ms)
@@ -347,8 +365,21 @@ class _Pending:
         return effects
 
 
+def _not_theirs(topic: str, origin: Origin) -> KafkaError | None:
+    """Say why whoever asks may not write to the topic: what the system believes, the system alone writes."""
+    if topic not in SYSTEM_TOPICS:
+        return None
+    if topic == REMOTE_LOG_METADATA_TOPIC:
+        return None if origin == "broker" else _BROKERS_ALONE
+    return _INTERNAL
+
+
 _BAD_ACKS = KafkaError(Code.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
 _INTERNAL = KafkaError(Code.INVALID_TOPIC_EXCEPTION, "clients do not write to internal topics")
+_BROKERS_ALONE = KafkaError(
+    Code.INVALID_TOPIC_EXCEPTION,
+    "brokers alone write to this topic, at the listener that is theirs",
+)
 # Nobody coordinates transactions yet: one that was begun would never end, and hold up every reader of
 # committed records (reliability d 37).
 _NO_TRANSACTION = KafkaError(Code.INVALID_TXN_STATE, "no transaction was begun for this partition")

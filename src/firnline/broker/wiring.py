@@ -149,7 +149,7 @@ def build_node(
         hosting=_hosting(config, hosted, storage, replication, groups, tier, late),
         replication=replication,
         leaders=leaders,
-        producing=Producing(partial(_failed, late)),
+        producing=Producing(partial(_failed, late), partial(_is_for_brokers, config, quorum)),
         fetching=_fetching(config, rng, hosted, quorum, tier, replication),
         listing_offsets=_listing_offsets(config, tier),
         groups=groups,
@@ -259,6 +259,11 @@ def _knows_our_directories(config: BrokerConfig, image: ClusterImage) -> bool:
     return (
         image.metadata_version >= DIRECTORIES_SINCE and broker is not None and bool(broker.log_dirs)
     )
+
+
+def _is_for_brokers(config: BrokerConfig, quorum: MetadataQuorum, listener: str) -> bool:
+    """Whether another broker may be who connects there: a node that is alone writes in itself."""
+    return listener in config.broker_listeners and len(quorum.image.brokers) > 1
 
 
 def _failed(late: list[BrokerNode], partition: Partition, now_ms: int) -> Effects:
@@ -499,7 +504,10 @@ def _tier(
     from firnline.tiered.remote_log import RemoteLog
     from firnline.tiered.settings import tier_settings
 
-    feed = MetadataFeed(hosted, quorum, others)
+    def given_up() -> tuple[str, ...]:
+        return _present(config, quorum.image).firnline_remote_log_metadata_given_up
+
+    feed = MetadataFeed(hosted, quorum, others, given_up)
     remote = RemoteLog(
         tier_settings(config),
         storage=remote_storage,

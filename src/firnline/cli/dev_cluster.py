@@ -44,9 +44,11 @@ _REPLICATED = ("default.replication.factor", "offsets.topic.replication.factor")
 _OF_THE_TIER = "rlmm.config.remote.log.metadata.topic.replication.factor"
 _OF_ONE_NODE = (
     "broker.id", "controller.listener.names", "controller.quorum.bootstrap.servers",
-    "controller.quorum.voters", "listeners", "advertised.listeners", "log.dir", "log.dirs",
-    "metadata.log.dir", "node.id", "process.roles",
+    "controller.quorum.voters", "inter.broker.listener.name", "listener.security.protocol.map",
+    "listeners", "advertised.listeners", "log.dir", "log.dirs", "metadata.log.dir", "node.id",
+    "process.roles",
 )  # fmt: skip
+_PROTOCOLS = "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT"
 _METRICS_PORT = "firnline.metrics.port"
 # Ports that the kernel does not hand to clients: a node that is down for a while finds its own free.
 _PORTS = range(20_000, 32_000)
@@ -58,10 +60,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Member(NamedTuple):
-    """One node: where it listens, and where its things are. `controller_port` 0: it is none."""
+    """One node: where it listens, and where its things are. `controller_port` 0: it is none.
+
+    broker_port  for the other brokers alone: what they write there, clients may not
+    """
 
     node_id: int
     port: int
+    broker_port: int
     controller_port: int
     home: Path
 
@@ -146,26 +152,27 @@ def plan(directory: Path, nodes: int, port: int) -> list[Member]:
     with contextlib.ExitStack() as held:
         for node_id in range(1, nodes + 1):
             home = directory / f"node-{node_id}"
-            before, controller_before = _ports_of(home)
+            before, broker_before, controller_before = _ports_of(home)
             wished = port + node_id - 1 if port else before
             is_a_must = bool(port) and node_id == 1
             client_port = _take(held, wished, is_a_must=is_a_must)
+            broker_port = _take(held, broker_before, is_a_must=False)
             controller_port = 0
             if node_id <= controllers:
                 controller_port = _take(held, controller_before, is_a_must=False)
-            members.append(Member(node_id, client_port, controller_port, home))
+            members.append(Member(node_id, client_port, broker_port, controller_port, home))
     return members
 
 
-def _ports_of(home: Path) -> tuple[int, int]:
-    """Where a node listened in an earlier run, for clients and for controllers; 0 for nowhere."""
+def _ports_of(home: Path) -> tuple[int, int, int]:
+    """Where a node listened in an earlier run: for clients, brokers, controllers; 0 for nowhere."""
     path = home / "server.properties"
     listeners = read_properties(path.read_text())["listeners"] if path.exists() else ""
     found = {}
     for listener in filter(None, listeners.split(",")):
         name, _, address = listener.partition("://")
         found[name] = int(address.rpartition(":")[2])
-    return found.get("PLAINTEXT", 0), found.get("CONTROLLER", 0)
+    return found.get("PLAINTEXT", 0), found.get("BROKER", 0), found.get("CONTROLLER", 0)
 
 
 def _take(held: contextlib.ExitStack, wished: int, *, is_a_must: bool) -> int:
@@ -205,7 +212,7 @@ def settings_of(
     """Return the server.properties of a node."""
     replicas = str(min(len(members), int(DIFFERENT["default.replication.factor"])))
     is_few = len(members) < CONTROLLERS_MAX
-    listeners = [f"PLAINTEXT://{HOST}:{member.port}"]
+    listeners = [f"PLAINTEXT://{HOST}:{member.port}", f"BROKER://{HOST}:{member.broker_port}"]
     if member.controller_port:
         listeners.append(f"CONTROLLER://{HOST}:{member.controller_port}")
     controllers = [each for each in members if each.controller_port]
@@ -220,6 +227,8 @@ def settings_of(
         "controller.quorum.voters": ",".join(
             f"{each.node_id}@{HOST}:{each.controller_port}" for each in controllers
         ),
+        "inter.broker.listener.name": "BROKER",
+        "listener.security.protocol.map": _PROTOCOLS,
         "listeners": ",".join(listeners),
         "log.dirs": str(member.data),
         **stated,

@@ -30,6 +30,7 @@ from firnline.log.checkpoint import (
 )
 from firnline.runtime.disk import RealFs
 from firnline.tiered.catalog import CatalogCorrupt, PartitionCatalog, list_topics, read_catalog
+from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.layout import LOG, segment_folder
 from firnline.tiered.objects.local_dir import DirectoryStore, path_of
 from firnline.tiered.spi import ObjectMissing, ObjectStore
@@ -73,6 +74,8 @@ _REMEDIES = {
     "catalog-explains-less": "bring the lost records of __remote_log_metadata back, from another replica or"
     " a backup; nothing deletes these objects until then",
     "catalog-damaged": "its leader writes the next one; if it stays, put an older copy of the catalog back",
+    "tier-metadata-unreadable": "run a release that can read it, or give it up as docs/OPERATIONS.md says;"
+    " nothing of the partition is copied or deleted until then",
     "object-missing": "put the object back from a copy of the tier; without it its records are lost",
 }
 
@@ -114,6 +117,7 @@ def command(
     if bootstrap is not None:
         with Admin(bootstrap) as admin:
             _look_at_brokers(admin, topics, newest, report)
+            _look_at_tier_metadata(admin, topics, report)
             if tier is not None:
                 starts = _log_starts(admin)
     if tier is not None:
@@ -172,6 +176,21 @@ def _look_at_brokers(admin: Admin, topics: tuple[str, ...], newest: int, report:
                     if each in brokers
                 ]
                 _compare_over_brokers(where, copies, begin, end, report)
+
+
+def _look_at_tier_metadata(admin: Admin, topics: tuple[str, ...], report: _Report) -> None:
+    """Ask the leaders of tiered partitions whether they know all that was said of them."""
+    try:
+        status = admin.tier_status(None)
+    except FirnlineError:
+        return  # brokers without a tier, or of another kind
+    for row in status:
+        if topics and row["topic"] not in topics:
+            continue
+        report.looked["partitions that are tiered"] += 1
+        if (row["problem"] or "").startswith(UNREADABLE):
+            where = f"{row['topic']}-{row['partition']}"
+            report.add("tier-metadata-unreadable", where, row["problem"])
 
 
 def _compare_over_brokers(

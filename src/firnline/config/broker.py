@@ -16,7 +16,7 @@ from firnline.config.logs import LogKeys
 from firnline.config.network import NetworkKeys
 from firnline.config.quorum import QuorumKeys
 from firnline.config.replica import ReplicaKeys
-from firnline.config.tiered import TierKeys
+from firnline.config.tiered import TierKeys, parse_given_up
 from firnline.config.unused import unused_keys
 
 
@@ -76,6 +76,19 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         """What clients connect to: the listeners that are not the controller's."""
         found = [parse_endpoint(text) for text in self.listeners]
         return [each for each in found if each.listener not in self.controller_listener_names]
+
+    @property
+    def broker_listeners(self) -> frozenset[str]:
+        """Where other brokers connect to this one, by name."""
+        names = (self.inter_broker_listener_name, self.remote_log_metadata_manager_listener_name)
+        found = frozenset(name.upper() for name in names if name)
+        return found if self.inter_broker_listener_name else found | {"PLAINTEXT"}
+
+    @property
+    def shares_broker_listener(self) -> bool:
+        """Whether clients have no other listener than that of the brokers, or nothing says that they have."""
+        clients = [e for e in self.client_listeners if e.listener not in self.broker_listeners]
+        return not clients or self.inter_broker_listener_name is None
 
     @property
     def has_other_controllers(self) -> bool:
@@ -166,6 +179,8 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
     for name, value in _ages(config).items():
         if value is not None and (value == 0 or value < -1):
             yield f"{name}={value}: must be -1, no limit, or above 0"
+    for text in config.firnline_remote_log_metadata_given_up:
+        parse_given_up(text)
     if config.remote_log_storage_system_enable:
         yield from _tier_problems(config)
 

@@ -1,7 +1,9 @@
 """The remote tier. PURE. Names, types, defaults and ranges are Kafka 4.3.1's."""
 
+import re
 from dataclasses import dataclass
 
+from firnline.base.errors import ConfigError
 from firnline.config.define import key
 from firnline.config.topic import LONG_MAX
 
@@ -10,6 +12,15 @@ from firnline.config.topic import LONG_MAX
 class TierKeys:
     """The switch, the two plug-ins, and the pace of the tier's tasks."""
 
+    firnline_remote_log_metadata_given_up: tuple[str, ...] = key(
+        "LIST",
+        (),
+        "Records of __remote_log_metadata that cannot be read and are given up, as partition:offset or"
+        " partition:first-last. Until then nothing of the tiered partitions that they may speak of is copied"
+        " or deleted. What they said stays lost: segments that only they completed are deleted.",
+        importance="LOW",
+        dynamic=True,
+    )
     remote_fetch_max_wait_ms: int = key(
         "INT",
         500,
@@ -176,3 +187,21 @@ class TierKeys:
     remote_log_manager_fetch_quota_window_size_seconds: int = key(
         "INT", 1, "Length of such a window.", valid="[1,...]", source="KIP-956"
     )
+
+
+_GIVEN_UP = re.compile(r"([0-9]{1,9}):([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+def parse_given_up(text: str) -> tuple[int, int, int]:
+    """Return partition, first and last offset of an entry of firnline.remote.log.metadata.given.up.
+
+    Raises ConfigError for another form.
+    """
+    found = _GIVEN_UP.fullmatch(text.strip())
+    first, last = (int(found[2]), int(found[3] or found[2])) if found else (1, 0)
+    if found is None or last < first:
+        raise ConfigError(
+            f"firnline.remote.log.metadata.given.up: {text!r} is not of the form partition:offset or"
+            " partition:first-last"
+        )
+    return int(found[1]), first, last

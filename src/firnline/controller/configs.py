@@ -15,9 +15,10 @@ from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.define import Key
 from firnline.config.layers import check_topic, topic_config
 from firnline.config.parse import nearest, parse, text_of
+from firnline.config.tiered import parse_given_up
 from firnline.config.topic import topic_keys
 from firnline.config.unused import runtime_keys
-from firnline.controller import tier_rules
+from firnline.controller import system_topics
 from firnline.controller.topic_names import name_problem
 from firnline.metadata import records as r
 from firnline.metadata.image import ClusterImage, ConfigResource, ResourceType
@@ -102,7 +103,7 @@ def _alter(
             return problem
     if resource.resource_type == ResourceType.TOPIC:
         problem = check_topic(config, after, before=before, topic=resource.name)
-        problem = problem or tier_rules.settings_problem(image, config, resource.name, after)
+        problem = problem or system_topics.settings_problem(image, config, resource.name, after)
     else:
         problem = _broker_problem(resource.name, alterations, after)
     if problem is not None:
@@ -214,6 +215,9 @@ def _broker_problem(
             return KafkaError(Code.INVALID_REQUEST, why)
         try:
             value = parse(key, after[key.name])
+            if key.name == _GIVEN_UP and isinstance(value, tuple):
+                for text in value:
+                    parse_given_up(text)
         except ConfigError as problem:
             return KafkaError(Code.INVALID_REQUEST, str(problem))
         if key.kind == "promise" and value != key.default:
@@ -222,5 +226,6 @@ def _broker_problem(
     return None
 
 
+_GIVEN_UP = "firnline.remote.log.metadata.given.up"
 # Kafka opens and closes sockets while it runs; this release does not.
 _SOCKETS = frozenset({"advertised.listeners", "listener.security.protocol.map", "listeners"})

@@ -10,11 +10,11 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
+from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import check_topic
-from firnline.controller import tier_rules
+from firnline.controller import system_topics
 from firnline.controller.partition_change import default_directory
 from firnline.controller.placement import Assignment, manual_problem, place
 from firnline.controller.topic_names import creation_problem
@@ -177,7 +177,7 @@ def _create(
     problem = (
         check_topic(config, overrides, topic=topic.name) if overrides else None
     )  # what all have is no topic's fault
-    problem = problem or tier_rules.settings_problem(image, config, topic.name, overrides)
+    problem = problem or system_topics.settings_problem(image, config, topic.name, overrides)
     if problem is not None:
         return problem
     topic_id = rng.uuid()
@@ -271,8 +271,8 @@ def delete_topics(
             is_name = isinstance(ref, str)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if is_name else Code.UNKNOWN_TOPIC_ID
             answers.append(KafkaError(code, "there is no such topic"))
-        elif topic.name == REMOTE_LOG_METADATA_TOPIC:
-            answers.append(tier_rules.NOT_DELETED)
+        elif (refusal := system_topics.deletion_problem(topic.name)) is not None:
+            answers.append(refusal)
         else:
             records.append(r.RemoveTopicRecord(topic_id=topic.topic_id))
             answers.append((topic.name, topic.topic_id))

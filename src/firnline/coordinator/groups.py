@@ -128,6 +128,11 @@ class GroupCoordinator:
         """How many groups this node keeps."""
         return sum(len(shard.groups) for shard in self._shards.values())
 
+    @property
+    def unreadable_records(self) -> int:
+        """How many records of the partitions that are served here were skipped, as nobody can read them."""
+        return sum(shard.aside.offset_count for shard in self._shards.values())
+
     # -------------------------------------------------------------------------------------- life
 
     def start(self, now_ms: int) -> Effects:
@@ -146,8 +151,9 @@ class GroupCoordinator:
         """Replay a partition this node now leads, whole batches in log order, and serve it; in slices.
 
         Until then it answers COORDINATOR_LOAD_IN_PROGRESS. `then` gets None once it is served, or the
-        StorageError of bytes that cannot be read or are not group records: the partition then answers
-        NOT_COORDINATOR, as nothing of it can be believed. It is not called where another load, or
+        StorageError of bytes that this copy alone has (they cannot be read, or a CRC is wrong): the partition
+        then answers NOT_COORDINATOR, as another replica may serve it. Records that nobody can read are told,
+        and skipped. It is not called where another load, or
         `unload_partition`, comes before.
         """
         effects = self.unload_partition(partition, now_ms)
@@ -178,7 +184,8 @@ class GroupCoordinator:
         load = self._loads.pop(partition)
         del self._not_ready[partition]
         self._shards[partition] = shard
-        yield then(None, now_ms) + self._forget(shard, load.deleted_topics, now_ms)
+        told = shard.aside.told()
+        yield told + then(None, now_ms) + self._forget(shard, load.deleted_topics, now_ms)
 
     def unload_partition(self, partition: int, now_ms: int) -> Effects:
         """Forget a partition that another node leads now; whoever waits hears NOT_COORDINATOR."""

@@ -1,7 +1,9 @@
 """The records of one partition of `__consumer_offsets` become groups and offsets, a slice at a time. PURE.
 
 What a later record replaces is not decoded: of the millions of commits in a log a few are left, and of a
-group only its last generation. Source: KIP-98, KIP-915, spec C15; rel-C5.
+group only its last generation. What cannot be read, though its CRC is right, is the same on every replica: it
+is set aside, and the rest is served. A wrong CRC is of this copy, and ends the loading.
+Source: KIP-98, KIP-915, spec C15; rel-C5.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -9,7 +11,9 @@ from itertools import islice
 
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import TopicPartition
+from firnline.base.limits import KEYED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
+from firnline.base.units import INT64_MAX
 from firnline.coordinator.commits import legacy_commit, read_commit, read_place
 from firnline.coordinator.generation import read_generation
 from firnline.coordinator.group import Group
@@ -23,6 +27,7 @@ from firnline.coordinator.records import (
 )
 from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.record import records
+from firnline.records.set_aside import SetAside
 from firnline.records.usual import Row, usual_records
 
 # Records of a slice: some tenths of a millisecond compiled, about 2 ms in Python alone.
@@ -46,17 +51,23 @@ class Replay:
     """
 
     def __init__(
-        self, groups: dict[str, Group], offsets: Offsets, group: Callable[[str], Group]
+        self,
+        groups: dict[str, Group],
+        offsets: Offsets,
+        group: Callable[[str], Group],
+        aside: SetAside,
     ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._group = group
+        self._aside = aside
         self._places: dict[bytes | None, _Place] = {}
         self._partitions: dict[TopicPartition, TopicPartition] = {}  # one object for all groups
-        self._generations: dict[str, bytes] = {}  # the last record of each group, not decoded
+        # The last record of each group, not decoded, and its offset.
+        self._generations: dict[str, tuple[int, bytes]] = {}
 
     def steps(self, batches: Iterable[Buffer]) -> Iterator[None]:
-        """Apply whole batches; yields after each slice. KafkaError or ProtocolError for other bytes."""
+        """Apply whole batches; yields after each slice. KafkaError for bytes that are damaged here."""
         for data in batches:
             yield from self._batches(data)
         yield from self._restore()
@@ -91,39 +102,56 @@ class Replay:
             raise KafkaError(
                 Code.CORRUPT_MESSAGE, "a batch has another CRC than it says", at=header.base_offset
             )
-        found = records(data, header)
+        found = self._readable(data, header)
         if header.is_control:
-            self._take_markers(data, header)
+            self._take_markers(found, header)
         elif header.is_transactional:
-            while some := [(r.offset, r.key, r.value) for r in islice(found, RECORDS_PER_SLICE)]:
+            while some := list(islice(found, RECORDS_PER_SLICE)):
                 self._hold_rows(some, header.producer_id)
                 yield
         else:
-            while some := [(r.offset, r.key, r.value) for r in islice(found, RECORDS_PER_SLICE)]:
+            while some := list(islice(found, RECORDS_PER_SLICE)):
                 self._take_rows(some)
                 yield
         return header.size_bytes
 
+    def _readable(self, data: memoryview, header: BatchHeader) -> Iterator[Row]:
+        """Yield the records of a batch as far as it can be decoded."""
+        expected = header.base_offset
+        try:
+            for each in records(data, header, limit_bytes=KEYED_BATCH_BYTES_MAX):
+                if not expected <= each.offset <= header.last_offset:
+                    raise KafkaError(Code.CORRUPT_MESSAGE, "offsets that do not ascend")
+                yield each.offset, each.key, each.value
+                expected = each.offset + 1
+        except KafkaError as problem:
+            self._aside.note(expected, max(expected, header.last_offset), problem)
+
     def _take_rows(self, rows: Sequence[Row]) -> None:
         places, by_group = self._places, self._offsets.by_group
         for offset, key, value in rows:
-            place = places.get(key) or self._find_place(key, offset)
-            if place is None:
-                self._take_group(key, value)
-                continue
-            group_id, partition = place
-            if value is None:
-                self._offsets.drop(group_id, partition, offset)
+            try:
+                place = places.get(key) or self._find_place(key)
+                if place is None:
+                    self._take_group(offset, key, value)
+                    continue
+                group_id, partition = place
+                if value is None:
+                    self._offsets.drop(group_id, partition, offset)
+                    continue
+                known = value if key[1] else _legacy(key, value)  # type: ignore[index,arg-type]
+            except ProtocolError as problem:
+                self._aside.note(offset, offset, problem)
                 continue
             of_group = by_group.get(group_id)
             if of_group is None:
                 self._group(group_id)
                 of_group = by_group[group_id] = {}
-            of_group[partition] = value if key[1] else _legacy(key, value)  # type: ignore[index,arg-type]
+            of_group[partition] = known
 
-    def _find_place(self, key: bytes | None, offset: int) -> _Place | None:
+    def _find_place(self, key: bytes | None) -> _Place | None:
         if key is None:
-            raise ProtocolError("a group record without a key", offset=offset)
+            raise ProtocolError("a group record without a key")
         place = read_place(key)
         if place is None:
             return None
@@ -136,19 +164,22 @@ class Replay:
     def _hold_rows(self, rows: Sequence[Row], producer_id: int) -> None:
         """Keep the commits of a transaction until its marker; groups are not written in one."""
         for offset, key, value in rows:
-            place = self._places.get(key) or self._find_place(key, offset)
-            if place is None:
-                self._take_group(key, value)
-            else:
-                known = value if key is None or value is None or key[1] else _legacy(key, value)
-                self._offsets.hold(producer_id, (*place, known))
+            try:
+                place = self._places.get(key) or self._find_place(key)
+                if place is None:
+                    self._take_group(offset, key, value)
+                else:
+                    known = value if key is None or value is None or key[1] else _legacy(key, value)
+                    self._offsets.hold(producer_id, (*place, known))
+            except ProtocolError as problem:
+                self._aside.note(offset, offset, problem)
 
-    def _take_markers(self, data: Buffer, header: BatchHeader) -> None:
-        for record in records(data, header):
+    def _take_markers(self, rows: Iterable[Row], header: BatchHeader) -> None:
+        for offset, key, _ in rows:
             # Key of a marker: version int16, then 0 for abort or 1 for commit.
-            is_committed = record.key is not None and record.key[2:4] == b"\x00\x01"
+            is_committed = key is not None and key[2:4] == b"\x00\x01"
             for commit in self._offsets.decide(header.producer_id, is_committed=is_committed):
-                self._take_commit(commit, record.offset)
+                self._take_commit(commit, offset)
 
     def _take_commit(self, commit: Commit, record_offset: int) -> None:
         group_id, partition, known = commit
@@ -158,14 +189,14 @@ class Replay:
             self._group(group_id)
             self._offsets.by_group.setdefault(group_id, {})[partition] = known
 
-    def _take_group(self, data: bytes | None, value: bytes | None) -> None:
+    def _take_group(self, offset: int, data: bytes | None, value: bytes | None) -> None:
         key = None if data is None else decode_key(data)
         if not isinstance(key, GroupMetadataKey):
             return  # of another group protocol
         group_id = key.group
         if value is not None:
             self._group(group_id)
-            self._generations[group_id] = value
+            self._generations[group_id] = offset, value
             return
         self._generations.pop(group_id, None)
         if group_id not in self._offsets.by_group:  # else its offsets stay readable
@@ -176,8 +207,12 @@ class Replay:
     def _restore(self) -> Iterator[None]:
         """Give groups the generation of their last record."""
         size_bytes = 0
-        for group_id, data in self._generations.items():
-            found = yield from read_generation(data)
+        for group_id, (offset, data) in self._generations.items():
+            try:
+                found = yield from read_generation(data)
+            except ProtocolError as problem:  # its offsets are served; its members join again
+                self._aside.note(offset, offset, problem)
+                continue
             self._group(group_id).restore(
                 generation=found.generation,
                 protocol_type=found.protocol_type or None,
@@ -194,13 +229,21 @@ class Replay:
     def _check(self) -> Iterator[None]:
         """Read each commit that is left once, so that nobody who asks for it meets an error."""
         count = 0
-        for of_group in self._offsets.by_group.values():
-            for known in of_group.values():
-                if type(known) is bytes:
-                    read_commit(known)
+        for group_id, of_group in list(self._offsets.by_group.items()):
+            bad: list[TopicPartition] = []
+            for partition, known in of_group.items():
+                try:
+                    if type(known) is bytes:
+                        read_commit(known)
+                except ProtocolError as problem:
+                    bad.append(partition)
+                    what = f"the last commit of group {group_id!r} for {partition}"
+                    self._aside.note_by_name(what, problem)
                 count += 1
                 if count % _CHECKS_PER_SLICE == 0:
                     yield
+            for partition in bad:
+                self._offsets.drop(group_id, partition, INT64_MAX)
 
 
 def _legacy(key: bytes, value: bytes) -> Known:

@@ -25,12 +25,18 @@ from firnline.coordinator.policy import GroupPolicy
 from firnline.coordinator.rows import commit_row, group_row, in_batches, tombstone
 from firnline.coordinator.telling import Later
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.set_aside import SetAside
 
 # About a millisecond each: timers that are set or cancelled, offsets that are looked at and buried, and
 # offsets that are forgotten.
 _EFFECTS_PER_SLICE = 200
 _OFFSETS_PER_SLICE = 200
 _DROPS_PER_SLICE = 2_000
+
+_MEANING = (
+    "Groups are served without it: members join again, and where a commit is gone, a group begins where"
+    " auto.offset.reset says, unless its offsets are set (kafka-consumer-groups --reset-offsets)"
+)
 
 After = Callable[[Appended | KafkaError, int], Effects]
 
@@ -86,6 +92,7 @@ class Shard:
         self.topic_partition = TopicPartition(OFFSETS_TOPIC, partition)
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self.aside = SetAside(str(self.topic_partition), _MEANING)
         self.is_closed = False
         self._policy = policy
         self._tally = tally
@@ -407,8 +414,8 @@ class Shard:
     # ------------------------------------------------------------------------- to and from memory
 
     def load(self, batches: Iterable[Buffer]) -> Iterator[None]:
-        """Apply whole batches in log order; yields after each slice. KafkaError or ProtocolError."""
-        return Replay(self.groups, self.offsets, self.group).steps(batches)
+        """Apply whole batches in log order; yields after each slice. KafkaError for what is damaged here."""
+        return Replay(self.groups, self.offsets, self.group, self.aside).steps(batches)
 
     def start(self, now_ms: int) -> Work:
         """Begin the sessions of what was loaded."""

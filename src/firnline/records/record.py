@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.protocol.primitives import read_varint, varint
 from firnline.records.batch import HEADER_BYTES, BatchHeader, headers
@@ -26,15 +27,17 @@ class Record(NamedTuple):
     headers: tuple[Header, ...] = ()
 
 
-def records(data: Buffer, header: BatchHeader) -> Iterator[Record]:
+def records(
+    data: Buffer, header: BatchHeader, *, limit_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX
+) -> Iterator[Record]:
     """Decode the records of the batch `header` found in `data`, control batches included.
 
-    Raises KafkaError CORRUPT_MESSAGE when the body is not what the header says.
+    Raises KafkaError CORRUPT_MESSAGE when the body is not what the header says, INVALID_RECORD when it
+    opens to more than `limit_bytes`.
     """
     start = header.position
-    body = decompress(
-        header.codec, memoryview(data)[start + HEADER_BYTES : start + header.size_bytes]
-    )
+    packed = memoryview(data)[start + HEADER_BYTES : start + header.size_bytes]
+    body = decompress(header.codec, packed, limit_bytes=limit_bytes)
     position, end = 0, len(body)
     try:
         for _ in range(header.record_count):

@@ -11,19 +11,18 @@ from typing import NamedTuple
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import INTERNAL_TOPICS, METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC
+from firnline.base.ids import METADATA_TOPIC, SYSTEM_TOPICS
 from firnline.replica.partition import Partition
 
 TO_HIGH_WATERMARK = -1
-# A client that empties the tier's metadata would lose the tier: refused too, unlike Kafka 4.3.1 (T44).
-_PROTECTED = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 
 
 def protected_topic(topic: str) -> KafkaError | None:
     """Refuse topics whose records only their owner may delete."""
     if topic == METADATA_TOPIC:
         return _SNAPSHOTS
-    return _INTERNAL if topic in _PROTECTED else None
+    # A client that empties the tier's metadata would lose the tier: refused too, unlike Kafka 4.3.1 (T44).
+    return _INTERNAL if topic in SYSTEM_TOPICS else None
 
 
 class Deleted(NamedTuple):

@@ -6,7 +6,7 @@ asks. The names are those the JMX exporter gives to Kafka's beans, so that dashb
 """
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import GCCollector, ProcessCollector, start_http_server
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from firnline.api.dispatch import RequestCount
 from firnline.base.errors import ConfigError
+from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.replica.partition import Partition
@@ -65,6 +66,17 @@ class Snapshot(NamedTuple):
     quorum: QuorumFacts
     loop: LoopFacts
     compaction: CompactionFacts | None = None
+    unreadable_records: Sequence[tuple[str, int]] = ()  # by topic
+
+
+def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
+    """How many records of each system topic this node went on without."""
+    if not isinstance(node, BrokerNode):
+        return []
+    rows = [(OFFSETS_TOPIC, node.groups.unreadable_records)]
+    if node.tier is not None:
+        rows.append((REMOTE_LOG_METADATA_TOPIC, node.tier.unreadable_offsets))
+    return rows
 
 
 def _compaction(node: BrokerNode | ControllerNode, runtime: Runtime) -> CompactionFacts | None:
@@ -109,6 +121,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
         loop=loop_metrics.look(runtime.loop),
         compaction=_compaction(node, runtime),
+        unreadable_records=_unreadable(node),
     )
 
 
@@ -174,6 +187,14 @@ def families(found: Snapshot) -> Iterator[Metric]:
         "Damaged segments that were found since the start, of the log or in the tier.",
         value=found.tier_damaged_segments,
     )
+    unreadable = GaugeMetricFamily(
+        "firnline_unreadable_records",
+        "Records of the system's own topics that cannot be read and were set aside.",
+        labels=["topic"],
+    )
+    for topic, count in found.unreadable_records:
+        unreadable.add_metric([topic], count)
+    yield unreadable
     yield from loop_metrics.families(found.loop)
     yield from compaction_metrics.families(found.compaction)
 

@@ -67,6 +67,9 @@ class Copier:
             return self._finish(None, now_ms)
         if not metadata.is_ready(hosted.where):
             return self._finish(KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata"), now_ms)
+        withheld = services.withheld(hosted.where)
+        if withheld is not None:
+            return self._finish(withheld, now_ms)
         if services.catalog is None and not self._has_adopted:
             self._adopt_log_start()
         if not self._catalog.explains_all() and self._catalog.is_begun:
@@ -128,6 +131,9 @@ class Copier:
             return self._finish(None, now_ms)
         if self._unsure is not None:
             return self._settle(self._unsure, now_ms)
+        withheld = services.withheld(hosted.where)
+        if withheld is not None:
+            return self._finish(withheld, now_ms)
         covered = hosted.covered_offset(services.metadata)
         if isinstance(covered, KafkaError):
             return self._finish(covered, now_ms)

@@ -296,6 +296,9 @@ class Expiry:
         if isinstance(segments, KafkaError) or isinstance(covered, KafkaError):
             error = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is loading")
             return self._finish(error, now_ms)
+        withheld = self._services.withheld(hosted.where)
+        if withheld is not None:
+            return self._finish(withheld, now_ms)
         if not self._catalog.explains_all():
             return self._catalog.compare(self._explained, now_ms)
         decision = self._decide(segments, covered, now_ms)
@@ -304,7 +307,7 @@ class Expiry:
         removal = SegmentRemoval(
             self._services,
             decision.segments,
-            may_go_on=lambda: hosted.leads,
+            may_go_on=lambda: hosted.leads and self._services.withheld(hosted.where) is None,
             between=self._catalog.request,
             done=self._finish,
             is_final=False,

@@ -158,6 +158,10 @@ class ByteRate:
         return self._total * 1000 > self._limit * self._span_ms
 
 
+def _all_known(_where: TopicIdPartition) -> FirnlineError | None:
+    return None
+
+
 def _nobody(_where: TopicIdPartition, _problem: FirnlineError, _now_ms: int) -> Effects:
     return []
 
@@ -176,6 +180,8 @@ class Services:
     check_owner: Callable[[], None] | None = None
     started_ms: int = 0
     counters: Counters = field(default_factory=Counters)
+    # Says why nothing of a partition may be copied or deleted: some of its metadata cannot be read.
+    withheld: Callable[[TopicIdPartition], FirnlineError | None] = _all_known
     # Segments that a task of this process is copying, of any role: nobody else cleans them.
     copying: dict[Uuid, None] = field(default_factory=dict)
     # Told of a local segment that is damaged: whoever can let another replica lead.

@@ -125,6 +125,8 @@ class RemoteLog:
             rng=rng,
             check_owner=check_owner,
         )
+        if self._topic_metadata is not None:
+            self.services.withheld = self._topic_metadata.withheld
         chosen.on_applied = self._on_applied
         self.indexes = IndexCache(self.services, log_dir)
         self.reader = RemoteReader(self.services, self.indexes)
@@ -140,6 +142,11 @@ class RemoteLog:
         """What the operator must look at, of the node's tier as a whole; None when all is well."""
         metadata = self._topic_metadata
         return (metadata.problem if metadata else None) or self.remover.problem
+
+    @property
+    def unreadable_offsets(self) -> int:
+        """How many offsets of the metadata topic this node could not read."""
+        return 0 if self._topic_metadata is None else self._topic_metadata.unreadable_offsets
 
     # ---------------------------------------------------------------------------------- lifecycle
 
@@ -281,7 +288,7 @@ class RemoteLog:
         if hosted.is_leader:
             return tasks.copier.run(now_ms, partial(self._copy_done, tasks))
         covered = hosted.covered_offset(self.services.metadata)
-        if not isinstance(covered, KafkaError):
+        if not isinstance(covered, KafkaError) and self.services.withheld(hosted.where) is None:
             hosted.log.set_highest_remote(covered)
         return [self._timer("copy", tasks, now_ms + self._interval(covered))]
 
@@ -501,7 +508,9 @@ class RemoteLog:
             served.append((first, after))
             if len(served) % SEGMENTS_PER_LOOK == 0:
                 yield
-        problems = (hosted.copy_problem, hosted.expiry_problem, hosted.catalog_problem)
+        withheld = self.services.withheld(hosted.where)
+        said = None if withheld is None else str(withheld)
+        problems = (said, hosted.copy_problem, hosted.expiry_problem, hosted.catalog_problem)
         return StatusRow(
             topic=hosted.topic,
             topic_id=hosted.where.topic_id,

@@ -8,6 +8,7 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.broker.produce import Outcome, Producing
 from firnline.config.topic import TopicConfig
+from firnline.records.batch import HEADER
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
 from tests.unit.broker.hosting import World
@@ -82,14 +83,37 @@ def test_a_partition_without_a_batch_is_refused(nothing: Any) -> None:
     assert producer.answers == [[Code.INVALID_RECORD]]
 
 
-@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+@pytest.mark.parametrize(
+    "topic", ["__consumer_offsets", "__transaction_state", "__share_group_state"]
+)
 def test_a_client_writes_no_groups_and_no_transactions(topic: str) -> None:
     p = partition(topic)
     producer = Producer()
     producer.send(p, acks=1)
     assert producer.answers == [[Code.INVALID_TOPIC_EXCEPTION]]
+    producer.send(p, acks=1, origin="broker")
+    assert producer.answers[-1] == [Code.INVALID_TOPIC_EXCEPTION]
     producer.send(p, acks=1, origin="coordinator")
     assert producer.answers[-1] == [0]
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__remote_log_metadata"])
+def test_the_short_way_leads_to_no_topic_of_the_system(topic: str) -> None:
+    data, p = batch(), partition(topic)
+    fields = (*HEADER.unpack_from(data), 0)
+    assert Producer().producing.append_at_once(p, memoryview(data), fields, 1, 0) is None
+    assert log_of(p).log_end_offset == 0
+
+
+def test_what_the_tier_holds_is_said_by_brokers_and_by_this_node_alone() -> None:
+    """Whoever forges DELETE_STARTED has the tier erased."""
+    p = partition("__remote_log_metadata")
+    producer = Producer()
+    producer.send(p, acks=1)
+    assert producer.answers == [[Code.INVALID_TOPIC_EXCEPTION]]
+    for offset, origin in enumerate(("broker", "coordinator")):
+        producer.send(p, acks=1, origin=origin)
+        assert producer.answers[-1] == [offset]
 
 
 # ------------------------------------------------------------------------------------------ disk

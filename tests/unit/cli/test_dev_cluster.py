@@ -30,11 +30,13 @@ def test_as_many_controllers_as_help_and_no_factor_above_the_nodes(
 ) -> None:
     members = plan(tmp_path, nodes, 0)
     assert [m.node_id for m in members if m.controller_port] == controllers
-    ports = [port for m in members for port in (m.port, m.controller_port) if port]
-    assert len(set(ports)) == nodes + len(controllers)
+    ports = [port for m in members for port in (m.port, m.broker_port, m.controller_port) if port]
+    assert len(set(ports)) == 2 * nodes + len(controllers)
     config = load(settings(members, nodes))
     assert len(config.controller_quorum_voters) == len(controllers)
     assert config.offsets_topic_replication_factor == min(3, nodes)
+    assert config.broker_listeners == {"BROKER"}
+    assert not config.shares_broker_listener
     assert config.default_replication_factor == min(3, nodes)
     assert settings(members, 1)["min.insync.replicas"] == ("2" if nodes > 2 else "1")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from firnline.base.effects import Append, Appended, CancelTimer, Effects, SetTimer
+from firnline.base.effects import Append, Appended, CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.coordinator.groups import CommitRequest, GroupCoordinator, NewCommit
 from firnline.coordinator.membership import (
@@ -94,6 +94,7 @@ class GroupWorld:
         self.next_offset = 0
         self.is_holding = False
         self.told: list[Told] = []
+        self.warnings: list[str] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -130,6 +131,8 @@ class GroupWorld:
                 self.timers.pop(effect.key, None)
             elif isinstance(effect, Append):
                 self.held.append(effect)
+            elif isinstance(effect, Warn):
+                self.warnings.append(effect.line)
             else:
                 assert isinstance(effect, Told), effect
                 self.told.append(effect)

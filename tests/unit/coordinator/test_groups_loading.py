@@ -1,11 +1,15 @@
 """Loading, unloading, and records that others wrote. Spec C15; KIP-915; rel-C5."""
 
+import gzip
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.base.limits import KEYED_BATCH_BYTES_MAX
 from firnline.coordinator.commits import CommittedOffset
 from firnline.coordinator.groups import GroupCoordinator, java_hash
 from firnline.coordinator.records import (
@@ -20,8 +24,10 @@ from firnline.coordinator.records import (
 from firnline.coordinator.records import encode_key as key_bytes
 from firnline.coordinator.records import encode_value as value_bytes
 from firnline.coordinator.rows import commit_row
+from firnline.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import all_records
+from tests.raw_batches import GZIP, misplaced_batch, raw_batch
 from tests.unit.coordinator.group_world import GroupWorld, Settings, Told, load_into
 
 KAFKA_LOG = (
@@ -162,24 +168,105 @@ def test_a_rebalance_that_a_crash_interrupts_begins_again_from_the_last_generati
     assert world.answer_to("a").assignment == b"part of a"
 
 
+GOOD = build_batch([commit_row("g", TopicPartition("t", 0), CommittedOffset(5, 0, "", 1), 1)])
+
+
 @pytest.mark.parametrize(
-    "rows",
+    ("batch", "where"),
     [
-        [NewRecord(b"\0", b"")],
-        [NewRecord(b"\0\1\0\5ab", b"")],
-        [NewRecord(None, b"x")],
-        [NewRecord(b"\0\2\0\1g", b"\0\x63nonsense")],
+        (build_batch([NewRecord(b"\0", b"")]), "offset 0 "),
+        (build_batch([NewRecord(b"\0\1\0\5ab", b"")]), "offset 0 "),
+        (build_batch([NewRecord(None, b"x")]), "offset 0 "),
+        (build_batch([NewRecord(b"\0\2\0\1g", b"\0\x63nonsense")]), "offset 0 "),
+        (build_batch([NewRecord(b"\0\1\0\1h\0\1t\0\0\0\7", b"\0\3cut")]), "group 'h' for t-7 "),
+        (raw_batch(b"no gzip", codec=GZIP, count=3), "offsets 0 to 2 "),
+        (raw_batch(b"no gzip", codec=GZIP | TRANSACTIONAL_MASK), "offset 0 "),
+        (raw_batch(b"?", codec=CONTROL_MASK), "offset 0 "),
+        (raw_batch(gzip.compress(bytes(KEYED_BATCH_BYTES_MAX + 1)), codec=GZIP), "too many bytes"),
+        (misplaced_batch(-1, CONTROL_MASK), "do not ascend"),
+    ],
+    ids=[
+        "key",
+        "cut key",
+        "no key",
+        "group",
+        "commit",
+        "gzip",
+        "transaction",
+        "marker",
+        "bomb",
+        "misplaced",
     ],
 )
-def test_a_partition_that_cannot_be_read_is_reported_and_never_served_in_part(
-    rows: list[NewRecord],
+def test_one_record_that_nobody_can_read_costs_no_other_group_its_offsets(
+    batch: bytearray, where: str
 ) -> None:
     world = GroupWorld()
-    good = build_batch([commit_row("g", TopicPartition("t", 0), CommittedOffset(5, 0, "", 1), 1)])
-    (said,) = world.load(bytes(good), bytes(build_batch(rows)))
+    assert world.load(bytes(batch), bytes(GOOD)) == [None]
+    (line,) = world.warnings
+    assert line.startswith("__consumer_offsets-0: ")
+    assert where in line
+    assert world.fetched("g") == {("t", 0): 5}
+    assert world.groups.unreadable_records > 0
+
+
+def test_a_batch_that_is_damaged_here_alone_is_reported_and_never_served_in_part() -> None:
+    """Another replica has it: to go on without it would lose what is there."""
+    world = GroupWorld()
+    flipped = bytearray(GOOD)
+    flipped[-1] ^= 1
+    (said,) = world.load(bytes(GOOD), bytes(flipped))
     assert isinstance(said, StorageError)
     assert "__consumer_offsets-0" in str(said)
     assert world.groups.fetch("g", None, require_stable=False).code is Code.NOT_COORDINATOR
+
+
+TYPES = st.sampled_from([b"\0\0", b"\0\1", b"\0\2", b"\0\3"])
+KEYS = st.one_of(
+    st.none(),
+    st.binary(max_size=20),
+    st.just(b"\0\1\0\1h\0\1t\0\0\0\0"),
+    st.just(b"\0\2\0\1h"),
+    st.builds(lambda kind, rest: kind + rest, TYPES, st.binary(max_size=20)),
+)
+VALUES = st.one_of(
+    st.none(),
+    st.binary(max_size=60),
+    st.builds(
+        lambda version, rest: bytes((0, version)) + rest, st.integers(0, 5), st.binary(max_size=90)
+    ),
+)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(lambda k, v: build_batch([NewRecord(k, v, 1)]), KEYS, VALUES),
+            st.builds(
+                raw_batch,
+                st.binary(max_size=60),
+                codec=st.integers(0, 63),
+                count=st.integers(1, 9),
+            ),
+        ),
+        max_size=8,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_any_bytes_with_a_right_crc_load_and_the_others_are_served(
+    batches: list[bytearray],
+) -> None:
+    world = GroupWorld()
+    log, offset = bytearray(), 0
+    for batch in [*batches, GOOD]:
+        copy = bytearray(batch)
+        set_offset_and_epoch(copy, 0, offset, 0)
+        offset += int.from_bytes(copy[23:27], "big") + 1
+        log += copy
+    assert world.load(bytes(log)) == [None]
+    assert world.fetched("g") == {("t", 0): 5}
+    world.advance(600_000)  # whatever sessions were read are over
+    world.join("someone", group="h")
 
 
 # ---------------------------------------------------------------------------- what others wrote

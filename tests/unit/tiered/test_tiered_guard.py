@@ -18,7 +18,7 @@ from firnline.tiered.catalog import (
     read_catalog,
 )
 from firnline.tiered.catalog_guard import NAMED_MAX, still_there
-from firnline.tiered.metadata.log import from_record, segment_record
+from firnline.tiered.metadata.changes import from_record, segment_record
 from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.objects.layout import LOG, HeadName, head_key, heads_folder, segment_stem
 from firnline.tiered.objects.memory import MemoryStore

@@ -53,6 +53,7 @@ def handle(
     """Append what was sent; answer when `acks` is reached."""
     topics = request.topic_data
     answer = partial(_answer, node, context, request)
+    origin = node.producing.origin_at(context.listener)
     if _is_large(topics):
         slices = node.producing.produce_in_slices(
             _in_slices(node, context.api_version, topics),
@@ -60,6 +61,7 @@ def handle(
             timeout_ms=request.timeout_ms,
             answer=answer,
             now_ms=now_ms,
+            origin=origin,
         )
         # Whoever wants no answer may have hung up already.
         return in_slices(node, context, slices, now_ms, to_the_end=True)
@@ -74,6 +76,7 @@ def handle(
         timeout_ms=request.timeout_ms,
         answer=answer,
         now_ms=now_ms,
+        origin=origin,
     )
 
 

@@ -6,14 +6,15 @@ with the leader's history by epoch, for a partition may have lost records and gr
 KIP-320, KIP-595; spec 3.12.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from firnline.base.effects import Appended, Effects
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, ConfigError, KafkaError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, TopicPartition, Uuid
 from firnline.broker.list_offsets import EARLIEST, LATEST
+from firnline.config.tiered import parse_given_up
 from firnline.metadata.image import NO_LEADER
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.records.batch import headers
@@ -119,6 +120,7 @@ class MetadataFeed:
     of the newest records would be copied to the tier twice.
 
     elsewhere  the way to other brokers, or None
+    given_up   the setting firnline.remote.log.metadata.given.up, as it is now
     """
 
     def __init__(
@@ -126,10 +128,12 @@ class MetadataFeed:
         hosted: HostedPartitions,
         quorum: MetadataQuorum,
         elsewhere: Elsewhere | None = None,
+        given_up: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._hosted = hosted
         self._quorum = quorum
         self._elsewhere = elsewhere
+        self._given_up = given_up
         self._mirrors: dict[int, _Mirror] = {}
         self._told: dict[int, int] = {}  # of ours: where it ended at most
 
@@ -169,6 +173,18 @@ class MetadataFeed:
         if found is None:
             return _batches(self._mirrors[partition], offset, max_bytes)
         return found.log.read(offset, max_bytes=max_bytes, upto_offset=bounds[1]).read()
+
+    def given_up(self, partition: int) -> list[tuple[int, int]]:
+        """Offsets that the operator gave up, as they cannot be read."""
+        spans: list[tuple[int, int]] = []
+        for text in self._given_up():
+            try:
+                index, first, last = parse_given_up(text)
+            except ConfigError:  # of another release: this one took no such text
+                continue
+            if index == partition:
+                spans.append((first, last))
+        return spans
 
     def leads(self, partition: int) -> bool:
         """Whether this node leads that metadata partition."""
@@ -317,13 +333,16 @@ class MetadataFeed:
                     leader_id, REMOTE_LOG_METADATA_TOPIC, asked, EARLIEST, begins, now_ms
                 )
             return self._done(partition, mirror, then, now_ms)
+        try:
+            ends = [header.next_offset for header in headers(found[1])]
+        except KafkaError:  # no batches: as if it had not answered
+            return self._done(partition, mirror, then, now_ms)
         mirror.log_start, mirror.records = found
         mirror.at = offset
         mirror.verified = leader
         is_checked = mirror.end is None
         mirror.end = mirror.told_end
         # More may have been committed since it was asked where that ends.
-        ends = [header.next_offset for header in headers(mirror.records)]
         if ends:
             mirror.end = max(mirror.end, ends[-1])
         return self._done(partition, mirror, then, now_ms, is_news=is_checked or bool(ends))

@@ -20,29 +20,27 @@ from firnline.base.effects import (
     SetTimer,
     Warn,
 )
-from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import (
     REMOTE_LOG_METADATA_TOPIC,
     TopicIdPartition,
     TopicPartition,
     Uuid,
 )
-from firnline.base.units import KIB
+from firnline.base.units import KIB, MIB
 from firnline.protocol.schema import Message
-from firnline.records.batch import headers
+from firnline.records.batch import BatchHeader, crc_is_right, headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import records
+from firnline.records.set_aside import SetAside, Span
 from firnline.tiered.metadata.cache import MetadataCache
-from firnline.tiered.metadata.records import (
-    RemoteLogSegmentIdEntry,
-    RemoteLogSegmentMetadataRecord,
-    RemoteLogSegmentMetadataUpdateRecord,
-    RemotePartitionDeleteMetadataRecord,
-    SegmentLeaderEpochEntry,
-    TopicIdPartitionEntry,
-    decode,
-    encode,
+from firnline.tiered.metadata.changes import (
+    delete_record,
+    from_record,
+    segment_record,
+    update_record,
 )
+from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     DeleteState,
@@ -57,6 +55,17 @@ from firnline.tiered.spi import (
 STEP_BYTES = 16 * KIB
 DROPPED_KEPT = 1000
 NO_EPOCH = -1
+# What a batch may open to; brokers write a few hundred bytes in each.
+BATCH_BYTES_MAX = 4 * MIB
+UNREADABLE = "metadata of the tier cannot be read"
+_MEANING = (
+    "What it said is not known. Of the tiered partitions that this one speaks of, reads go on, and nothing is"
+    " copied or deleted until it can be read or is given up (firnline.remote.log.metadata.given.up)"
+)
+
+
+class HistoryUnknown(StorageError):
+    """Some of what the metadata topic says of a partition cannot be read."""
 
 
 class MetadataFeed(Protocol):
@@ -76,6 +85,10 @@ class MetadataFeed(Protocol):
 
     def leads(self, partition: int) -> bool:
         """Whether this node leads that metadata partition, and so removes its deleted topics."""
+        ...
+
+    def given_up(self, partition: int) -> Sequence[Span]:
+        """Offsets that the operator gave up, as they cannot be read."""
         ...
 
     def fork(self, partition: int, offset: int, epoch: int) -> int | None:
@@ -137,11 +150,19 @@ _LATE = KafkaError(
 
 
 class _Consumed:
-    """One metadata partition: what was applied, and who waits for more of it."""
+    """One metadata partition: what was applied, and who waits for more of it.
 
-    __slots__ = ("caches", "epoch", "has_forgotten", "next_offset", "topics", "waiting")
+    aside   what could not be read; damage: why the next batch of this copy is not the one that was written
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        *("aside", "caches", "damage", "epoch", "has_forgotten", "next_offset", "topics"),
+        "waiting",
+    )
+
+    def __init__(self, partition: int) -> None:
+        self.aside = SetAside(f"{REMOTE_LOG_METADATA_TOPIC}-{partition}", _MEANING)
+        self.damage: str | None = None
         self.next_offset = 0
         self.epoch = NO_EPOCH  # of the record before it
         self.caches: dict[TopicIdPartition, MetadataCache] = {}
@@ -240,7 +261,10 @@ class TopicMetadataLog:
         return self.poll(partition, now_ms) if partition in self._consumed else []
 
     def _consume(self, partition: int) -> _Consumed:
-        return self._consumed.setdefault(partition, _Consumed())
+        found = self._consumed.get(partition)
+        if found is None:
+            found = self._consumed[partition] = _Consumed(partition)
+        return found
 
     # -------------------------------------------------------------------------------------- apply
 
@@ -299,19 +323,20 @@ class TopicMetadataLog:
             consumed.next_offset, consumed.epoch = log_start, NO_EPOCH
         touched: dict[TopicIdPartition, None] = {}
         data = b""
+        told: Effects = []
         if consumed.next_offset < high_watermark:
             data = self._feed.read(partition, consumed.next_offset, STEP_BYTES)
-            self._apply(partition, consumed, data, touched)
+            told = self._apply(partition, consumed, data, touched)
         for where in self._awaiting.pop(partition, {}):
             if where in self._targets:
                 self._targets[where] = high_watermark
             touched[where] = None
-        effects: Effects = []
+        effects = told
         if self.on_applied is not None:
             for where in touched:
                 effects += self.on_applied(where, now_ms)
         effects += self._release(partition, consumed, now_ms)
-        if consumed.next_offset < high_watermark:
+        if consumed.next_offset < high_watermark and consumed.damage is None:
             if data:
                 self._behind[partition] = None
             else:
@@ -323,7 +348,7 @@ class TopicMetadataLog:
 
         Until then nothing is answered, and nobody acts, on the partitions that it speaks of.
         """
-        self._consumed[partition] = _Consumed()
+        self._consumed[partition] = _Consumed(partition)
         for key in [key for key in self._dropped if key[0] == partition]:
             del self._dropped[key]
         line = (
@@ -359,30 +384,73 @@ class TopicMetadataLog:
         consumed: _Consumed,
         data: bytes,
         touched: dict[TopicIdPartition, None],
-    ) -> None:
-        for header in headers(data):
-            consumed.epoch = header.leader_epoch
-            if header.is_control:
+    ) -> Effects:
+        """Apply what can be read; the rest is set aside, or waited for where this copy alone is damaged."""
+        try:
+            for header in headers(data):
+                if not crc_is_right(data, header):
+                    why = f"the batch at offset {header.base_offset} has another CRC than it says"
+                    return self._damaged(partition, consumed, why)
+                consumed.epoch = header.leader_epoch
+                if not header.is_control:
+                    self._apply_batch(partition, consumed, data, header, touched)
                 consumed.next_offset = max(consumed.next_offset, header.next_offset)
-                continue
-            for record in records(data, header):
+        except KafkaError as problem:
+            return self._damaged(partition, consumed, str(problem))
+        consumed.damage = None
+        return consumed.aside.told()
+
+    def _damaged(self, partition: int, consumed: _Consumed, why: str) -> Effects:
+        """This copy has other bytes than were written: another one is right, so nothing is skipped."""
+        effects = consumed.aside.told()
+        if consumed.damage != why:
+            consumed.damage = why
+            line = (
+                f"{REMOTE_LOG_METADATA_TOPIC}-{partition} cannot be read from offset"
+                f" {consumed.next_offset} on: {why}. What comes after it is waited for: let another"
+                " replica lead it, and have this copy fetched anew"
+            )
+            effects.append(Warn(line=line))
+        return effects
+
+    def _apply_batch(
+        self,
+        partition: int,
+        consumed: _Consumed,
+        data: bytes,
+        header: BatchHeader,
+        touched: dict[TopicIdPartition, None],
+    ) -> None:
+        expected = header.base_offset
+        try:
+            for record in records(data, header, limit_bytes=BATCH_BYTES_MAX):
+                if not expected <= record.offset <= header.last_offset:
+                    raise KafkaError(Code.CORRUPT_MESSAGE, "offsets that do not ascend")
+                expected = record.offset + 1
                 if record.offset < consumed.next_offset:
                     continue  # a batch may begin before what was asked for
-                if record.value is not None and not self._apply_one(
-                    consumed, record.value, touched
-                ):
+                consumed.next_offset = expected
+                try:
+                    is_taken = self._apply_one(consumed, record.value, touched)
+                except (ProtocolError, ValueError) as problem:
+                    is_taken = False
+                    consumed.aside.note(record.offset, record.offset, problem)
+                if not is_taken:
                     self._note_dropped(partition, record.offset)
-                consumed.next_offset = record.offset + 1
-            consumed.next_offset = max(consumed.next_offset, header.next_offset)
+        except KafkaError as problem:
+            first = max(expected, consumed.next_offset)
+            consumed.aside.note(first, max(first, header.last_offset), problem)
+            for offset, _ in consumed.waiting:
+                if first <= offset <= header.last_offset:
+                    self._note_dropped(partition, offset)
 
     def _apply_one(
-        self, consumed: _Consumed, value: bytes, touched: dict[TopicIdPartition, None]
+        self, consumed: _Consumed, value: bytes | None, touched: dict[TopicIdPartition, None]
     ) -> bool:
-        """Apply one record; False for one that is dropped: unreadable, or not allowed to follow."""
-        try:
-            change = from_record(decode(value))
-        except (ProtocolError, ValueError):
-            return False
+        """Apply one record; False for one that may not follow. ProtocolError or ValueError: unreadable."""
+        if value is None:
+            raise ValueError("a record without a value, which no broker writes")
+        change = from_record(decode(value))
         if change is None:
             return True
         where = TopicIdPartition(change.topic_id, change.partition)
@@ -411,31 +479,14 @@ class TopicMetadataLog:
         """Publish a change of a segment's state. See `spi.RemoteLogMetadata`."""
         assert change.state != SegmentState.COPY_STARTED, "a copy that begins is added"
         where = TopicIdPartition(change.topic_id, change.partition)
-        record = RemoteLogSegmentMetadataUpdateRecord(
-            remote_log_segment_id=_segment_id(
-                change.topic, change.topic_id, change.partition, change.segment_id
-            ),
-            broker_id=change.broker_id,
-            event_timestamp_ms=change.event_timestamp_ms,
-            custom_metadata=change.custom_metadata,
-            remote_log_segment_state=int(change.state),
-        )
-        return self._publish(where, record, then, now_ms)
+        return self._publish(where, update_record(change), then, now_ms)
 
     def put_partition_delete(
         self, change: PartitionDelete, then: Published, now_ms: int
     ) -> Effects:
         """Publish a change of a partition's deletion. See `spi.RemoteLogMetadata`."""
         where = TopicIdPartition(change.topic_id, change.partition)
-        record = RemotePartitionDeleteMetadataRecord(
-            topic_id_partition=TopicIdPartitionEntry(
-                name=change.topic, id=change.topic_id, partition=change.partition
-            ),
-            broker_id=change.broker_id,
-            event_timestamp_ms=change.event_timestamp_ms,
-            remote_partition_delete_state=int(change.state),
-        )
-        return self._publish(where, record, then, now_ms)
+        return self._publish(where, delete_record(change), then, now_ms)
 
     def _publish(
         self, where: TopicIdPartition, record: Message, then: Published, now_ms: int
@@ -496,6 +547,36 @@ class TopicMetadataLog:
     def is_ready(self, where: TopicIdPartition) -> bool:
         """Whether questions about that partition can be answered (T22)."""
         return self._cache(where) is not None
+
+    def withheld(self, where: TopicIdPartition) -> HistoryUnknown | None:
+        """Say why nothing of a partition may be copied or deleted, if that is so.
+
+        What a record said that nobody can read may be that a segment is complete, which is needed then, or
+        that it is gone, which must not be relied on.
+        """
+        partition = self.partition_of(where)
+        consumed = self._consumed.get(partition)
+        return None if consumed is None else self._unknown(partition, consumed)
+
+    def _unknown(self, partition: int, consumed: _Consumed) -> HistoryUnknown | None:
+        if not consumed.aside.spans:
+            return None
+        span = consumed.aside.first_beside(self._feed.given_up(partition))
+        if span is None:
+            return None
+        key = f"firnline.remote.log.metadata.given.up={partition}:{span[0]}-{span[1]}"
+        return HistoryUnknown(
+            f"{UNREADABLE}, so nothing of this partition is copied or deleted",
+            metadata_partition=f"{REMOTE_LOG_METADATA_TOPIC}-{partition}",
+            first_offset=span[0],
+            last_offset=span[1],
+            remedy=f"docs/OPERATIONS.md, {key}",
+        )
+
+    @property
+    def unreadable_offsets(self) -> int:
+        """How many offsets of the topic were set aside on this node."""
+        return sum(consumed.aside.offset_count for consumed in self._consumed.values())
 
     def lookup(
         self, where: TopicIdPartition, *, epoch: int, offset: int
@@ -563,13 +644,13 @@ class TopicMetadataLog:
     def removes(self, where: TopicIdPartition) -> bool:
         """Whether this node has to carry out the deletion of that partition, and can say so."""
         partition = self.partition_of(where)
-        return self._feed.leads(partition) and self._is_caught_up(partition)
+        return self._feed.leads(partition) and self._knows_all(partition)
 
     def segments_to_remove(self, where: TopicIdPartition) -> Sequence[RemoteSegment] | KafkaError:
         """Return all segments of a partition that need not be hosted here (T55)."""
         partition = self.partition_of(where)
         consumed = self._consumed.get(partition)
-        if consumed is None or not self._is_caught_up(partition):
+        if consumed is None or not self._knows_all(partition):
             return NOT_READY
         cache = consumed.caches.get(where)
         return cache.segments() if cache else []
@@ -584,9 +665,15 @@ class TopicMetadataLog:
         return {
             where: cache
             for partition, consumed in self._consumed.items()
-            if self._feed.leads(partition) and self._is_caught_up(partition)
+            if self._feed.leads(partition) and self._knows_all(partition)
             for where, cache in consumed.caches.items()
         }
+
+    def _knows_all(self, partition: int) -> bool:
+        """Whether everything is applied, and could be read: only then is anything removed."""
+        consumed = self._consumed.get(partition)
+        is_known = consumed is not None and self._unknown(partition, consumed) is None
+        return is_known and self._is_caught_up(partition)
 
     def _is_caught_up(self, partition: int) -> bool:
         consumed = self._consumed.get(partition)
@@ -604,84 +691,3 @@ class TopicMetadataLog:
         if consumed.next_offset < target or consumed.has_forgotten:
             return None
         return consumed.caches.setdefault(where, MetadataCache())
-
-
-# ---------------------------------------------------------------------------------------- records
-
-
-def segment_record(segment: RemoteSegment) -> RemoteLogSegmentMetadataRecord:
-    """Return the record that says `segment`."""
-    return RemoteLogSegmentMetadataRecord(
-        remote_log_segment_id=_segment_id(
-            segment.topic, segment.topic_id, segment.partition, segment.segment_id
-        ),
-        start_offset=segment.base_offset,
-        end_offset=segment.end_offset,
-        broker_id=segment.broker_id,
-        max_timestamp_ms=segment.max_timestamp_ms,
-        event_timestamp_ms=segment.event_timestamp_ms,
-        segment_leader_epochs=[
-            SegmentLeaderEpochEntry(leader_epoch=epoch, offset=offset)
-            for epoch, offset in segment.epochs
-        ],
-        segment_size_in_bytes=segment.size_bytes,
-        custom_metadata=segment.custom_metadata,
-        remote_log_segment_state=int(segment.state),
-        txn_index_empty=segment.txn_index_empty,
-    )
-
-
-def _segment_id(
-    topic: str, topic_id: Uuid, partition: int, segment_id: Uuid
-) -> RemoteLogSegmentIdEntry:
-    where = TopicIdPartitionEntry(name=topic, id=topic_id, partition=partition)
-    return RemoteLogSegmentIdEntry(topic_id_partition=where, id=segment_id)
-
-
-def from_record(record: Message) -> RemoteSegment | SegmentUpdate | PartitionDelete | None:
-    """Return what a record of the metadata topic says; None for a kind that says nothing to us."""
-    if isinstance(record, RemoteLogSegmentMetadataRecord):
-        where = record.remote_log_segment_id.topic_id_partition
-        return RemoteSegment(
-            topic_id=bytes(where.id),
-            topic=where.name,
-            partition=where.partition,
-            segment_id=bytes(record.remote_log_segment_id.id),
-            base_offset=record.start_offset,
-            end_offset=record.end_offset,
-            size_bytes=record.segment_size_in_bytes,
-            max_timestamp_ms=record.max_timestamp_ms,
-            epochs=tuple((e.leader_epoch, e.offset) for e in record.segment_leader_epochs),
-            broker_id=record.broker_id,
-            event_timestamp_ms=record.event_timestamp_ms,
-            state=SegmentState(record.remote_log_segment_state),
-            custom_metadata=_bytes(record.custom_metadata),
-            txn_index_empty=record.txn_index_empty,
-        )
-    if isinstance(record, RemoteLogSegmentMetadataUpdateRecord):
-        where = record.remote_log_segment_id.topic_id_partition
-        return SegmentUpdate(
-            topic_id=bytes(where.id),
-            topic=where.name,
-            partition=where.partition,
-            segment_id=bytes(record.remote_log_segment_id.id),
-            state=SegmentState(record.remote_log_segment_state),
-            broker_id=record.broker_id,
-            event_timestamp_ms=record.event_timestamp_ms,
-            custom_metadata=_bytes(record.custom_metadata),
-        )
-    if isinstance(record, RemotePartitionDeleteMetadataRecord):
-        where = record.topic_id_partition
-        return PartitionDelete(
-            topic_id=bytes(where.id),
-            topic=where.name,
-            partition=where.partition,
-            state=DeleteState(record.remote_partition_delete_state),
-            broker_id=record.broker_id,
-            event_timestamp_ms=record.event_timestamp_ms,
-        )
-    return None
-
-
-def _bytes(value: object) -> bytes | None:
-    return None if value is None else bytes(value)  # type: ignore[call-overload]

@@ -1,30 +1,63 @@
-"""What the settings of `__remote_log_metadata` and of tiered topics have to do with each other. PURE.
+"""What nobody may do to the topics that the system believes: delete them, or let them forget. PURE.
 
-It alone says what the tier holds: a record of it that goes before the segment it speaks of leaves the segment
-to nobody. Kafka 4.3.1 takes every one of these changes, the deletion of the topic included. Source: KIP-405;
-spec T17, T52.
+Coordinators keep groups and transactions in theirs, brokers what the tier holds in another. Kafka 4.3.1 takes
+the deletion of each, and every setting (asked). Source: KIP-405; spec T17, T52;
+docs/decisions/0025-unreadable-records.md.
 """
 
 from collections.abc import Iterator, Mapping
 
 from firnline.base.errors import Code, KafkaError
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
+from firnline.base.ids import INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import topic_config
 from firnline.config.topic import TopicConfig
 from firnline.metadata.image import ClusterImage, ResourceType
 
-NOT_DELETED = KafkaError(
+_NOT_DELETED = KafkaError(
     Code.POLICY_VIOLATION,
     f"{REMOTE_LOG_METADATA_TOPIC} says what the tier holds, and cannot be deleted",
 )
 _NO_LIMIT = -1
 
 
+def deletion_problem(topic: str) -> KafkaError | None:
+    """Say why the topic cannot be deleted, or return None."""
+    if topic == REMOTE_LOG_METADATA_TOPIC:
+        return _NOT_DELETED
+    if topic not in INTERNAL_TOPICS:
+        return None
+    why = f"{topic} holds what coordinators wrote, and cannot be deleted"
+    return KafkaError(Code.POLICY_VIOLATION, why)
+
+
 def settings_problem(
     image: ClusterImage, config: BrokerConfig, topic: str, overrides: Mapping[str, str]
 ) -> KafkaError | None:
     """Say why `topic` may not have these overrides, or return None."""
+    if topic not in INTERNAL_TOPICS:
+        return _tier_problem(image, config, topic, overrides)
+    wanted = topic_config(config, overrides)
+    limits = {"retention.ms": wanted.retention_ms, "retention.bytes": wanted.retention_bytes}
+    if "delete" in wanted.cleanup_policy:
+        for name, value in limits.items():
+            if value != _NO_LIMIT:
+                why = (
+                    f"{topic} holds what coordinators wrote: with delete in cleanup.policy, {name}={value}"
+                    " would let it forget; leave cleanup.policy=compact"
+                )
+                return KafkaError(Code.INVALID_CONFIG, why)
+    return None
+
+
+def _tier_problem(
+    image: ClusterImage, config: BrokerConfig, topic: str, overrides: Mapping[str, str]
+) -> KafkaError | None:
+    """What the settings of `__remote_log_metadata` and of tiered topics have to do with each other.
+
+    It alone says what the tier holds: a record of it that goes before the segment it speaks of leaves the
+    segment to nobody.
+    """
     if topic == REMOTE_LOG_METADATA_TOPIC:
         broken = _metadata_problem(image, config, topic_config(config, overrides))
     elif "remote.storage.enable" in overrides:
