@@ -69,6 +69,7 @@ def alter(
         here = partial(_here, node, context, request, shape)
         return forward(node, context, rest, response, now_ms, here=here, finish=merged)
 
+    @context.makes_replies
     def finish(answers: Answers) -> Effects:
         return [context.reply(response(answers))]
 

@@ -9,6 +9,10 @@ RECEIVE_STEP_BYTES = 256 * KIB
 # Bytes of answers that may wait in one connection's socket before it is no longer read from.
 SEND_QUEUE_BYTES = 16 * MIB
 TAGGED_FIELDS_MAX = 1024
+# UTF-8 bytes of any string: what the int16 before it can say, and as many where the length is a varint.
+STRING_BYTES_MAX = 32_767
+# Of an error's words to a client.
+WHY_CHARS_MAX = 2_000
 # Elements over all arrays of one request; each element costs an object.
 ARRAY_ELEMENTS_MAX = 500_000
 FETCH_SESSIONS_MAX = 1000

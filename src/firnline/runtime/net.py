@@ -29,6 +29,7 @@ from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer
 
 if TYPE_CHECKING:
+    from firnline.api.context import RequestContext
     from firnline.api.dispatch import Dispatcher
     from firnline.runtime.loop import Runtime
 
@@ -284,15 +285,25 @@ class Connection:
             self.turn += 1
             self.answer([answer] if isinstance(answer, bytes) else list(answer), turn)
 
-    def failed(self, problem: Exception) -> None:
-        """One strange request must not stop the node for everybody; a broken node must not go on."""
+    def failed(
+        self, problem: Exception, context: "RequestContext | None" = None, *, closes: bool = True
+    ) -> None:
+        """One strange request must not stop the node for everybody; a broken node must not go on.
+
+        The rule stands in runtime/failed_requests.
+        """
         if isinstance(problem, RecordsCut):
             self.close()
         elif isinstance(problem, (Bug, StorageError)):
             self._runtime.fail(problem)
+        elif isinstance(problem, ProtocolError):
+            self._server.on_bad_peer(self, problem)
         else:
-            log.error("a request failed inside; its connection is closed", exc_info=problem)
-            self.close()
+            dispatcher = self.dispatcher
+            name = dispatcher.latest_name if context is None else dispatcher.name_of(context)
+            self._runtime.failed_requests.add(name, self.peer_host, context, problem)
+            if closes:
+                self.close()
 
     def _stop_reading(self) -> None:
         if self._reading:

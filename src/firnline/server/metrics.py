@@ -6,7 +6,8 @@ asks. The names are those the JMX exporter gives to Kafka's beans, so that dashb
 """
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client import GCCollector, ProcessCollector, start_http_server
@@ -65,6 +66,7 @@ class Snapshot(NamedTuple):
     quorum: QuorumFacts
     loop: LoopFacts
     compaction: CompactionFacts | None = None
+    failed_requests: Mapping[str, int] = MappingProxyType({})
 
 
 def _compaction(node: BrokerNode | ControllerNode, runtime: Runtime) -> CompactionFacts | None:
@@ -109,6 +111,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         quorum=quorum_metrics.look(node.quorum, runtime.now_ms()),
         loop=loop_metrics.look(runtime.loop),
         compaction=_compaction(node, runtime),
+        failed_requests=dict(runtime.failed_requests.counts),
     )
 
 
@@ -166,6 +169,14 @@ def families(found: Snapshot) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "kafka_server_socket_server_metrics_connection_count", "Connections.", found.connections
     )
+    failed = CounterMetricFamily(
+        "firnline_failed_requests",
+        "Requests that failed inside; each cost its connection.",
+        labels=["request"],
+    )
+    for name, count in found.failed_requests.items():
+        failed.add_metric([bean_name(name)], count)
+    yield failed
     yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
     yield from _tier(found.tier)

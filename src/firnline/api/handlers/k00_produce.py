@@ -52,7 +52,7 @@ def handle(
 ) -> Effects:
     """Append what was sent; answer when `acks` is reached."""
     topics = request.topic_data
-    answer = partial(_answer, node, context, request)
+    answer = context.makes_replies(partial(_answer, node, context, request))
     if _is_large(topics):
         slices = node.producing.produce_in_slices(
             _in_slices(node, context.api_version, topics),

@@ -139,7 +139,8 @@ def _fetch(
             for index in topic.partitions
         ]
     large = partial(_large, node, context)
-    return node.fetching.fetch(ask, partial(_answer, node, context), now_ms, large)
+    answer = context.makes_replies(partial(_answer, node, context))
+    return node.fetching.fetch(ask, answer, now_ms, large)
 
 
 def _large(

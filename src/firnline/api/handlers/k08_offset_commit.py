@@ -48,7 +48,12 @@ def _commit(
     answers: list[OffsetCommitResponseTopic] = []
     places: list[OffsetCommitResponsePartition] = []  # where the coordinator's codes go, in order
     commits: list[NewCommit] = []
-    outstanding = Outstanding(lambda: [context.reply(OffsetCommitResponse(topics=answers))])
+
+    @context.makes_replies
+    def finish() -> Effects:
+        return [context.reply(OffsetCommitResponse(topics=answers))]
+
+    outstanding = Outstanding(finish)
 
     def write(at_ms: int) -> Effects:
         if not commits:

@@ -45,6 +45,7 @@ def _delete(
 ) -> Slices:
     outcomes: list[Outcome] = []
 
+    @context.makes_replies
     def replicated(lows: list[int | KafkaError], at_ms: int) -> Effects:
         in_order = iter(lows)
         found = [next(in_order) if isinstance(each, Deleted) else each for each in outcomes]
