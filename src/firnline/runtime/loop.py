@@ -36,8 +36,9 @@ from firnline.runtime.disk import close_off_the_loop
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.links import Links
 from firnline.runtime.net import Server
-from firnline.runtime.poll import PollLoop, Timer
+from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
+from firnline.runtime.timers import Timer
 from firnline.runtime.workers import Doorbell, FlushGroup, Pool, problem_of
 
 log = logging.getLogger("firnline")
