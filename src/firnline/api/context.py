@@ -83,6 +83,15 @@ class RequestContext:
         """Finish a request that has no answer: Produce with acks=0 (C13)."""
         return Reply(context=self, message=None)
 
+    def when_gone(self, abandon: Callable[[int], Effects]) -> None:
+        """Have `abandon(now_ms)` called once if whoever asked hangs up before the answer.
+
+        For what waits long and keeps much; of anything else the answer is dropped when it comes.
+        """
+        tell = getattr(self.connection, "when_gone", None)
+        if tell is not None:
+            tell(self.turn, abandon)
+
     def makes_reply(self, make: Callable[..., Effect]) -> Callable[..., Effect]:
         """Return `make`, which makes the answer, as one that closes the connection where it fails.
 

@@ -19,7 +19,9 @@ from firnline.runtime.turn import Callbacks, Streams, turn
 
 READABLE = select.EPOLLIN
 WRITABLE = select.EPOLLOUT
-NOTHING = 0  # the peer's end and errors are told all the same
+ENDED = select.EPOLLRDHUP  # the peer sends no more
+NOTHING = 0  # that both sides have ended, and errors, are told all the same
+BROKEN = select.EPOLLHUP | select.EPOLLERR
 
 _RECEIVE_BYTES = 256 * KIB
 _WAIT_MAX_S = 60.0

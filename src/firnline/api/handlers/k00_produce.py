@@ -15,6 +15,7 @@ from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, Uuid
+from firnline.base.limits import WAIT_MAX_MS
 from firnline.broker.produce import Outcome, Write
 from firnline.protocol.messages.k00_produce import (
     BatchIndexAndErrorMessage,
@@ -57,7 +58,7 @@ def handle(
         slices = node.producing.produce_in_slices(
             _in_slices(node, context.api_version, topics),
             acks=request.acks,
-            timeout_ms=request.timeout_ms,
+            timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
             answer=answer,
             now_ms=now_ms,
         )
@@ -71,7 +72,7 @@ def handle(
     return node.producing.produce(
         writes,
         acks=request.acks,
-        timeout_ms=request.timeout_ms,
+        timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
         answer=answer,
         now_ms=now_ms,
     )
