@@ -48,12 +48,7 @@ def _commit(
     answers: list[OffsetCommitResponseTopic] = []
     places: list[OffsetCommitResponsePartition] = []  # where the coordinator's codes go, in order
     commits: list[NewCommit] = []
-
-    @context.makes_replies
-    def finish() -> Effects:
-        return [context.reply(OffsetCommitResponse(topics=answers))]
-
-    outstanding = Outstanding(finish)
+    outstanding = Outstanding(context.makes_replies(partial(_finish, context, answers)))
 
     def write(at_ms: int) -> Effects:
         if not commits:
@@ -101,6 +96,10 @@ def _commit(
             )
     effects = write(now_ms)
     return effects + outstanding.one_less()
+
+
+def _finish(context: RequestContext, answers: list[OffsetCommitResponseTopic]) -> Effects:
+    return [context.reply(OffsetCommitResponse(topics=answers))]
 
 
 def _settle(
