@@ -87,7 +87,7 @@ def alter(
         ),
         write=node.quorum.write,
         told=told,
-        finish=lambda at_ms: [context.reply(response(answers))],
+        finish=context.makes_replies(lambda at_ms: [context.reply(response(answers))]),
         now_ms=now_ms,
     )
     return in_slices(node, context, slices, now_ms, to_the_end=True)
