@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from firnline.api.context import RequestContext
-from firnline.base.effects import Effects, Reply, SetTimer
+from firnline.base.effects import CloseConnection, Effects, Reply, SetTimer
 from firnline.base.errors import Bug
 from firnline.protocol.schema import Part
 from tests.unit.runtime.test_net import Echo, Running, frame, is_closed, read_frame
@@ -19,6 +19,7 @@ class Clumsy(Echo):
     """A dispatcher with requests that go wrong after a moment.
 
     t too long an answer | m its answer cannot be made | a first that of `t`, then that of all who hold (h)
+    o what a peer that asks for others hears in place of an answer
     u a bug in a machine's own step | i an invariant that is found broken while an answer is encoded
     """
 
@@ -42,6 +43,13 @@ class Clumsy(Echo):
         def then(_: int) -> Effects:
             if command == b"u":
                 raise AssertionError("a state that cannot be")
+            if command == b"o":
+                instead: Any = context.reply(1)
+                return [
+                    CloseConnection(
+                        context=context, problem=ValueError("too long"), instead=instead
+                    )
+                ]
             answer = context.makes_reply(lambda: context.reply(1 // (command != b"m")))
             held, self.holding = self.holding, []
             return [answer(), *(each.reply(1) for each in held)]
@@ -97,6 +105,14 @@ def test_an_answer_that_fails_in_a_later_step_costs_one_connection(
     assert "clumsy version 2 of client 'a client \\x1b[2Jcc" in line
     assert len(line) < 600
     assert told.exc_info is not None
+
+
+def test_a_peer_that_asks_for_others_hears_of_it_and_stays(node: Running) -> None:
+    with node.connect() as broker:
+        for request in (b"o envelope", b"e-still-here"):
+            broker.sendall(frame(request))
+            assert read_frame(broker) == request
+    assert node.runtime.failed_requests.counts == {"clumsy": 1}
 
 
 def test_those_who_are_answered_in_the_same_step_are_answered(node: Running) -> None:
