@@ -23,6 +23,7 @@
 #define TOGETHER_MAX 16
 #define JOIN_BYTES_MAX (64 * 1024)  /* base/limits.py: larger answers are not copied */
 #define TOPIC_CHARS_MAX 249
+#define STRING_BYTES_MAX 32767
 #define OWN_CRC_BYTES_MAX 2048
 /* runtime/steps.py */
 #define SLOW_S 0.005
@@ -131,7 +132,7 @@ static int int16(struct reader *r) { const uint8_t *at = take(r, 2); return at ?
 static int32_t int32(struct reader *r) { const uint8_t *at = take(r, 4); return at ? (int32_t)be32(at) : 0; }
 static int64_t int64(struct reader *r) { const uint8_t *at = take(r, 8); return at ? be64(at) : 0; }
 
-/* A length or count: fixed width, or a varint one too large; -1 is null. */
+/* A length or count: fixed width, or a varint one too large; -1 is null. Width 2 is a string's, however written. */
 static int32_t length(struct reader *r, int is_compact, int width) {
     if (!is_compact) return width == 2 ? int16(r) : int32(r);
     uint32_t value = 0;
@@ -140,7 +141,9 @@ static int32_t length(struct reader *r, int is_compact, int width) {
         if (!at) return 0;
         if (shift == 28 && *at > 7) break;
         value |= (uint32_t)(*at & 0x7F) << shift;
-        if (!(*at & 0x80)) return (int32_t)value - 1;
+        if (*at & 0x80) continue;
+        if (width == 2 && value > STRING_BYTES_MAX + 1) break;
+        return (int32_t)value - 1;
     }
     r->failed = 1;
     return 0;

@@ -69,6 +69,7 @@ def alter(
         here = partial(_here, node, context, request, shape)
         return forward(node, context, rest, response, now_ms, here=here, finish=merged)
 
+    @context.makes_replies
     def finish(answers: Answers) -> Effects:
         return [context.reply(response(answers))]
 
@@ -86,7 +87,7 @@ def alter(
         ),
         write=node.quorum.write,
         told=told,
-        finish=lambda at_ms: [context.reply(response(answers))],
+        finish=context.makes_replies(lambda at_ms: [context.reply(response(answers))]),
         now_ms=now_ms,
     )
     return in_slices(node, context, slices, now_ms, to_the_end=True)

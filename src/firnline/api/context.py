@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from firnline.base.effects import CloseConnection, Reply
+from firnline.base.effects import CloseConnection, Effect, Effects, Reply
 
 # AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
 OF_BROKERS = frozenset((56, 62, 63, 67, 73))
@@ -75,13 +75,52 @@ class RequestContext:
         """Who asks, as far as we know."""
         return str(self.connection.principal)
 
-    def reply(self, message: Any) -> Reply:
+    def reply(self, message: Any) -> Effect:
         """Answer with `message`, encoded at the request's version."""
         return Reply(context=self, message=message)
 
     def no_reply(self) -> Reply:
         """Finish a request that has no answer: Produce with acks=0 (C13)."""
         return Reply(context=self, message=None)
+
+    def when_gone(self, abandon: Callable[[int], Effects]) -> None:
+        """Have `abandon(now_ms)` called once if whoever asked hangs up before the answer.
+
+        For what waits long and keeps much; of anything else the answer is dropped when it comes.
+        """
+        tell = getattr(self.connection, "when_gone", None)
+        if tell is not None:
+            tell(self.turn, abandon)
+
+    def makes_reply(self, make: Callable[..., Effect]) -> Callable[..., Effect]:
+        """Return `make`, which makes the answer, as one that closes the connection where it fails.
+
+        For a machine that is to call it in a step of its own, or of somebody else's request: the step goes
+        on, and whoever asked learns that there is no answer. The rule stands in runtime/failed_requests.
+        """
+
+        def guarded(*found: Any) -> Effect:
+            try:
+                return make(*found)
+            except Exception as problem:  # noqa: BLE001 - the runtime judges
+                return self.failed(problem)
+
+        return guarded
+
+    def makes_replies(self, make: Callable[..., Effects]) -> Callable[..., Effects]:
+        """As `makes_reply`, of one that returns effects."""
+
+        def guarded(*found: Any) -> Effects:
+            try:
+                return make(*found)
+            except Exception as problem:  # noqa: BLE001 - the runtime judges
+                return [self.failed(problem)]
+
+        return guarded
+
+    def failed(self, problem: Exception) -> CloseConnection:
+        """There is no answer, because something went wrong inside, unexpectedly."""
+        return CloseConnection(context=self, problem=problem)
 
     def close(self) -> CloseConnection:
         """Drop the connection without an answer."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from firnline.api.context import RequestContext
 from firnline.api.usual import usual_request
 from firnline.base.effects import Effects, Reply
-from firnline.base.errors import Code, KafkaError, ProtocolError
+from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileSlice
 from firnline.protocol.compile import BAD_BYTES
@@ -64,6 +64,10 @@ class Dispatcher:
         """Which API was asked last: list_offsets, or nothing."""
         return "" if self._latest is None else self._rows[self._latest.key].name
 
+    def name_of(self, context: RequestContext) -> str:
+        """Which API a request is one of: list_offsets."""
+        return self._rows[context.api_key].name
+
     def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> Effects:
         """Handle one request; return the effects of its handler.
 
@@ -93,7 +97,12 @@ class Dispatcher:
         request = read_request(api, data, position)
         api.requests += 1
         api.in_bytes += size
-        effects: Effects = api.handle(self._node, context, request, now_ms)
+        try:
+            effects: Effects = api.handle(self._node, context, request, now_ms)
+        except (Bug, ProtocolError, StorageError):
+            raise
+        except Exception as problem:  # noqa: BLE001 - told with the request that it is of
+            effects = [context.failed(problem)]
         self.in_turns = context if context.is_in_turns else None
         return effects
 

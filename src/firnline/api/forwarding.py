@@ -117,12 +117,19 @@ class _Forwarded:
             return self._later(now_ms)
         if answer.error_code == Code.NOT_CONTROLLER:
             return self._later(now_ms)
+        try:
+            return [self._context.reply(self._told(answer))]
+        except Exception as problem:  # noqa: BLE001 - it may be this answer alone
+            return [self._context.failed(problem)]
+
+    def _told(self, answer: EnvelopeResponse) -> Message | Encoded:
+        """Make the client's answer of the controller's."""
         data = bytes(answer.response_data or b"")
         if len(data) > _LARGE_BYTES:
             self._context.is_large = True
             if self._finish is None and not answer.error_code:
-                return [self._context.reply(self._passed_on(data))]
-        return [self._context.reply(self._unwrapped(answer))]
+                return self._passed_on(data)
+        return self._unwrapped(answer)
 
     def _passed_on(self, data: bytes) -> Message | Encoded:
         """A large answer as it came, in the version of the client's request: nothing is read of it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from firnline.base.background import Work
-from firnline.base.effects import CloseConnection, Effects
+from firnline.base.effects import Effects
 
 if TYPE_CHECKING:
     from firnline.api.context import RequestContext
@@ -58,6 +58,8 @@ def in_slices(
     except StopIteration as done:
         found: Effects = done.value
         return found
+    except Exception as problem:  # noqa: BLE001 - whoever runs the connection judges
+        return [context.failed(problem)]
     context.is_large = context.is_in_turns = True
     rest: Any = _rest(context, slices, to_the_end)
     # What a slow slice is called in the metrics.
@@ -90,8 +92,8 @@ def _rest(context: "RequestContext", slices: Slices, to_the_end: bool) -> Work:
             now_ms = yield slices.send(now_ms)
     except StopIteration as done:
         return done.value
-    except Exception as problem:  # noqa: BLE001 - as in the first slice, whoever runs the connection judges
-        return [CloseConnection(context=context, problem=problem)]
+    except Exception as problem:  # noqa: BLE001 - as in the first slice
+        return [context.failed(problem)]
     finally:
         slices.close()
         on_end = getattr(context, "on_end", None)

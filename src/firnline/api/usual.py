@@ -11,7 +11,7 @@ from struct import error as StructError
 from typing import Any
 
 from firnline.base.ids import Uuid
-from firnline.base.limits import TOPIC_NAME_CHARS_MAX
+from firnline.base.limits import STRING_BYTES_MAX, TOPIC_NAME_CHARS_MAX
 from firnline.base.native import native
 from firnline.protocol.session import API_VERSIONS_KEY
 from firnline.records.usual import usual_batch_python
@@ -55,6 +55,7 @@ class _Reader:
                 break
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
+                expect(form is not _int16 or value <= STRING_BYTES_MAX + 1)
                 return value - 1
         raise _Unusual
 

@@ -122,10 +122,12 @@ class CloseConnection:
     """Drop the peer without an answer.
 
     problem  what went wrong inside, unexpectedly, when its request was under way; None: nothing did
+    instead  a Reply that says so to a peer which asks for many others: its connection stays
     """
 
     context: Any
     problem: Exception | None = None
+    instead: Reply | None = None
 
 
 @event

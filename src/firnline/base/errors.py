@@ -6,6 +6,8 @@ over partitions; whole-request failures are raised and mapped in `api/dispatch` 
 
 from enum import IntEnum
 
+from firnline.base.limits import WHY_CHARS_MAX
+
 
 class Code(IntEnum):
     """Kafka's error codes, as Apache Kafka 4.3.1 states them."""
@@ -200,9 +202,14 @@ class FirnlineError(Exception):
 
 
 class KafkaError(FirnlineError):
-    """A refusal with a wire code: the client must act. `why` goes on the wire and leaks no paths."""
+    """A refusal with a wire code: the client must act. `why` goes on the wire and leaks no paths.
+
+    It is cut at WHY_CHARS_MAX: it may name what a client sent, and fits into any answer.
+    """
 
     def __init__(self, code: Code, why: str = "", /, **facts: object) -> None:
+        if len(why) > WHY_CHARS_MAX:
+            why = f"{why[:WHY_CHARS_MAX]}..."
         super().__init__(why, **facts)
         self.code = code
 

@@ -9,9 +9,17 @@ RECEIVE_STEP_BYTES = 256 * KIB
 # Bytes of answers that may wait in one connection's socket before it is no longer read from.
 SEND_QUEUE_BYTES = 16 * MIB
 TAGGED_FIELDS_MAX = 1024
+# UTF-8 bytes of any string: what the int16 before it can say, and as many where the length is a varint.
+STRING_BYTES_MAX = 32_767
+# Of an error's words to a client.
+WHY_CHARS_MAX = 2_000
 # Elements over all arrays of one request; each element costs an object.
 ARRAY_ELEMENTS_MAX = 500_000
 FETCH_SESSIONS_MAX = 1000
+# An answer waits no longer than this, whatever the request allows: the longest wait that librdkafka lets a
+# consumer ask for, ten times the request.timeout.ms of Java's clients, and half of connections.max.idle.ms,
+# after which nobody would be there to hear it. Kafka 4.3.1 has no bound of its own.
+WAIT_MAX_MS = 300_000
 # An answer up to this size is joined with its header; above it file slices are sent by sendfile.
 JOIN_BYTES_MAX = 64 * KIB
 METADATA_BATCH_BYTES_MAX = 8 * MIB

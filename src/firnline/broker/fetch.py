@@ -71,6 +71,7 @@ class FetchAsk:
     uses_ids                   topics are named by id: version 13 and later
     is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
     rack, listener             where that consumer is, and by what listener it came
+    when_gone                  is told what to do if whoever asked hangs up while the request waits
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class FetchAsk:
         "session_id",
         "uses_ids",
         "wanted",
+        "when_gone",
     )
 
     def __init__(
@@ -107,7 +109,9 @@ class FetchAsk:
         is_any_replica: bool = False,
         rack: str = "",
         listener: str = "",
+        when_gone: "WhenGone | None" = None,
     ) -> None:
+        self.when_gone = when_gone
         self.is_any_replica = is_any_replica
         self.rack = rack
         self.listener = listener
@@ -124,6 +128,7 @@ class FetchAsk:
         self.uses_ids = uses_ids
 
 
+WhenGone = Callable[[Callable[[int], Effects]], None]
 FetchLimits = tuple[int, int, bool]  # bytes of the answer, least bytes, topics are named by id
 
 
@@ -575,6 +580,8 @@ class OneFetch:
         self._waits_at += more
 
     def _wait_until(self, at_ms: int) -> Effects:
+        if self._ask.when_gone is not None:
+            self._ask.when_gone(self._abandon)
         return [SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._wait_over)]
 
     def _stop_waiting(self) -> None:
@@ -585,6 +592,14 @@ class OneFetch:
         for waiters in self._waits_at:
             waiters.discard(waiter)
         self._waiter = None
+
+    def _abandon(self, now_ms: int) -> Effects:
+        """Nobody waits for the answer any more: keep nothing of the request."""
+        if self._is_answered:
+            return []
+        self._is_answered = True
+        self._stop_waiting()
+        return [CancelTimer(key=("fetch", self._serial))]
 
     def _woken(self, now_ms: int) -> Effects:
         """Enough came, or a partition changed: read again and answer."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from firnline.base.errors import Code, ConfigError, KafkaError
 from firnline.base.ids import METADATA_TOPIC
+from firnline.base.limits import STRING_BYTES_MAX
 from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.define import Key
 from firnline.config.layers import check_topic, topic_config
@@ -180,6 +181,9 @@ def _apply(
             return KafkaError(Code.INVALID_CONFIG, f"{verb} needs a list, and {key} is none")
         present = _items(after[key]) if key in after else _inherited(config, declared, is_topic)
         after[key] = ",".join(_changed_list(present, _items(value), alteration.op))
+        if len(after[key].encode()) > STRING_BYTES_MAX:
+            why = f"the value of {key} would have more than {STRING_BYTES_MAX} bytes"
+            return KafkaError(Code.INVALID_CONFIG, why)
     return None
 
 

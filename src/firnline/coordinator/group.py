@@ -33,6 +33,7 @@ from firnline.coordinator.membership import (
     SyncRequest,
     SyncResult,
     Tally,
+    made_member_id,
 )
 from firnline.coordinator.policy import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupPolicy
 from firnline.coordinator.roster import Roster
@@ -281,7 +282,7 @@ class Group:
 
     def _join_newcomer(self, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
         stem = request.client_id if request.instance_id is None else request.instance_id
-        member_id = f"{stem}-{self._new_id()}"
+        member_id = made_member_id(stem, self._new_id())
         if request.instance_id is not None:
             if request.instance_id in self.roster.instances:
                 return self._replace_static(member_id, request, answer, now_ms)

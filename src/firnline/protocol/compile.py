@@ -21,8 +21,10 @@ from firnline.protocol.primitives import (
     NO_TAGS,
     check_count,
     check_length,
+    read_string_length,
     read_tags,
     read_uvarint,
+    string_length,
     uvarint,
 )
 from firnline.protocol.schema import Field, Message, Struct
@@ -193,6 +195,7 @@ def _compile_reader(cls: type[Message], version: int, flexible: bool) -> Reader:
 _READER_NAMES: dict[str, Any] = {
     "new": object.__new__,
     "uvarint": read_uvarint,
+    "string_length": read_string_length,
     "after": check_length,
     "count_of": check_count,
     "read_tags": read_tags,
@@ -242,8 +245,8 @@ def _read_run(src: _Source, run: list[tuple[str, str]]) -> None:
     run.clear()
 
 
-def _read_length(src: _Source, letter: str, flexible: bool) -> str:
-    """Emit the reading of a length, of one or two bytes inline. Return the local.
+def _read_length(src: _Source, letter: str, flexible: bool, longer: str = "uvarint") -> str:
+    """Emit the reading of a length, of one or two bytes inline, else by `longer`. Return the local.
 
     Null is -1; Kafka 4.3.1 takes every negative length for it.
     """
@@ -253,7 +256,7 @@ def _read_length(src: _Source, letter: str, flexible: bool) -> str:
         src.add("p += 1")
         src.add(f"if {n} > 127:")
         src.add(f"    if b[p] < 128: {n} += (b[p] << 7) - 128; p += 1")
-        src.add(f"    else: {n}, p = uvarint(b, p - 1)")
+        src.add(f"    else: {n}, p = {longer}(b, p - 1)")
         src.add(f"{n} -= 1")
     else:
         size = struct.calcsize(letter)
@@ -286,7 +289,9 @@ def _read_value(
 
 
 def _read_bytes(src: _Source, target: str, kind: str, nullable: bool, flexible: bool) -> None:
-    n = _read_length(src, "h" if kind == "string" else "i", flexible)
+    is_string = kind == "string"
+    longer = "string_length" if is_string else "uvarint"
+    n = _read_length(src, "h" if is_string else "i", flexible, longer)
     if nullable or kind == "records":
         src.add(f"if {n} < 0: {target} = None")
         src.add("else:")
@@ -380,9 +385,10 @@ def _write_run(src: _Source, run: list[tuple[str, str]]) -> None:
 
 
 def _write_length(src: _Source, length: str, letter: str, flexible: bool) -> None:
-    """Emit a length that is not null."""
+    """Emit a length that is not null, of a string where the letter is h."""
     if flexible:
-        src.add(f"emit(ONE[{length}] if {length} < 127 else uvarint({length} + 1))")
+        longer = f"string_length({length})" if letter == "h" else f"uvarint({length} + 1)"
+        src.add(f"emit(ONE[{length}] if {length} < 127 else {longer})")
     else:
         src.add(f"emit({src.bind('pack', struct.Struct('>' + letter).pack)}({length}))")
 
@@ -391,6 +397,7 @@ def _write_length(src: _Source, length: str, letter: str, flexible: bool) -> Non
 _ONE_BYTE = [bytes([n + 1]) for n in range(127)]
 _WRITER_NAMES: dict[str, Any] = {
     "uvarint": uvarint,
+    "string_length": string_length,
     "FileRecords": FileRecords,
     "pack": struct.pack,
     "ONE": _ONE_BYTE,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from firnline.base.errors import ProtocolError
-from firnline.base.limits import TAGGED_FIELDS_MAX
+from firnline.base.limits import STRING_BYTES_MAX, TAGGED_FIELDS_MAX
 from firnline.base.ports import Buffer
 
 
@@ -58,6 +58,24 @@ def check_length(length: int, position: int, end: int) -> int:
     if length < 0 or after > end:
         raise ProtocolError("a length exceeds the message", length=length, left=end - position)
     return after
+
+
+def read_string_length(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Decode the varint before a compact string: its bytes plus one. ProtocolError above STRING_BYTES_MAX.
+
+    Other fields of the protocol say no more, and what a client sends in one it hears in another.
+    """
+    value, position = read_uvarint(buffer, position)
+    if value > STRING_BYTES_MAX + 1:
+        raise ProtocolError("a string is too long", length=value - 1)
+    return value, position
+
+
+def string_length(size: int) -> bytes:
+    """Encode the varint before a compact string of that many bytes. ValueError above STRING_BYTES_MAX."""
+    if size > STRING_BYTES_MAX:
+        raise ValueError(f"a string of {size} bytes is too long to be sent")
+    return uvarint(size + 1)
 
 
 def check_count(count: int, element_bytes_min: int, left: int, budget: list[int]) -> int:

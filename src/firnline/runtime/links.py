@@ -29,7 +29,8 @@ from firnline.client.wire import (
 )
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Versions
-from firnline.runtime.poll import READABLE, WRITABLE, PollLoop, Timer
+from firnline.runtime.poll import READABLE, WRITABLE, PollLoop
+from firnline.runtime.timers import Timer
 
 if TYPE_CHECKING:
     from firnline.runtime.loop import Runtime

@@ -33,10 +33,12 @@ from firnline.runtime.admission import Admission
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.compactors import Compactors
 from firnline.runtime.disk import close_off_the_loop
+from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.links import Links
 from firnline.runtime.net import Server
-from firnline.runtime.poll import PollLoop, Timer
+from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
+from firnline.runtime.timers import Timer
 from firnline.runtime.workers import Doorbell, FlushGroup, Pool, problem_of
 
 log = logging.getLogger("firnline")
@@ -87,6 +89,7 @@ class Runtime:
         self._unsaid = 0
         self.admission = Admission(loop.call_soon)
         self._answers = Background("answers", takes_turns=True)
+        self.failed_requests = FailedRequests()
         self._table: dict[type, Callable[[Any], None]] = {
             Flush: self._flushes.add,
             Send: self.links.send,
@@ -119,7 +122,10 @@ class Runtime:
                 self.execute(self.node.perform(effect, self.now_ms()))
 
     def resume(self, then: Callable[..., Effects], *results: Any) -> None:
-        """Call a continuation and carry out what it returns; a failure in it stops the node."""
+        """Call a continuation and carry out what it returns; a failure in it stops the node.
+
+        Not one of an answer, which is seen where it is made or encoded (runtime/failed_requests).
+        """
         began = time.monotonic()
         self.loop.slow_steps.begins(began)
         try:
@@ -204,7 +210,12 @@ class Runtime:
                 self._answers.begin(self._encode(effect), self.now_ms(), is_urgent=is_urgent)
             )
         else:
-            connection.answer(connection.dispatcher.encode(effect), effect.context.turn)
+            try:
+                parts = connection.dispatcher.encode(effect)
+            except Exception as problem:  # noqa: BLE001 - it may be this answer alone
+                connection.failed(problem, effect.context)
+            else:
+                connection.answer(parts, effect.context.turn)
 
     def _encode(self, effect: Reply) -> Work:
         """Answer in slices what was handled in slices."""
@@ -217,14 +228,16 @@ class Runtime:
         except StopIteration as done:
             connection.answer(done.value, effect.context.turn)
         except Exception as problem:  # noqa: BLE001 - it may be this answer alone
-            connection.failed(problem)
+            connection.failed(problem, effect.context)
 
     def _close_connection(self, effect: CloseConnection) -> None:
         connection = effect.context.connection
         if effect.problem is None:
             connection.close()
-        else:
-            connection.failed(effect.problem)
+            return
+        connection.failed(effect.problem, effect.context, closes=effect.instead is None)
+        if effect.instead is not None:
+            self._reply(effect.instead)
 
     def _warn(self, effect: Warn) -> None:
         log.warning("%s", effect.line)

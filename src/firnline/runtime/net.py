@@ -25,10 +25,11 @@ from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
 from firnline.runtime.admission import LARGE_BYTES
 from firnline.runtime.disk import storage_error
-from firnline.runtime.poll import NOTHING, READABLE, WRITABLE, PollLoop
+from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer
 
 if TYPE_CHECKING:
+    from firnline.api.context import RequestContext
     from firnline.api.dispatch import Dispatcher
     from firnline.runtime.loop import Runtime
 
@@ -41,6 +42,8 @@ _PARTS_PER_STEP = 256
 _SENDFILE_PARTS = 64
 # A connection that has not sent one whole request by then is closed (reliability d 8).
 FIRST_REQUEST_MS = 30_000
+# A peer that has ended its side may still read. Where its request has no answer by then, nobody waits for it.
+ENDED_MS = 30_000
 # Requests of a connection that are not answered: beyond these the next one waits in the socket.
 OPEN_MAX = 64
 _PRODUCE_KEY = b"\0\0"
@@ -70,9 +73,11 @@ class Connection:
         "_shared",
         "_sock",
         "_stream",
+        "_waits",
         "_whole",
         "closed",
         "dispatcher",
+        "has_ended",
         "last_active_ms",
         "listener",
         "peer_host",
@@ -100,6 +105,10 @@ class Connection:
         self.turn = 0
         self._due = 0  # turn of the oldest request that has no answer
         self._early: dict[int, list[Part] | None] = {}  # answers that others must leave before
+        self._waits: dict[
+            int, Callable[[int], Effects]
+        ] = {}  # what to do if it closes before the answer
+        self.has_ended = False  # the peer sends no more
         self._out: deque[Part] = deque()
         self._reading = True
         self.closed = False
@@ -174,8 +183,10 @@ class Connection:
         if not events & READABLE:
             if events & WRITABLE:
                 self._on_writable()
-            else:
+            elif events & BROKEN or self._waits:
                 self.close()
+            else:
+                self._note_end()
             return
         # The peer pipelines: the kernel keeps its bytes until we are done with those before them. A
         # backlog outlives the answer by a turn, in which this may be called.
@@ -284,20 +295,41 @@ class Connection:
             self.turn += 1
             self.answer([answer] if isinstance(answer, bytes) else list(answer), turn)
 
-    def failed(self, problem: Exception) -> None:
-        """One strange request must not stop the node for everybody; a broken node must not go on."""
+    def failed(
+        self, problem: Exception, context: "RequestContext | None" = None, *, closes: bool = True
+    ) -> None:
+        """One strange request must not stop the node for everybody; a broken node must not go on.
+
+        The rule stands in runtime/failed_requests.
+        """
         if isinstance(problem, RecordsCut):
             self.close()
         elif isinstance(problem, (Bug, StorageError)):
             self._runtime.fail(problem)
+        elif isinstance(problem, ProtocolError):
+            self._server.on_bad_peer(self, problem)
         else:
-            log.error("a request failed inside; its connection is closed", exc_info=problem)
-            self.close()
+            dispatcher = self.dispatcher
+            name = dispatcher.latest_name if context is None else dispatcher.name_of(context)
+            self._runtime.failed_requests.add(name, self.peer_host, context, problem)
+            if closes:
+                self.close()
 
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.rewatch(self._fd, NOTHING)
+            self._loop.rewatch(self._fd, NOTHING if self.has_ended else ENDED)
+
+    def _note_end(self) -> None:
+        """The peer ended its side while its request is under way: it is answered if that is soon."""
+        self.has_ended = True
+        self._loop.rewatch(self._fd, NOTHING)
+
+    def when_gone(self, turn: int, abandon: Callable[[int], Effects]) -> None:
+        """Call `abandon(now_ms)` if this closes before the request of that turn is answered."""
+        self._waits[turn] = abandon
+        if self.has_ended:
+            self._loop.call_soon(self.close)
 
     # ---- sending
 
@@ -308,6 +340,8 @@ class Connection:
         """
         if self.closed:
             return
+        if self._waits:
+            self._waits.pop(turn, None)
         if turn != self._due:
             self._early[turn] = parts
             return
@@ -363,7 +397,8 @@ class Connection:
         self.last_active_ms = self._runtime.now_ms()
         try:
             if self._send():
-                self._loop.rewatch(self._fd, READABLE if self._reading else NOTHING)
+                ends = NOTHING if self.has_ended else ENDED
+                self._loop.rewatch(self._fd, READABLE if self._reading else ends)
                 if self._is_free():
                     self._go_on()
         except ProtocolError as problem:
@@ -473,6 +508,9 @@ class Connection:
         self._server.forget(self._fd)
         del self._stream  # it refers to us: memory comes back at once
         self._sock.close()
+        waits, self._waits = self._waits, {}
+        for abandon in waits.values():
+            self._runtime.resume(abandon)
 
 
 def _small(parts: list[Part]) -> bytes | None:
@@ -567,11 +605,13 @@ class Server:
         connection.close()
 
     def sweep(self, now_ms: int) -> None:
-        """Close who idles too long, and who has not sent one request in time."""
+        """Close who idles too long, has not sent one request in time, or hung up on one long ago."""
         for connection in list(self._connections.values()):
             quiet_ms = now_ms - connection.last_active_ms
-            if quiet_ms > self._idle_ms or (
-                not connection.requests and quiet_ms > FIRST_REQUEST_MS
+            if (
+                quiet_ms > self._idle_ms
+                or (not connection.requests and quiet_ms > FIRST_REQUEST_MS)
+                or (connection.has_ended and quiet_ms > ENDED_MS)
             ):
                 connection.close()
 

@@ -1,13 +1,11 @@
 """The loop a node runs on: ready sockets, due timers, one thread. WORLD.
 
-A poller, a dictionary of callbacks and a heap of timers. asyncio's loop spends about as much per
+A poller, a dictionary of callbacks and timers. asyncio's loop spends about as much per
 event on handles, contexts and transports as a small request costs altogether; nothing here is
 asynchronous code, so there is nothing it would have to schedule (docs/decisions/0005). What happens to
 a descriptor that is ready is in runtime/turn.
 """
 
-import heapq
-import itertools
 import select
 import time
 from collections import deque
@@ -16,28 +14,17 @@ from typing import Any
 
 from firnline.base.units import KIB
 from firnline.runtime.steps import SLOW_S, SlowSteps
+from firnline.runtime.timers import Timer, Timers
 from firnline.runtime.turn import Callbacks, Streams, turn
 
 READABLE = select.EPOLLIN
 WRITABLE = select.EPOLLOUT
-NOTHING = 0  # the peer's end and errors are told all the same
+ENDED = select.EPOLLRDHUP  # the peer sends no more
+NOTHING = 0  # that both sides have ended, and errors, are told all the same
+BROKEN = select.EPOLLHUP | select.EPOLLERR
 
 _RECEIVE_BYTES = 256 * KIB
 _WAIT_MAX_S = 60.0
-
-
-class Timer:
-    """A call that is due at some moment; `cancel` makes it none."""
-
-    __slots__ = ("args", "call", "cancelled")
-
-    def __init__(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
-        self.call = call
-        self.args = args
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 class PollLoop:
@@ -50,8 +37,7 @@ class PollLoop:
         self.streams: Streams = {}
         # What is received into; the bytes stand until whoever was told of them returns.
         self.shared = memoryview(bytearray(_RECEIVE_BYTES))
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._serial = itertools.count()
+        self.timers = Timers()
         self._soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._running = False
         self.slow_steps = SlowSteps()
@@ -77,21 +63,19 @@ class PollLoop:
 
     def call_later(self, delay_s: float, call: Callable[..., object], *args: Any) -> Timer:
         """Call once, `delay_s` seconds from now."""
-        timer = Timer(call, args)
-        heapq.heappush(self._timers, (time.monotonic() + delay_s, next(self._serial), timer))
-        return timer
+        return self.timers.add(delay_s, call, args)
 
     def run(self) -> None:
         """Serve until `stop` is called; exceptions of callbacks end it."""
         self._running = True
         poller, callbacks, monotonic = self._epoll, self._callbacks, time.monotonic
-        timers, soon, streams, shared = self._timers, self._soon, self.streams, self.shared
+        due, soon, streams, shared = self.timers.due, self._soon, self.streams, self.shared
         on_slow, begins = self._on_slow, self.slow_steps.begins
         ended = monotonic()
         while self._running:
             begins(ended)
             began = turn(poller, self._wait_s(), callbacks, streams, shared, on_slow, begins)
-            if timers and timers[0][0] <= monotonic():
+            if due and due[0] <= monotonic():
                 self._call_due()
             if soon:
                 last = monotonic()
@@ -114,24 +98,23 @@ class PollLoop:
     def _wait_s(self) -> float:
         if self._soon:
             return 0
-        timers = self._timers
-        while timers and timers[0][2].cancelled:
-            heapq.heappop(timers)
-        if not timers:
+        first_s = self.timers.first_s()
+        if first_s is None:
             return _WAIT_MAX_S
         # epoll counts whole milliseconds and rounds up: a timer is never early.
-        wait_s = timers[0][0] - time.monotonic()
+        wait_s = first_s - time.monotonic()
         if wait_s > _WAIT_MAX_S:
             return _WAIT_MAX_S
         return wait_s if wait_s > 0 else 0
 
     def _call_due(self) -> None:
         now = last = time.monotonic()
-        while self._timers and self._timers[0][0] <= now:
-            timer = heapq.heappop(self._timers)[2]
-            if not timer.cancelled:
-                timer.call(*timer.args)
-                last = self._note(timer.call, last)
+        due = self.timers.due
+        while due and due[0] <= now:
+            for timer in self.timers.take(now):
+                if not timer.cancelled:
+                    timer.call(*timer.args)
+                    last = self._note(timer.call, last)
 
     def _note(self, call: Callable[..., object], began: float) -> float:
         """Note a step that has ended if it was slow; return when the next one begins."""

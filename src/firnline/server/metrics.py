@@ -6,7 +6,8 @@ asks. The names are those the JMX exporter gives to Kafka's beans, so that dashb
 """
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from prometheus_client import GCCollector, ProcessCollector, start_http_server
@@ -67,6 +68,7 @@ class Snapshot(NamedTuple):
     loop: LoopFacts
     compaction: CompactionFacts | None = None
     unreadable_records: Sequence[tuple[str, int]] = ()  # by topic
+    failed_requests: Mapping[str, int] = MappingProxyType({})
 
 
 def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
@@ -122,6 +124,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         loop=loop_metrics.look(runtime.loop),
         compaction=_compaction(node, runtime),
         unreadable_records=_unreadable(node),
+        failed_requests=dict(runtime.failed_requests.counts),
     )
 
 
@@ -179,6 +182,14 @@ def families(found: Snapshot) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "kafka_server_socket_server_metrics_connection_count", "Connections.", found.connections
     )
+    failed = CounterMetricFamily(
+        "firnline_failed_requests",
+        "Requests that failed inside; each cost its connection.",
+        labels=["request"],
+    )
+    for name, count in found.failed_requests.items():
+        failed.add_metric([bean_name(name)], count)
+    yield failed
     yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
     yield from _tier(found.tier)

@@ -79,7 +79,7 @@ class Node:
         read, end = type(request).read(data, version)
         assert end == len(data)
         asker = Context(request.key, version)
-        asker.listener = context.get("listener", "PLAINTEXT")
+        asker.connection.listener = context.get("listener", "PLAINTEXT")
         answers: list[Any] = []
         self.cluster.loop.run(handler.handle(self, asker, read, self.cluster.loop.now_ms))
         self._collect(answers)

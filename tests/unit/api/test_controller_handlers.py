@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from firnline.api.dispatch import Dispatcher, frame_bytes
-from firnline.base.effects import Reply, SetTimer
+from firnline.api.context import RequestContext
+from firnline.api.dispatch import Dispatcher, find_api, frame_bytes
+from firnline.api.handlers.k58_envelope import WrappedContext
+from firnline.base.effects import CloseConnection, Reply, SetTimer
 from firnline.base.errors import Code
 from firnline.base.ids import METADATA_TOPIC
 from firnline.client.wire import decode_answer, encode_request
@@ -22,7 +24,9 @@ from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.messages.k19_create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
+    CreatableTopicResult,
     CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.protocol.messages.k32_describe_configs import (
@@ -37,7 +41,7 @@ from firnline.protocol.messages.k67_allocate_producer_ids import AllocateProduce
 from firnline.protocol.messages.k70_controller_registration import ControllerRegistrationRequest
 from firnline.protocol.messages.k82_update_raft_voter import UpdateRaftVoterRequest
 from firnline.protocol.schema import Message
-from firnline.protocol.versions import CONTROLLER_SERVED, SERVED
+from firnline.protocol.versions import CONTROLLER_SERVED, SERVED, ServedApi
 from tests.unit.broker.cluster import CONTROLLER_PORT, Rig
 from tests.unit.broker.harness import CLUSTER_ID
 
@@ -343,6 +347,20 @@ def test_an_envelope_brings_the_clients_answer_as_the_client_reads_it(
     answer: Any = decode_answer(request, version, found.response_data, correlation_id=5)
     wanted = Code.TOPIC_ALREADY_EXISTS if version == 2 else 0
     assert answer.topics[0].error_code == wanted
+
+
+def test_an_answer_that_cannot_be_written_is_told_to_the_broker_and_costs_no_connection() -> None:
+    """A broker brings what many clients ask: they must not lose theirs for one of them."""
+    api = find_api({19: ServedApi(19, 2, 7, "create_topics")}, 19, 5)
+    outer = RequestContext(None, 58, 0, 1, "broker 1", 0)
+    wrapped = WrappedContext(outer, api, 5, "client")
+    said = wrapped.reply(CreateTopicsResponse(topics=[CreatableTopicResult(name="x" * 40_000)]))
+    assert isinstance(said, CloseConnection)
+    assert isinstance(said.problem, ValueError)
+    assert said.context.client_id == "client"
+    assert said.instead is not None
+    assert said.instead.context is outer
+    assert said.instead.message.error_code == Code.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from firnline.api.handlers import k01_fetch
 from firnline.base.errors import Code
+from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.units import MIB
 from firnline.protocol.messages.k01_fetch import (
     FetchPartition,
@@ -52,6 +53,20 @@ def only(response: Any) -> Any:
     [topic] = response.responses
     [part] = topic.partitions
     return part
+
+
+def test_no_wait_is_longer_than_the_bound_however_long_the_client_would_wait() -> None:
+    """Some kilobytes of requests must not wait for 24 days; the consumer hears of nothing, and asks again."""
+    wire = Wire(filled())
+    wire.send(k01_fetch, request((0, 1), max_wait_ms=2**31 - 1, min_bytes=1), 12)
+    assert wire.answers == []
+    wire.world.pass_time(WAIT_MAX_MS - 1)
+    wire.run([])
+    assert wire.answers == []
+    wire.world.pass_time(1)
+    wire.run([])
+    [response] = wire.answers
+    assert only(response).error_code == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)

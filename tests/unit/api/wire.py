@@ -6,9 +6,10 @@ from typing import Any
 
 from immutables import Map
 
+from firnline.api.context import RequestContext
 from firnline.api.usual import usual_request
 from firnline.base.background import Background
-from firnline.base.effects import CloseConnection, Effects, Reply
+from firnline.base.effects import CloseConnection, Effects
 from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.broker.fetch import Fetching
@@ -52,25 +53,17 @@ class Dice:
         raise AssertionError
 
 
-class Context:
-    """Who asks, as `api.context.RequestContext`."""
+class Context(RequestContext):
+    """Who asks; an answer that cannot be made fails the test."""
+
+    __slots__ = ()
 
     def __init__(self, key: int, version: int) -> None:
-        self.api_key = key
-        self.api_version = version
-        self.client_id = "test"
-        self.listener = "PLAIN"
-        self.is_gone = self.is_large = self.is_in_turns = self.is_urgent = False
-        self.on_end: Any = None
+        connection = SimpleNamespace(listener="PLAIN", closed=False)
+        super().__init__(connection, key, version, CORRELATION_ID, "test", 0)
 
-    def reply(self, message: Any) -> Reply:
-        return Reply(context=self, message=message)
-
-    def no_reply(self) -> Reply:
-        return Reply(context=self, message=None)
-
-    def close(self) -> CloseConnection:
-        return CloseConnection(context=self)
+    def failed(self, problem: Exception) -> CloseConnection:
+        raise problem
 
 
 def _partition(leader: int) -> PartitionImage:

@@ -213,6 +213,33 @@ def test_a_fetch_with_too_few_bytes_waits_for_more_and_no_longer() -> None:
     assert len(p.fetch_waiters) == 0
 
 
+def test_a_fetch_whose_client_has_gone_leaves_nothing_behind() -> None:
+    p = filled()
+    consumer = Consumer(p)
+    gone: list[Any] = []
+    many = [want(0, 1) for _ in range(50)]
+    for _ in range(20):
+        consumer.fetch(*many, min_bytes=1, max_wait_ms=2**31 - 1, when_gone=gone.append)
+    assert len(p.fetch_waiters) == 20
+    for abandon in gone:
+        consumer.world.run(abandon(consumer.world.now_ms))
+        assert abandon(consumer.world.now_ms) == []
+    assert len(p.fetch_waiters) == 0
+    assert consumer.world.timers == {}
+    consumer.produce(p)
+    assert consumer.answers == []
+
+
+def test_who_has_gone_after_the_answer_changes_nothing() -> None:
+    p = filled()
+    consumer = Consumer(p)
+    gone: list[Any] = []
+    consumer.fetch(want(0, 1), min_bytes=1, max_wait_ms=500, when_gone=gone.append)
+    consumer.produce(p)
+    assert consumer.answers == [[(0, ONE)]]
+    assert gone[0](consumer.world.now_ms) == []
+
+
 def test_a_fetch_is_answered_when_its_time_is_over() -> None:
     p = filled()
     consumer = Consumer(p)

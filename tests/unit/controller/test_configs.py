@@ -26,3 +26,23 @@ def test_a_resource_that_a_request_names_twice_is_not_altered_and_the_others_are
     image = cluster.quorum.image
     assert not image.topic_config_overrides("a")
     assert dict(image.topic_config_overrides("b")) == {"retention.ms": "2"}
+
+
+def test_a_list_is_not_appended_to_beyond_what_a_record_can_hold() -> None:
+    """Two requests that are fine each, and a value that no request, answer or record can say together."""
+    cluster = Cluster().with_brokers(1)
+    cluster.write(cluster.controller.create_topics([NewTopic("a", assignments={0: (1,)})]))
+    key = "leader.replication.throttled.replicas"
+    first, more = (",".join(f"{n}:1" for n in range(at, at + 4000)) for at in (1000, 10_000))
+
+    def alter(op: AlterOp, value: str) -> KafkaError | None:
+        wanted = [(ConfigResource(TOPIC, "a"), [Alteration(key, op, value)])]
+        [answer] = cluster.write(cluster.controller.incremental_alter_configs(wanted))
+        return answer
+
+    assert alter(AlterOp.SET, first) is None
+    refused = alter(AlterOp.APPEND, more)
+    assert refused is not None
+    assert refused.code is Code.INVALID_CONFIG
+    assert dict(cluster.quorum.image.topic_config_overrides("a")) == {key: first}
+    assert alter(AlterOp.APPEND, "9:9") is None

@@ -28,6 +28,25 @@ def test_versions_below_4_are_let_in_without_a_second_join(world: GroupWorld) ->
     assert world.answer_to("a").generation_id == 1
 
 
+@pytest.mark.parametrize("letter", ["c", "ä", "\N{SNOWFLAKE}", "\N{GRINNING FACE}"])
+@pytest.mark.parametrize("static", [None, "instance"])
+def test_a_client_with_the_longest_name_gets_an_id_that_can_be_sent_and_stored(
+    world: GroupWorld, letter: str, static: str | None
+) -> None:
+    """Kafka 4.3.1 lets it in and cannot tell it so: a member that nobody is."""
+    name = letter * (32_767 // len(letter.encode()))
+    world.join(name, version=3, instance=static and name)
+    world.advance(3_000)
+    joined = world.answer_to(name)
+    assert 32_700 < len(joined.member_id.encode()) <= 32_767
+    assert joined.member_id.endswith("-00000000-0000-0000-0000-000000000001")
+    world.sync(name, joined.member_id, 1, assignments={joined.member_id: b"all"})
+    assert world.answer_to(name).assignment == b"all"
+    world.crash()
+    (member,) = world.groups.describe("g").members
+    assert member.member_id == joined.member_id
+
+
 def test_an_id_nobody_comes_with_is_forgotten_and_so_is_its_group(world: GroupWorld) -> None:
     world.join("a", session_ms=6_000)
     given = world.answer_to("a").member_id

@@ -34,6 +34,8 @@ from firnline.records.usual import (
     usual_batch_python,
     usual_records_python,
 )
+from tests.fuzz.shapes import Plan
+from tests.fuzz.shapes import frame as extreme_frame
 from tests.unit.native.compiled import native, needs_native
 from tests.unit.records.bodies import BODIES
 
@@ -200,6 +202,14 @@ def test_a_session_asks_for_one_change_or_for_none(version: int) -> None:
         assert asked[-2:] == (2**31 - 1, 3)
         assert (asked[2] is not None) == bool(topics)
         assert asked[6:8] == (88, 6)
+
+
+@needs
+def test_a_text_longer_than_any_string_is_not_usual() -> None:
+    """The way for all cases closes its connection; nobody keeps a mebibyte as the name of a client."""
+    for size, is_usual in ((32_767, True), (32_768, False), (500_000, False)):
+        data = writable(extreme_frame(18, 3, Plan("", "a" * size), "c"))
+        assert (asked_both(data, len(data)) is not None) is is_usual, size
 
 
 @needs

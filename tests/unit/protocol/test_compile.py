@@ -1,5 +1,6 @@
 """Declarations become readers and writers that agree with each other, version by version."""
 
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -121,6 +122,21 @@ def test_a_field_of_another_version_keeps_its_default_and_is_not_written() -> No
     new, _ = Everything.read(message.write(3), 3)
     assert (old.gone, old.tagged_text, old.topic_id) == (9, "", bytes(16))
     assert (new.gone, new.tagged_text, new.topic_id) == (5, "later", b"x" * 16)
+
+
+@pytest.mark.parametrize("version", versions(Everything))
+def test_a_string_is_as_long_in_one_version_as_in_another(version: int) -> None:
+    """What a client says in a compact string it may hear in another one, or somebody else may (C11)."""
+    longest = "x" * 32_767
+    encoded = Everything(name=longest).write(version)
+    assert Everything.read(encoded, version)[0].name == longest
+    with pytest.raises((ValueError, struct.error)):
+        Everything(name=longest + "x").write(version)
+    if version in Everything.flexible:
+        was, place = uvarint(32_768) + b"x", encoded.index(uvarint(32_768) + b"x")
+        longer = encoded[:place] + uvarint(32_769) + b"x" + encoded[place + len(was) - 1 :]
+        with pytest.raises(ProtocolError, match="a string is too long"):
+            Everything.read(longer, version)
 
 
 def test_tagged_fields_at_their_default_are_not_written() -> None:

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from firnline.base.errors import ConfigError
+from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SlowSteps
@@ -41,6 +42,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         ask=ask,
         now_ms=lambda: harness.now_ms,
         stuck_compactions=0,
+        failed_requests=FailedRequests(),
     )
     exporter = Exporter(0)
     try:
@@ -179,6 +181,13 @@ def test_what_held_the_loop_up_is_told_by_name() -> None:
     assert found["firnline_loop_longest_step_cpu_seconds", "request metadata"] == 0.02
     assert found["firnline_loop_slow_turns_total", ""] == 1
     assert found["firnline_loop_longest_turn_seconds", ""] == 0.03
+
+
+def test_requests_that_failed_inside_are_counted_by_api() -> None:
+    with shown(Harness()) as exporter:
+        failed: FailedRequests = exporter._runtime.failed_requests  # type: ignore[union-attr]
+        failed.add("join_group", "host", None, ValueError("too long"))
+        assert scrape(exporter)["firnline_failed_requests_total", "JoinGroup"] == 1
 
 
 def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from firnline.protocol.messages.k45_alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.steps import SlowSteps
 from firnline.server import metrics, replica_metrics
 from firnline.server.replica_metrics import ReplicaFacts
@@ -100,6 +101,7 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         servers=servers,
         loop=SimpleNamespace(slow_steps=SlowSteps()),
         stuck_compactions=0,
+        failed_requests=FailedRequests(),
         now_ms=lambda: rig.now_ms,
     )
     rows = {row.name: row.requests for row in at_once(metrics.look(runtime)).requests}

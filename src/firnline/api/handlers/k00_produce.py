@@ -15,6 +15,7 @@ from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, Uuid
+from firnline.base.limits import WAIT_MAX_MS
 from firnline.broker.produce import Outcome, Write
 from firnline.protocol.messages.k00_produce import (
     BatchIndexAndErrorMessage,
@@ -52,13 +53,13 @@ def handle(
 ) -> Effects:
     """Append what was sent; answer when `acks` is reached."""
     topics = request.topic_data
-    answer = partial(_answer, node, context, request)
+    answer = context.makes_replies(partial(_answer, node, context, request))
     origin = node.producing.origin_at(context.listener)
     if _is_large(topics):
         slices = node.producing.produce_in_slices(
             _in_slices(node, context.api_version, topics),
             acks=request.acks,
-            timeout_ms=request.timeout_ms,
+            timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
             answer=answer,
             now_ms=now_ms,
             origin=origin,
@@ -73,7 +74,7 @@ def handle(
     return node.producing.produce(
         writes,
         acks=request.acks,
-        timeout_ms=request.timeout_ms,
+        timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
         answer=answer,
         now_ms=now_ms,
         origin=origin,

@@ -15,6 +15,7 @@ from firnline.api.usual import Fields
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, ZERO_UUID, Uuid
+from firnline.base.limits import WAIT_MAX_MS
 from firnline.base.slices import EMPTY_RECORDS
 from firnline.broker.fetch import PARTITIONS_PER_SLICE, Answer, FetchAnswer, FetchAsk, Fetching
 from firnline.broker.fetch_session import Answered, FetchContext, Wanted
@@ -120,7 +121,7 @@ def _fetch(
     knows_epochs = version >= _REPLICA_STATE_VERSION
     ask = FetchAsk(
         wanted,
-        max_wait_ms=request.max_wait_ms,
+        max_wait_ms=min(request.max_wait_ms, WAIT_MAX_MS),
         min_bytes=request.min_bytes,
         max_bytes=request.max_bytes,
         isolation=request.isolation_level,
@@ -129,6 +130,7 @@ def _fetch(
         session_id=request.session_id,
         session_epoch=request.session_epoch,
         uses_ids=uses_ids,
+        when_gone=context.when_gone,
     )
     if version >= _RACK_VERSION and ask.replica_id < 0:
         ask.is_any_replica, ask.rack, ask.listener = True, request.rack_id, context.listener
@@ -139,7 +141,8 @@ def _fetch(
             for index in topic.partitions
         ]
     large = partial(_large, node, context)
-    return node.fetching.fetch(ask, partial(_answer, node, context), now_ms, large)
+    answer = context.makes_replies(partial(_answer, node, context))
+    return node.fetching.fetch(ask, answer, now_ms, large)
 
 
 def _large(

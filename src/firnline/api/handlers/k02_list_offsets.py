@@ -7,6 +7,7 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.limits import WAIT_MAX_MS
 from firnline.broker.list_offsets import OffsetAsk, Outcome
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartitionResponse,
@@ -48,7 +49,11 @@ def handle(
         asks,
         isolation=request.isolation_level if request.replica_id < 0 else READ_LOG_END,
         version=context.api_version,
-        timeout_ms=request.timeout_ms if context.api_version >= _TIMEOUT_VERSION else None,
+        timeout_ms=(
+            min(request.timeout_ms, WAIT_MAX_MS)
+            if context.api_version >= _TIMEOUT_VERSION
+            else None
+        ),
         answer=partial(_answer, node, context, request),
         now_ms=now_ms,
     )

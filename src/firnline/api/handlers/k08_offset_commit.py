@@ -48,7 +48,7 @@ def _commit(
     answers: list[OffsetCommitResponseTopic] = []
     places: list[OffsetCommitResponsePartition] = []  # where the coordinator's codes go, in order
     commits: list[NewCommit] = []
-    outstanding = Outstanding(lambda: [context.reply(OffsetCommitResponse(topics=answers))])
+    outstanding = Outstanding(context.makes_replies(partial(_finish, context, answers)))
 
     def write(at_ms: int) -> Effects:
         if not commits:
@@ -96,6 +96,10 @@ def _commit(
             )
     effects = write(now_ms)
     return effects + outstanding.one_less()
+
+
+def _finish(context: RequestContext, answers: list[OffsetCommitResponseTopic]) -> Effects:
+    return [context.reply(OffsetCommitResponse(topics=answers))]
 
 
 def _settle(

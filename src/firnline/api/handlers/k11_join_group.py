@@ -43,6 +43,7 @@ def handle(
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_VERSION,
     )
 
+    @context.makes_reply
     def answer(result: JoinResult) -> Effect:
         # The leader is told of everybody: that is encoded in slices.
         context.is_large = len(result.members) > _MEMBERS_AT_ONCE

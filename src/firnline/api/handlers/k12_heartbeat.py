@@ -18,6 +18,6 @@ def handle(
         request.member_id,
         instance_id=request.group_instance_id,
         generation_id=request.generation_id,
-        answer=lambda code: context.reply(HeartbeatResponse(error_code=code)),
+        answer=context.makes_reply(lambda code: context.reply(HeartbeatResponse(error_code=code))),
         now_ms=now_ms,
     )

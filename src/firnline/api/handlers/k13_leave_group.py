@@ -26,6 +26,7 @@ def handle(
     if is_batch:
         leavers = [Identity(m.member_id, m.group_instance_id) for m in request.members]
 
+    @context.makes_reply
     def answer(code: Code, left: list[Left]) -> Effect:
         if not is_batch:
             only = left[0].code if left else code

@@ -17,6 +17,7 @@ _PROTOCOL_VERSION = 5
 def handle(
     node: "BrokerNode", context: RequestContext, request: SyncGroupRequest, now_ms: int
 ) -> Effects:
+    @context.makes_reply
     def answer(result: SyncResult) -> Effect:
         return context.reply(
             SyncGroupResponse(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
-from firnline.base.errors import Code
+from firnline.base.errors import Code, KafkaError
 from firnline.coordinator import membership
 from firnline.protocol.messages.k15_describe_groups import (
     DescribedGroup,
@@ -42,13 +42,17 @@ def _answer(node: "BrokerNode", context: RequestContext, request: DescribeGroups
             if context.api_version < _NOT_FOUND_VERSION:
                 group.error_code = Code.NONE  # state Dead says it
             else:
-                group.error_message = f"Group {group_id} not found."
+                group.error_message = _not_found(group_id).why
         groups.append(group)
         count += 1 + len(group.members)
         if count >= _ROWS_PER_SLICE:
             count = 0
             yield []
     return [context.reply(DescribeGroupsResponse(groups=groups))]
+
+
+def _not_found(group_id: str) -> KafkaError:
+    return KafkaError(Code.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
 
 def _wire(group: membership.DescribedGroup, operations: int) -> DescribedGroup:

@@ -66,6 +66,7 @@ def _create(
     answers: dict[int, Answer] = {}
     latest_ms = now_ms
 
+    @context.makes_replies
     def finish() -> Effects:
         return in_slices(node, context, _answer(node, context, wanted, answers), latest_ms)
 

@@ -90,7 +90,7 @@ def _delete(
             decide=lambda portion: node.controller.delete_topics([wanted[at] for at in portion]),
             write=node.quorum.write,
             told=told,
-            finish=finish,
+            finish=context.makes_replies(finish),
             now_ms=now_ms,
         )
     )

@@ -8,6 +8,7 @@ from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET
+from firnline.base.limits import WAIT_MAX_MS
 from firnline.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -45,6 +46,7 @@ def _delete(
 ) -> Slices:
     outcomes: list[Outcome] = []
 
+    @context.makes_replies
     def replicated(lows: list[int | KafkaError], at_ms: int) -> Effects:
         in_order = iter(lows)
         found = [next(in_order) if isinstance(each, Deleted) else each for each in outcomes]
@@ -57,7 +59,7 @@ def _delete(
                 outcomes[place] = _FAILED
         return node.hosted.deletions.when_replicated(
             [each for each in outcomes if isinstance(each, Deleted)],
-            timeout_ms=request.timeout_ms,
+            timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
             then=replicated,
             now_ms=at_ms,
         )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def handle(
     node: "BrokerNode", context: RequestContext, request: InitProducerIdRequest, now_ms: int
 ) -> Effects:
+    @context.makes_reply
     def answer(result: NewProducer | KafkaError) -> Effect:
         if isinstance(result, KafkaError):
             code, result = result.code, NewProducer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

@@ -1,5 +1,6 @@
 """TierFlush: finish the active segments and copy now; ours alone. PURE. Source: docs/formats/tier.md."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,14 @@ def handle(
     """Answer when every partition asked for is in the tier and in the catalog, or has failed."""
     if not request.topics:
         return [context.reply(TierFlushResponse())]
+    wanted = {topic.name: topic for topic in request.topics}  # each once, whoever names it twice
+    names = list(wanted)
     results: dict[str, TierFlushTopicResult] = {}
     effects: Effects = []
-    for asked in request.topics:
+    for asked in wanted.values():
         topic = node.image.topic(asked.name)
         tier = node.tier
-        done = partial(_one_done, context, request, results)
+        done = context.makes_replies(partial(_one_done, context, names, results))
         if tier is None or topic is None:
             why = NO_TIER if topic is not None else "no such topic"
             code = Code.INVALID_CONFIG if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -49,7 +52,7 @@ def _flushed(
     tier: RemoteLog,
     asked: TierFlushTopic,
     topic_id: bytes,
-    done: partial[Effects],
+    done: Callable[..., Effects],
     outcomes: Outcomes,
     now_ms: int,
 ) -> Effects:
@@ -79,12 +82,11 @@ def _flushed(
 
 def _one_done(
     context: RequestContext,
-    request: TierFlushRequest,
+    names: list[str],
     results: dict[str, TierFlushTopicResult],
     result: TierFlushTopicResult,
 ) -> Effects:
     results[result.name] = result
-    names = list(dict.fromkeys(topic.name for topic in request.topics))
     if len(results) < len(names):
         return []
     return [context.reply(TierFlushResponse(topics=[results[name] for name in names]))]

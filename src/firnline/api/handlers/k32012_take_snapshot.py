@@ -20,6 +20,7 @@ def handle(
 ) -> Effects:
     """Answer when it is on the disk, under its name, or why it is not."""
 
+    @context.makes_replies
     def then(outcome: OffsetAndEpoch | KafkaError, now_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):
             response = TakeSnapshotResponse(error_code=outcome.code, error_message=str(outcome))

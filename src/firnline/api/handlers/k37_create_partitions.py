@@ -97,7 +97,7 @@ def _create(
         decide=decide,
         write=node.write_topics,
         told=told,
-        finish=lambda at_ms: [context.reply(response(answers))],
+        finish=context.makes_replies(lambda at_ms: [context.reply(response(answers))]),
         now_ms=now_ms,
     )
 

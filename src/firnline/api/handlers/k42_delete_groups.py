@@ -34,6 +34,7 @@ def _delete(
 ) -> Slices:
     results: dict[str, Code] = dict.fromkeys(request.groups_names, Code.NONE)
 
+    @context.makes_replies
     def finish() -> Effects:
         rows = [DeletableGroupResult(group_id=g, error_code=code) for g, code in results.items()]
         return [context.reply(DeleteGroupsResponse(results=rows))]

@@ -69,7 +69,7 @@ def _elect(
             decide=partial(node.controller.elect_leaders, kind),
             write=node.quorum.write,
             told=told,
-            finish=finish,
+            finish=context.makes_replies(finish),
             now_ms=now_ms,
         )
     )

@@ -88,7 +88,7 @@ def handle(
         decide=decide,
         write=node.quorum.write,
         told=told,
-        finish=finish,
+        finish=context.makes_replies(finish),
         now_ms=now_ms,
     )
     return in_slices(node, context, slices, now_ms, to_the_end=True)

@@ -38,6 +38,7 @@ def handle(
         again = partial(handle, node, context, request)
         return forward(node, context, request, refusal, now_ms, here=again)
 
+    @context.makes_replies
     def then(outcome: KafkaError | None, at_ms: int) -> Effects:
         if outcome is not None:
             return [context.reply(refusal(outcome))]

@@ -38,6 +38,7 @@ def handle(
         again = partial(handle, node, context, request)
         return forward(node, context, request, response, now_ms, here=again)
 
+    @context.makes_replies
     def then(outcome: KafkaError | None, at_ms: int) -> Effects:
         return [context.reply(response(outcome))]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.dispatch import find_api, read_request, start_of
-from firnline.base.effects import Effects, Reply
+from firnline.base.effects import CloseConnection, Effect, Effects
 from firnline.base.errors import Code, ProtocolError
 from firnline.protocol.messages.headers import ResponseHeader
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
@@ -65,7 +65,7 @@ class WrappedContext(RequestContext):
         self._outer = outer
         self._api = api
 
-    def reply(self, message: Any) -> Reply:
+    def reply(self, message: Any) -> Effect:
         """Answer the broker with the client's answer, or send it to the active controller."""
         if _has_code(message, Code.NOT_CONTROLLER):
             return self._outer.reply(EnvelopeResponse(error_code=Code.NOT_CONTROLLER))
@@ -74,8 +74,16 @@ class WrappedContext(RequestContext):
             wrapped = Wrapped(self._api, self.correlation_id, message, _outer)
             return self._outer.reply(wrapped)
         header = ResponseHeader(correlation_id=self.correlation_id)
-        data = header.write(1 if self._api.flexible else 0) + message.write(self.api_version)
+        try:
+            data = header.write(1 if self._api.flexible else 0) + message.write(self.api_version)
+        except Exception as problem:  # noqa: BLE001 - it may be this answer alone
+            return self.failed(problem)
         return self._outer.reply(EnvelopeResponse(response_data=data))
+
+    def failed(self, problem: Exception) -> CloseConnection:
+        """Tell the broker, which goes on to bring what others ask."""
+        told = self._outer.reply(EnvelopeResponse(error_code=Code.UNKNOWN_SERVER_ERROR))
+        return CloseConnection(context=self, problem=problem, instead=told)
 
 
 def _outer(data: bytes) -> EnvelopeResponse:

@@ -24,6 +24,7 @@ def handle(
     request: BrokerRegistrationRequest,
     now_ms: int,
 ) -> Effects:
+    @context.makes_replies
     def then(outcome: int | KafkaError, at_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):
             return [context.reply(BrokerRegistrationResponse(error_code=outcome.code))]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def handle(
     node: "ControllerNode", context: RequestContext, request: BrokerHeartbeatRequest, now_ms: int
 ) -> Effects:
+    @context.makes_replies
     def then(outcome: HeartbeatAnswer | KafkaError, at_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):
             return [context.reply(BrokerHeartbeatResponse(error_code=outcome.code))]

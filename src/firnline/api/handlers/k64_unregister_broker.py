@@ -23,6 +23,7 @@ def handle(
         again = partial(handle, node, context, request)
         return forward(node, context, request, _refusal, now_ms, here=again)
 
+    @context.makes_replies
     def then(outcome: KafkaError | None, at_ms: int) -> Effects:
         response = UnregisterBrokerResponse(error_message=None)
         return [context.reply(response if outcome is None else _refusal(outcome))]

@@ -21,6 +21,7 @@ def handle(
     request: AllocateProducerIdsRequest,
     now_ms: int,
 ) -> Effects:
+    @context.makes_replies
     def then(outcome: ProducerIdBlock | KafkaError, at_ms: int) -> Effects:
         if isinstance(outcome, KafkaError):
             return [context.reply(AllocateProducerIdsResponse(error_code=outcome.code))]

@@ -23,6 +23,7 @@ def handle(
     request: ControllerRegistrationRequest,
     now_ms: int,
 ) -> Effects:
+    @context.makes_replies
     def then(outcome: KafkaError | None, at_ms: int) -> Effects:
         code, why = (0, "") if outcome is None else (outcome.code, outcome.why)
         answer = ControllerRegistrationResponse(error_code=code, error_message=why)

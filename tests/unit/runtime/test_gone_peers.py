@@ -1,0 +1,171 @@
+"""A peer that hangs up while its request waits: it is seen, and what waited for it goes."""
+
+import gc
+import os
+import socket
+import struct
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Reply
+from firnline.runtime.net import ENDED_MS
+from tests.unit.runtime.test_net import Echo, Running, Ticket, frame, is_closed, read_frame
+
+
+class Waiting(Echo):
+    """A dispatcher whose requests wait: a command is H for one that is given up when its peer has gone,
+    h for one that is not, e for an echo."""
+
+    def __init__(self, big: Path) -> None:
+        super().__init__(big)
+        self.waiting: list[Any] = []
+        self.given_up: list[bytes] = []
+
+    def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
+        ticket = Ticket(connection, bytes(frame))
+        command = ticket.body[:1]
+        if command == b"e":
+            return [Reply(context=ticket, message=1)]
+        self.waiting.append(ticket)
+        if command == b"H":
+
+            def give_up(_: int) -> list[Any]:
+                self.given_up.append(ticket.body)
+                return []
+
+            connection.when_gone(ticket.turn, give_up)
+        return []
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Running]:
+    big = tmp_path / "big"
+    big.write_bytes(b"")
+    running = Running(big)
+    running.runtime.dispatcher = running.server.dispatcher = Waiting(big)  # type: ignore[assignment]
+    running.server._connections_max = 1000
+    running.thread.start()
+    yield running
+    running.on_loop(running.loop.stop)
+    running.thread.join(20)
+    running.runtime.close()
+
+
+def waiting(node: Running) -> Waiting:
+    found: Any = node.runtime.dispatcher
+    return found  # type: ignore[no-any-return]
+
+
+def until(node: Running, is_so: Callable[[], bool]) -> None:
+    """Let the loop run until it is so; fail after 20 s."""
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        node.on_loop(lambda: None)
+
+
+def close(sock: socket.socket) -> None:
+    sock.close()
+
+
+def reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def half_close(sock: socket.socket) -> None:
+    sock.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize("hang_up", [close, reset, half_close])
+@pytest.mark.parametrize("behind", [b"", frame(b"e-behind"), frame(b"e-half of it")[:7]])
+def test_who_hangs_up_while_its_request_waits_is_seen_at_once(
+    node: Running, hang_up: Callable[[socket.socket], None], behind: bytes
+) -> None:
+    """Also where bytes that nobody has read lie before the end of its stream."""
+    with node.connect() as other, node.connect() as sock:
+        sock.sendall(frame(b"H-wait for a day"))
+        until(node, lambda: bool(waiting(node).waiting))
+        sock.sendall(behind)
+        hang_up(sock)
+        until(node, lambda: waiting(node).given_up == [b"H-wait for a day"])
+        assert node.server.connection_count == 1
+        other.sendall(frame(b"e-still-here"))
+        assert read_frame(other) == b"e-still-here"
+    assert node.runtime.failure is None
+
+
+def test_a_thousand_that_ask_for_a_long_wait_and_hang_up_leave_nothing(node: Running) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with ExitStack() as many:
+            for number in range(200):
+                sock = many.enter_context(node.connect())
+                sock.sendall(frame(b"H-number %d" % number))
+            until(node, lambda: len(waiting(node).waiting) == 200)
+        until(node, lambda: node.server.connection_count == 0)
+        assert len(waiting(node).given_up) == 200
+        waiting(node).waiting.clear()
+        waiting(node).given_up.clear()
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_who_ends_its_side_hears_an_answer_that_comes_soon(node: Running) -> None:
+    """As Kafka: the end is looked at when the answer has left. What waits long says so (`when_gone`)."""
+    with node.connect() as sock:
+        sock.sendall(frame(b"h-a sync of the disk"))
+        until(node, lambda: bool(waiting(node).waiting))
+        sock.shutdown(socket.SHUT_WR)
+        node.on_loop(lambda: None)
+        node.on_loop(lambda: None)
+        reply = Reply(context=waiting(node).waiting[0], message=1)
+        node.on_loop(lambda: node.runtime.execute([reply]))
+        assert read_frame(sock) == b"h-a sync of the disk"
+        assert is_closed(sock)
+
+
+def test_who_ends_its_side_and_hears_nothing_is_dropped_in_time(node: Running) -> None:
+    with node.connect() as sock, node.connect() as patient:
+        for each in (sock, patient):
+            each.sendall(frame(b"h-wait for a group"))
+        until(node, lambda: len(waiting(node).waiting) == 2)
+        sock.shutdown(socket.SHUT_WR)
+        ended = waiting(node).waiting
+        until(node, lambda: any(each.connection.has_ended for each in ended))
+        now_ms = node.runtime.now_ms()
+        node.on_loop(lambda: node.server.sweep(now_ms + ENDED_MS // 2))
+        assert node.server.connection_count == 2
+        node.on_loop(lambda: node.server.sweep(now_ms + ENDED_MS + 1000))
+        assert is_closed(sock)
+        assert node.server.connection_count == 1
+
+
+def test_what_was_answered_is_not_given_up_later(node: Running) -> None:
+    with node.connect() as sock:
+        for _ in range(2):
+            sock.sendall(frame(b"H-a poll"))
+            until(node, lambda: bool(waiting(node).waiting))
+            reply = Reply(context=waiting(node).waiting.pop(), message=1)
+            node.on_loop(lambda reply=reply: node.runtime.execute([reply]))
+            assert read_frame(sock) == b"H-a poll"
+    until(node, lambda: node.server.connection_count == 0)
+    assert waiting(node).given_up == []
+
+
+def test_a_wait_that_is_given_up_needs_no_garbage_collector(node: Running) -> None:
+    gc.disable()
+    try:
+        with node.connect() as sock:
+            sock.sendall(frame(b"H-a poll"))
+            until(node, lambda: bool(waiting(node).waiting))
+            held = weakref.ref(waiting(node).waiting.pop().connection._waits[0])
+        until(node, lambda: bool(waiting(node).given_up))
+        until(node, lambda: held() is None)
+    finally:
+        gc.enable()
