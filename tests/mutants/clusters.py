@@ -192,7 +192,7 @@ CLUSTERS = (
     ),
     Mutant(
         "rel-Q13, in a cluster: below the newest metadata.version a controller knows what it wrote, no more",
-        "metadata.quorum:MetadataQuorum._propose",
+        "metadata.quorum:MetadataQuorum._prepared",
         "record if version == record.valid.last else r.decode(value)",
         "record",
         seeds=(2, *SEEDS),

@@ -10,6 +10,7 @@ from tests.mutants.tier import TIER
 _ELECTING = "tests/unit/raft/test_elections.py::"
 _LEADING = "tests/unit/raft/test_leading.py::"
 _PLACES = "tests/unit/raft/test_fetch_rules.py::"
+_CUTTING = "tests/unit/raft/test_cutting.py::"
 _TRANSFER = "tests/unit/raft/test_snapshot_transfer.py::"
 _SERVING = "tests/unit/raft/test_snapshot_serve.py::"
 _RULES = "tests/unit/raft/test_snapshot_rules.py::"
@@ -109,9 +110,23 @@ MUTANTS = (
         invariants=("rel-P2",),
     ),
     Mutant(
+        "X17: nothing is asked for from a place that a power cut undoes",
+        "raft.follower:Follower.fetch_due",
+        " or standing.is_cutting",
+        "",
+        tests=(_CUTTING + "test_nothing_is_fetched_from_a_place_that_a_power_cut_would_undo",),
+    ),
+    Mutant(
+        "X17: nobody gets a vote while it is not known what this node has",
+        "raft.election:Election._may_grant",
+        "not standing.is_cutting and ",
+        "",
+        tests=(_CUTTING + "test_no_vote_is_given_away_while_it_is_not_known_what_this_node_has",),
+    ),
+    Mutant(
         "rel-Q12: nobody votes for a log that lacks what it has",
         "raft.election:Election._may_grant",
-        "is_up_to_date = not standing.has_more_than(last)",
+        "is_up_to_date = not standing.is_cutting and not standing.has_more_than(last)",
         "is_up_to_date = True",
         seeds=(1, 2, 3, 4),
         seconds=30,
