@@ -12,7 +12,7 @@ from firnline.api.context import RequestContext
 from firnline.base.effects import CloseConnection, Effects, Reply, SetTimer
 from firnline.base.errors import Bug
 from firnline.protocol.schema import Part
-from tests.unit.runtime.test_net import Echo, Running, frame, is_closed, read_frame
+from tests.unit.runtime.echo import Echo, Running, frame, is_closed, read_frame
 
 
 class Clumsy(Echo):

@@ -15,7 +15,7 @@ import pytest
 
 from firnline.base.effects import Reply
 from firnline.runtime.net import ENDED_MS
-from tests.unit.runtime.test_net import Echo, Running, Ticket, frame, is_closed, read_frame
+from tests.unit.runtime.echo import Echo, Running, Ticket, frame, is_closed, read_frame
 
 
 class Waiting(Echo):

@@ -4,186 +4,31 @@ import gc
 import socket
 import struct
 import threading
-import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from firnline.base.effects import Flush, Reply, SetTimer, Submit
-from firnline.base.errors import KafkaError, ProtocolError
-from firnline.base.slices import FileSlice
+from firnline.base.effects import Flush, Reply, Submit
+from firnline.base.errors import KafkaError
 from firnline.protocol.schema import Part
-from firnline.runtime import net
-from firnline.runtime.disk import RealFs
-from firnline.runtime.loop import Runtime
 from firnline.runtime.net import OPEN_MAX, Server, listen
-from firnline.runtime.poll import READABLE, PollLoop
-
-LIMIT = 4 * 1024 * 1024
-PRODUCE = (
-    b"\0\0 produce "  # the API key that these frames begin with: appended when they are taken up
+from firnline.runtime.poll import READABLE
+from tests.unit.runtime.echo import (
+    LIMIT,
+    PRODUCE,
+    Echo,
+    Running,
+    Ticket,
+    frame,
+    is_closed,
+    produced,
+    read_exactly,
+    read_frame,
+    reply,
 )
-
-
-class Ticket:
-    """What the echo needs of a RequestContext."""
-
-    def __init__(self, connection: Any, body: bytes) -> None:
-        self.connection = connection
-        self.turn = connection.turn
-        self.body = body
-        self.is_large = self.is_urgent = False
-
-
-class Echo:
-    """A dispatcher whose requests say what to do: their first byte is the command.
-
-    e echo | s serve that many mebibytes from the file | w wait 30 ms, then echo | n no answer
-    h hold until the test answers | b a bug in a handler | p not a request | PRODUCE wait in `produced`
-    m a thousand slices of the file, of 8 bytes each
-    l echo, encoded in slices until `is_encoded` | f a bug in the second of them
-    """
-
-    latest_name = "echo"
-    in_turns: Ticket | None = None
-
-    def __init__(self, big: Path) -> None:
-        self.file = RealFs().open(str(big))
-        self.held: Ticket | None = None
-        self.produced: list[Ticket] = []
-        self.slices = 0
-        self.is_encoded = False
-
-    def at_once(self, connection: Any, data: memoryview, size: int, now_ms: int) -> None:
-        """Nothing is usual here."""
-
-    def on_frame(self, connection: Any, frame: memoryview, now_ms: int) -> list[Any]:
-        ticket = Ticket(connection, bytes(frame))
-        self.in_turns = None
-        if ticket.body.startswith(PRODUCE):
-            self.produced.append(ticket)
-            if ticket.body.endswith(b"in slices"):
-                self.in_turns = ticket
-            return []
-        command = ticket.body[:1]
-        ticket.is_large = command in (b"l", b"f")
-        if command == b"w":
-            reply = Reply(context=ticket, message=1)
-            key = ("wait", id(connection))
-            return [SetTimer(key=key, at_ms=now_ms + 30, then=lambda now: [reply])]
-        if command == b"h":
-            self.held = ticket
-            return []
-        if command == b"p":
-            raise ProtocolError("not a request")
-        if command == b"b":
-            raise KeyError("a bug of ours")
-        return [Reply(context=ticket, message=None if command == b"n" else 1)]
-
-    def encode(self, reply: Reply) -> list[Part]:
-        body = reply.context.body
-        if body[:1] == b"s":
-            size = body[1] << 20
-            return [struct.pack(">i", size), FileSlice(self.file, 0, size)]
-        if body[:1] == b"m":
-            slices = [FileSlice(self.file, 0, 8) for _ in range(1000)]
-            return [struct.pack(">i", 8000), *slices]
-        return [struct.pack(">i", len(body)) + body]
-
-    def encoding(self, reply: Reply) -> Iterator[None]:
-        while not self.is_encoded:
-            self.slices += 1
-            if self.slices > 1 and reply.context.body.startswith(b"f"):
-                raise KeyError("a bug of ours")
-            yield
-        return self.encode(reply)  # type: ignore[return-value]
-
-
-class QuietNode:
-    """A node with nothing to do."""
-
-    def start(self, now_ms: int) -> list[Any]:
-        return []
-
-
-class Running:
-    """A runtime on a thread of its own."""
-
-    latest_name = "echo"
-
-    def __init__(self, big: Path) -> None:
-        self.loop = PollLoop()
-        self.runtime = Runtime(QuietNode(), self.loop, threads={"read": 1})
-        self.runtime.dispatcher = Echo(big)  # type: ignore[assignment]
-        sock = listen("127.0.0.1", 0)
-        self.port: int = sock.getsockname()[1]
-        self.server = Server(
-            self.runtime,
-            self.loop,
-            sock,
-            listener="TEST",
-            frame_bytes_max=LIMIT,
-            idle_ms=600_000,
-            connections_max=8,
-        )
-        self.runtime.servers.append(self.server)
-        self.thread = threading.Thread(target=self.loop.run)
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), 20)
-
-    def on_loop(self, call: Any) -> None:
-        """Run `call` on the loop's thread and wait for it."""
-        done = threading.Event()
-
-        def then(result: Any, now_ms: int) -> list[Any]:
-            call()
-            done.set()
-            return []
-
-        self.runtime._doorbell.ring(then, None)
-        assert done.wait(20)
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Running]:
-    big = tmp_path / "big"
-    big.write_bytes(bytes(range(256)) * (32 << 12))
-    running = Running(big)
-    running.thread.start()
-    yield running
-    running.on_loop(running.loop.stop)
-    running.thread.join(20)
-    running.runtime.close()
-
-
-def frame(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
-
-
-def read_frame(sock: socket.socket) -> bytes:
-    (size,) = struct.unpack(">i", read_exactly(sock, 4))
-    return read_exactly(sock, size)
-
-
-def read_exactly(sock: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        piece = sock.recv(size - len(data))
-        assert piece, "the connection was closed"
-        data += piece
-    return bytes(data)
-
-
-def is_closed(sock: socket.socket) -> bool:
-    try:
-        return sock.recv(1) == b""
-    except ConnectionResetError:
-        return True
 
 
 def test_pipelined_requests_are_answered_in_order_even_when_some_wait(node: Running) -> None:
@@ -451,23 +296,6 @@ def test_each_listener_is_served_by_its_own_dispatcher(node: Running) -> None:
 # ------------------------------------------------------------------- a Produce waits for followers
 
 
-def produced(node: Running, count: int) -> list[Ticket]:
-    """Wait until that many were taken up, and a turn longer; return all that were."""
-    echo: Any = node.runtime.dispatcher
-    deadline = time.monotonic() + 20
-    while len(echo.produced) < count and time.monotonic() < deadline:
-        node.on_loop(lambda: None)
-    for _ in range(3):
-        node.on_loop(lambda: None)
-    found: list[Ticket] = echo.produced
-    return found
-
-
-def reply(node: Running, *tickets: Ticket) -> None:
-    replies: list[Any] = [Reply(context=ticket, message=1) for ticket in tickets]
-    node.on_loop(lambda: node.runtime.execute(replies))
-
-
 def test_the_next_records_do_not_wait_until_followers_have_those_before(node: Running) -> None:
     with node.connect() as sock:
         for number in b"123":
@@ -572,181 +400,3 @@ def test_an_answer_does_not_overtake_what_is_left_of_the_one_before_it(node: Run
         node.on_loop(all_of_them)
         whole = b"".join(frame(each.body) for each in tickets)
         assert bytes(begun) + read_exactly(sock, len(whole) - len(begun)) == whole
-
-
-# -------------------------------------------------------------------------------- in slices
-
-
-def test_others_are_served_between_the_slices_of_an_answer_and_its_own_requests_after_it(
-    node: Running,
-) -> None:
-    echo: Any = node.runtime.dispatcher
-    with node.connect() as large, node.connect() as small:
-        large.sendall(frame(b"l-in-slices") + frame(b"e-behind-it"))
-        while not echo.slices:
-            node.on_loop(lambda: None)
-        small.sendall(frame(b"e-elsewhere"))
-        assert read_frame(small) == b"e-elsewhere"
-        echo.is_encoded = True
-        assert read_frame(large) == b"l-in-slices"
-        assert read_frame(large) == b"e-behind-it"
-
-
-@pytest.mark.parametrize("many", [b"m", b"s\x04"])
-def test_an_answer_of_many_parts_is_sent_in_several_steps(
-    node: Running, many: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Goal: heartbeats are in time. Method: the socket takes all, and yet a step leaves something."""
-    monkeypatch.setattr(net, "_PARTS_PER_STEP", 100)
-    monkeypatch.setattr(net, "_SENDFILE_PARTS", 100)
-    monkeypatch.setattr(net, "_SENDFILE_STEP_BYTES", 1 << 16)
-    left: list[int] = []
-
-    def answer() -> None:
-        (ticket,) = node.runtime.dispatcher.produced  # type: ignore[attr-defined]
-        ticket.body = many
-        node.runtime.execute([Reply(context=ticket, message=1)])
-        left.append(len(ticket.connection._out))
-
-    with node.connect() as sock, node.connect() as other:
-        sock.sendall(frame(PRODUCE))
-        produced(node, 1)
-        node.on_loop(answer)
-        other.sendall(frame(b"e-elsewhere"))
-        assert read_frame(other) == b"e-elsewhere"
-        whole = bytes(range(8)) * 1000 if many == b"m" else bytes(range(256)) * (4 << 12)
-        assert read_frame(sock) == whole
-        sock.sendall(frame(b"e-after it"))
-        assert read_frame(sock) == b"e-after it"
-    assert left[0] > 0
-
-
-def test_what_is_left_of_an_answer_is_dropped_with_its_connection(node: Running) -> None:
-    echo: Any = node.runtime.dispatcher
-    with node.connect() as sock:
-        sock.sendall(frame(b"l-in-slices"))
-        while not echo.slices:
-            node.on_loop(lambda: None)
-        for connection in list(node.server._connections.values()):
-            node.on_loop(connection.close)
-    node.on_loop(lambda: None)
-    seen = echo.slices
-    for _ in range(5):
-        node.on_loop(lambda: None)
-    assert echo.slices == seen
-
-
-def test_a_bug_in_a_later_slice_closes_its_connection_and_not_the_node(node: Running) -> None:
-    with node.connect() as good, node.connect() as bad:
-        bad.sendall(frame(b"f-a-bug"))
-        assert is_closed(bad)
-        good.sendall(frame(b"e-still-here"))
-        assert read_frame(good) == b"e-still-here"
-    assert node.runtime.failure is None
-
-
-def test_records_behind_a_produce_in_slices_are_not_appended_before_its_last_one(
-    node: Running,
-) -> None:
-    """Goal: the order in which a producer sent them. Method: two are open at once, unless the first is
-    not appended yet."""
-    with node.connect() as sock:
-        sock.sendall(frame(PRODUCE + b"in slices") + frame(PRODUCE + b"2"))
-        [first] = produced(node, 1)
-        reply(node, first)
-        assert read_frame(sock) == first.body
-        _, second = produced(node, 2)
-        reply(node, second)
-        assert read_frame(sock) == second.body
-
-
-# ------------------------------------------------------------------- how much may be under way at once
-
-
-HELD = PRODUCE + b"in slices"
-
-
-def waiting(node: Running, count: int) -> None:
-    """Wait until so many requests wait for room."""
-    deadline = time.monotonic() + 20
-    while node.runtime.admission.waiting != count and time.monotonic() < deadline:
-        node.on_loop(lambda: None)
-    assert node.runtime.admission.waiting == count
-
-
-@pytest.mark.parametrize("size", [20_000, 1_000_000])
-def test_large_requests_wait_while_those_in_slices_are_many_and_small_ones_do_not(
-    node: Running, size: int
-) -> None:
-    """Goal: bounded memory, whoever hangs up. Method: one request fills the room; sizes that come in one
-    piece and in many."""
-    admission = node.runtime.admission
-    admission.bytes_max = 1
-    bodies = [b"e%d" % n + b"x" * size for n in range(3)]
-    with node.connect() as first, node.connect() as small:
-        first.sendall(frame(HELD))
-        [held] = produced(node, 1)
-        first.close()
-        large = [node.connect() for _ in bodies]
-        for sock, body in zip(large, bodies, strict=True):
-            sock.sendall(frame(body) + frame(b"e-behind"))
-        waiting(node, 3)
-        small.sendall(frame(b"e-small-one"))
-        assert read_frame(small) == b"e-small-one"
-        assert admission.held_bytes == len(frame(HELD))
-        node.on_loop(held.on_end)
-        for sock, body in zip(large, bodies, strict=True):
-            assert read_frame(sock) == body
-            assert read_frame(sock) == b"e-behind"
-            sock.close()
-    assert (admission.held_bytes, admission.waiting) == (0, 0)
-
-
-@pytest.mark.parametrize("size", [20_000, 1_000_000])
-def test_a_request_that_waited_for_room_is_dropped_with_its_connection(
-    node: Running, size: int
-) -> None:
-    node.runtime.admission.bytes_max = 1
-    with node.connect() as first, node.connect() as last:
-        first.sendall(frame(HELD))
-        [held] = produced(node, 1)
-        with node.connect() as gone:
-            gone.sendall(frame(PRODUCE + b"x" * size))
-            waiting(node, 1)
-        last.sendall(frame(b"e" + b"x" * size))
-        waiting(node, 2)
-        node.on_loop(list(node.server._connections.values())[-1].close)  # the one that came last
-        node.on_loop(held.on_end)
-        assert len(read_frame(last)) == size + 1
-        produced(node, 1)  # and no other
-
-
-@pytest.mark.parametrize("key", [1, 56, 58, 73])
-def test_replicas_and_brokers_do_not_wait_for_clients(node: Running, key: int) -> None:
-    node.runtime.admission.bytes_max = 1
-    with node.connect() as client, node.connect() as broker:
-        client.sendall(frame(HELD))
-        [held] = produced(node, 1)
-        body = key.to_bytes(2, "big") + b"x" * 20_000
-        broker.settimeout(20)
-        broker.sendall(frame(body))
-        assert read_frame(broker) == body
-        node.on_loop(held.on_end)
-
-
-def test_those_who_wait_come_in_one_after_the_other_as_far_as_there_is_room(node: Running) -> None:
-    admission = node.runtime.admission
-    admission.bytes_max = 30_000
-    body = PRODUCE + b"x" * 20_000 + b"in slices"
-    socks = [node.connect() for _ in range(5)]
-    for place, sock in enumerate(socks):
-        sock.sendall(frame(body))
-        waiting(node, max(0, place - 1))
-    tickets = produced(node, 2)
-    for count in range(3, 6):
-        node.on_loop(tickets[count - 3].on_end)
-        tickets = produced(node, count)
-        assert admission.held_bytes == 2 * len(frame(body))
-        waiting(node, 5 - count)
-    for sock in socks:
-        sock.close()

@@ -21,7 +21,7 @@ from firnline.protocol.schema import Part
 from firnline.runtime.disk import RealFs
 from firnline.sim.disk import CrashableFs
 from tests.log_world import NOW, TOPIC_ID, TP, append, batch, small
-from tests.unit.runtime.test_net import Echo, Running, frame
+from tests.unit.runtime.echo import Echo, Running, frame
 
 BATCH = 1 << 16
 COUNT = 240

@@ -225,7 +225,7 @@ def test_a_transaction_index_that_is_lost_is_made_of_the_batches_where_those_bef
 ):
     """Local retention took them: what producers had done before the segment is in its snapshot."""
     node = with_transactions()
-    first, second = node.log.closed_segments()
+    _, second = node.log.closed_segments()
     due = ToCopy(
         TP, node.log.path, second, [], ((3, second.base_offset),), b"", 1, may_have_gaps=False
     )

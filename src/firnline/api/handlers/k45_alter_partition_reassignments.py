@@ -70,18 +70,7 @@ def handle(
     def finish(at_ms: int) -> Effects:
         if problems:
             return [context.reply(refusal(problems[0]))]
-        in_order = iter(rows)
-        response = AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=may_change_factor,
-            error_message=None,
-            responses=[
-                ReassignedTopic(
-                    name=topic.name, partitions=list(islice(in_order, len(topic.partitions)))
-                )
-                for topic in request.topics
-            ],
-        )
-        return [context.reply(response)]
+        return [context.reply(_response(request, rows))]
 
     slices = in_portions(
         _portions(request),
@@ -92,6 +81,23 @@ def handle(
         now_ms=now_ms,
     )
     return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _response(
+    request: AlterPartitionReassignmentsRequest, rows: Sequence[ReassignedPartition]
+) -> AlterPartitionReassignmentsResponse:
+    """Put the rows, which are in the order they were asked for, under their topics."""
+    in_order = iter(rows)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_message=None,
+        responses=[
+            ReassignedTopic(
+                name=topic.name, partitions=list(islice(in_order, len(topic.partitions)))
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 def _portions(request: AlterPartitionReassignmentsRequest) -> Iterator[list[Reassignment]]:
