@@ -195,8 +195,8 @@ class PartitionIndex:
             self._forget(topic_id)
             has_new_replicas = list(new.partitions.values())
         slot = self._slot(topic_id)
-        concerned = (each for partition in has_new_replicas for each in partition.replicas)
-        for broker_id in dict.fromkeys(concerned):
+        broker_ids = [each for partition in has_new_replicas for each in partition.replicas]
+        for broker_id in dict.fromkeys(broker_ids):
             self._flag(broker_id, slot)
 
     def _count(self, topic_id: Uuid, partition: PartitionImage, by: int) -> None:

@@ -27,7 +27,7 @@ _DELETION_DISABLED_SINCE = 3
 # Some 15 us for a topic, and as much for thirty of its partitions.
 _TOPIC_COST = 30
 _COST_PER_SLICE = 3_000
-_LOOKED_UP_PER_SLICE = 1_000
+_LOOKED_UP_PER_SLICE = 250
 _RESULTS_PER_SLICE = 500
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import in_portions
-from firnline.api.slices import in_slices
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.controller.reassignments import Reassignment
@@ -33,18 +33,30 @@ def handle(
     request: AlterPartitionReassignmentsRequest,
     now_ms: int,
 ) -> Effects:
-    may_change_factor = request.allow_replication_factor_change
-
-    def refusal(problem: KafkaError) -> AlterPartitionReassignmentsResponse:
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=may_change_factor,
-            error_code=problem.code,
-            error_message=problem.why,
-        )
-
     if node.forwards:
         again = partial(handle, node, context, request)
-        return forward(node, context, request, refusal, now_ms, here=again)
+        return forward(node, context, request, partial(_refusal, request), now_ms, here=again)
+    slices = _alter(node, context, request, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _refusal(
+    request: AlterPartitionReassignmentsRequest, problem: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=problem.code,
+        error_message=problem.why,
+    )
+
+
+def _alter(
+    node: "AnyNode",
+    context: RequestContext,
+    request: AlterPartitionReassignmentsRequest,
+    now_ms: int,
+) -> Slices:
+    may_change_factor = request.allow_replication_factor_change
 
     rows: list[ReassignedPartition] = []
     problems: list[KafkaError] = []
@@ -69,34 +81,27 @@ def handle(
 
     def finish(at_ms: int) -> Effects:
         if problems:
-            return [context.reply(refusal(problems[0]))]
-        return [context.reply(_response(request, rows))]
+            return [context.reply(_refusal(request, problems[0]))]
+        in_order = iter(rows)
+        response = AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=may_change_factor,
+            error_message=None,
+            responses=[
+                ReassignedTopic(
+                    name=topic.name, partitions=list(islice(in_order, len(topic.partitions)))
+                )
+                for topic in request.topics
+            ],
+        )
+        return [context.reply(response)]
 
-    slices = in_portions(
+    return in_portions(
         _portions(request),
         decide=decide,
         write=node.quorum.write,
         told=told,
-        finish=context.makes_replies(finish),
+        finish=finish,
         now_ms=now_ms,
-    )
-    return in_slices(node, context, slices, now_ms, to_the_end=True)
-
-
-def _response(
-    request: AlterPartitionReassignmentsRequest, rows: Sequence[ReassignedPartition]
-) -> AlterPartitionReassignmentsResponse:
-    """Put the rows, which are in the order they were asked for, under their topics."""
-    in_order = iter(rows)
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None,
-        responses=[
-            ReassignedTopic(
-                name=topic.name, partitions=list(islice(in_order, len(topic.partitions)))
-            )
-            for topic in request.topics
-        ],
     )
 
 
