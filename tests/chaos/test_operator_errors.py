@@ -4,9 +4,7 @@ The rule of every test here: exit code 1, one line on stderr that says what and 
 traceback; and once the mistake is mended, the next start serves every record.
 """
 
-import contextlib
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -20,12 +18,10 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.testing.plugin import TIERED_TOPIC, Broker
 from tests.chaos.image import unmount, why_not
 from tests.chaos.workload import make_topic, read_all
-from tests.peers.nodes import eventually
 from tests.wire.line import Target
 
 TOPIC, PARTITIONS, BATCHES = "kept", 1, 60
 NO_SPACE = "free space on this disk"
-OPEN_FILES = "raise the limit of open files"
 
 
 @pytest.fixture(scope="module")
@@ -401,46 +397,3 @@ def test_a_full_disk_refuses_what_does_not_fit_and_loses_nothing(small_disk: Pat
     finally:
         if broker.process is not None:
             broker.kill()
-
-
-# -------------------------------------------------------------------------------- open files
-
-
-def test_no_file_descriptors_left_costs_a_wait_and_no_record(tmp_path: Path) -> None:
-    """Whoever is connected is served, partitions that find none wait, and a higher limit is all it takes."""
-    broker = Broker(tmp_path / "data")
-    broker.start()
-    try:
-        fill(broker)
-        target = Target("firnline", broker.bootstrap, broker.pid, Path())
-        target.produce(TOPIC, batch_of(BATCHES))
-        before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
-        used = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
-        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used + 8, before[1]))
-        with contextlib.suppress(Exception):  # the answer may find no descriptor either
-            make_topic(broker.bootstrap, "wide", 40)
-        eventually("it is told", lambda: OPEN_FILES in broker.log_text())
-        resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, before)
-        answer = eventually("all is served again", lambda: produced(broker, "wide", BATCHES))
-        assert answer
-        assert numbers(broker) == list(range(BATCHES + 1))
-        assert broker.stop() == 0
-        assert "Traceback" not in broker.log_text()
-    finally:
-        if broker.process is not None:
-            broker.kill()
-    broker.start()
-    try:
-        assert numbers(broker) == list(range(BATCHES + 1))
-    finally:
-        assert broker.stop() == 0
-
-
-def batch_of(number: int) -> bytearray:
-    return build_batch([NewRecord(None, b"%d" % number, int(time.time() * 1000))])
-
-
-def produced(broker: Broker, topic: str, number: int) -> bool:
-    """Whether a new connection can write to the first partition."""
-    target = Target("firnline", broker.bootstrap, broker.pid, Path())
-    return bool(target.produce(topic, batch_of(number)).error_code == 0)
