@@ -1,14 +1,19 @@
 """A request in slices tells whoever keeps its bytes when the last of them is done, however it ends."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.background import Background
 from firnline.base.effects import CloseConnection, SetTimer
 
-from .wire import Context
+
+def asking() -> RequestContext:
+    connection = SimpleNamespace(listener="PLAIN", closed=False)
+    return RequestContext(connection, 0, 1, 7, "test", 0)
 
 
 class Node:
@@ -36,19 +41,14 @@ def run(effects: Any) -> list[Any]:
 
 @pytest.mark.parametrize("case", ["done", "failed", "gone", "gone, to the end"])
 def test_the_end_of_the_slices_is_told_once(case: str) -> None:
-    node, context, ends = Node(), Context(0, 1), []
+    node, context, ends = Node(), asking(), []
     problem = KeyError("a bug") if case == "failed" else None
-    effects = in_slices(
-        node,
-        context,
-        steps(3, problem),
-        0,
-        to_the_end=case.endswith("end"),  # type: ignore[arg-type]
-    )
+    to_the_end = case.endswith("end")
+    effects = in_slices(node, context, steps(3, problem), 0, to_the_end=to_the_end)  # type: ignore[arg-type]
     assert context.is_in_turns
     context.on_end = lambda: ends.append(1)
     if case.startswith("gone"):
-        context.is_gone = True
+        context.connection.closed = True
     told = run(effects)
     assert ends == [1]
     assert [type(each) for each in told] == ([CloseConnection] if problem else [])
@@ -57,6 +57,6 @@ def test_the_end_of_the_slices_is_told_once(case: str) -> None:
 
 
 def test_what_is_done_in_its_first_slice_is_no_request_in_turns() -> None:
-    context = Context(0, 1)
+    context = asking()
     assert in_slices(Node(), context, steps(0), 0) == []  # type: ignore[arg-type]
     assert not context.is_in_turns
