@@ -349,7 +349,7 @@ def test_records_are_deleted_in_slices_though_a_topic_goes_after_its_slice(
     assert told.pop(NAMES[0]) <= {Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert told == {name: {Code.NONE} for name in NAMES[1:6]}
     again = Harness(small.cut_power(), now_ms=small.now_ms)
-    again.pass_time(1_000)  # what recovery cuts off is synced before its log is served
+    again.pass_time(1_000)  # its logs are opened in the pool
     assert [again.offset(-2, topic=name) for name in NAMES[1:6]] == [(Code.NONE, 1)] * 5
 
 

@@ -178,7 +178,7 @@ def test_a_refused_batch_leaves_the_newest_image_alone() -> None:
     log = MemoryLog()
     quorum, loop = started(log)
     answers: list[Any] = []
-    huge = [setting("x" * 5_000_000, "a"), setting("y" * 5_000_000, "b")]
+    huge = [setting(f"{n}{'x' * 30_000}", "a") for n in range(300)]
     loop.run(quorum.write(ControllerResult(huge, "no"), keep_in(answers), 1))
     assert answers[0].code == Code.RECORD_LIST_TOO_LARGE
     assert not quorum.newest.configs

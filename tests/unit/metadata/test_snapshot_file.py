@@ -149,22 +149,22 @@ def test_a_batch_larger_than_one_read_is_loaded_whole_or_refused(missing: int) -
     large = [
         r.TopicRecord(name="t", topic_id=b"t" * 16),
         *(
-            r.ConfigRecord(resource_type=2, resource_name="t", name=f"k{n}", value="v" * 100_000)
-            for n in range(9)
+            r.ConfigRecord(resource_type=2, resource_name="t", name=f"k{n}", value="v" * 30_000)
+            for n in range(30)
         ),
     ]
     middle = build_batch([NewRecord(None, r.encode(each, 0), 1) for each in large], base_offset=1)
     data = bytes(first + middle + last)
     fs = a_disk()
     fs.open("/d/x", create=True).append(data[: len(data) - missing])
-    loader = SnapshotLoader(OffsetAndEpoch(11, 3), OpenSnapshot(fs.open("/d/x")))
+    loader = SnapshotLoader(OffsetAndEpoch(32, 3), OpenSnapshot(fs.open("/d/x")))
     if missing:
         with pytest.raises(StorageError, match="damaged"):
             list(loader.steps())
     else:
         list(loader.steps())
         (settings,) = loader.image().configs.values()
-        assert len(settings) == 9
+        assert len(settings) == 30
 
 
 def test_the_writer_compresses_nothing() -> None:
@@ -175,8 +175,8 @@ def test_the_writer_compresses_nothing() -> None:
 def test_large_records_do_not_make_a_large_batch() -> None:
     """Kafka takes no batch beyond 8 MiB."""
     large = [
-        r.ConfigRecord(resource_type=2, resource_name=f"t{n}", name="k", value="v" * 100_000)
-        for n in range(300)
+        r.ConfigRecord(resource_type=2, resource_name=f"t{n}", name="k", value="v" * 30_000)
+        for n in range(1000)
     ]
     sizes = [len(batch) for batch in batches(large)]
     assert max(sizes) < 400_000
