@@ -92,7 +92,8 @@ def test_garbage_in_the_metadata_of_the_tier_costs_no_start_and_no_record(
                 except FirnlineError:
                     assert time.monotonic() < deadline
                     time.sleep(0.2)
-        assert doctor("--bootstrap-server", broker.bootstrap)[0] == 0
+        code, found = doctor("--bootstrap-server", broker.bootstrap)
+        assert code == 0, found
         assert set(held) < {path.name for path in tier.rglob("*.log")}
 
 

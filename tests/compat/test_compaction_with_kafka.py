@@ -190,6 +190,8 @@ def test_both_cleaners_leave_the_same_and_each_opens_what_the_other_left(
             assert [s.base_offset for s in log.closed_segments()] == [
                 s.base_offset for s in theirs.closed_segments()
             ]
+            data = read_all(log).read()
+            has_horizons = any(h.attributes & DELETE_HORIZON_MASK for h in headers(data))
             theirs_directory.close(broker_epoch=theirs_directory.last_broker_epoch)
             for timer in effects:
                 for submit in timer.then(timer.at_ms):
@@ -205,7 +207,7 @@ def test_both_cleaners_leave_the_same_and_each_opens_what_the_other_left(
             assert consumed(cluster, "t", 1 << 62, "read_committed") == committed
             text = (cluster.directory / "node-1" / "kafka.log").read_text()
             assert not re.search(r"(?i)corrupt|rebuild|recovering unflushed", text), text[-3000:]
-        assert any(h.attributes & DELETE_HORIZON_MASK for h in headers(read_all(log).read()))
+        assert has_horizons
 
 
 def look_at(file: Path) -> None:

@@ -102,7 +102,16 @@ class Target:
         self.process = psutil.Process(pid)
         self.log = log
         self.looks_into_bodies = True
-        self.fresh_bytes = self.rss_bytes()
+        self.fresh_bytes = self._settled_bytes()
+
+    def _settled_bytes(self) -> int:
+        """Its memory once that grows no more: a thread loads the code of all requests after the start."""
+        before, found = 0, self.rss_bytes()
+        for _ in range(50):
+            if self.is_firnline and found > before:
+                time.sleep(0.1)
+                before, found = found, self.rss_bytes()
+        return found
 
     @property
     def is_firnline(self) -> bool:

@@ -18,6 +18,7 @@ from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services
 from firnline.tiered.late_copies import LateCopies
 from firnline.tiered.lineage import ranges, segment_epochs
+from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
 from firnline.tiered.spi import (
     CustomMetadataTooLarge,
@@ -86,7 +87,9 @@ class Copier:
     def _finish(self, error: FirnlineError | None, now_ms: int) -> Effects:
         done, self._done = self._done, None
         assert done is not None
-        self._hosted.copy_problem = str(error) if error else None
+        # What is withheld is asked when it is told: it may be over before this task runs again.
+        is_told = error is None or isinstance(error, HistoryUnknown)
+        self._hosted.copy_problem = None if is_told else str(error)
         return done(error, now_ms)
 
     def _adopt_log_start(self) -> None:

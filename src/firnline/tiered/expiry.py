@@ -15,6 +15,7 @@ from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import Done, Hosted, LogView, Services
 from firnline.tiered.lineage import filled, is_within_lineage
+from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.settings import NO_LIMIT
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
 
@@ -369,5 +370,7 @@ class Expiry:
     def _finish(self, error: FirnlineError | None, now_ms: int) -> Effects:
         done, self._done = self._done, None
         assert done is not None
-        self._hosted.expiry_problem = str(error) if error else None
+        # What is withheld is asked when it is told: it may be over before this task runs again.
+        is_told = error is None or isinstance(error, HistoryUnknown)
+        self._hosted.expiry_problem = None if is_told else str(error)
         return done(error, now_ms)

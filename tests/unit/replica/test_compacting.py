@@ -9,6 +9,11 @@ from firnline.log import checkpoint
 from firnline.log.log import Kept, Log
 from firnline.log.producer_state import Producer, SnapshotEntry
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from firnline.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from firnline.records.build import NewRecord, build_batch
 from firnline.replica import compacting
 from firnline.server import compaction_metrics
@@ -156,6 +161,20 @@ def test_a_round_that_a_stop_overtakes_changes_nothing() -> None:
     again.pass_time(10 * LOOK_MS)
     found = again.node.hosted.by_name[TopicPartition("t", 0)].log
     assert found.size_bytes < before / 4
+
+
+def test_a_round_of_a_topic_that_is_to_be_compacted_no_more_changes_nothing() -> None:
+    harness = node()
+    log = topic(harness)
+    harness.holds_rounds = True
+    harness.pass_time(3 * LOOK_MS)
+    before = log.size_bytes
+    change = AlterableConfig(name="cleanup.policy", config_operation=0, value="delete")
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+    harness.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    harness.compact_once()
+    assert log.size_bytes == before
+    assert harness.node.parts.compacting.facts.void == 1
 
 
 def test_a_full_disk_is_told_once_and_tried_again() -> None:
