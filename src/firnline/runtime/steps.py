@@ -12,6 +12,7 @@ where a step begins, but not within a millisecond of the last time.
 import gc
 import math
 import time
+from array import array
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -57,7 +58,11 @@ class SlowSteps:
         self._recent: list[tuple[float, float, float]] = []
         self._collecting_since = 0.0
         self._mark_due = 0.0
-        self._marks: list[tuple[float, float]] = []  # (time, CPU time)
+        # The last marks, in a ring: time, and CPU time. Numbers in an array keep no page of memory of their own,
+        # as objects would that were made while a large request was under way.
+        self._marks_at = array("d", [math.inf]) * _MARKS_MAX
+        self._marks_cpu = array("d", [0.0]) * _MARKS_MAX
+        self._mark = 0  # the newest
 
     def rows(self) -> list[SlowStep]:
         """All that were slow, by name."""
@@ -74,9 +79,11 @@ class SlowSteps:
         """Note that a step begins now, by the loop's clock. To be called by the thread that does it."""
         if now >= self._mark_due:
             self._mark_due = now + MARK_EVERY_S
-            if len(self._marks) >= 2 * _MARKS_MAX:
-                self._marks = self._marks[-_MARKS_MAX:]
-            self._marks.append((now, _thread_time()))
+            # The collector may call in the middle of this: a mark counts from where its time is there.
+            mark = self._mark = (self._mark + 1) % _MARKS_MAX
+            self._marks_at[mark] = math.inf
+            self._marks_cpu[mark] = _thread_time()
+            self._marks_at[mark] = now
 
     def turn_ended(self, took_s: float) -> None:
         """Note a turn that took longer than SLOW_S."""
@@ -116,10 +123,11 @@ class SlowSteps:
 
     def _cpu_since(self, began: float) -> float:
         """CPU time of this thread since then or a little earlier, but for slow steps; inf: not known."""
-        for at, cpu_s in reversed(self._marks):
-            if at <= began:
+        for back in range(_MARKS_MAX):
+            mark = (self._mark - back) % _MARKS_MAX
+            if self._marks_at[mark] <= began:
                 inner_s = sum(inner_s for end, _, inner_s in self._recent if end > began)
-                return _thread_time() - cpu_s - inner_s
+                return _thread_time() - self._marks_cpu[mark] - inner_s
         return math.inf
 
 
