@@ -138,6 +138,9 @@ def test_without_one_descriptor_for_a_while_no_directory_fails(broker: Broker) -
     with Admin(broker.bootstrap) as admin:
         admin.create_topic("t", partitions=PARTITIONS, configs=SMALL)
         admin.create_topic("u", partitions=PARTITIONS, configs={"flush.ms": "100"})
+        # What deletes is imported in a node's first second, which may not be over yet.
+        admin.create_topic("deleted-before", partitions=1, configs={})
+        admin.delete_topic("deleted-before")
         before = produce(broker, "t", 100)
         limit(broker, 3)  # below what is open: each open file, socket and directory is refused
         with pytest.raises(FirnlineError, match="raise its limit"):

@@ -47,7 +47,9 @@ class World:
     end_offset: int  # all of it committed
     snapshot: tuple[int, int]  # end offset and epoch of the newest
     snapshot_bytes: int
-    first_epoch: int  # of the first leader: 1, or more where the first election took several
+    # A node that was slow to come up loaded a snapshot: its log starts behind it, in whatever epoch that was.
+    start_offset: int  # of the leader's log
+    first_epoch: int  # of the first record of that log
     first_epoch_end: int  # where it ends; every node has a snapshot of it
 
 

@@ -101,7 +101,8 @@ FETCHES = (
     ),
     Case(
         "an old place that is right", LEADER, 18,
-        lambda w: fetch(w, p_fetch_offset=1, p_last_fetched_epoch=w.first_epoch), _RECORDS,
+        lambda w: fetch(w, p_fetch_offset=w.start_offset + 1, p_last_fetched_epoch=w.first_epoch),
+        _RECORDS,
     ),
     Case(
         "an epoch before the snapshots", LEADER, 18,

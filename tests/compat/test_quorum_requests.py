@@ -28,13 +28,22 @@ class Asked:
 
     def settle(self) -> None:
         """Have epochs, registrations and a snapshot behind us: stop the first leader."""
-        first = await_caught_up(self.cluster)
+        await_caught_up(self.cluster)
         nodes = self.cluster.nodes.values()
         eventually("snapshots", lambda: all(list(n.metadata.glob("*-*.checkpoint")) for n in nodes))
+        self._have_another_leader()
+        if len(_epochs(self._leader())) < 2:  # it had loaded a snapshot of all that was before
+            self._have_another_leader()
+
+    def _have_another_leader(self) -> None:
+        first = await_caught_up(self.cluster)
         self.cluster[first.leader].stop()
         await_leader(self.cluster, after_epoch=first.epoch)
         self.cluster[first.leader].start()
         eventually("registrations and a snapshot of all of them", self._is_still)
+
+    def _leader(self) -> Node:
+        return self.cluster[await_caught_up(self.cluster).leader]
 
     def _is_still(self) -> bool:
         before = self.world()
@@ -58,6 +67,7 @@ class Asked:
             view.ends[view.leader],
             (found[1], found[0]),
             newest.stat().st_size if newest.exists() else 0,
+            min(int(p.stem) for p in node.metadata.glob("*.log")),
             *_first_epoch(node),
         )
 
@@ -70,10 +80,16 @@ class Asked:
         return told(answer, world)
 
 
-def _first_epoch(node: Node) -> tuple[int, int]:
-    """The first epoch of the log, and where the next one begins, as leader-epoch-checkpoint says."""
+def _epochs(node: Node) -> list[tuple[int, int]]:
+    """The epochs of its log and where each begins, as leader-epoch-checkpoint says."""
     rows = (node.metadata / "leader-epoch-checkpoint").read_text().split("\n")[2:]
-    return int(rows[0].split()[0]), int(rows[1].split()[1])
+    return [(int(epoch), int(start)) for epoch, start in (row.split() for row in rows if row)]
+
+
+def _first_epoch(node: Node) -> tuple[int, int]:
+    """The first epoch of the log, and where the next one begins."""
+    (epoch, _), (_, end), *_ = [*_epochs(node), (0, 0), (0, 0)]
+    return epoch, end
 
 
 @pytest.fixture(

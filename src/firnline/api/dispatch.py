@@ -5,7 +5,7 @@ answers a version it does not know, in the layout of version 0 (C4).
 """
 
 import struct
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -157,10 +157,11 @@ class Dispatcher:
             for api in self._apis.values()
         ]
 
-    def load(self) -> None:
-        """Import what its APIs need; for a thread. Later there may be no descriptor to do it with."""
+    def load(self) -> Iterator[None]:
+        """Import what its APIs need, one at a time. Later there may be no descriptor to do it with."""
         for row in self._rows.values():
             find_api(self._rows, row.key, row.advertised_max)
+            yield
 
     def _find(self, key: int, version: int) -> Api:
         api = find_api(self._rows, key, version)

@@ -58,7 +58,7 @@ class SlowSteps:
         self._recent: list[tuple[float, float, float]] = []
         self._collecting_since = 0.0
         self._mark_due = 0.0
-        # The last marks, in a ring: time, and CPU time. Numbers in an array keep no page of memory of their own,
+        # The last marks, in a ring: time, and CPU time. Numbers in an array keep no page of memory,
         # as objects would that were made while a large request was under way.
         self._marks_at = array("d", [math.inf]) * _MARKS_MAX
         self._marks_cpu = array("d", [0.0]) * _MARKS_MAX

@@ -12,6 +12,7 @@ import resource
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ SHUTDOWN_MAX_S = 30.0
 CONNECTIONS_MAX = 10_000
 # Of host names, and of what hashes as in Java; the library imports each when it is first used.
 _ENCODINGS = ("idna", "utf_16_be")
+_BETWEEN_IMPORTS_S = 0.005
 
 
 def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
@@ -98,11 +100,15 @@ def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
 
 
 def _load(dispatchers: Sequence[Dispatcher]) -> None:
-    """Import, on a thread, what a start does not need: at the limit of open files it could not be."""
+    """Import, on a thread, what a start does not need: at the limit of open files it could not be.
+
+    An import holds the interpreter for a few ms. After each one the first clients are served.
+    """
     for name in _ENCODINGS:
         codecs.lookup(name)
     for dispatcher in dispatchers:
-        dispatcher.load()
+        for _ in dispatcher.load():
+            time.sleep(_BETWEEN_IMPORTS_S)
 
 
 class _Process:
