@@ -7,7 +7,7 @@ has is one that was committed, at the same offset, and the newest record of each
 from typing import TYPE_CHECKING
 
 from firnline.base.units import DAY_MS
-from firnline.records.batch import headers
+from firnline.records.batch import BatchHeader, headers
 from firnline.records.record import records
 
 if TYPE_CHECKING:
@@ -31,12 +31,15 @@ class KeyedHistory:
         self._upto = 0
         self._rows: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._newest: dict[bytes, int] = {}
+        # The offsets in a batch whose records are all so: replicas have the same ones, round after round.
+        self._sound: dict[bytes, tuple[int, ...]] = {}
 
     def _catch_up(self) -> None:
         truth = self._truth
         if truth.cuts != self._cuts:
             self._rows.clear()
             self._newest.clear()
+            self._sound.clear()
             self._cuts, self._upto = truth.cuts, 0
         for base_offset in truth.borders_from(self._upto):
             batch = truth.batch_at(base_offset)
@@ -57,13 +60,31 @@ class KeyedHistory:
         for header in headers(data):
             if header.base_offset >= self._upto:
                 break
-            for row in () if header.is_control else records(data, header):
-                if self._rows.get(row.offset) != (row.key, row.value):
-                    return f"another record at {row.offset} (epoch {header.leader_epoch})"
-                if row.offset <= before:
-                    return f"offset {row.offset} comes after {before}"
-                before = row.offset
+            offsets = self._offsets(data, header)
+            if isinstance(offsets, str):
+                return offsets
+            if offsets and offsets[0] <= before:
+                return f"offset {offsets[0]} comes after {before}"
+            before = offsets[-1] if offsets else before
         return None
+
+    def _offsets(self, data: bytes, header: BatchHeader) -> tuple[int, ...] | str:
+        """Return the offsets of the records in a batch, or say which record was never committed."""
+        if header.is_control:
+            return ()
+        batch = _batch(data, header)
+        known = self._sound.get(batch)
+        if known is not None:
+            return known
+        found: list[int] = []
+        for row in records(data, header):
+            if self._rows.get(row.offset) != (row.key, row.value):
+                return f"another record at {row.offset} (epoch {header.leader_epoch})"
+            if found and row.offset <= found[-1]:
+                return f"offset {row.offset} comes after {found[-1]}"
+            found.append(row.offset)
+        self._sound[batch] = tuple(found)
+        return self._sound[batch]
 
     def is_left_of(self, batch: bytes, committed: bytes) -> bool:
         """Say whether compaction may have made the one of the other: rows that are left, in its place."""
@@ -79,13 +100,14 @@ class KeyedHistory:
         if problem is not None:
             return problem
         has = {
-            row.offset: None
-            for header in headers(data)
-            if not header.is_control
-            for row in records(data, header)
+            offset for each in headers(data) for offset in self._sound.get(_batch(data, each), ())
         }
         for key, offset in self._newest.items():
             may_go = self._rows[offset][1] is None and delete_retention_ms < _FOR_EVER_MS
             if start_offset <= offset < end_offset and offset not in has and not may_go:
                 return f"the newest record of {key!r}, {offset}, is not there"
         return None
+
+
+def _batch(data: bytes, header: BatchHeader) -> bytes:
+    return data[header.position : header.position + header.size_bytes]
