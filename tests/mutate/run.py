@@ -282,7 +282,7 @@ def main() -> int:
         rows = {k: row for k, row in rows.items() if row["result"] in (KILLED, TIMED_OUT)}
     touched = load()
     _warm()
-    todo = [point for point in chosen if point.key not in rows][: options.count - len(rows)]
+    todo = [point for point in chosen if point.key not in rows][: max(options.count - len(rows), 0)]
     until_s = time.monotonic() + options.minutes * 60
     run(
         iter(todo),
