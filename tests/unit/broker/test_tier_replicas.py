@@ -21,7 +21,7 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, De
 from firnline.protocol.messages.k32001_tier_status import TierStatusRequest
 from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
 from firnline.replica.partition import Partition
-from firnline.tiered.metadata.log import metadata_partition_of
+from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState
