@@ -13,10 +13,10 @@ import argparse
 import json
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def produce_until(port: int, partitions: Sequence[int], deadline: float, took: l
             took.append(time.perf_counter() - began)
             codes = {part.error_code for part in answer.responses[0].partition_responses}
             if codes != {0}:
-                raise SystemExit(f"records were refused: {codes}")
+                raise RuntimeError(f"records were refused: {codes}")
 
 
 def fetch(partitions: int) -> bytes:
@@ -116,17 +116,14 @@ def measured(
         time.sleep(2)
     took: list[float] = []
     deadline = time.monotonic() + seconds
-    producers = [
-        threading.Thread(
-            target=produce_until,
-            args=(cluster.port(LEADER), range(first, first + _SPREAD), deadline, took),
-        )
-        for first in range(0, partitions - _SPREAD + 1, _SPREAD)
-    ]
-    for each in producers:
-        each.start()
-    for each in producers:
-        each.join()
+    groups = [range(n, n + _SPREAD) for n in range(0, partitions - _SPREAD + 1, _SPREAD)]
+    with ThreadPoolExecutor(len(groups)) as pool:
+        producers = [
+            pool.submit(produce_until, cluster.port(LEADER), each, deadline, took)
+            for each in groups
+        ]
+    for done in producers:
+        done.result()  # a producer that failed ends the measurement
     answers = 0
     if crowd is not None:
         text, _ = crowd.communicate(timeout=300)
@@ -156,6 +153,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20)
     options = parser.parse_args()
+    if options.partitions < _SPREAD:
+        parser.error(f"--partitions: a producer writes to {_SPREAD} of them, so {_SPREAD} at least")
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="firnline-crowd-") as base:
         settings = ("-X", f"firnline.metrics.port={port}")

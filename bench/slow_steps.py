@@ -76,7 +76,7 @@ class Watch:
         self._cluster = cluster
         self._ports = {number: metrics_port + number - 1 for number in cluster.node_ids}
         self._seen: dict[int, Counts] = {number: {} for number in cluster.node_ids}
-        self._found: dict[tuple[str, str], Count] = {}
+        self._found: Counts = {}
         self.rows: list[Row] = []
 
     def look(self) -> None:
@@ -103,7 +103,7 @@ class Watch:
                 "longest ms": _ms(count.longest_s),
                 "longest CPU ms": _ms(count.longest_cpu_s),
             }
-            for (name, _), count in sorted(
+            for name, count in sorted(
                 self._found.items(), key=lambda item: (-item[1].busy, -item[1].slow)
             )
         ] or [{"phase": phase, "step": "none"}]
@@ -113,8 +113,8 @@ class Watch:
     def _add(self, name: str, now: Count, before: Count) -> None:
         if now.slow == before.slow:
             return
-        old = self._found.get((name, ""), Count())
-        self._found[name, ""] = Count(
+        old = self._found.get(name, Count())
+        self._found[name] = Count(
             old.slow + now.slow - before.slow,
             old.busy + now.busy - before.busy,
             max(old.longest_s, now.longest_s if now.longest_s > before.longest_s else 0),

@@ -11,7 +11,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import all_records
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import from_record
-from firnline.tiered.metadata.log import metadata_partition_of
+from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode
 from firnline.tiered.objects.local_dir import DirectoryStore
 from firnline.tiered.objects.storage import ObjectStorage

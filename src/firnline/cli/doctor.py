@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from firnline.base.errors import FirnlineError, KafkaError, StorageError
+from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_text
 from firnline.cli.show import as_json, format_option, rows
 from firnline.client.admin import EARLIEST_LOCAL, LATEST, Admin
@@ -40,6 +40,8 @@ _NEWEST = 10_000
 # A leader writes the catalog after the metadata; how long it may take to.
 _CATALOG_S = 10.0
 _LOOK_S = 0.5
+# From a broker whose tier is switched off, and from one of another kind.
+_WITHOUT_TIER = (Code.INVALID_CONFIG, Code.UNSUPPORTED_VERSION)
 
 
 class Finding(NamedTuple):
@@ -49,6 +51,13 @@ class Finding(NamedTuple):
     where: str
     what: str
     remedy: str
+
+
+class Status(NamedTuple):
+    """What leaders say of tiered partitions; told_s: when, on the monotonic clock."""
+
+    rows: list[dict[str, Any]]
+    told_s: float
 
 
 class _Report:
@@ -66,6 +75,7 @@ _REMEDIES = {
     "replicas-differ": "keep the copy that consumers were served from (the leader's); stop the other broker,"
     " move the partition's directory there away, and start it: it is fetched anew",
     "not-compared": "look again when the broker answers and the replica has caught up",
+    "not-asked": "look again when the broker answers",
     "kept-aside": "if the topic was deleted, remove the directory; otherwise put the newer metadata back,"
     " and the directory under its name",
     "not-formatted": "put meta.properties back, as docs/OPERATIONS.md says",
@@ -75,7 +85,8 @@ _REMEDIES = {
     " a backup; nothing deletes these objects until then",
     "catalog-damaged": "its leader writes the next one; if it stays, put an older copy of the catalog back",
     "tier-metadata-unreadable": "run a release that can read it, or give it up as docs/OPERATIONS.md says;"
-    " nothing of the partition is copied or deleted until then",
+    " if a copy is damaged, let another replica lead it; nothing of the partition is copied or deleted"
+    " until then",
     "object-missing": "put the object back from a copy of the tier; without it its records are lost",
 }
 
@@ -117,9 +128,9 @@ def command(
     if bootstrap is not None:
         with Admin(bootstrap) as admin:
             _look_at_brokers(admin, topics, newest, report)
-            _look_at_tier_metadata(admin, topics, report)
-            if tier is not None:
-                starts = _log_starts(admin)
+            status = _tier_status(admin, report)
+        _look_at_tier_metadata(status, topics, report)
+        starts = _log_starts(status)
     if tier is not None:
         _look_at_tier(_store(tier), topics, starts, report)
     if directories:
@@ -178,13 +189,22 @@ def _look_at_brokers(admin: Admin, topics: tuple[str, ...], newest: int, report:
                 _compare_over_brokers(where, copies, begin, end, report)
 
 
-def _look_at_tier_metadata(admin: Admin, topics: tuple[str, ...], report: _Report) -> None:
-    """Ask the leaders of tiered partitions whether they know all that was said of them."""
-    try:
-        status = admin.tier_status(None)
-    except FirnlineError:
-        return  # brokers without a tier, or of another kind
-    for row in status:
+def _tier_status(admin: Admin, report: _Report) -> Status:
+    """Ask every broker about the tiered partitions that it leads: one without a tier leads none."""
+    found: list[dict[str, Any]] = []
+    for each in admin.metadata([]).brokers:
+        try:
+            broker = admin.node(each.node_id, each.host, each.port)
+            found += admin.tier_status_of(broker, None)
+        except FirnlineError as problem:
+            if not (isinstance(problem, KafkaError) and problem.code in _WITHOUT_TIER):
+                report.add("not-asked", f"broker {each.node_id}", str(problem))
+    return Status(found, time.monotonic())
+
+
+def _look_at_tier_metadata(status: Status, topics: tuple[str, ...], report: _Report) -> None:
+    """See whether the leaders of tiered partitions know all that was said of them."""
+    for row in status.rows:
         if topics and row["topic"] not in topics:
             continue
         report.looked["partitions that are tiered"] += 1
@@ -234,15 +254,13 @@ class Starts(NamedTuple):
     told_s: float
 
 
-def _log_starts(admin: Admin) -> dict[tuple[str, int], Starts]:
+def _log_starts(status: Status) -> dict[tuple[str, int], Starts]:
     """Where each tiered partition begins, by topic id and partition."""
-    status = admin.tier_status(None)
-    told_s = time.monotonic()
     return {
         (row["topic_id"], row["partition"]): Starts(
-            row["log_start_offset"], row["local_log_start_offset"], told_s
+            row["log_start_offset"], row["local_log_start_offset"], status.told_s
         )
-        for row in status
+        for row in status.rows
     }
 
 

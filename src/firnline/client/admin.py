@@ -315,19 +315,28 @@ class Admin:
 
     def tier_status(self, topics: Sequence[str] | None) -> list[dict[str, Any]]:
         """Return one row per partition that some broker leads, by topic and partition."""
-        rows: list[dict[str, Any]] = []
-        for broker in self.brokers():
-            answer = broker.ask(TierStatusRequest(topics=topics))
-            refuse(answer.error_code, answer.error_message, "tier status")
-            for topic in answer.topics:
-                refuse(topic.error_code, None, f"topic {topic.name}")
-                for part in topic.partitions:
-                    refuse(part.error_code, None, f"{topic.name}-{part.partition}")
-                    facts = {field: getattr(part, field) for field in type(part).fields}
-                    facts.pop("error_code")
-                    named = {"topic": topic.name, "topic_id": uuid_text(topic.topic_id)}
-                    rows.append(named | facts)
+        rows = [row for broker in self.brokers() for row in self.tier_status_of(broker, topics)]
         return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+
+    def tier_status_of(
+        self, broker: Connection, topics: Sequence[str] | None
+    ) -> list[dict[str, Any]]:
+        """Return one row per partition that this broker leads.
+
+        KafkaError INVALID_CONFIG from one without a tier, UNSUPPORTED_VERSION from one that is not ours.
+        """
+        rows: list[dict[str, Any]] = []
+        answer = broker.ask(TierStatusRequest(topics=topics))
+        refuse(answer.error_code, answer.error_message, "tier status")
+        for topic in answer.topics:
+            refuse(topic.error_code, None, f"topic {topic.name}")
+            for part in topic.partitions:
+                refuse(part.error_code, None, f"{topic.name}-{part.partition}")
+                facts = {field: getattr(part, field) for field in type(part).fields}
+                facts.pop("error_code")
+                named = {"topic": topic.name, "topic_id": uuid_text(topic.topic_id)}
+                rows.append(named | facts)
+        return rows
 
     def tier_flush(
         self, topic: str, partitions: Sequence[int], *, timeout_s: float

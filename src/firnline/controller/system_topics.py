@@ -31,6 +31,17 @@ def deletion_problem(topic: str) -> KafkaError | None:
     return KafkaError(Code.POLICY_VIOLATION, why)
 
 
+def growth_problem(topic: str) -> KafkaError | None:
+    """Say why the topic cannot have more partitions, or return None.
+
+    Which of them speaks of a tiered partition follows from their number, and none can be taken away again.
+    """
+    if topic != REMOTE_LOG_METADATA_TOPIC:
+        return None
+    why = f"what {topic} said would not be found any more: it has as many partitions as at first"
+    return KafkaError(Code.POLICY_VIOLATION, why)
+
+
 def settings_problem(
     image: ClusterImage, config: BrokerConfig, topic: str, overrides: Mapping[str, str]
 ) -> KafkaError | None:

@@ -334,6 +334,9 @@ def _grow(
     if more < 0:
         why = f"the topic has {present} partitions, and {growth.total} would not be more"
         return KafkaError(Code.INVALID_PARTITIONS, why)
+    refusal = system_topics.growth_problem(growth.name)
+    if refusal is not None:
+        return refusal
     if growth.assignments is not None and len(growth.assignments) != more:
         why = f"{more} partitions are new, but {len(growth.assignments)} assignments are given"
         return KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, why)

@@ -64,9 +64,16 @@ class SetAside:
         return [Warn(line=line) for line in lines]
 
     def first_beside(self, given_up: Iterable[Span]) -> Span | None:
-        """Return the first span that does not lie in one of `given_up`; None where all do."""
-        known = list(given_up)
+        """Return the first span of which something is not in `given_up`; None where all is.
+
+        They may overlap, in any order: each offset is named by itself in the log, and may be given up so.
+        """
+        known = sorted(given_up)
         for first, last in self.spans:
-            if not any(start <= first and last <= end for start, end in known):
+            at = first  # all below it, of this span, is given up
+            for start, end in known:
+                if start <= at <= end:
+                    at = end + 1
+            if at <= last:
                 return first, last
         return None

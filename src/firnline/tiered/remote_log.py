@@ -263,6 +263,9 @@ class RemoteLog:
         tasks = self._tasks.get(where)
         if tasks is not None:
             tasks.hosted.metadata_version += 1
+            if self.services.withheld(where) is not None:
+                # What could not be read may say that it is gone: no local file goes for it.
+                tasks.hosted.log.set_highest_remote(-1)
         if where not in self._wait_for_news or not self.services.metadata.is_ready(where):
             return []
         return [CancelTimer(key=task_key("news", where)), *self._look_again(where, now_ms)]

@@ -12,6 +12,10 @@ from firnline.protocol.messages.k00_produce import (
 )
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from firnline.protocol.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.objects.memory import MemoryStore
 from tests.unit.broker.harness import SETTINGS, Harness
@@ -58,6 +62,18 @@ def test_they_are_not_deleted(harness: Harness, topic: str) -> None:
     assert answer.error_code == Code.POLICY_VIOLATION
     assert topic in (answer.error_message or "")
     assert harness.node.image.topic(topic) is not None
+
+
+def test_what_the_tier_holds_is_found_by_the_number_of_partitions_which_stays(
+    harness: Harness,
+) -> None:
+    """One more, and each later start found another number than it knows: no tier, and no way back."""
+    before = len(harness.node.image.topic(TIER).partitions)  # type: ignore[union-attr]
+    more = CreatePartitionsTopic(name=TIER, count=before + 1, assignments=None)
+    [answer] = harness.ask(CreatePartitionsRequest(topics=[more], timeout_ms=1_000), 3).results
+    assert answer.error_code == Code.POLICY_VIOLATION
+    assert TIER in (answer.error_message or "")
+    assert len(harness.node.image.topic(TIER).partitions) == before  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, De
 from firnline.protocol.messages.k32001_tier_status import TierStatusRequest
 from firnline.protocol.messages.k32002_tier_flush import TierFlushRequest, TierFlushTopic
 from firnline.replica.partition import Partition
-from firnline.tiered.metadata.log import metadata_partition_of
+from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.storage import ObjectStorage
 from firnline.tiered.spi import RemoteSegment, RemoteStorageError, SegmentState
@@ -433,6 +433,51 @@ def test_what_expired_stays_away_whoever_leads() -> None:
     assert world.fetch(leader, 0).error_code == Code.OFFSET_OUT_OF_RANGE
     assert world.numbers(leader) == list(range(world.led().log_start_offset, 12))
     assert {s.broker_id for s in world.segments(leader)} <= set(BROKERS)
+
+
+def test_copies_wait_while_brokers_change_listeners_one_by_one_and_go_on_by_themselves() -> None:
+    """Whoever was restarted takes metadata at the new listener alone; others use the old one."""
+    world = World(metadata_replicas=1)
+    world.produce(4)
+    world.drained()
+    where = TopicIdPartition(world.led().topic_id, 0)
+    leader = world.lead_again()
+    number = metadata_partition_of(where, 2)
+    state = world.rig[leader].broker.image.partition(REMOTE_LOG_METADATA_TOPIC, number)
+    assert state is not None
+    if state.leader == leader:
+        world.rig[leader].kill()
+        world.until(lambda: world.leader not in (None, state.leader))
+        world.restart(state.leader)
+        world.until(lambda: world.isr() == BROKERS)
+        leader = world.lead_again()
+    assert leader != state.leader
+    producing = world.rig[state.leader].broker.producing
+    old = producing._is_for_brokers
+    storage, before = world.storages[leader], len(world.segments(leader))
+
+    producing._is_for_brokers = lambda _: False
+    world.produce(4)
+    world.rig.pass_time(120_000)
+    assert len(world.segments(leader)) == before
+    world.produce(4)
+    producing._is_for_brokers = old
+    # Between the two records of a copy, too.
+    copy = storage.copy_segment
+
+    def copied(segment: RemoteSegment, data: Any) -> Any:
+        producing._is_for_brokers = lambda _: False
+        return copy(segment, data)
+
+    storage.copy_segment = copied  # type: ignore[method-assign]
+    world.until(lambda: not producing._is_for_brokers("PLAINTEXT"), 120_000)
+    world.rig.pass_time(60_000)
+    assert len(world.segments(leader)) == before
+    storage.copy_segment = copy  # type: ignore[method-assign]
+    producing._is_for_brokers = old
+    world.drained()
+    assert len(world.segments(leader)) == len(world.logs_in_the_store()) > before
+    assert world.numbers(leader) == list(range(world.count))
 
 
 def test_a_deleted_topic_leaves_nothing_in_the_tier_of_a_cluster() -> None:

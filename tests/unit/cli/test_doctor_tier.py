@@ -1,19 +1,36 @@
 """`firnline doctor` on a tier whose leaders copy and expire while it looks: nothing is wrong there."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
 import pytest
 
 from firnline.base.effects import Effect, Submit
+from firnline.base.errors import Code
 from firnline.base.ids import uuid_text
 from firnline.cli import doctor
-from firnline.cli.doctor import Starts, _look_at_tier, _Report
+from firnline.cli.doctor import (
+    Starts,
+    _look_at_tier,
+    _look_at_tier_metadata,
+    _Report,
+    _tier_status,
+)
+from firnline.client.admin import Admin
+from firnline.protocol.messages.k03_metadata import MetadataResponse, MetadataResponseBroker
+from firnline.protocol.messages.k32001_tier_status import (
+    TierStatusPartition,
+    TierStatusResponse,
+    TierStatusTopic,
+)
 from firnline.tiered.catalog import decode_head, encode_head, list_topics
+from firnline.tiered.metadata.log import UNREADABLE
 from firnline.tiered.objects.layout import DATA_FOLDER, LOG, HeadName, head_key
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.spi import ObjectInfo
 from tests.tier_world import Cluster, Node, topic_config
+from tests.unit.cli.fake_broker import FakeBroker
 
 
 class Busy(MemoryStore):
@@ -135,3 +152,33 @@ def test_what_stays_wrong_is_told() -> None:
         key = first.replace(f"{0:020d}", f"{base:020d}")
         store.put(key, (data,), size_bytes=len(data))
     assert kinds(store) == ["catalog-explains-less"]
+
+
+def found_at(*answers: TierStatusResponse) -> list[tuple[str, str]]:
+    """What is found of the tier's metadata where each of some brokers has one answer."""
+    report = _Report()
+    brokers = [FakeBroker({32001: lambda _, said=said: said}) for said in answers]
+    hosts = [
+        MetadataResponseBroker(node_id=number, host="127.0.0.1", port=each.port)
+        for number, each in enumerate(brokers)
+    ]
+    brokers[0].answers[3] = lambda _: MetadataResponse(brokers=hosts, topics=[])
+    with contextlib.ExitStack() as stack:
+        for each in brokers:
+            stack.enter_context(each)
+        with Admin(brokers[0].address) as admin:
+            _look_at_tier_metadata(_tier_status(admin, report), (), report)
+    return [(found.kind, found.where) for found in report.findings]
+
+
+def test_a_broker_that_cannot_say_hides_nothing_of_what_others_say() -> None:
+    """One without a tier, or one that fails, kept the question from all that came after it."""
+    part = TierStatusPartition(partition=3, state="failing", problem=f"{UNREADABLE}: because")
+    topic = TierStatusTopic(name="t", topic_id=bytes(16), partitions=[part])
+    told = TierStatusResponse(topics=[topic])
+    without = TierStatusResponse(error_code=Code.INVALID_CONFIG, error_message="no tier")
+    failed = TierStatusResponse(error_code=Code.KAFKA_STORAGE_ERROR)
+    unreadable = ("tier-metadata-unreadable", "t-3")
+    assert found_at(without) == []
+    assert found_at(without, told) == [unreadable]
+    assert found_at(failed, told, without) == [("not-asked", "broker 0"), unreadable]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from firnline.records.build import NewRecord, build_batch
 from firnline.sim.cluster.ledger import PartitionTruth
 from firnline.sim.disk import CrashableFs
 from firnline.sim.durable import durable_end
@@ -36,6 +37,33 @@ def test_a_leader_from_outside_the_isr_has_other_sequences_of_a_producer(
         truth.skip(7)
     assert truth.extend(again, truth.end_offset + 2) is None
     assert (truth.problem is None) is is_another_history
+
+
+def _keyed(key: bytes, value: bytes, base_offset: int) -> bytes:
+    data = build_batch([NewRecord(key, value, 1)])
+    data[:8] = base_offset.to_bytes(8, "big")
+    return bytes(data)
+
+
+def test_what_a_lost_record_had_replaced_may_be_gone_and_nothing_else() -> None:
+    """rel-C10. A replica compacted by a record that was committed, and lost it with the last that had it."""
+    whole = [_keyed(b"a", b"1", 0), _keyed(b"b", b"1", 1), _keyed(b"a", b"2", 2)]
+    for is_lost in (False, True):
+        truth = PartitionTruth()
+        truth.is_compacted = True
+        assert truth.extend(b"".join(whole), 3) is None
+        compacted = b"".join(whole[1:])
+        assert truth.keyed.differs(compacted, 0, 3, 1) is None
+        if not is_lost:
+            assert truth.keyed.differs(b"", 0, 3, 1) is not None
+            continue
+        truth.lose(2)
+        assert truth.keyed.differs(whole[1], 0, 2, 1) is None
+        assert truth.keyed.differs(whole[0], 0, 2, 1) is not None, "b was in no record that is lost"
+        again = _keyed(b"a", b"3", 2)
+        assert truth.extend(again, 3) is None
+        assert truth.keyed.differs(whole[1] + again, 0, 3, 1) is None
+        assert truth.keyed.differs(whole[1], 0, 3, 1) is not None
 
 
 def test_an_empty_segment_in_the_midst_of_a_log_takes_nothing_off_the_disk() -> None:

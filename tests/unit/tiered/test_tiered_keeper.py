@@ -6,7 +6,7 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import HEADS_KEPT
-from firnline.tiered.metadata.log import metadata_partition_of
+from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.objects.layout import heads_folder
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node
 from tests.unit.tiered.test_tiered_copy import catalog_spans

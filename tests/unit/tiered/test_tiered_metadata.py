@@ -13,11 +13,8 @@ from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata import log
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.metadata.changes import segment_record
-from firnline.tiered.metadata.log import (
-    STEP_BYTES,
-    TopicMetadataLog,
-    metadata_partition_of,
-)
+from firnline.tiered.metadata.log import STEP_BYTES, TopicMetadataLog
+from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.metadata.states import may_follow, may_follow_delete
 from firnline.tiered.settings import TierSettings

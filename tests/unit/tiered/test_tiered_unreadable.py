@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firnline.api.handlers.k32001_tier_status import _problem
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import all_records
 from firnline.tiered.metadata.changes import from_record
-from firnline.tiered.metadata.log import BATCH_BYTES_MAX, TopicMetadataLog
+from firnline.tiered.metadata.log import BATCH_BYTES_MAX, UNREADABLE, TopicMetadataLog
 from firnline.tiered.metadata.records import decode
 from firnline.tiered.reader import RemoteData
 from firnline.tiered.spi import (
@@ -121,6 +122,21 @@ def test_what_nobody_can_read_is_named_once_and_readers_are_served(batch: bytear
     assert fresh.tier.unreadable_offsets == cluster.ends[partition] - offset
 
 
+def test_offsets_that_follow_one_another_are_given_up_one_by_one_as_they_were_named() -> None:
+    cluster = Cluster()
+    node = tiered(cluster)
+    partition = metadata_of(node).partition_of(WHERE)
+    offsets = [cluster.append(partition, raw_batch(b"?", codec=GZIP)).base_offset for _ in range(3)]
+    node.advance(5_000)
+    named = [line for line in node.warnings if "cannot be read" in line]
+    assert len(named) == 3
+    for count in (1, 2):
+        cluster.given_up = {partition: [(each, each) for each in offsets[:count]]}
+        assert metadata_of(node).withheld(WHERE) is not None
+    cluster.given_up = {partition: [(each, each) for each in reversed(offsets)]}
+    assert metadata_of(node).withheld(WHERE) is None
+
+
 @pytest.mark.parametrize("number", [0, 2, 4])
 def test_a_copy_whose_end_cannot_be_read_is_never_taken_for_one_that_failed(number: int) -> None:
     """Its record says STARTED alone: what nobody finished is deleted, which here were the only records."""
@@ -135,6 +151,10 @@ def test_a_copy_whose_end_cannot_be_read_is_never_taken_for_one_that_failed(numb
     assert logs(cluster) == before
     assert catalog_of(cluster) == catalogs
     assert fresh.log.log_start_offset == 0
+    (row,) = fresh.tier.status()
+    told = _problem(row) or ""
+    assert told.startswith(UNREADABLE), "operators, and `doctor`, look for these words"
+    assert f"no segment serves {number} to {number}" in told
     served = [n for n in range(5) if n != number]
     assert [texts(fresh, n) for n in served] == [["abcde"[n]] for n in served]
     # Whoever gives it up gives up what it said: the copy counts as one that nobody finished.
@@ -218,6 +238,34 @@ def test_a_follower_gives_up_nothing_local_while_some_metadata_cannot_be_read() 
     assert follower.log.local_log_start_offset > 0
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_local_files_of_before_stay_from_the_moment_on_that_it_comes(leads: bool) -> None:
+    """They could have gone a moment ago; what came may say that the tier has their records no more."""
+    cluster = Cluster()
+    leader = Node(cluster, 1).start().lead(0)
+    leader.produce(0, "a", "b", "c")
+    follower = Node(cluster, 2).start()
+    follower.follow(leader)
+    follower.role(is_leader=False, epoch=0)
+    node = leader if leads else follower
+    leader.advance(5_000)
+    follower.advance(5_000)
+    follower.log.roll(cluster.now_ms)
+    assert node.log.highest_remote_offset >= 0
+    cluster.append(metadata_of(node).partition_of(WHERE), raw_batch(b"?", codec=GZIP))
+    node.advance(1_500)
+    cluster.now_ms += HOURS_MS
+    node.expire_local()
+    assert node.log.local_log_start_offset == 0
+    node.advance(120_000)
+    node.expire_local()
+    assert node.log.local_log_start_offset == 0
+    cluster.given_up = {metadata_of(node).partition_of(WHERE): [(0, 1_000)]}
+    node.advance(120_000)
+    node.expire_local()
+    assert node.log.local_log_start_offset > 0
+
+
 def test_a_deleted_topic_is_not_removed_by_half_a_history() -> None:
     cluster = Cluster()
     node = tiered(cluster)
@@ -248,9 +296,34 @@ def test_bytes_that_this_copy_alone_has_are_waited_for_and_never_skipped() -> No
     assert "fetched anew" in line
     assert not metadata_of(fresh).is_ready(WHERE)
     assert fresh.tier.unreadable_offsets == 0
+    (row,) = fresh.tier.status()
+    assert "a copy of it is damaged" in (_problem(row) or "")
     cluster.metadata[partition][at] = sound
     fresh.advance(60_000)
     assert [texts(fresh, n) for n in range(5)] == [["a"], ["b"], ["c"], ["d"], ["e"]]
+
+
+def test_nothing_is_said_behind_damage_for_as_long_as_it_stands() -> None:
+    """Each attempt to copy wrote a COPY_STARTED behind it, twice a minute, which nobody read."""
+    cluster = Cluster()
+    node = tiered(cluster)
+    partition = metadata_of(node).partition_of(WHERE)
+    damaged = build_batch([NewRecord(None, b"?", 1)])
+    damaged[-1] ^= 1
+    cluster.append(partition, damaged)
+    node.advance(1_500)
+    node.produce(0, "g", "h")
+    end = cluster.ends[partition]
+    node.advance(300_000)
+    assert cluster.ends[partition] == end
+    (row,) = node.tier.status()
+    assert "a copy of it is damaged" in (_problem(row) or "")
+    damaged[-1] ^= 1
+    cluster.metadata[partition][-1] = bytes(cluster.metadata[partition][-1][:-1]) + damaged[-1:]
+    cluster.given_up = {partition: [(0, 1_000)]}
+    before = len(logs(cluster))
+    node.advance(60_000)
+    assert len(logs(cluster)) > before
 
 
 def test_no_batch_opens_to_more_than_its_bound() -> None:

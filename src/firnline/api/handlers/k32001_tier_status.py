@@ -106,6 +106,8 @@ def _state(row: StatusRow) -> str:
 
 
 def _problem(row: StatusRow) -> str | None:
-    if row.holes:
-        return "no segment serves " + ", ".join(f"{a} to {b - 1}" for a, b in row.holes)
-    return row.problem
+    """What is known to be wrong comes first: it is often why something is missing."""
+    if not row.holes:
+        return row.problem
+    missing = "no segment serves " + ", ".join(f"{a} to {b - 1}" for a, b in row.holes)
+    return missing if row.problem is None else f"{row.problem}; {missing}"

@@ -31,6 +31,8 @@ class KeyedHistory:
         self._upto = 0
         self._rows: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._newest: dict[bytes, int] = {}
+        # Keys whose newest record was lost with all from an offset on: what it had replaced may be gone, too.
+        self._lost_from: dict[bytes, int] = {}
         # The offsets in a batch whose records are all so: replicas have the same ones, round after round.
         self._sound: dict[bytes, tuple[int, ...]] = {}
 
@@ -52,6 +54,16 @@ class KeyedHistory:
                     if row.key is not None:
                         self._newest[row.key] = row.offset
         self._upto = truth.end_offset
+
+    def lose(self, offset: int) -> None:
+        """All from `offset` on is about to be lost, where that is allowed.
+
+        A replica that had compacted by it, and gives it up then, lacks what it replaced, too.
+        """
+        self._catch_up()
+        for key, newest in self._newest.items():
+            if newest >= offset:
+                self._lost_from[key] = max(offset, self._lost_from.get(key, 0))
 
     def is_so(self, data: bytes) -> str | None:
         """Say which record of whole batches was never committed."""
@@ -104,6 +116,7 @@ class KeyedHistory:
         }
         for key, offset in self._newest.items():
             may_go = self._rows[offset][1] is None and delete_retention_ms < _FOR_EVER_MS
+            may_go |= offset < self._lost_from.get(key, 0)
             if start_offset <= offset < end_offset and offset not in has and not may_go:
                 return f"the newest record of {key!r}, {offset}, is not there"
         return None

@@ -58,6 +58,8 @@ class PartitionTruth(CommittedLog):
         """The lineage goes on from `offset`, a border; return how many acknowledged records are lost."""
         lost = max(0, self.acked_end - offset)
         self.lost += lost
+        if self.is_compacted:
+            self.keyed.lose(offset)
         self.cut(offset)
         while self.times and self.times[-1][0] >= offset:
             self.times.pop()

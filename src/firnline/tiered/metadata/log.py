@@ -40,6 +40,7 @@ from firnline.tiered.metadata.changes import (
     segment_record,
     update_record,
 )
+from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
@@ -114,28 +115,6 @@ class MetadataFeed(Protocol):
         `is_fresh`: `bounds` are not known until an answer to this has come.
         """
         ...
-
-
-def metadata_partition_of(where: TopicIdPartition, partition_count: int) -> int:
-    """Return the metadata partition of a user partition, as shipped Kafka computes it. Spec T18."""
-    low = int.from_bytes(where.topic_id[8:], "big")
-    high = int.from_bytes(where.topic_id[:8], "big")
-    hashed = 1
-    for value in (low ^ low >> 32, high ^ high >> 32, where.partition):
-        hashed = (31 * hashed + value) & 0xFFFFFFFF
-    return (_murmur2(hashed.to_bytes(4, "big")) & 0x7FFFFFFF) % partition_count
-
-
-def _murmur2(data: bytes) -> int:
-    """MurmurHash2 of four bytes with Kafka's seed, unsigned."""
-    assert len(data) == 4
-    mask, multiplier = 0xFFFFFFFF, 0x5BD1E995
-    hashed = 0x9747B28C ^ len(data)
-    word = int.from_bytes(data, "little") * multiplier & mask
-    word = (word ^ word >> 24) * multiplier & mask
-    hashed = (hashed * multiplier & mask) ^ word
-    hashed = (hashed ^ hashed >> 13) * multiplier & mask
-    return hashed ^ hashed >> 15
 
 
 NOT_READY = KafkaError(
@@ -321,12 +300,16 @@ class TopicMetadataLog:
         if log_start > consumed.next_offset:
             consumed.has_forgotten = consumed.has_forgotten or consumed.next_offset > 0
             consumed.next_offset, consumed.epoch = log_start, NO_EPOCH
+            consumed.damage = None
         touched: dict[TopicIdPartition, None] = {}
         data = b""
         told: Effects = []
         if consumed.next_offset < high_watermark:
             data = self._feed.read(partition, consumed.next_offset, STEP_BYTES)
+            was_known = self._unknown(partition, consumed) is None
             told = self._apply(partition, consumed, data, touched)
+            if was_known and self._unknown(partition, consumed) is not None:
+                touched.update(dict.fromkeys(consumed.caches))  # it may concern each of them
         for where in self._awaiting.pop(partition, {}):
             if where in self._targets:
                 self._targets[where] = high_watermark
@@ -559,6 +542,13 @@ class TopicMetadataLog:
         return None if consumed is None else self._unknown(partition, consumed)
 
     def _unknown(self, partition: int, consumed: _Consumed) -> HistoryUnknown | None:
+        if consumed.damage is not None:
+            return HistoryUnknown(
+                f"{UNREADABLE}: a copy of it is damaged, so nothing of this partition is copied or deleted",
+                metadata_partition=f"{REMOTE_LOG_METADATA_TOPIC}-{partition}",
+                next_offset=consumed.next_offset,
+                remedy="let another replica lead it, and have the damaged copy fetched anew",
+            )
         if not consumed.aside.spans:
             return None
         span = consumed.aside.first_beside(self._feed.given_up(partition))
