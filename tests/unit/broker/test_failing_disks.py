@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from firnline.base.effects import Flush
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
@@ -271,3 +272,34 @@ def test_a_file_that_retention_removes_before_its_sync_is_no_failure() -> None:
     for file in files:
         file.sync()
     assert not harness.node.storage.failed_directories
+
+
+def two_directories() -> Harness:
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    return Harness(fs, log_dirs="/one,/two", metadata_log_dir="/one")
+
+
+def test_what_a_directory_that_failed_meanwhile_did_not_sync_is_not_acknowledged() -> None:
+    """A closed segment is opened when its turn comes. Its log had no files any more, and it passed for synced."""
+    harness = two_directories()
+    harness.create_topic(partitions=4)
+    asked, other = [p for p in harness.node.hosted if p.log.path.startswith("/two")]
+    index = asked.topic_partition.partition
+    harness.produced("a", index=index)
+    harness.produced("b", acks=1, index=index)
+    asked.log.roll(harness.now_ms)
+    harness.holds_flushes = True
+    waits = harness.produce("c", index=index)
+    [flush] = harness.flushes
+    # Several threads sync: one has done the directory by now.
+    files = [file for file in flush.files if file.path != asked.log.path]
+    harness.flushes = [Flush(files=files, then=flush.then)]
+    harness.fs.fail("append", other.log.path, "EIO")
+    refused = harness.produced("d", index=other.topic_partition.partition)
+    assert refused.error_code == Code.KAFKA_STORAGE_ERROR
+    harness.pass_time(1)
+    harness.flush()
+    part = waits.answers[0].responses[0].partition_responses[0]
+    assert part.error_code == Code.KAFKA_STORAGE_ERROR
