@@ -9,7 +9,6 @@ from firnline.base.effects import Append
 from firnline.base.errors import Bug, Code, ConfigError, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.broker.coordination import Coordination
-from firnline.controller import sweeps
 from firnline.log.recovery import RecoveryReport
 from firnline.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -630,20 +629,6 @@ def test_a_new_incarnation_leads_in_a_new_epoch() -> None:
     after = harness.node.partitions["t", 0]
     assert after.leader_epoch > before
     assert after.log.epochs.entries() == ((before, 0), (after.leader_epoch, 1))
-
-
-def test_after_a_crash_what_was_led_is_settled_in_parts_and_nobody_is_alarmed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A single node with 200 partitions said at each such start that the controller did not count it in."""
-    monkeypatch.setattr(sweeps, "CHANGES_PER_PART_MAX", 3)
-    harness = Harness()
-    harness.create_topic(partitions=10)
-    harness = Harness(harness.cut_power())
-    harness.pass_time(5_000)
-    leaders = [p for p in harness.node.hosted if p.is_leader]
-    assert [p.leader_epoch for p in leaders] == [2] * 10
-    assert harness.warnings == []
 
 
 def test_nothing_is_hosted_before_the_registration_of_this_incarnation() -> None:
