@@ -616,6 +616,7 @@ class Segment:
             FileCut(self.stem_path + names.LOG, position),
         ]
         self.cut_off(position)
+        self.syncs = PathSyncs(self._fs)  # one under way may miss what the cut removes
         self.size_bytes = position
         self._forget_places()
         self.is_closed = False

@@ -81,6 +81,7 @@ class PathSync(DirSync):
                 raise
             self.was_missing = True
             return
+        self.was_missing = False
         try:
             file.sync()
         finally:

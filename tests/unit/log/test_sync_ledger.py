@@ -168,6 +168,24 @@ def test_what_retention_or_a_cut_took_meanwhile_is_no_loss() -> None:
     assert log.recovery_point <= 1
 
 
+def test_a_sync_that_missed_what_a_cut_removed_is_no_loss_in_a_later_round() -> None:
+    log = opened(CrashableFs())
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, ABORT)
+    log.roll(NOW)
+    fill(log, 1)
+    files = list(log.dirty_files())
+    log.truncate_to(1)
+    for file in files:
+        file.sync()
+    fill(log, 30)
+    later = unsynced(log)
+    for file in later:
+        file.sync()
+    log.flushed(log.log_end_offset)
+    assert log.recovery_point == log.log_end_offset
+
+
 def test_a_log_that_was_taken_away_is_not_taken_for_synced() -> None:
     """Its directory failed, say, while acks=all waited for the sync of a closed segment."""
     log = opened(revocable(CrashableFs()))
