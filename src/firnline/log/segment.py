@@ -616,7 +616,6 @@ class Segment:
             FileCut(self.stem_path + names.LOG, position),
         ]
         self.cut_off(position)
-        self.syncs = PathSyncs(self._fs)  # one under way may miss what the cut removes
         self.size_bytes = position
         self._forget_places()
         self.is_closed = False
@@ -624,6 +623,7 @@ class Segment:
 
     def cut_is_done(self) -> None:
         """Take batches again, at the end of the file as it is now."""
+        self.syncs = PathSyncs(self._fs)  # one under way may have missed what was removed
         self.let_go()
         self._begin_active()
 
