@@ -153,7 +153,9 @@ class Lifecycle:
                 f"this broker could not register within {waited_ms} ms"
                 f" (initial.broker.registration.timeout.ms): {with_remedy(problem)}"
             )
-        effects = self._say(problem)
+        # What our last incarnation led is settled first, after every crash.
+        is_settling = problem.code is Code.REQUEST_TIMED_OUT
+        effects = [] if is_settling else self._say(problem)
         at_ms = now_ms + self._pause_ms(problem, self._config.broker_session_timeout_ms)
         return [*effects, SetTimer(key=_REGISTER, at_ms=at_ms, then=self.register)]
 

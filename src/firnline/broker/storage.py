@@ -403,7 +403,8 @@ class Storage:
             if directory.logs.get(other.topic_partition) is other.log:
                 other.go_offline()
                 effects += other.release_all(now_ms)
-        effects += Background("storage: close").begin(_close_logs(directory), now_ms)
+        works = Background(f"storage: close {directory.path}")  # another may fail meanwhile
+        effects += works.begin(_close_logs(directory), now_ms)
         is_metadata = directory.path == self._config.metadata_directory
         is_last = len(self._offline) == len(self.directories)
         if is_metadata or is_last or not self.is_failure_known():

@@ -173,7 +173,7 @@ class Brokers:
         records: list[Message] = []
         if not existing.fenced:
             records = self._transition(existing, _state_of(existing), State.FENCED)
-        why = "what its last incarnation led is given to others first"
+        why = "what the last incarnation of this broker led is being settled"
         return ControllerResult(records, KafkaError(Code.REQUEST_TIMED_OUT, why), is_atomic=False)
 
     def _registration_problem(

@@ -26,7 +26,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names, offset_index, time_index
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.offset_index import OffsetIndex
-from firnline.log.sync_ledger import PathSync
+from firnline.log.sync_ledger import PathSync, PathSyncs
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import TxnIndex
 from firnline.records.batch import (
@@ -102,6 +102,7 @@ class Segment:
         "rules",
         "size_bytes",
         "stem_path",
+        "syncs",
         "time_index",
         "txn_index",
     )
@@ -116,6 +117,7 @@ class Segment:
         self.created_ms = now_ms
         self.file: File | None = None
         self._older_files: tuple[weakref.ref[File], ...] = ()  # slices may still hold one
+        self.syncs = PathSyncs(fs)  # of what cannot be built again
         self.size_bytes = 0
         self.is_closed = False
         self.is_full = False  # an index is: the segment has to roll (segment.index.bytes)
@@ -260,11 +262,10 @@ class Segment:
         self.index.write()
         self.time_index.write()
         self.txn_index.write()
-        paths = [self.index.path, self.time_index.path]
-        paths += [self.txn_index.path] if self.txn_index.entries else []
         # A closed segment is not opened to stay so until somebody reads it.
-        log = self.file or PathSync(self._fs, self.stem_path + names.LOG)
-        return [log, *(PathSync(self._fs, path) for path in paths)]
+        found = [self.file or self.syncs.of(self.stem_path + names.LOG)]
+        found += [PathSync(self._fs, each.path) for each in (self.index, self.time_index)]
+        return found + ([self.syncs.of(self.txn_index.path)] if self.txn_index.entries else [])
 
     # -- read ------------------------------------------------------------------------------------
 
@@ -622,6 +623,7 @@ class Segment:
 
     def cut_is_done(self) -> None:
         """Take batches again, at the end of the file as it is now."""
+        self.syncs = PathSyncs(self._fs)  # one under way may have missed what was removed
         self.let_go()
         self._begin_active()
 

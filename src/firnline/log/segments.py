@@ -39,14 +39,14 @@ class ClosedSegment(NamedTuple):
 class Segments:
     """At least one segment; the last one is active. Invariant: base offsets ascend."""
 
-    __slots__ = ("_bases", "_idle", "_recent", "_segments", "active", "cuts")
+    __slots__ = ("_bases", "_recent", "_segments", "active", "cuts")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments, "a log has at least its active segment"
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]
-        self._recent: list[Segment] = []
-        self._idle: list[Segment] = []  # of the recent ones: not read since `release_idle`
+        # Closed ones that are open, the last one read last; True: not read since `release_idle`.
+        self._recent: dict[Segment, bool] = {}
         self.active = segments[-1]
         self.cuts = 0  # how often the log lost its end: what was read of it before may be of no use
         assert self._bases == sorted(self._bases)
@@ -112,7 +112,7 @@ class Segments:
         assert count < len(self._segments), "the active segment stays"
         gone = self._segments[:count]
         del self._segments[:count], self._bases[:count]
-        self._recent = [segment for segment in self._recent if segment not in gone]
+        self._forget(gone)
         return gone
 
     def drop_after(self, offset: int) -> list[Segment]:
@@ -128,7 +128,7 @@ class Segments:
     def replace_all(self, segment: Segment) -> list[Segment]:
         """Put `segment` in the place of all; return those."""
         gone = self._segments
-        self._segments, self._bases, self._recent = [segment], [segment.base_offset], []
+        self._segments, self._bases, self._recent = [segment], [segment.base_offset], {}
         self.active = segment
         self.cuts += 1
         return gone
@@ -150,16 +150,20 @@ class Segments:
         gone = self._segments[slot : slot + len(bases)]
         self._segments[slot : slot + len(bases)] = [new]
         self._bases[slot : slot + len(bases)] = [new.base_offset]
-        self._recent = [segment for segment in self._recent if segment not in gone]
+        self._forget(gone)
         return gone
 
     def release_idle(self) -> None:
         """Close what nobody has read since the last call but one: call every now and then."""
-        for segment in self._idle:
-            if segment in self._recent:
-                self._recent.remove(segment)
-                segment.release()
-        self._idle = list(self._recent)
+        idle = [segment for segment, is_idle in self._recent.items() if is_idle]
+        self._forget(idle)
+        for segment in idle:
+            segment.release()
+        self._recent = dict.fromkeys(self._recent, True)
+
+    def _forget(self, gone: Sequence[Segment]) -> None:
+        for segment in gone:
+            self._recent.pop(segment, None)
 
     def give_up(self) -> list[File]:
         """Let go of every file; return those that were open. Slices that were cut from them stay readable."""
@@ -171,15 +175,12 @@ class Segments:
     def _touch(self, segment: Segment) -> None:
         """Keep a closed segment open, and release the one that was read longest ago."""
         recent = self._recent
-        if recent and recent[-1] is segment:
-            return
-        if segment in recent:
-            recent.remove(segment)
-            if segment in self._idle:
-                self._idle.remove(segment)
-        recent.append(segment)
+        recent.pop(segment, None)
+        recent[segment] = False
         if len(recent) > OPEN_SEGMENTS_MAX:
-            recent.pop(0).release()
+            oldest = next(iter(recent))
+            del recent[oldest]
+            oldest.release()
 
     def read(
         self, start_offset: int, *, max_bytes: int, upto_offset: int, min_one_batch: bool

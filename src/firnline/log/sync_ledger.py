@@ -12,7 +12,7 @@ closed, and is kept once a later round has synced the directory (`LeaderEpochs.u
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from firnline.base.errors import Bug, RecordsCut, StorageError
+from firnline.base.errors import Bug, StorageError
 from firnline.base.ports import Buffer, File, Fs
 from firnline.log.epochs import LeaderEpochs
 
@@ -63,22 +63,52 @@ class DirSync:
 class PathSync(DirSync):
     """A file as one that can only be synced, and that is open while it is: a log may have any number of them.
 
-    One that is removed by then, by retention or with its log, has nothing left to lose.
+    One that is removed by then, by retention or by a cut, has nothing left to lose: whether it was is for the
+    log to say, when the round is over (`SyncLedger.close_round`).
     """
+
+    __slots__ = ("was_missing",)
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        super().__init__(fs, path)
+        self.was_missing = False
 
     def sync(self) -> None:
         try:
             file = self._fs.open(self.path)
-        except RecordsCut:
-            return
         except StorageError as problem:
-            if problem.facts.get("error") == "ENOENT":
-                return
-            raise
+            if problem.facts.get("error") != "ENOENT":
+                raise
+            self.was_missing = True
+            return
+        self.was_missing = False
         try:
             file.sync()
         finally:
             file.close()
+
+
+class PathSyncs:
+    """Those of one segment. Each round lists the same: a run of syncs may sync a path once for two rounds."""
+
+    __slots__ = ("_fs", "_syncs")
+
+    def __init__(self, fs: Fs) -> None:
+        self._fs = fs
+        self._syncs: tuple[PathSync, ...] = ()
+
+    def of(self, path: str) -> PathSync:
+        """Return the one of a file of the segment."""
+        found = next((sync for sync in self._syncs if sync.path == path), None)
+        if found is None:
+            found = PathSync(self._fs, path)
+            self._syncs += (found,)
+        return found
+
+    @property
+    def missing_path(self) -> str | None:
+        """A file that was not there when it was to be synced; None for none."""
+        return next((sync.path for sync in self._syncs if sync.was_missing), None)
 
 
 @dataclass(slots=True)
@@ -122,19 +152,31 @@ class SyncLedger:
     def close_round(self, end_offset: int) -> None:
         """Believe the oldest round that reached `end_offset`, and forget those that began before it.
 
-        Without one nothing is believed: a later round has ended, and vouched for more.
+        Without one nothing is believed: a later round has ended, and vouched for more. StorageError, and
+        nothing is believed, where a file of the log was not there to be synced.
         """
         wanted = [i for i, r in enumerate(self._rounds) if r.end_offset == end_offset]
         if not wanted:
             return
         done = self._rounds[wanted[0]]
         del self._rounds[: wanted[0] + 1]
+        self._refuse_loss(done.segments)
         self._dir_is_synced(done.dir_changes)
         if done.lineage is not None and self.epochs.place(done.lineage):
             self.dir_changes += 1
             self._placed_at = self.dir_changes
         self.removed(done.segments)
         self._advance(done.covered_offset)
+
+    def _refuse_loss(self, segments: "list[Segment]") -> None:
+        """What was taken out of the log meanwhile may be gone; a file of any other is lost."""
+        known = {segment.base_offset: segment for segment in self.unsynced}
+        for segment in segments:
+            path = segment.syncs.missing_path
+            if path is not None and known.get(segment.base_offset) is segment:
+                raise StorageError(
+                    "a file of a log is gone before it was synced", path=path, error="ENOENT"
+                )
 
     def _dir_is_synced(self, changes: int) -> None:
         self._dir_synced = max(self._dir_synced, changes)

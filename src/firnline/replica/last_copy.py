@@ -69,6 +69,8 @@ class LastCopies:
         self._is_syncing = False
         effects: Effects = []
         for (partition, end_offset), problem in results:
+            if problem is not None and problem.is_want_of_descriptors:
+                continue  # as above: the disk was not asked
             if problem is not None or not partition.note_flushed(end_offset):
                 effects += self._failed(partition, now_ms)
         return effects + self._go(now_ms)

@@ -4,8 +4,14 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import Code, StorageError
+from firnline.base.effects import Flush
+from firnline.base.errors import Code, RecordsCut, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from firnline.protocol.messages.k37_create_partitions import (
@@ -13,7 +19,7 @@ from firnline.protocol.messages.k37_create_partitions import (
     CreatePartitionsTopic,
 )
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import Harness, SeededRng, format_disk
+from tests.unit.broker.harness import Harness, SeededRng, batch, format_disk
 
 
 def test_a_full_disk_refuses_appends_and_still_serves_reads() -> None:
@@ -271,3 +277,55 @@ def test_a_file_that_retention_removes_before_its_sync_is_no_failure() -> None:
     for file in files:
         file.sync()
     assert not harness.node.storage.failed_directories
+
+
+def with_directories(*paths: str) -> Harness:
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in paths:
+        format_disk(fs, rng, path)
+    return Harness(fs, log_dirs=",".join(paths), metadata_log_dir=paths[0])
+
+
+def test_what_a_directory_that_failed_meanwhile_did_not_sync_is_not_acknowledged() -> None:
+    """A closed segment is opened when its turn comes: without its files the log passed for synced."""
+    harness = with_directories("/one", "/two")
+    harness.create_topic(partitions=4)
+    asked, other = (p for p in harness.node.hosted if p.log.path.startswith("/two"))
+    index = asked.topic_partition.partition
+    harness.produced("a", index=index)
+    harness.produced("b", acks=1, index=index)
+    asked.log.roll(harness.now_ms)
+    harness.holds_flushes = True
+    waits = harness.produce("c", index=index)
+    [flush] = harness.flushes
+    # Several threads sync: one has done the directory by now.
+    files = [file for file in flush.files if file.path != asked.log.path]
+    harness.flushes = [Flush(files=files, then=flush.then)]
+    harness.fs.fail("append", other.log.path, "EIO")
+    refused = harness.produced("d", index=other.topic_partition.partition)
+    assert refused.error_code == Code.KAFKA_STORAGE_ERROR
+    harness.pass_time(1)
+    harness.flush()
+    part = waits.answers[0].responses[0].partition_responses[0]
+    assert part.error_code == Code.KAFKA_STORAGE_ERROR
+
+
+def test_two_directories_that_fail_at_once_both_have_nothing_open() -> None:
+    """The second took the turn of the first, whose files stayed open as long as the node ran."""
+    harness = with_directories("/one", "/two", "/three")
+    harness.create_topic(partitions=6)
+    lost = [p for p in harness.node.hosted if not p.log.path.startswith("/one/")]
+    assert len(lost) == 4
+    for partition in lost:
+        harness.produced("a", acks=1, index=partition.topic_partition.partition)
+    for path in ("/two", "/three"):
+        harness.fs.fail("append", path, "EIO")
+    parts = [
+        PartitionProduceData(index=p.topic_partition.partition, records=batch("b")) for p in lost
+    ]
+    topics = [TopicProduceData(name="t", partition_data=parts)]
+    harness.send(ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics), 9)
+    harness.pass_time(10)
+    for partition in lost:
+        with pytest.raises(RecordsCut):
+            partition.log.dirty_files()

@@ -8,6 +8,7 @@ import pytest
 from firnline.api.dispatch import Dispatcher
 from firnline.base.errors import Code
 from firnline.base.ids import ZERO_UUID
+from firnline.controller import sweeps
 from firnline.metadata import records as r
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
@@ -41,7 +42,7 @@ from firnline.protocol.messages.k32003_cluster_status import ClusterStatusReques
 from firnline.protocol.schema import Message
 from firnline.protocol.versions import CONTROLLER_SERVED
 
-from .harness import DATA
+from .harness import DATA, Harness
 from .large import NAMES, PARTITIONS, LargeNode
 
 # Calls of functions: some five to ten thousand of them are a millisecond.
@@ -399,3 +400,17 @@ def test_no_step_of_a_large_question_holds_up_the_node(asked: Changed, name: str
         node.ask(*LISTED[name])
     assert len(node.steps) > 3
     assert max(node.steps) < 9_000, node.steps
+
+
+def test_after_a_crash_what_was_led_is_settled_in_parts_and_nobody_is_alarmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A single node with 200 partitions said at each such start that the controller did not count it in."""
+    monkeypatch.setattr(sweeps, "CHANGES_PER_PART_MAX", 3)
+    harness = Harness()
+    harness.create_topic(partitions=10)
+    harness = Harness(harness.cut_power())
+    harness.pass_time(5_000)
+    leaders = [p for p in harness.node.hosted if p.is_leader]
+    assert [p.leader_epoch for p in leaders] == [2] * 10
+    assert harness.warnings == []

@@ -180,30 +180,47 @@ def test_what_a_crash_left_under_the_names_of_a_new_segment_is_not_taken_for_its
     assert log.aborted_transactions(0, 6) == []
 
 
-def test_a_log_that_grows_for_a_month_keeps_one_file_open(tmp_path: Path) -> None:
-    """Each closed segment that was kept open was a descriptor, in each of thousands of logs."""
+def open_files(path: str) -> set[str]:
+    """Names of files in a directory that this process has open."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/self/fd/{fd}"))
+    return {name.rpartition("/")[2] for name in found if name.startswith(path)}
+
+
+def on_real_files(tmp_path: Path) -> Log:
     path = str(tmp_path / "t-0")
     RealFs().make_dir(path)
-    log = open_log(RealFs(), path, TP, topic_id=TOPIC_ID, config=small(), now_ms=NOW)
+    return open_log(RealFs(), path, TP, topic_id=TOPIC_ID, config=small(), now_ms=NOW)
 
-    def open_files() -> set[str]:
-        found = set()
-        for fd in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(FileNotFoundError):
-                found.add(os.readlink(f"/proc/self/fd/{fd}"))
-        return {name.rpartition("/")[2] for name in found if name.startswith(path)}
 
+def test_a_log_that_grows_for_a_month_keeps_one_file_open(tmp_path: Path) -> None:
+    """Each closed segment that was kept open was a descriptor, in each of thousands of logs."""
+    log = on_real_files(tmp_path)
     fill(log, 200)
     closed = [names.stem(segment.base_offset) + names.LOG for segment in log.closed_segments()]
     assert len(closed) > 10
-    [active] = open_files()
+    [active] = open_files(log.path)
     assert active not in closed
     found_headers(log)
-    assert 1 < len(open_files()) <= 1 + OPEN_SEGMENTS_MAX
+    assert 1 < len(open_files(log.path)) <= 1 + OPEN_SEGMENTS_MAX
     log.delete_due_segments(NOW)
     log.read(0, max_bytes=1, upto_offset=200)  # somebody still reads the first one
     log.delete_due_segments(NOW)
-    assert open_files() == {closed[0], active}
+    assert open_files(log.path) == {closed[0], active}
     log.delete_due_segments(NOW)
-    assert open_files() == {active}
+    assert open_files(log.path) == {active}
     assert len(found_headers(log)) == 200
+
+
+def test_a_segment_that_retention_takes_is_closed_though_somebody_read_it(tmp_path: Path) -> None:
+    """Its room came back with the look after the next one: five minutes later."""
+    log = on_real_files(tmp_path)
+    fill(log, 30)
+    log.advance_high_watermark(30)
+    found_headers(log)
+    assert len(open_files(log.path)) > 1
+    log.config = small(retention_ms=0)
+    assert log.delete_due_segments(NOW + 10)
+    assert open_files(log.path) == {f"{30:020d}.log"}

@@ -2,11 +2,15 @@
 
 import pytest
 
-from firnline.base.errors import Bug
+from firnline.base.errors import Bug, RecordsCut, StorageError
+from firnline.base.ports import File
+from firnline.base.revocable import revocable
 from firnline.log.epochs import LeaderEpochs
+from firnline.log.log import Log
 from firnline.log.segment import IndexRules, Segment
 from firnline.log.sync_ledger import DirSync, SyncLedger
 from firnline.sim.disk import CrashableFs
+from tests.log_world import ABORT, NOW, PATH, append, batch, end_txn, fill, opened, small
 
 
 def segment(base_offset: int) -> Segment:
@@ -103,3 +107,90 @@ def test_a_directory_is_synced_and_nothing_else() -> None:
     ):
         with pytest.raises(Bug):
             wrong()
+
+
+def unsynced(log: Log) -> list[File]:
+    """What a round lists of a log with closed segments that nobody reads."""
+    files = log.dirty_files()
+    assert len(log.closed_segments()) > 2
+    return list(files)
+
+
+@pytest.mark.parametrize("name", [f"{0:020d}.log", f"{0:020d}.txnindex"])
+def test_a_file_that_somebody_removed_is_not_taken_for_synced(name: str) -> None:
+    """What came after it was acknowledged, and the next start found a hole that it believed."""
+    fs = CrashableFs()
+    log = opened(fs)
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, ABORT)
+    fill(log, 30)
+    files = unsynced(log)
+    fs.remove(f"{PATH}/{name}")
+    for file in files:
+        file.sync()
+    with pytest.raises(StorageError, match="gone before it was synced"):
+        log.flushed(log.log_end_offset)
+    assert log.recovery_point == 0
+
+
+def test_two_rounds_that_are_synced_in_one_run_both_hear_of_a_lost_file() -> None:
+    """A run syncs each path once, with the `File` that was listed last."""
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 30)
+    earlier, later, end = unsynced(log), unsynced(log), log.log_end_offset
+    fs.remove(f"{PATH}/{0:020d}.log")
+    for file in {file.path: file for file in earlier + later}.values():
+        file.sync()
+    for _ in range(2):
+        with pytest.raises(StorageError, match="gone before it was synced"):
+            log.flushed(end)
+
+
+def test_what_retention_or_a_cut_took_meanwhile_is_no_loss() -> None:
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 30)
+    log.advance_high_watermark(30)
+    files, end = unsynced(log), log.log_end_offset
+    log.config = small(retention_ms=0)
+    assert log.delete_due_segments(NOW + 10)
+    for file in files:
+        file.sync()
+    log.flushed(end)
+    log = opened(CrashableFs())
+    fill(log, 30)
+    files = unsynced(log)
+    log.truncate_to(1)
+    for file in files:
+        file.sync()
+    log.flushed(30)
+    assert log.recovery_point <= 1
+
+
+def test_a_sync_that_missed_what_a_cut_removed_is_no_loss_in_a_later_round() -> None:
+    log = opened(CrashableFs())
+    append(log, batch("a", pid=7, seq=0, is_transactional=True))
+    end_txn(log, 7, ABORT)
+    log.roll(NOW)
+    fill(log, 1)
+    files = list(log.dirty_files())
+    log.truncate_to(1)
+    for file in files:
+        file.sync()
+    fill(log, 30)
+    later = unsynced(log)
+    for file in later:
+        file.sync()
+    log.flushed(log.log_end_offset)
+    assert log.recovery_point == log.log_end_offset
+
+
+def test_a_log_that_was_taken_away_is_not_taken_for_synced() -> None:
+    """Its directory failed, say, while acks=all waited for the sync of a closed segment."""
+    log = opened(revocable(CrashableFs()))
+    fill(log, 30)
+    [file, *_] = [file for file in unsynced(log) if file.path == f"{PATH}/{0:020d}.log"]
+    log.give_up()
+    with pytest.raises(RecordsCut):
+        file.sync()

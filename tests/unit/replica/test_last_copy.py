@@ -20,11 +20,14 @@ class Disk:
         self.path = path
         self.syncs = 0
         self.is_bad = False
+        self.has_descriptor = True
 
     def sync(self) -> None:
         self.syncs += 1
         if self.is_bad:
             raise StorageError("cannot sync", path=self.path)
+        if not self.has_descriptor:
+            raise StorageError("cannot open", path=self.path, error="EMFILE")
 
 
 class Node:
@@ -126,6 +129,23 @@ def test_a_disk_that_fails_then_takes_the_partition_offline() -> None:
     node.go_on()
     assert (p.is_offline, node.failed) == (True, [p])
     assert (log_of(p).recovery_point, log_of(other).recovery_point) == (0, 1)
+
+
+def test_a_want_of_descriptors_that_lasts_takes_no_disk_for_failed() -> None:
+    """After ten seconds of it the directory was given up, and a node with one directory ended."""
+    node, p, other = Node(), left_alone(led()), left_alone(led(1))
+    disk_of(p).has_descriptor = False
+    node.look(p, other)
+    while node.work:
+        submit = node.work.pop(0)
+        for effect in submit.then(submit.work(), 0):
+            node.run(effect.then(0) if isinstance(effect, SetTimer) else [effect])
+    assert (p.is_offline, node.failed) == (False, [])
+    assert (log_of(p).recovery_point, log_of(other).recovery_point) == (0, 1)
+    disk_of(p).has_descriptor = True
+    node.look(p)
+    node.go_on()
+    assert log_of(p).recovery_point == 1
 
 
 def test_thousands_that_are_left_alone_at_once_are_synced_some_at_a_time() -> None:

@@ -120,7 +120,9 @@ class ReplicaChecks:
         self._check_sizes(process, seen)
         for key, partition in hosted.items():
             log = partition.log
-            if log.truncation is not None or log.is_half_cut:
+            # One that is served must be whole, whatever became of a cut.
+            is_out_of_use = partition.is_offline or node.storage.is_settling
+            if log.truncation is not None or (log.is_half_cut and is_out_of_use):
                 # Neither as it was nor as it will be: it is looked at when it is whole, or opened again.
                 continue
             state = (
