@@ -110,7 +110,8 @@ class _Forwarded:
 
     def _later(self, now_ms: int) -> Effects:
         at_ms = min(now_ms + _RETRY_MS, self._until_ms)
-        return [SetTimer(key=(CHANNEL, self), at_ms=at_ms, then=self.attempt)]
+        again = self._context.makes_replies(self.attempt)
+        return [SetTimer(key=(CHANNEL, self), at_ms=at_ms, then=again)]
 
     def _answered(self, answer: EnvelopeResponse | Unanswered, now_ms: int) -> Effects:
         if isinstance(answer, Unanswered):
