@@ -90,6 +90,8 @@ class _Forwarded:
 
     def attempt(self, now_ms: int) -> Effects:
         """Ask whoever is the active controller now."""
+        if self._context.is_gone:
+            return []  # nobody waits for it: its bytes are kept no longer
         if not self._node.forwards:
             return self._here(now_ms)
         if now_ms >= self._until_ms:

@@ -142,13 +142,18 @@ def test_no_answer_that_cannot_be_made_stops_the_node(node: Node, listener: str)
     assert waited >= WAITING[listener], "the test no longer sees what waits"
 
 
+def waiting_broker() -> tuple[Any, RequestContext]:
+    """A broker that knows of no active controller, and a client of it."""
+    raft = SimpleNamespace(leader_peer=lambda: None)
+    node = SimpleNamespace(forwards=True, quorum=SimpleNamespace(raft=raft))
+    connection = SimpleNamespace(principal="User:a", peer_host="127.0.0.1", closed=False)
+    return node, RequestContext(connection, DELETE_TOPICS, 6, 1, None, 0)
+
+
 @pytest.mark.usefixtures("fails")
 def test_a_refusal_that_cannot_be_made_after_a_wait_for_a_controller_does_not_either() -> None:
     """Goal: as above, of one that waits at a broker. Method: nobody is the active controller in time."""
-    raft = SimpleNamespace(leader_peer=lambda: None)
-    node: Any = SimpleNamespace(forwards=True, quorum=SimpleNamespace(raft=raft))
-    connection = SimpleNamespace(principal="User:a", peer_host="127.0.0.1")
-    context = RequestContext(connection, DELETE_TOPICS, 6, 1, None, 0)
+    node, context = waiting_broker()
     now_ms = 0
     effects = delete_topics(node, context, DeleteTopicsRequest(timeout_ms=100), now_ms)
     while type(effects[0]) is SetTimer:
@@ -158,3 +163,13 @@ def test_a_refusal_that_cannot_be_made_after_a_wait_for_a_controller_does_not_ei
     assert isinstance(told, CloseConnection)
     assert isinstance(told.problem, NoAnswer)
     assert now_ms == 100
+
+
+def test_a_request_that_waits_for_a_controller_is_kept_for_nobody_who_has_hung_up() -> None:
+    """Goal: bounded memory while no controller is active: a request may have a hundred megabytes."""
+    node, context = waiting_broker()
+    [timer] = delete_topics(node, context, DeleteTopicsRequest(timeout_ms=30_000), 0)
+    assert isinstance(timer, SetTimer)
+    [timer] = timer.then(timer.at_ms)
+    context.connection.closed = True
+    assert timer.then(timer.at_ms) == []
