@@ -69,10 +69,6 @@ def alter(
         here = partial(_here, node, context, request, shape)
         return forward(node, context, rest, response, now_ms, here=here, finish=merged)
 
-    @context.makes_replies
-    def finish(answers: Answers) -> Effects:
-        return [context.reply(response(answers))]
-
     answers: list[KafkaError | None] = [None] * len(taken)
 
     def told(portion: Sequence[int], outcome: Answers | KafkaError) -> None:
@@ -81,13 +77,14 @@ def alter(
             answers[place] = answer
 
     slices = in_portions(
+        context,
         _portions(taken),
         decide=lambda portion: shape.decide(
             node, [taken[place] for place in portion], request.validate_only
         ),
         write=node.quorum.write,
         told=told,
-        finish=context.makes_replies(lambda at_ms: [context.reply(response(answers))]),
+        finish=lambda at_ms: [context.reply(response(answers))],
         now_ms=now_ms,
     )
     return in_slices(node, context, slices, now_ms, to_the_end=True)

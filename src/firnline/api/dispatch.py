@@ -75,6 +75,7 @@ class Dispatcher:
         others it is copied, so that what they keep stays what it was. Raises ProtocolError: the
         connection is to be closed.
         """
+        self.in_turns = None
         try:
             key_and_version, correlation_id, client_length = _unpack_start(frame)
         except struct.error:
@@ -103,7 +104,8 @@ class Dispatcher:
             raise
         except Exception as problem:  # noqa: BLE001 - told with the request that it is of
             effects = [context.failed(problem)]
-        self.in_turns = context if context.is_in_turns else None
+        if context.is_in_turns:
+            self.in_turns = context
         return effects
 
     def at_once(

@@ -90,6 +90,8 @@ class _Forwarded:
 
     def attempt(self, now_ms: int) -> Effects:
         """Ask whoever is the active controller now."""
+        if self._context.is_gone:
+            return []  # nobody waits for it: its bytes are kept no longer
         if not self._node.forwards:
             return self._here(now_ms)
         if now_ms >= self._until_ms:
@@ -110,7 +112,8 @@ class _Forwarded:
 
     def _later(self, now_ms: int) -> Effects:
         at_ms = min(now_ms + _RETRY_MS, self._until_ms)
-        return [SetTimer(key=(CHANNEL, self), at_ms=at_ms, then=self.attempt)]
+        again = self._context.makes_replies(self.attempt)
+        return [SetTimer(key=(CHANNEL, self), at_ms=at_ms, then=again)]
 
     def _answered(self, answer: EnvelopeResponse | Unanswered, now_ms: int) -> Effects:
         if isinstance(answer, Unanswered):

@@ -6,7 +6,7 @@ ask in between is decided between two portions, and each of its rows is answered
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from firnline.api.slices import Outstanding, Slices, a_step_a_slice
 from firnline.base.effects import Effects
@@ -14,6 +14,9 @@ from firnline.base.errors import KafkaError
 from firnline.metadata.delta import whole
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
+
+if TYPE_CHECKING:
+    from firnline.api.context import RequestContext
 
 Row = TypeVar("Row")
 # Steps of a millisecond, which lead to a decision.
@@ -31,6 +34,7 @@ class Write(Protocol):
 
 
 def in_portions(
+    context: "RequestContext",
     portions: Iterable[Sequence[Row]],
     *,
     decide: Callable[[Sequence[Row]], ControllerResult[Any] | Steps],
@@ -44,9 +48,11 @@ def in_portions(
     decide  returns the decision; of a portion that is large, as one topic may be, steps that lead to it
     told    is called with each portion and what became of it, in their order: the response of its decision
             once that is committed, or the KafkaError that says why it is not
-    finish  returns the answer, at a time in ms, after the last of them
+    finish  returns the answer, at a time in ms, after the last of them; where it fails the connection of
+            `context` is closed
     """
     latest_ms = now_ms
+    finish = context.makes_replies(finish)
 
     def settle(portion: Sequence[Row], outcome: Any | KafkaError, at_ms: int) -> Effects:
         nonlocal latest_ms

@@ -101,6 +101,14 @@ def read_generation(value: bytes) -> Generator[None, None, Generation]:
     return found
 
 
+def check_names(members: Sequence[Member]) -> None:
+    """Raise ProtocolError where two members have one id or one instance id: that is no group."""
+    instances = [each.instance_id for each in members if each.instance_id is not None]
+    is_one_each = len({each.member_id for each in members}) == len(members)
+    if not is_one_each or len(set(instances)) < len(instances):
+        raise ProtocolError("two members of one name in a group record", members=len(members))
+
+
 def _read_3(value: bytes) -> Generator[None, None, tuple[Generation, int]]:
     protocol_type, at = _read_string(value, 2)
     (generation,) = _INT32.unpack_from(value, at)

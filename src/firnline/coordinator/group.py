@@ -40,6 +40,8 @@ from firnline.coordinator.roster import Roster
 from firnline.coordinator.telling import Later, Telling, Told
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
+# A client may give itself next to no time to join again: nobody looks without pause until its session ends.
+_LOOK_AGAIN_MS = 1_000
 
 # Writes the group with these assignments; calls back with NONE once committed, or why it is not.
 Written = Callable[[Code, int], Effects]
@@ -447,10 +449,10 @@ class Group:
             return [self._delay_first_join(longer, max(left_ms - delay_ms, 0), now_ms)]
         return self._end_join_phase(now_ms)
 
-    def _await_joins(self, now_ms: int) -> SetTimer:
+    def _await_joins(self, now_ms: int, at_least_ms: int = 0) -> SetTimer:
         return SetTimer(
             key=self._key("join"),
-            at_ms=now_ms + self.roster.rebalance_timeout_ms,
+            at_ms=now_ms + max(self.roster.rebalance_timeout_ms, at_least_ms),
             then=self._on_join_timeout,
         )
 
@@ -471,7 +473,7 @@ class Group:
                 effects += self._remove(member.member_id, Code.UNKNOWN_MEMBER_ID)
         if self.roster.members and not self.roster.elect_leader_that_joined():
             # Only static members are left and none is here: their sessions decide.
-            return [*effects, self._await_joins(now_ms)]
+            return [*effects, self._await_joins(now_ms, _LOOK_AGAIN_MS)]
         self.generation = self.generation % INT32_MAX + 1
         self.unsynced.clear()
         if not self.roster.members:

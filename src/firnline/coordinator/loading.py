@@ -15,7 +15,7 @@ from firnline.base.limits import KEYED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.units import INT64_MAX
 from firnline.coordinator.commits import legacy_commit, read_commit, read_place
-from firnline.coordinator.generation import read_generation
+from firnline.coordinator.generation import check_names, read_generation
 from firnline.coordinator.group import Group
 from firnline.coordinator.offsets import Commit, Known, Offsets
 from firnline.coordinator.records import (
@@ -210,6 +210,7 @@ class Replay:
         for group_id, (offset, data) in self._generations.items():
             try:
                 found = yield from read_generation(data)
+                check_names(found.members)
             except ProtocolError as problem:  # its offsets are served; its members join again
                 self._aside.note(offset, offset, problem)
                 continue

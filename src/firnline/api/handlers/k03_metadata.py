@@ -63,6 +63,7 @@ def handle(
             return answer(at_ms)
         name = internal.pop()
 
+        @context.makes_replies
         def made(error: KafkaError | None, later_ms: int) -> Effects:
             if error is not None:
                 errors[name] = error
@@ -75,6 +76,7 @@ def handle(
     if not plain:
         return create_next(now_ms)
 
+    @context.makes_replies
     def created(outcome: Sequence[KafkaError | None] | KafkaError, at_ms: int) -> Effects:
         # Nobody decides at the moment: to a client that is a leader that is not there yet.
         answers = [_NOT_YET] * len(plain) if isinstance(outcome, KafkaError) else outcome

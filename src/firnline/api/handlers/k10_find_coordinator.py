@@ -49,6 +49,7 @@ def handle(
     if OFFSETS_TOPIC in node.image.topics_by_name:
         return in_slices(node, context, _answer(context, keys, _finder(node, context)), now_ms)
 
+    @context.makes_replies
     def made(problem: KafkaError | None, at_ms: int) -> Effects:
         find = _finder(node, context)
         if problem is not None:

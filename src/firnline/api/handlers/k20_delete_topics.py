@@ -86,11 +86,12 @@ def _delete(
             costs[place] = _TOPIC_COST + (0 if topic is None else len(topic.partitions))
     return (
         yield from in_portions(
+            context,
             together(by_topic.values(), _COST_PER_SLICE, costs.__getitem__),
             decide=lambda portion: node.controller.delete_topics([wanted[at] for at in portion]),
             write=node.quorum.write,
             told=told,
-            finish=context.makes_replies(finish),
+            finish=finish,
             now_ms=now_ms,
         )
     )

@@ -93,11 +93,12 @@ def _create(
     for place, growth in enumerate(wanted):
         by_name.setdefault(growth.name, []).append(place)
     return in_portions(
+        context,
         together(by_name.values(), _PARTITIONS_PER_SLICE, lambda place: _TOPIC_COST + sizes[place]),
         decide=decide,
         write=node.write_topics,
         told=told,
-        finish=context.makes_replies(lambda at_ms: [context.reply(response(answers))]),
+        finish=lambda at_ms: [context.reply(response(answers))],
         now_ms=now_ms,
     )
 

@@ -65,11 +65,12 @@ def _elect(
         return [context.reply(_refusal(request, KafkaError(Code.POLICY_VIOLATION, why)))]
     return (
         yield from in_portions(
+            context,
             _portions(node, request),
             decide=partial(node.controller.elect_leaders, kind),
             write=node.quorum.write,
             told=told,
-            finish=context.makes_replies(finish),
+            finish=finish,
             now_ms=now_ms,
         )
     )

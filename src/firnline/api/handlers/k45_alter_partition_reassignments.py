@@ -96,6 +96,7 @@ def _alter(
         return [context.reply(response)]
 
     return in_portions(
+        context,
         _portions(request),
         decide=decide,
         write=node.quorum.write,

@@ -74,11 +74,12 @@ def handle(
         return [context.reply(AlterPartitionResponse(topics=topics))]
 
     slices = in_portions(
+        context,
         cut(asked, _PARTITIONS_PER_SLICE),
         decide=decide,
         write=node.quorum.write,
         told=told,
-        finish=context.makes_replies(finish),
+        finish=finish,
         now_ms=now_ms,
     )
     return in_slices(node, context, slices, now_ms, to_the_end=True)

@@ -52,13 +52,14 @@ def handle(
         return in_slices(node, context, _answer(context, request, codes), at_ms)
 
     slices = in_portions(
+        context,
         cut(wanted, _PARTITIONS_PER_SLICE),
         decide=lambda portion: node.controller.assign_directories(
             broker_id=request.broker_id, broker_epoch=request.broker_epoch, wanted=portion
         ),
         write=node.quorum.write,
         told=told,
-        finish=context.makes_replies(finish),
+        finish=finish,
         now_ms=now_ms,
     )
     return in_slices(node, context, slices, now_ms, to_the_end=True)
