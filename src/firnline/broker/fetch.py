@@ -33,6 +33,7 @@ from firnline.replica.read import (
     Local,
     ReadOutcome,
 )
+from firnline.replica.refusals import INDEX_IS_BUILT
 from firnline.replica.waiters import FetchWaiter, FetchWaiters
 
 CONSUMER_REPLICA = -1
@@ -441,6 +442,8 @@ class OneFetch:
                     below.append((len(outcomes), outcome, allotted))
                     left = max(0, left - allotted)
                     is_first = False
+            elif outcome is INDEX_IS_BUILT and is_consumer:
+                may_wait = True  # it would only ask again
             else:
                 must_answer = True
             outcomes.append(outcome)

@@ -13,6 +13,7 @@ step 1 nothing has happened; after a later one the log is not to be used. Source
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
@@ -20,6 +21,7 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Fs
 from firnline.log.epochs import Entries
+from firnline.log.index_damage import at_once
 from firnline.log.producer_state import (
     ProducerStates,
     SnapshotEntry,
@@ -177,7 +179,8 @@ class CutTo:
         self._gone = self._segments.drop_after(self.keeps_below)
         active = self._segments.active
         self._ledger.removed([*self._gone, active])
-        self._end_offset, self._cuts = active.cut_memory(self.keeps_below)
+        cut = partial(active.cut_memory, self.keeps_below)
+        self._end_offset, self._cuts = at_once(cut)
         self._log.note_cut(self._end_offset)
 
     def cut_files(self) -> None:

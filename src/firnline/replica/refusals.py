@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.log.index_damage import IndexDamaged
 
 if TYPE_CHECKING:
     from firnline.log.log import Log
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
 NOT_LEADER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
 BEING_CUT = KafkaError(
     Code.REPLICA_NOT_AVAILABLE, "the replica gives up what its leader has not; try again"
+)
+INDEX_IS_BUILT = KafkaError(
+    Code.REPLICA_NOT_AVAILABLE, "an index of the log is built again; try again"
 )
 RETIRED = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "the replica has left this node")
 STALE_BROKER = KafkaError(
@@ -34,3 +38,8 @@ def of_any_replica(refusal: KafkaError | None, log: "Log") -> KafkaError | None:
     if refusal is NOT_LEADER:
         return None if log.truncation is None else BEING_CUT
     return refusal
+
+
+def unread(problem: StorageError) -> KafkaError:
+    """What a client is told of a read of local files that failed."""
+    return INDEX_IS_BUILT if isinstance(problem, IndexDamaged) else STORAGE_FAILED

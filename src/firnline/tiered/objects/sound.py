@@ -16,6 +16,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import Buffer, Fs
 from firnline.base.units import MIB
+from firnline.log.batch_scan import FoundBatch, good_batches
 from firnline.log.checkpoint import read_whole
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.producer_state import (
@@ -26,7 +27,6 @@ from firnline.log.producer_state import (
     snapshot_offsets,
     snapshot_path,
 )
-from firnline.log.segment import FoundBatch, good_batches
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import ENTRY_BYTES, AbortedTxn, encode_entries, parse
 from firnline.records.batch import parse_header
