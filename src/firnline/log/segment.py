@@ -449,6 +449,7 @@ class Segment:
         if pace.is_over(position):
             yield  # of a large segment either takes some milliseconds
         self.time_index.write()
+        self._drop_times()
 
     def _take_indexes(self, new: "Segment") -> None:
         self.is_rebuilt = self._is_indexed = True

@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from firnline.base.background import Pace
+from firnline.base.errors import RecordsCut
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
@@ -22,6 +23,7 @@ from firnline.records.batch import BatchHeader
 from firnline.records.record import records
 
 T = TypeVar("T")
+_DONE = object()
 # Has the index of a segment built by the steps that the second one gives, while others go on. StorageError
 # where that was tried a moment ago, and failed.
 WantIndex = Callable[[Segment, Callable[[], Iterator[None]]], None]
@@ -209,13 +211,15 @@ class Segments:
     def _rebuild_steps(self, segment: Segment) -> Iterator[None]:
         """Build the indexes of `segment` again; yields after some batches.
 
-        Ends before that where the segment leaves the log meanwhile, or the log loses its end.
+        RecordsCut where the segment leaves the log before that, or the log loses its end.
         """
-        cuts = self.cuts
-        for _ in segment.rebuild_steps():
+        cuts, steps = self.cuts, segment.rebuild_steps()
+        while self.cuts == cuts and segment in self._segments:
+            if next(steps, _DONE) is _DONE:
+                break
             yield
-            if self.cuts != cuts or segment not in self._segments:
-                return
+        else:
+            raise RecordsCut("the segment has left the log", path=segment.stem_path)
         if segment.is_closed:
             self._touch(segment)
 

@@ -93,13 +93,13 @@ class IndexRebuilds:
                     now_ms = yield []
                     if not self._stands(partition):
                         break
-            except RecordsCut:
-                pass  # the log was cut or has gone meanwhile: who reads on sees
             except StorageError as found:
                 problem = found
-                self._failed[segment] = _Failed(found, now_ms + _FAILED_MS)
             self._wanted.pop(segment, None)
-            if self._stands(partition):
+            # Where the segment has gone, or the partition, who reads on sees what there is instead.
+            if self._stands(partition) and not isinstance(problem, RecordsCut):
+                if problem is not None:
+                    self._failed[segment] = _Failed(problem, now_ms + _FAILED_MS)
                 now_ms = yield _told(partition, segment, problem, now_ms)
         self._is_building = False
         return []
