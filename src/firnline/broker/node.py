@@ -241,7 +241,6 @@ class BrokerNode:
 
     def _left(self, now_ms: int) -> Effects:
         effects = self.parts.replication.stop()
-        self.hosted.rebuilds.stop()
         return effects + self.storage.settle(self._settled, now_ms)
 
     def _settled(self, now_ms: int) -> Effects:

@@ -44,7 +44,7 @@ class IndexRebuilds:
     is_hosted  whether a partition is served here still
     """
 
-    __slots__ = ("_building", "_failed", "_is_building", "_is_hosted", "_is_stopped", "_wanted")
+    __slots__ = ("_building", "_failed", "_is_building", "_is_hosted", "_wanted")
 
     def __init__(self, is_hosted: Callable[["Partition"], bool]) -> None:
         self._is_hosted = is_hosted
@@ -52,28 +52,19 @@ class IndexRebuilds:
         self._failed: dict[Segment, _Failed] = {}
         self._building = Background("indexes")
         self._is_building = False
-        self._is_stopped = False
 
     def start(self, now_ms: int) -> Effects:
         """Begin to look for what is wanted."""
         return [SetTimer(key=_LOOK, at_ms=now_ms + _LOOK_MS, then=self._look)]
-
-    def stop(self) -> None:
-        """Build nothing more: the logs are about to be closed."""
-        self._is_stopped = True
-        self._wanted.clear()
 
     def want(self, partition: "Partition", segment: "Segment", steps: Steps) -> None:
         """Have the indexes of `segment` built; StorageError where that has just failed."""
         failed = self._failed.get(segment)
         if failed is not None:
             raise failed.problem.with_traceback(None)
-        if not self._is_stopped:
-            self._wanted.setdefault(segment, _Wanted(partition, steps))
+        self._wanted.setdefault(segment, _Wanted(partition, steps))
 
     def _look(self, now_ms: int) -> Effects:
-        if self._is_stopped:
-            return []
         for segment, failed in list(self._failed.items()):
             if failed.until_ms <= now_ms:
                 del self._failed[segment]
@@ -105,7 +96,7 @@ class IndexRebuilds:
         return []
 
     def _stands(self, partition: "Partition") -> bool:
-        return not (self._is_stopped or partition.is_offline) and self._is_hosted(partition)
+        return not partition.is_offline and self._is_hosted(partition)
 
 
 def _told(
