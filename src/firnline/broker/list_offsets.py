@@ -13,8 +13,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.records.batch import NO_TIMESTAMP
 from firnline.replica.partition import Partition
-from firnline.replica.read import READ_COMMITTED, READ_LOG_END
-from firnline.replica.refusals import unread
+from firnline.replica.read import READ_COMMITTED, READ_LOG_END, unread
 
 if TYPE_CHECKING:
     from firnline.log.log import Log

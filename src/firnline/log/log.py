@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from crc32c import crc32c
 
-from firnline.base.effects import Appended, Effects
+from firnline.base.effects import Appended, Effects, Placed, appended
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
@@ -22,7 +22,6 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
 from firnline.log.compaction.state import Compaction
 from firnline.log.epochs import Entries, LeaderEpochs
-from firnline.log.placed import Placed, appended
 from firnline.log.producer_state import (
     BatchMark,
     ProducerStates,

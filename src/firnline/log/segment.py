@@ -21,10 +21,9 @@ from firnline.base.slices import FileSlice
 from firnline.base.units import INT32_MAX, INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, offset_index, time_index
-from firnline.log.batch_scan import FoundBatch, good_batches, whole_batches
 from firnline.log.checkpoint import DAMAGE_REMEDY
-from firnline.log.index_damage import IndexDamaged, at_once
 from firnline.log.offset_index import OffsetIndex
+from firnline.log.sparse_index import IndexDamaged, at_once
 from firnline.log.sync_ledger import PathSync
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import TxnIndex
@@ -34,6 +33,7 @@ from firnline.records.batch import (
     BatchHeader,
     parse_header,
 )
+from firnline.records.file_scan import FoundBatch, good_batches, whole_batches
 
 _PEEK = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PEEK_BYTES = 27
@@ -458,7 +458,6 @@ class Segment:
         self.index, self.time_index = new.index, new.time_index
         self.first_time_ms = new.first_time_ms
         self._max_time_ms, self._max_time_offset = new._max_time_ms, new._max_time_offset
-        self._unindexed_bytes, self.is_full = new._unindexed_bytes, new.is_full
 
     def _reset(self) -> None:
         self.index.clear_memory()

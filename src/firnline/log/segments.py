@@ -14,10 +14,10 @@ from firnline.base.errors import RecordsCut
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
-from firnline.log.index_damage import IndexDamaged, at_once
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
 from firnline.log.retention import SegmentAge
 from firnline.log.segment import WALK_BYTES, Segment
+from firnline.log.sparse_index import IndexDamaged, at_once
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader
 from firnline.records.record import records

@@ -21,7 +21,6 @@ from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Fs
 from firnline.log.epochs import Entries
-from firnline.log.index_damage import at_once
 from firnline.log.producer_state import (
     ProducerStates,
     SnapshotEntry,
@@ -31,6 +30,7 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import FileCut, Segment
 from firnline.log.segments import Segments, remove_durably
+from firnline.log.sparse_index import at_once
 from firnline.log.sync_ledger import SyncLedger
 
 if TYPE_CHECKING:

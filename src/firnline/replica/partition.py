@@ -37,24 +37,22 @@ from firnline.replica.isr import (
 )
 from firnline.replica.late_copies import in_another_order, still_possible, widened
 from firnline.replica.read import (
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    AbortedTransaction,
-    BelowLocalStart,
-    Diverging,
-    Local,
-    ReadOutcome,
-)
-from firnline.replica.refusals import (
     FENCED,
     NOT_LEADER,
     OUT_OF_RANGE,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
     RETIRED,
     STALE_BROKER,
     STORAGE_FAILED,
     TOO_FEW_AFTER,
     TOO_FEW_BEFORE,
     UNKNOWN_EPOCH,
+    AbortedTransaction,
+    BelowLocalStart,
+    Diverging,
+    Local,
+    ReadOutcome,
     of_any_replica,
     unread,
 )

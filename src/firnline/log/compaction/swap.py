@@ -16,8 +16,8 @@ from firnline.base.background import Pace
 from firnline.base.errors import StorageError
 from firnline.base.ports import Fs
 from firnline.log import names
-from firnline.log.batch_scan import good_batches
 from firnline.log.compaction.rounds import CleanedGroup
+from firnline.records.file_scan import good_batches
 
 _LOG_FIRST = names.SEGMENT_SUFFIXES
 _LOG_LAST = (*names.SEGMENT_SUFFIXES[1:], names.LOG)

@@ -16,7 +16,6 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import TopicPartition
 from firnline.base.ports import Buffer, Fs
 from firnline.base.units import MIB
-from firnline.log.batch_scan import FoundBatch, good_batches
 from firnline.log.checkpoint import read_whole
 from firnline.log.offset_index import OffsetIndex
 from firnline.log.producer_state import (
@@ -30,6 +29,7 @@ from firnline.log.producer_state import (
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import ENTRY_BYTES, AbortedTxn, encode_entries, parse
 from firnline.records.batch import parse_header
+from firnline.records.file_scan import FoundBatch, good_batches
 from firnline.records.walk import WHY, BatchWalk, Slot
 from firnline.tiered.objects import layout
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint

@@ -1,4 +1,4 @@
-"""The whole batches of a file, each judged by all that can be told of it without its records. STORE."""
+"""The whole batches of a file, each judged by all that can be told of it without its records. PURE."""
 
 import zlib
 from collections.abc import Iterator
