@@ -119,7 +119,7 @@ TIER = (
     ),
     Mutant(
         "KIP-392: a replica that left, or whose files failed, answers nobody",
-        "replica.refusals:of_any_replica",
+        "replica.read:of_any_replica",
         "refusal is NOT_LEADER",
         "True",
         tests=(

@@ -154,6 +154,21 @@ class Appended:
     log_start_offset: int
 
 
+# Where a batch went: first and last offset, inclusive, the time the log gave it, or -1, and the log start.
+Placed = tuple[int, int, int, int]
+
+
+def appended(placed: Placed) -> Appended:
+    """Name what stands where in `placed`."""
+    base_offset, last_offset, time_ms, start_offset = placed
+    return Appended(
+        base_offset=base_offset,
+        last_offset=last_offset,
+        log_append_time_ms=time_ms,
+        log_start_offset=start_offset,
+    )
+
+
 @event
 class Append:
     """Append one built batch to a partition this node leads, as acks=all; answer when it is committed.

@@ -26,6 +26,7 @@ from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
 from firnline.replica.read import (
+    INDEX_IS_BUILT,
     READ_COMMITTED,
     AbortedTransaction,
     BelowLocalStart,
@@ -396,18 +397,13 @@ class OneFetch:
         isolation = ask.isolation
         is_consumer = ask.replica_id < 0
         prefers = self._fetching.prefer is not None and ask.is_any_replica
-        has_tier = self._fetching.remote_read is not None
         is_first = self._is_first
         total = 0
         may_wait, must_answer = self._may_wait, self._must_answer
         outcomes = self._outcomes
         below = self._below
         for wanted in portion:
-            found = wanted.hosted = (
-                hosted.find_by_id(wanted.topic_id, wanted.index)
-                if wanted.topic is None
-                else hosted.find(wanted.topic, wanted.index)
-            )
+            found = wanted.hosted = _find(hosted, wanted)
             if isinstance(found, KafkaError):
                 outcomes.append(found)
                 must_answer = must_answer or found.code == Code.NOT_LEADER_OR_FOLLOWER
@@ -432,7 +428,9 @@ class OneFetch:
                     is_first = False
                     total += size
                     left = left - size if size < left else 0
-            elif type(outcome) is BelowLocalStart and (not is_consumer or not has_tier):
+            elif type(outcome) is BelowLocalStart and (
+                not is_consumer or self._fetching.remote_read is None
+            ):
                 outcome = _GONE if is_consumer else _MOVED  # a follower takes over by itself (T29)
                 must_answer = True
             elif type(outcome) is BelowLocalStart:
@@ -442,7 +440,8 @@ class OneFetch:
                     left = max(0, left - allotted)
                     is_first = False
             else:
-                must_answer = True
+                is_to_wait = is_consumer and outcome is INDEX_IS_BUILT  # it would only ask again
+                may_wait, must_answer = may_wait or is_to_wait, must_answer or not is_to_wait
             outcomes.append(outcome)
         self._total_bytes += total
         self._bytes_left = left
@@ -632,6 +631,12 @@ class OneFetch:
                 if type(outcome) is Local and not len(outcome.records):
                     wanted.rest(self._ask.replica_id, self._clock)
         return told
+
+
+def _find(hosted: HostedPartitions, wanted: Wanted) -> Partition | KafkaError:
+    if wanted.topic is None:
+        return hosted.find_by_id(wanted.topic_id, wanted.index)
+    return hosted.find(wanted.topic, wanted.index)
 
 
 def _nothing(partition: Partition, now_ms: int) -> Effects:

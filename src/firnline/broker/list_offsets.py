@@ -13,7 +13,7 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.records.batch import NO_TIMESTAMP
 from firnline.replica.partition import Partition
-from firnline.replica.read import READ_COMMITTED, READ_LOG_END
+from firnline.replica.read import READ_COMMITTED, READ_LOG_END, unread
 
 if TYPE_CHECKING:
     from firnline.log.log import Log
@@ -179,18 +179,18 @@ def search_local(partition: Partition, timestamp: int, isolation: int) -> Outcom
     """Find the first readable record of that time or later in local files."""
     log = partition.log
     try:
-        return _readable(log, log.offset_for_timestamp(timestamp), isolation)
-    except StorageError:
-        return _STORAGE_FAILED
+        return _readable(log, log.offset_for_timestamp(timestamp, may_wait=True), isolation)
+    except StorageError as problem:
+        return unread(problem)
 
 
 def search_greatest(partition: Partition, isolation: int) -> Outcome:
     """Find the first readable record of the greatest time in local files."""
     log = partition.log
     try:
-        return _readable(log, log.offset_of_max_timestamp(), isolation)
-    except StorageError:
-        return _STORAGE_FAILED
+        return _readable(log, log.offset_of_max_timestamp(may_wait=True), isolation)
+    except StorageError as problem:
+        return unread(problem)
 
 
 def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
@@ -279,5 +279,4 @@ _NOT_AVAILABLE = KafkaError(
 )
 _NO_LEADER_YET = KafkaError(Code.LEADER_NOT_AVAILABLE, str(_NOT_AVAILABLE))
 _UNSUPPORTED = KafkaError(Code.UNSUPPORTED_VERSION, "this version may not ask that")
-_STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log cannot be read")
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "the tier did not answer in time")

@@ -222,6 +222,7 @@ class BrokerNode:
         if self.on_running is not None:
             self.on_running(now_ms)
         effects = self.storage.run_jobs(self.hosted, self.on_storage_failure, now_ms)
+        effects += self.hosted.rebuilds.start(now_ms)
         effects += self.parts.compacting.start(now_ms)
         if self.parts.tier_ground is not None:
             effects += self.parts.tier_ground.tier.start(now_ms)

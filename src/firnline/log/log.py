@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from crc32c import crc32c
 
-from firnline.base.effects import Appended, Effects
+from firnline.base.effects import Appended, Effects, Placed, appended
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Buffer, File, Fs
@@ -30,7 +30,7 @@ from firnline.log.producer_state import (
     write_snapshot_file,
 )
 from firnline.log.segment import Segment, index_rules
-from firnline.log.segments import ClosedSegment, Segments, note_producer
+from firnline.log.segments import ClosedSegment, Segments, WantIndex, note_producer
 from firnline.log.sync_ledger import DirSync, PathSync, SyncLedger
 from firnline.log.truncation import CutTo, StartOver, Truncation
 from firnline.log.txn_index import AbortedTxn
@@ -50,19 +50,6 @@ _new_tuple = tuple.__new__  # half the price of the class's own constructor
 Origin = Literal["client", "coordinator"]
 Kept = Callable[[Exception | None, int], Effects]
 Fields = tuple[int, ...]  # of a BatchHeader
-# Where a batch went: first and last offset, inclusive, the time the log gave it, or -1, and the log start.
-Placed = tuple[int, int, int, int]
-
-
-def appended(placed: Placed) -> Appended:
-    """Name what stands where in `placed`."""
-    base_offset, last_offset, time_ms, start_offset = placed
-    return Appended(
-        base_offset=base_offset,
-        last_offset=last_offset,
-        log_append_time_ms=time_ms,
-        log_start_offset=start_offset,
-    )
 
 
 class Log:
@@ -381,14 +368,21 @@ class Log:
     # -- read --------------------------------------------------------------------------------------
 
     def read(
-        self, start_offset: int, *, max_bytes: int, upto_offset: int, min_one_batch: bool = True
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int,
+        upto_offset: int,
+        min_one_batch: bool = True,
+        may_wait: bool = False,
     ) -> FileRecords:
         """Return whole batches from the local segments, beginning with the one that holds `start_offset`.
 
         `start_offset` is inclusive, in [local_log_start_offset, log_end_offset]: the caller checks. The first
         batch may begin before it. `upto_offset` is exclusive. `max_bytes` is soft: with `min_one_batch` the
         first batch comes whole also when it is larger (KIP-74). Nothing is decoded or verified; empty when
-        nothing is readable yet. StorageError for a damaged file.
+        nothing is readable yet. StorageError for a damaged file; IndexDamaged for who `may_wait`, while an
+        index is built again.
         """
         if upto_offset > self.log_end_offset:
             upto_offset = self.log_end_offset
@@ -399,7 +393,12 @@ class Log:
             max_bytes=max_bytes,
             upto_offset=upto_offset,
             min_one_batch=min_one_batch,
+            may_wait=may_wait,
         )
+
+    def have_indexes_built(self, want: WantIndex | None) -> None:
+        """From now on whoever `may_wait` does while damaged indexes are built; None: nobody does."""
+        self._segments.want_index = want
 
     def slice_at_once(
         self, start_offset: int, max_bytes: int, upto_offset: int
@@ -411,21 +410,20 @@ class Log:
         """Return whole batches up to the log end as bytes, for coordinators and loaders."""
         return self.read(start_offset, max_bytes=max_bytes, upto_offset=self.log_end_offset).read()
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, may_wait: bool = False
+    ) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first local record with at least that timestamp."""
-        return self._segments.first_at_time(timestamp_ms, self.local_log_start_offset)
+        start = self.local_log_start_offset
+        return self._segments.first_at_time(timestamp_ms, start, may_wait=may_wait)
 
-    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+    def offset_of_max_timestamp(self, *, may_wait: bool = False) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first local record with the greatest timestamp."""
-        return self._segments.of_greatest_time(self.local_log_start_offset)
+        return self._segments.of_greatest_time(self.local_log_start_offset, may_wait=may_wait)
 
     def aborted_transactions(self, start_offset: int, upto_offset: int) -> list[AbortedTxn]:
         """Return the aborted transactions with records in [start, upto), in the order of their markers."""
-        found: list[AbortedTxn] = []
-        for segment in self._segments.from_offset(start_offset):
-            if segment.txn_index.collect(start_offset, upto_offset, found):
-                break
-        return found
+        return self._segments.aborted(start_offset, upto_offset)
 
     # -- marks -------------------------------------------------------------------------------------
 
@@ -511,8 +509,8 @@ class Log:
         self._segments.release_idle()
         while self.truncation is None:
             ages = self._segments.ages(self.log_end_offset)
-            decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
             try:
+                decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
                 if decision.segments:
                     gone += self._condemn(decision.segments)
                 if decision.roll_active:

@@ -1,46 +1,43 @@
 """One segment: a file of batches, and its offset, time and transaction index. STORE.
 
 The active segment is open and its indexes are in memory. Of a closed one only the size is known until
-somebody reads it: then its file is opened and its offset index loaded, checked, and built again from the
-batches when it is missing or cannot be this segment's (reliability d 91). A file that was opened is
-shared with the slices that were cut from it and closes itself after the last of them, so a segment can be
-removed while its bytes are still on their way to a socket. Before a file is cut in its place, every handle
-of it is told to read no further: what was cut is sent to nobody any more (docs/decisions/0017).
+somebody reads it: then its file is opened and its offset index loaded and checked. One that is missing or
+cannot be this segment's has to be built again from the batches (reliability d 91): `IndexDamaged`.
+A file that was opened is shared with the slices that were cut from it and closes itself after the last of
+them, so a segment can be removed while its bytes are still on their way to a socket. Before a file is cut in
+its place, every handle of it is told to read no further: what was cut is sent to nobody any more
+(docs/decisions/0017).
 """
 
 import weakref
-import zlib
 from collections.abc import Generator, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from firnline.base.background import Pace
 from firnline.base.errors import StorageError
-from firnline.base.ids import NO_EPOCH
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileSlice
-from firnline.base.units import INT32_MAX, INT64_MAX, MIB
+from firnline.base.units import INT32_MAX, INT64_MAX
 from firnline.config.topic import TopicConfig
 from firnline.log import names, offset_index, time_index
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.offset_index import OffsetIndex
+from firnline.log.sparse_index import IndexDamaged, at_once
 from firnline.log.sync_ledger import PathSync, PathSyncs
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import TxnIndex
 from firnline.records.batch import (
-    CRC_START,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
     parse_header,
 )
+from firnline.records.file_scan import FoundBatch, good_batches, whole_batches
 
 _PEEK = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PEEK_BYTES = 27
 WALK_BYTES = 4096
-_SCAN_BYTES = MIB
 _HINTS_MAX = 64
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 _UNKNOWN = -2
@@ -71,18 +68,11 @@ class FileCut(NamedTuple):
     size_bytes: int
 
 
-class FoundBatch(NamedTuple):
-    """A batch that a scan passed: its bytes are `data[header.position:][:header.size_bytes]`."""
-
-    header: BatchHeader
-    data: bytes
-    position: int  # in the file
-
-
 class Segment:
     """Batches from `base_offset` on. Invariant: `size_bytes` ends at a batch's end once recovered."""
 
     __slots__ = (
+        "_directory",
         "_fs",
         "_hints",
         "_is_indexed",
@@ -112,6 +102,7 @@ class Segment:
     ) -> None:
         self._fs = fs
         self.base_offset = base_offset
+        self._directory = directory
         self.stem_path = f"{directory}/{names.stem(base_offset)}"
         self.rules = rules
         self.created_ms = now_ms
@@ -288,7 +279,10 @@ class Segment:
         )
 
     def locate(self, offset: int) -> int:
-        """Return where the first batch begins whose last offset is at or after `offset`; else the size."""
+        """Return where the first batch begins whose last offset is at or after `offset`; else the size.
+
+        IndexDamaged where the index is missing, or names a batch that is not there.
+        """
         position = self._hints.get(offset, -1)
         if position >= 0 and (not self.is_closed or self._begins_at(position, offset)):
             return position
@@ -301,18 +295,16 @@ class Segment:
     def _indexed_place(self, offset: int) -> int:
         """Return the position that the index gives for `offset`, if the batch there is the one it names.
 
-        An index that names another one is built again: it costs time, and passes over no record.
+        An index that names another one would pass over records: IndexDamaged.
         """
-        position = self._sound(*self.index.entry_for(offset))
-        return self.index.position_for(offset) if position < 0 else position
+        return self._sound(*self.index.entry_for(offset))
 
     def _sound(self, position: int, last_offset: int) -> int:
-        """Return `position` if the batch there ends so; else -1, and the index has been built again."""
+        """Return `position` if the batch there ends so; else IndexDamaged."""
         if position:
             named = self._peek(position)
             if named is None or named[0] + named[2] != last_offset:
-                self._rebuild_indexes()
-                return -1
+                raise IndexDamaged(self)
         return position
 
     def _begins_at(self, position: int, offset: int) -> bool:
@@ -421,36 +413,52 @@ class Segment:
     # -- what is known of it -----------------------------------------------------------------------
 
     def ensure_indexed(self) -> None:
-        """Load the offset index, or build it again when it cannot be this segment's."""
+        """Load the offset index; IndexDamaged when it cannot be this segment's."""
         if self._is_indexed:
             return
         if not self.index.load(self.size_bytes):
-            self._rebuild_indexes()
+            raise IndexDamaged(self)
         self._is_indexed = True
 
-    def _rebuild_indexes(self) -> None:
-        for _ in self._rebuild_steps():
+    def rebuild(self) -> None:
+        """`rebuild_steps`, all at once."""
+        for _ in self.rebuild_steps():
             pass
 
-    def _rebuild_steps(self) -> Iterator[None]:
-        self.is_rebuilt = True
-        self._reset()
-        size, expected, pace = self.size_bytes, self.base_offset, Pace()
-        try:
-            for header in self.headers():
+    def rebuild_steps(self) -> Iterator[None]:
+        """Build the indexes again from the batches; yields after some of them.
+
+        What the segment has stays as it is until all batches were read, also those that are appended
+        meanwhile. Nobody goes on with it once the segment has left the log, or lost its end. StorageError
+        when a batch is damaged, or a file fails.
+        """
+        new = Segment(self._fs, self._directory, self.base_offset, rules=self.rules, now_ms=0)
+        position, expected, pace = 0, self.base_offset, Pace()
+        end = -1
+        while end != self.size_bytes:
+            end = self.size_bytes
+            for header in self.headers(position):
                 if header.base_offset < expected or not self.may_hold(header.last_offset):
                     raise self._damaged(header.position)
                 expected = header.next_offset
-                self.note(
-                    header.position, header.size_bytes, header.last_offset, header.max_timestamp
-                )
+                new.note(position, header.size_bytes, header.last_offset, header.max_timestamp)
+                position += header.size_bytes
                 if pace.is_over(0):
                     yield
-        finally:
-            self.size_bytes = size  # of which `note` makes the end of the batch
-        self.time_index.maybe_add(self._max_time_ms, self._max_time_offset)
+        self._take_indexes(new)
         self.index.write()
+        if pace.is_over(position):
+            yield  # of a large segment either takes some milliseconds
         self.time_index.write()
+        self._drop_times()
+
+    def _take_indexes(self, new: "Segment") -> None:
+        self.is_rebuilt = self._is_indexed = True
+        self._forget_places()
+        new.time_index.maybe_add(new._max_time_ms, new._max_time_offset)
+        self.index, self.time_index = new.index, new.time_index
+        self.first_time_ms = new.first_time_ms
+        self._max_time_ms, self._max_time_offset = new._max_time_ms, new._max_time_offset
 
     def _reset(self) -> None:
         self.index.clear_memory()
@@ -470,7 +478,7 @@ class Segment:
         the file does not end with a batch.
         """
         if not (self.index.load(self.size_bytes) and self.time_index.load()):
-            yield from self._rebuild_steps()
+            yield from self.rebuild_steps()
         self._is_indexed, self.is_closed = True, False
         return self._begin_active()
 
@@ -495,16 +503,19 @@ class Segment:
 
     @property
     def max_time_ms(self) -> int:
-        """Greatest timestamp of a batch in the segment, -1 when none has one."""
+        """Greatest timestamp of a batch in the segment, -1 when none has one; IndexDamaged."""
         if self._max_time_ms == _UNKNOWN:
-            self._load_times()
-            self._drop_times()
+            self._learn_times()
         return self._max_time_ms
+
+    def _learn_times(self) -> None:
+        self._load_times()
+        self._drop_times()
 
     def _load_times(self) -> None:
         if not self.time_index.load() or (self.size_bytes and not len(self.time_index)):
-            self._rebuild_indexes()
-        elif self._max_time_ms == _UNKNOWN:
+            raise IndexDamaged(self)
+        if self._max_time_ms == _UNKNOWN:
             self._max_time_ms = self.time_index.last_time_ms
             self._max_time_offset = self.time_index.last_offset
 
@@ -529,21 +540,25 @@ class Segment:
 
     def largest_time_ms(self) -> int:
         """Age of the segment for retention: its greatest timestamp, else when its file was written."""
-        found = self.max_time_ms
+        if self._max_time_ms == _UNKNOWN:
+            at_once(self._learn_times)
+        found = self._max_time_ms
         return found if found >= 0 else self._fs.modified_ms(self.stem_path + names.LOG)
 
     def start_for_time(self, time_ms: int) -> int:
-        """Return a position at or before the first batch with a record of at least that timestamp."""
+        """Return a position at or before the first batch with a record of at least that timestamp.
+
+        IndexDamaged where an index names a batch that says something else.
+        """
         assert self.max_time_ms >= time_ms
         self.ensure_indexed()
         if self.is_closed:
             self._load_times()
         noted_ms, offset = self.time_index.entry_before(time_ms)
+        self._drop_times()
         position = self._indexed_place(offset)
         if noted_ms >= 0 and not self._has_time(position, offset, noted_ms):
-            self._rebuild_indexes()
-            position = self.index.position_for(self.time_index.offset_before(time_ms))
-        self._drop_times()
+            raise IndexDamaged(self)
         return position
 
     def _has_time(self, position: int, offset: int, time_ms: int) -> bool:
@@ -575,7 +590,7 @@ class Segment:
 
     def after_good(self) -> BatchHeader | None:
         """Return the header of a batch behind the last good one, if it is whole, only not in its place."""
-        found = next(_whole_batches(self._opened(), self.size_bytes), None)
+        found = next(whole_batches(self._opened(), self.size_bytes), None)
         return None if found is None else found.header
 
     def file_size(self) -> int:
@@ -599,7 +614,8 @@ class Segment:
 
         A batch that holds `offset` in its middle goes as a whole: the end is then its base offset. Nothing
         that was cut is read from now on. The files are cut by whoever may wait for the disk, the last one
-        being that of the batches; `cut_is_done` then.
+        being that of the batches; `cut_is_done` then. IndexDamaged, and nothing is forgotten, where an
+        index is of no use.
         """
         self.ensure_indexed()
         if self.is_closed:
@@ -636,64 +652,3 @@ class Segment:
         """Remove its files; slices that were cut from them stay readable."""
         for path in self.all_files():
             self._fs.remove(path)
-
-
-def good_batches(
-    file: File, base_offset: int, gaps_upto_offset: int = INT64_MAX
-) -> Iterator[FoundBatch]:
-    """Iterate over the batches of a file from its start; stop before the first damaged one.
-
-    Good: magic 2, a length that fits, the right CRC, and what no CRC covers: offsets that ascend from
-    `base_offset`, gaps only before batches that end by `gaps_upto_offset`, leader epochs that do not fall.
-    Raises StorageError for a message of the formats before v2, which is not garbage and must not be cut off.
-    """
-    expected, epoch = base_offset, NO_EPOCH
-    for found in _whole_batches(file):
-        header = found.header
-        if header.base_offset < expected or header.leader_epoch < epoch:
-            return
-        if header.base_offset > expected and header.next_offset > gaps_upto_offset:
-            return
-        yield found
-        expected, epoch = header.next_offset, header.leader_epoch
-
-
-def _whole_batches(file: File, position: int = 0) -> Iterator[FoundBatch]:
-    """Iterate over the batches of a file, from `position` on, whose length fits and whose CRC is right."""
-    size = file.size()
-    chunk, chunk_start = b"", position
-    while size - position >= HEADER_BYTES:
-        at = position - chunk_start
-        if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, at = file.read(position, _SCAN_BYTES), position, 0
-        header = parse_header(chunk, at)
-        end = position + header.size_bytes
-        if header.magic != 2:
-            _refuse_old_format(file, position, header)
-            return
-        if header.size_bytes < HEADER_BYTES or end > size:
-            return
-        if at + header.size_bytes > len(chunk):
-            wanted = max(_SCAN_BYTES, header.size_bytes)
-            chunk, chunk_start = file.read(position, wanted), position
-            header = parse_header(chunk, 0)
-        start = header.position
-        with memoryview(chunk) as view:
-            crc = crc32c(view[start + CRC_START : start + header.size_bytes])
-        if crc != header.crc or header.last_offset_delta < 0:
-            return
-        yield FoundBatch(header, chunk, position)
-        position = end
-
-
-def _refuse_old_format(file: File, position: int, header: BatchHeader) -> None:
-    if header.magic not in (0, 1) or not 14 <= header.batch_length <= 100 * MIB:
-        return
-    message = file.read(position + LOG_OVERHEAD_BYTES, header.batch_length)
-    if int.from_bytes(message[:4], "big") == zlib.crc32(message[4:]):
-        raise StorageError(
-            "a segment holds messages of a format before v2",
-            path=file.path,
-            magic=header.magic,
-            remedy="let Apache Kafka 3 rewrite the topic, or remove the partition's directory",
-        )

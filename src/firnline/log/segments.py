@@ -6,18 +6,27 @@ without looking into the file: a segment remembers the ends that reads stopped a
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from firnline.base.background import Pace
+from firnline.base.errors import RecordsCut
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
 from firnline.log.retention import SegmentAge
 from firnline.log.segment import WALK_BYTES, Segment
+from firnline.log.sparse_index import IndexDamaged, at_once
+from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader
 from firnline.records.record import records
 
+T = TypeVar("T")
+_DONE = object()
+# Has the index of a segment built by the steps that the second one gives, while others go on. StorageError
+# where that was tried a moment ago, and failed.
+WantIndex = Callable[[Segment, Callable[[], Iterator[None]]], None]
 # Closed segments of one log whose file and index stay open after a read.
 OPEN_SEGMENTS_MAX = 8
 # To open a segment and its index takes as long as to read so many bytes.
@@ -39,7 +48,7 @@ class ClosedSegment(NamedTuple):
 class Segments:
     """At least one segment; the last one is active. Invariant: base offsets ascend."""
 
-    __slots__ = ("_bases", "_recent", "_segments", "active", "cuts")
+    __slots__ = ("_bases", "_recent", "_segments", "active", "cuts", "want_index")
 
     def __init__(self, segments: list[Segment]) -> None:
         assert segments, "a log has at least its active segment"
@@ -48,6 +57,7 @@ class Segments:
         # Closed ones that are open, the last one read last; True: not read since `release_idle`.
         self._recent: dict[Segment, bool] = {}
         self.active = segments[-1]
+        self.want_index: WantIndex | None = None  # None: whoever needs an index builds it
         self.cuts = 0  # how often the log lost its end: what was read of it before may be of no use
         assert self._bases == sorted(self._bases)
 
@@ -90,9 +100,14 @@ class Segments:
     def ages(self, log_end_offset: int) -> list[SegmentAge]:
         """Return the segments as retention sees them, oldest first."""
         return [
-            SegmentAge(segment.base_offset, end, segment.size_bytes, segment.largest_time_ms)
+            SegmentAge(segment.base_offset, end, segment.size_bytes, partial(self._age, segment))
             for segment, end in zip(self._segments, [*self._bases[1:], log_end_offset])
         ]
+
+    def _age(self, segment: Segment) -> int:
+        """Its greatest timestamp; IndexDamaged where that is to be found out by who has time."""
+        self._when_indexed(lambda: segment.max_time_ms, may_wait=True)
+        return segment.largest_time_ms()
 
     def from_offset(self, offset: int) -> list[Segment]:
         """Return the segment that holds `offset`, or begins first after it, and all later ones."""
@@ -182,10 +197,54 @@ class Segments:
             del recent[oldest]
             oldest.release()
 
+    # -- with damaged indexes ----------------------------------------------------------------------
+
+    def _when_indexed(self, ask: Callable[[], T], *, may_wait: bool) -> T:
+        """Return what `ask` returns; IndexDamaged while an index that it needs is built."""
+        if not may_wait or self.want_index is None:
+            return at_once(ask)
+        try:
+            return ask()
+        except IndexDamaged as found:
+            self.want_index(found.segment, partial(self._rebuild_steps, found.segment))
+            raise
+
+    def _rebuild_steps(self, segment: Segment) -> Iterator[None]:
+        """Build the indexes of `segment` again; yields after some batches.
+
+        RecordsCut where the segment leaves the log before that, or the log loses its end.
+        """
+        cuts, steps = self.cuts, segment.rebuild_steps()
+        while self.cuts == cuts and segment in self._segments:
+            if next(steps, _DONE) is _DONE:
+                break
+            yield
+        else:
+            raise RecordsCut("the segment has left the log", path=segment.stem_path)
+        if segment.is_closed:
+            self._touch(segment)
+
+    # -- reading -----------------------------------------------------------------------------------
+
     def read(
-        self, start_offset: int, *, max_bytes: int, upto_offset: int, min_one_batch: bool
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int,
+        upto_offset: int,
+        min_one_batch: bool,
+        may_wait: bool = False,
     ) -> FileRecords:
         """Return whole batches from the one that holds `start_offset` on; see `Log.read`."""
+        try:
+            return self._read(start_offset, max_bytes, upto_offset, min_one_batch)
+        except IndexDamaged:
+            ask = partial(self._read, start_offset, max_bytes, upto_offset, min_one_batch)
+            return self._when_indexed(ask, may_wait=may_wait)
+
+    def _read(
+        self, start_offset: int, max_bytes: int, upto_offset: int, min_one_batch: bool
+    ) -> FileRecords:
         slot = bisect_right(self._bases, start_offset) - 1
         assert slot >= 0, "the caller checks the local log start"
         slices: list[FileSlice] = []
@@ -218,6 +277,14 @@ class Segments:
         segment.hint(first.next_offset, position + first.size_bytes)
         return position + first.size_bytes
 
+    def aborted(self, start_offset: int, upto_offset: int) -> list[AbortedTxn]:
+        """Return the aborted transactions with records in [start, upto), in the order of their markers."""
+        found: list[AbortedTxn] = []
+        for segment in self.from_offset(start_offset):
+            if segment.txn_index.collect(start_offset, upto_offset, found):
+                break
+        return found
+
     def replay(self, producers: ProducerStates, upto_offset: int) -> None:
         """Tell `producers` of every batch from where they end up to `upto_offset`; headers only."""
         for _ in self.replay_steps(producers, upto_offset):
@@ -231,7 +298,12 @@ class Segments:
                 break
             if pace.is_over(_OPENING_BYTES):
                 yield
-            for header in segment.headers(segment.locate(start)):
+            try:
+                position = segment.locate(start)
+            except IndexDamaged:
+                yield from segment.rebuild_steps()
+                position = segment.locate(start)
+            for header in segment.headers(position):
                 if header.base_offset >= upto_offset:
                     break
                 if pace.is_over(header.size_bytes if header.is_control else WALK_BYTES):
@@ -244,11 +316,17 @@ class Segments:
                 self._touch(segment)
         producers.end_offset = upto_offset
 
-    def first_at_time(self, time_ms: int, start_offset: int) -> tuple[int, int] | None:
+    def first_at_time(
+        self, time_ms: int, start_offset: int, *, may_wait: bool
+    ) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first record at or after `start_offset` of at least that time.
 
         Reads records of the batches that can hold it, one or two in all.
         """
+        ask = partial(self._first_at_time, time_ms, start_offset)
+        return self._when_indexed(ask, may_wait=may_wait)
+
+    def _first_at_time(self, time_ms: int, start_offset: int) -> tuple[int, int] | None:
         for segment in self.from_offset(start_offset):
             if segment.max_time_ms < time_ms:
                 continue
@@ -260,8 +338,12 @@ class Segments:
                     return found
         return None
 
-    def of_greatest_time(self, start_offset: int) -> tuple[int, int] | None:
+    def of_greatest_time(self, start_offset: int, *, may_wait: bool) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first record with the greatest timestamp; None without any."""
+        ask = partial(self._of_greatest_time, start_offset)
+        return self._when_indexed(ask, may_wait=may_wait)
+
+    def _of_greatest_time(self, start_offset: int) -> tuple[int, int] | None:
         best: Segment | None = None
         for segment in self.from_offset(start_offset):
             if segment.max_time_ms >= 0 and (

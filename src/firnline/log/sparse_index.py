@@ -3,14 +3,26 @@
 Entries are kept as two arrays of machine integers and reach the file when the segment is finished: what a
 crash takes is built again from the batches (rel-P8). A tail of zeros, as Kafka leaves it in a preallocated
 file after a crash, is cut off (rel-P14).
+
+To build the indexes of a full segment again takes as long as to look at each of its batches: seconds. Whoever
+may wait is told so with `IndexDamaged`, and asks again; whoever may not has it done at once
+(docs/decisions/0018).
 """
 
 import sys
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable
 from itertools import pairwise
+from typing import TYPE_CHECKING, TypeVar
 
+from firnline.base.errors import StorageError
 from firnline.base.ports import File, Fs
+
+if TYPE_CHECKING:
+    from firnline.log.segment import Segment
+
+T = TypeVar("T")
 
 WORD = "I" if array("I").itemsize == 4 else "L"
 # In place of a count of entries written: none are in memory, and none are missing in the file.
@@ -137,3 +149,29 @@ class SparseIndex:
 def ascends(words: "array[int]") -> bool:
     """True when each is above the one before."""
     return all(a < b for a, b in pairwise(words))
+
+
+class IndexDamaged(StorageError):
+    """An index of `segment` is missing, or says what its batches do not. Nothing is lost: they say it all."""
+
+    def __init__(self, segment: "Segment") -> None:
+        super().__init__("an index of a segment has to be built again", path=segment.stem_path)
+        self.segment = segment
+
+    @property
+    def is_passing(self) -> bool:
+        """True: it will be built."""
+        return True
+
+
+def at_once(ask: Callable[[], T]) -> T:
+    """Return what `ask` returns; indexes that it finds damaged are built again here and now."""
+    built: dict[Segment, None] = {}
+    while True:
+        try:
+            return ask()
+        except IndexDamaged as found:
+            if found.segment in built:
+                raise
+            built[found.segment] = None
+            found.segment.rebuild()

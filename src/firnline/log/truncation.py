@@ -13,6 +13,7 @@ step 1 nothing has happened; after a later one the log is not to be used. Source
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
@@ -29,6 +30,7 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import FileCut, Segment
 from firnline.log.segments import Segments, remove_durably
+from firnline.log.sparse_index import at_once
 from firnline.log.sync_ledger import SyncLedger
 
 if TYPE_CHECKING:
@@ -177,7 +179,8 @@ class CutTo:
         self._gone = self._segments.drop_after(self.keeps_below)
         active = self._segments.active
         self._ledger.removed([*self._gone, active])
-        self._end_offset, self._cuts = active.cut_memory(self.keeps_below)
+        cut = partial(active.cut_memory, self.keeps_below)
+        self._end_offset, self._cuts = at_once(cut)
         self._log.note_cut(self._end_offset)
 
     def cut_files(self) -> None:

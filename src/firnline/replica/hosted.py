@@ -4,10 +4,12 @@ Source: spec C14 (100, 103), C13; KIP-516 (topic ids), KIP-951 (who leads instea
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, Uuid
 from firnline.replica.delete_records import Deletions
+from firnline.replica.index_rebuilds import IndexRebuilds
 from firnline.replica.partition import Partition
 
 # Keys are TopicPartitions; any pair of (name, partition) finds them, which saves making one.
@@ -20,9 +22,10 @@ class HostedPartitions:
     exists      whether the committed image has (topic name, partition)
     name_of     topic name for a topic id of the committed image, or None
     deletions   who waits until deleted records are gone from all replicas
+    rebuilds    builds damaged indexes of their logs
     """
 
-    __slots__ = ("_exists", "_name_of", "by_id", "by_name", "deletions")
+    __slots__ = ("_exists", "_name_of", "by_id", "by_name", "deletions", "rebuilds")
 
     def __init__(
         self, *, exists: Callable[[str, int], bool], name_of: Callable[[Uuid], str | None]
@@ -32,6 +35,7 @@ class HostedPartitions:
         self._exists = exists
         self._name_of = name_of
         self.deletions = Deletions()
+        self.rebuilds = IndexRebuilds(self._hosts)
 
     def __iter__(self) -> Iterator[Partition]:
         """All hosted partitions, in the order they came."""
@@ -45,12 +49,17 @@ class HostedPartitions:
         assert topic_partition not in self.by_name, f"{topic_partition} is hosted already"
         self.by_name[topic_partition] = partition
         self.by_id[partition.topic_id, topic_partition.partition] = partition
+        partition.log.have_indexes_built(partial(self.rebuilds.want, partition))
 
     def remove(self, partition: Partition) -> None:
         index = partition.topic_partition.partition
         if self.by_name.get(partition.topic_partition) is partition:
             del self.by_name[partition.topic_partition]
+            partition.log.have_indexes_built(None)
         self.by_id.pop((partition.topic_id, index), None)
+
+    def _hosts(self, partition: Partition) -> bool:
+        return self.by_name.get(partition.topic_partition) is partition
 
     def find(self, topic: str, index: int) -> Partition | KafkaError:
         """Return the partition of that name; NOT_LEADER_OR_FOLLOWER if others host it, else unknown."""

@@ -12,7 +12,7 @@ its own Fetch and from nowhere else. Invariants:
 Source: KIP-497, KIP-841, KIP-903; spec I12-I21; rel-R1, rel-R6 to rel-R8.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import Code
@@ -234,6 +234,16 @@ def is_stale(brokers: Brokers, replica_id: int, broker_epoch: int) -> bool:
     """Whether a newer incarnation of a broker is known than the one that asks."""
     fact = brokers.fact(replica_id)
     return broker_epoch != NO_BROKER_EPOCH and fact is not None and fact.epoch > broker_epoch
+
+
+def lowest_start(own_start: int, followers: Iterable["Follower"], brokers: Brokers) -> int:
+    """Return the lowest log start of ours and of the followers that live; -1 while one did not say yet."""
+    lowest = own_start
+    for follower in followers:
+        fact = brokers.fact(follower.broker_id)
+        if fact is not None and fact.is_active:
+            lowest = min(lowest, follower.log_start_offset)
+    return lowest
 
 
 def is_refused(code: Code) -> bool:

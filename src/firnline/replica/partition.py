@@ -31,30 +31,30 @@ from firnline.replica.isr import (
     IsrChange,
     is_refused,
     is_stale,
+    lowest_start,
     metadata_decides,
     proposal,
 )
 from firnline.replica.late_copies import in_another_order, still_possible, widened
 from firnline.replica.read import (
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    AbortedTransaction,
-    BelowLocalStart,
-    Diverging,
-    Local,
-    ReadOutcome,
-)
-from firnline.replica.refusals import (
     FENCED,
     NOT_LEADER,
     OUT_OF_RANGE,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
     RETIRED,
     STALE_BROKER,
     STORAGE_FAILED,
     TOO_FEW_AFTER,
     TOO_FEW_BEFORE,
     UNKNOWN_EPOCH,
+    AbortedTransaction,
+    BelowLocalStart,
+    Diverging,
+    Local,
+    ReadOutcome,
     of_any_replica,
+    unread,
 )
 from firnline.replica.waiters import FetchWaiters, ProduceWaiters
 
@@ -481,12 +481,7 @@ class Partition:
     @property
     def low_watermark(self) -> int:
         """What no live replica has records below. KIP-107; -1 while one of them did not say yet."""
-        lowest = self.log.log_start_offset
-        for follower in self.followers.values():
-            fact = self.brokers.fact(follower.broker_id)
-            if fact is not None and fact.is_active:
-                lowest = min(lowest, follower.log_start_offset)
-        return lowest
+        return lowest_start(self.log.log_start_offset, self.followers.values(), self.brokers)
 
     def release_all(self, now_ms: int) -> Effects:
         """Answer everybody who waits, in good or bad: each looks at the partition as it is now."""
@@ -651,12 +646,16 @@ class Partition:
             return Local(EMPTY_RECORDS, high_watermark, stable, start, aborted)
         try:
             records = log.read(
-                fetch_offset, max_bytes=max_bytes, upto_offset=upto, min_one_batch=min_one_batch
+                fetch_offset,
+                max_bytes=max_bytes,
+                upto_offset=upto,
+                min_one_batch=min_one_batch,
+                may_wait=True,
             )
             if isolation == READ_COMMITTED and records:
                 aborted = log.aborted_transactions(fetch_offset, upto)
-        except StorageError:
-            return STORAGE_FAILED
+        except StorageError as problem:
+            return unread(problem)
         return _new_tuple(Local, (records, high_watermark, stable, start, aborted))
 
     def read_at_once(

@@ -127,7 +127,13 @@ class ListLog:
         )
 
     def read(
-        self, start_offset: int, *, max_bytes: int, upto_offset: int, min_one_batch: bool = True
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int,
+        upto_offset: int,
+        min_one_batch: bool = True,
+        may_wait: bool = False,
     ) -> FileRecords:
         slices: list[FileSlice] = []
         left = max_bytes
@@ -182,11 +188,16 @@ class ListLog:
         if upto_offset >= self.log_end_offset:
             self.dirty = []
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def have_indexes_built(self, want: object) -> None:
+        """There are none."""
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, may_wait: bool = False
+    ) -> tuple[int, int] | None:
         found = (p for p in self.times if p[1] >= timestamp_ms)
         return next(found, None)
 
-    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+    def offset_of_max_timestamp(self, *, may_wait: bool = False) -> tuple[int, int] | None:
         return max(self.times, key=lambda p: p[1], default=None)
 
 

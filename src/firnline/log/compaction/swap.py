@@ -17,7 +17,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ports import Fs
 from firnline.log import names
 from firnline.log.compaction.rounds import CleanedGroup
-from firnline.log.segment import good_batches
+from firnline.records.file_scan import good_batches
 
 _LOG_FIRST = names.SEGMENT_SUFFIXES
 _LOG_LAST = (*names.SEGMENT_SUFFIXES[1:], names.LOG)

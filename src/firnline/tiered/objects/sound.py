@@ -26,10 +26,10 @@ from firnline.log.producer_state import (
     snapshot_offsets,
     snapshot_path,
 )
-from firnline.log.segment import FoundBatch, good_batches
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import ENTRY_BYTES, AbortedTxn, encode_entries, parse
 from firnline.records.batch import parse_header
+from firnline.records.file_scan import FoundBatch, good_batches
 from firnline.records.walk import WHY, BatchWalk, Slot
 from firnline.tiered.objects import layout
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum, encode_fingerprint
