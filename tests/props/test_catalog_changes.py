@@ -193,6 +193,9 @@ def test_what_changed_gives_the_catalog_that_everything_gives(
     """Whatever happens between two heads, and while one is written, failed or compared."""
     with (
         mock.patch.object(cache_module, "CHANGES_KEPT", kept),
+        # Deletions that are forgotten: the store is asked whether it holds what is missing.
+        mock.patch.object(cache_module, "DELETED_KEPT", 3),
+        mock.patch.object(catalog_writer, "LOOKED_FOR_MAX", 2),
         mock.patch.object(catalog_writer, "COMPARED_IN_STEP", in_step),
         mock.patch.object(catalog_writer, "REMOVED_MAX", 30),
         mock.patch.object(catalog_writer, "TAIL_ROWS", 4),
