@@ -21,8 +21,8 @@ from firnline.metadata.census import PartitionIndex
 from firnline.metadata.image import NO_LEADER, ClusterImage, TopicImage
 from firnline.protocol.schema import Message
 
-# One part, 3 ms with its writing: records that it may make, and partitions that it may look at.
-CHANGES_PER_PART_MAX = 150
+# One part, 2 ms with its writing: records that it may make, and partitions that it may look at.
+CHANGES_PER_PART_MAX = 100
 LOOKS_PER_PART_MAX = 5_000
 _LOOKS_PER_STEP = 1_000
 

@@ -5,7 +5,7 @@ What survives a crash is one record per completed generation, written before its
 assignment. Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814 as 4.3.1 runs them; spec C15, rel-C6.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
@@ -144,7 +144,7 @@ class Group:
             return answer, []
         return answer, [self._expect_heartbeat(self.roster.members[member_id], now_ms)]
 
-    def leave(self, leavers: list[Identity], now_ms: int) -> tuple[list[Left], Effects]:
+    def leave(self, leavers: Sequence[Identity], now_ms: int) -> tuple[list[Left], Effects]:
         """Take members out; one rebalance follows for all of them."""
         left: list[Left] = []
         effects: Effects = []
@@ -624,8 +624,11 @@ class Group:
         member = self.roster.remove(member_id)
         if member is None:
             return effects
-        effects += _answer_join(member, JoinResult(code=code))
-        effects += _answer_sync(member, SyncResult(code=code))
+        # Mostly nobody waits, and a thousand may go at once: no answer is made that nobody gets.
+        if member.join_answer is not None:
+            effects += _answer_join(member, JoinResult(code=code))
+        if member.sync_answer is not None:
+            effects += _answer_sync(member, SyncResult(code=code))
         return effects
 
     # ----------------------------------------------------------------------------------- answers

@@ -5,7 +5,7 @@ leads but has not read yet answers COORDINATOR_LOAD_IN_PROGRESS, one it does not
 Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -35,6 +35,8 @@ from firnline.coordinator.policy import GroupPolicy, Settings
 from firnline.coordinator.shard import Shard
 
 GROUP_TYPE = "classic"
+# A millisecond or less.
+_LEAVERS_PER_SLICE = 100
 _EXPIRY_TIMER = ("group", "expiry")
 
 
@@ -289,21 +291,30 @@ class GroupCoordinator:
     def leave(
         self,
         group_id: str,
-        leavers: list[Identity],
+        leavers: Sequence[Identity],
         answer: Callable[[Code, list[Left]], Effect],
         now_ms: int,
-    ) -> Effects:
-        """Take members out; `answer` gets the request's code and one result per leaver."""
-        shard = self._shard_of(group_id)
-        if not group_id:
-            shard = Code.INVALID_GROUP_ID
-        if isinstance(shard, Code):
-            return [answer(shard, [])]
-        group = shard.groups.get(group_id)
-        if group is None:
-            strangers = [Left(who, Code.UNKNOWN_MEMBER_ID) for who in leavers]
-            return [answer(Code.NONE, strangers)]
-        left, effects = group.leave(leavers, now_ms)
+    ) -> Generator[Effects, int, Effects]:
+        """Take members out, a hundred in a slice; `answer` gets the request's code and one result per leaver.
+
+        The first hundred begin a rebalance, which waits for those who leave after them: one follows for all.
+        A coordinator that goes meanwhile says so of all of them: the next one knows them still.
+        """
+        left: list[Left] = []
+        effects: Effects = []
+        for first in range(0, max(len(leavers), 1), _LEAVERS_PER_SLICE):
+            if first:
+                now_ms = yield effects
+            portion = leavers[first : first + _LEAVERS_PER_SLICE]
+            shard = self._shard_of(group_id) if group_id else Code.INVALID_GROUP_ID
+            if isinstance(shard, Code):
+                return [answer(shard, [])]
+            group = shard.groups.get(group_id)
+            if group is None:
+                results, effects = [Left(who, Code.UNKNOWN_MEMBER_ID) for who in portion], []
+            else:
+                results, effects = group.leave(portion, now_ms)
+            left += results
         return [answer(Code.NONE, left), *effects]
 
     # ----------------------------------------------------------------------------------- offsets

@@ -7,8 +7,8 @@ deletion is recorded, or if its object is gone. Anything else is a loss of metad
 copied or deleted then, and the log start stays. Source: spec T62.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 from firnline.base.errors import StorageError
@@ -16,7 +16,14 @@ from firnline.base.ids import Uuid
 from firnline.tiered.catalog import CatalogCorrupt, CatalogSegment, list_heads, read_cut
 from firnline.tiered.hosted import Hosted
 from firnline.tiered.objects.layout import LOG, segment_stem
-from firnline.tiered.spi import ObjectMissing, ObjectStore, RemoteLogMetadata
+from firnline.tiered.spi import (
+    Everything,
+    ObjectMissing,
+    ObjectStore,
+    RemoteLogMetadata,
+    RemoteSegment,
+    SegmentState,
+)
 
 _REMEDY = (
     "bring the lost records of __remote_log_metadata back: from another replica of it, or from a backup."
@@ -67,6 +74,40 @@ def unexplained(
         and row.segment_id not in finished
         and not is_recorded(row.segment_id)
     ]
+
+
+class Compared(NamedTuple):
+    """The finished segments at one moment, and what was said before and nothing explains."""
+
+    finished: dict[Uuid, RemoteSegment]
+    missing: list[Row]
+
+
+def compare(
+    before: Sequence[Iterable[Row]],
+    everything: Everything,
+    *,
+    log_start_offset: int,
+    gone: Collection[Uuid],
+) -> Compared:
+    """Compare all that was said before with all that is known now: 1 us a segment.
+
+    gone  ids of segments that the store does not hold any more
+    """
+    recorded = {segment.segment_id for segment in everything.segments}
+    recorded.update(everything.deleted, gone)
+    finished = {
+        segment.segment_id: segment
+        for segment in everything.segments
+        if segment.state == SegmentState.COPY_FINISHED
+    }
+    missing = unexplained(
+        chain.from_iterable(before),
+        finished,
+        log_start_offset=log_start_offset,
+        is_recorded=recorded.__contains__,
+    )
+    return Compared(finished, missing)
 
 
 def problem_of(rows: Collection[Row], *, topic: str, partition: int) -> ExplainsLess:

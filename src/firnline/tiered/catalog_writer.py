@@ -7,17 +7,15 @@ under its own epoch or a lower one, so a deposed leader can take nothing away fr
 Source: spec T62.
 """
 
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
 from firnline.base.effects import Effects, Submit, Warn
 from firnline.base.errors import FirnlineError, KafkaError, StorageError
-from firnline.base.ids import Uuid, uuid_text
+from firnline.base.ids import Uuid
 from firnline.tiered.catalog import (
     CatalogHead,
     CatalogSegment,
@@ -29,6 +27,7 @@ from firnline.tiered.catalog_guard import (
     Before,
     ExplainsLess,
     Row,
+    compare,
     lacks_what_went,
     nothing_below,
     problem_of,
@@ -47,19 +46,15 @@ from firnline.tiered.objects.layout import (
     TIME_INDEX,
     TXN_INDEX,
     HeadName,
-    TopicName,
     catalog_folder,
     head_key,
-    name_key,
-    names_folder,
     parse_head,
-    parse_name,
     parse_written_epoch,
     part_key,
     segment_stem,
-    topic_catalog_folder,
 )
-from firnline.tiered.spi import Epochs, ObjectStore, RemoteSegment
+from firnline.tiered.objects.names import register_name
+from firnline.tiered.spi import Epochs, Look, Mark, ObjectStore, RemoteSegment
 
 # Rows a head carries itself, and references per level: both bound what is put for one new segment.
 TAIL_ROWS = 32
@@ -70,7 +65,23 @@ BULK_ROWS = 1024
 REMOVED_MAX = 256
 # A superseded object stays until so many newer heads are there: readers of a late listing find it.
 HEADS_KEPT = 4
-_id_of = attrgetter("segment_id")
+# Segments that a step of the loop compares, and those of them that are looked for in the store at a time.
+COMPARED_IN_STEP = 1000
+LOOKED_FOR_MAX = 5000
+
+
+class Changed(NamedTuple):
+    """Segments that came or went since the newest head: as they are now, None for one that went."""
+
+    segments: Mapping[Uuid, RemoteSegment | None]
+
+    def bring_up_to_date(self, known: dict[Uuid, RemoteSegment]) -> None:
+        """Apply the changes to what was known before them."""
+        for segment_id, segment in self.segments.items():
+            if segment is None:
+                known.pop(segment_id, None)
+            else:
+                known[segment_id] = segment
 
 
 class CatalogState(NamedTuple):
@@ -80,7 +91,7 @@ class CatalogState(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     epochs: Epochs
-    segments: Mapping[Uuid, RemoteSegment]  # finished ones only
+    segments: dict[Uuid, RemoteSegment] | Changed  # finished ones only: all, or what changed
     metadata_partition: int
     metadata_offset: int
 
@@ -100,7 +111,7 @@ class CatalogUpdate(NamedTuple):
     puts: tuple[tuple[str, bytes], ...]
     deletes: tuple[str, ...]
     tree: _Tree
-    known: dict[Uuid, RemoteSegment]
+    segments: dict[Uuid, RemoteSegment] | Changed
     children: dict[str, tuple[PartRef, ...]]
     superseded: tuple[str, ...]
 
@@ -144,7 +155,7 @@ class CatalogWriter:
         self._last_sequence = max(self._last_sequence + 1, now_ms)
         name = HeadName(self.leader_epoch, self._last_sequence)
         plan = _Plan(self.topic_id, self.partition, name, dict(self._children))
-        tree, known, superseded = self._next_tree(state, plan)
+        tree, superseded = self._next_tree(state, plan)
         head = CatalogHead(
             topic=state.topic,
             topic_id=self.topic_id,
@@ -169,14 +180,18 @@ class CatalogWriter:
             puts=(*plan.puts, (key, encode_head(head))),
             deletes=tuple(k for number, k in self._garbage if number <= due),
             tree=tree,
-            known=known,
+            segments=state.segments,
             children=plan.children,
             superseded=superseded,
         )
 
     def committed(self, update: CatalogUpdate) -> None:
         """The head is in the store: later updates build on it."""
-        self._tree, self.known = update.tree, update.known
+        self._tree = update.tree
+        if isinstance(update.segments, Changed):
+            update.segments.bring_up_to_date(self.known)
+        else:
+            self.known = update.segments
         deleted = frozenset(update.deletes)
         self._heads_written += 1
         number = self._heads_written
@@ -191,29 +206,41 @@ class CatalogWriter:
         number = self._heads_written
         self._garbage += [(number, key) for key, _ in update.puts]
 
-    def _next_tree(
-        self, state: CatalogState, plan: "_Plan"
-    ) -> tuple[_Tree, dict[Uuid, RemoteSegment], tuple[str, ...]]:
+    def _difference(
+        self, segments: dict[Uuid, RemoteSegment] | Changed
+    ) -> tuple[list[RemoteSegment], list[RemoteSegment]]:
+        """Return what went since the newest head, and what came, each in the order it is written in."""
+        if isinstance(segments, Changed):
+            changed = segments.segments.items()
+            gone = [self.known[i] for i, s in changed if s is None and i in self.known]
+            fresh = [s for i, s in changed if s is not None and i not in self.known]
+        else:
+            gone = [s for i, s in self.known.items() if i not in segments]
+            fresh = [s for i, s in segments.items() if i not in self.known]
+        gone.sort(key=lambda s: (s.end_offset, s.base_offset, s.segment_id))
+        fresh.sort(key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
+        return gone, fresh
+
+    def _next_tree(self, state: CatalogState, plan: "_Plan") -> tuple[_Tree, tuple[str, ...]]:
         """Fold what is new into the tree; drop what lies below the log start or is gone."""
         old, start = self._tree, state.log_start_offset
-        in_parts_gone = list(old.removed)
+        gone, fresh = self._difference(state.segments)
+        gone_ids = {segment.segment_id for segment in gone}
         in_tail = {row.segment_id for row in old.tail}
-        for segment_id, segment in self.known.items():
-            if segment_id not in state.segments and segment_id not in in_tail:
-                in_parts_gone.append((segment_id, segment.end_offset))
+        in_parts_gone = list(old.removed)
+        in_parts_gone += [(s.segment_id, s.end_offset) for s in gone if s.segment_id not in in_tail]
         # what ends below the log start is hidden by the log start itself
         removed = tuple(dict.fromkeys(entry for entry in in_parts_gone if entry[1] >= start))
-        fresh = [s for i, s in state.segments.items() if i not in self.known]
-        fresh.sort(key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
         if len(removed) > REMOVED_MAX:
             old = _Tree()
             removed = ()
-            fresh = sorted(state.segments.values(), key=lambda s: (s.base_offset, s.segment_id))
-        kept = [row for row in old.tail if row.segment_id in state.segments]
+            rows = [s for i, s in self.known.items() if i not in gone_ids] + fresh
+            fresh = sorted(rows, key=lambda s: (s.base_offset, s.segment_id))
+        kept = [row for row in old.tail if row.segment_id not in gone_ids]
         tail = [*kept, *(_row_of(segment) for segment in fresh)]
         levels = [[ref for ref in level if ref.end_offset >= start] for level in old.levels]
         tree = _Tree(*plan.fold(tail, levels), removed)
-        return tree, dict(state.segments), self._superseded(self._tree, tree, plan)
+        return tree, self._superseded(self._tree, tree, plan)
 
     @staticmethod
     def _superseded(before: _Tree, after: _Tree, plan: "_Plan") -> tuple[str, ...]:
@@ -318,6 +345,10 @@ class CatalogKeeper:
         self._is_writing = False
         self._waiting: list[Done] = []
         self._written: object = None
+        # What changed since is asked of the metadata; None: everything is compared.
+        self._mark: Mark | None = None
+        # After everything was compared: what is finished at the mark, until a head says it.
+        self._whole: dict[Uuid, RemoteSegment] | None = None
         # What the store said when the leadership began; None once a head of ours says at least that.
         self._before: Sequence[Row] | None = None
         # Of those, what the store does not hold any more.
@@ -367,32 +398,47 @@ class CatalogKeeper:
                     then=self._begun,
                 )
             ]
-        state = self._state()
-        if isinstance(state, KafkaError):
-            return self._answer(state, now_ms)
-        missing = self._missing(state.segments)
-        if missing:
-            return [
-                Submit(
-                    name=f"look for segments of {topic}-{where.partition}",
-                    pool="copy",
-                    work=partial(still_there, store, where.topic_id, where.partition, missing),
-                    then=partial(self._compared, missing),
-                )
-            ]
-        return self._put(now_ms)
+        look = self._services.metadata.look(where, self._mark)
+        if isinstance(look, KafkaError):
+            return self._answer(look, now_ms)
+        if look.everything is not None:
+            return self._compare_all(look, now_ms)
+        missing = self._missing(look)
+        return self._look_for(missing) if missing else self._put(look, now_ms)
 
-    def _missing(self, finished: Mapping[Uuid, Row]) -> list[Row]:
-        """Return what was said of the partition before, and would not be said any more, without a reason."""
-        hosted, metadata = self._hosted, self._services.metadata
-        before: Iterable[Row] = self._before or ()
-        if self._before is None and self._writer is not None:
-            known = self._writer.known
-            # Mostly none, of tens of thousands: found by one operation on both.
-            before = [known[gone] for gone in sorted(known.keys() - finished.keys())]
-        return unexplained(
+    def _compare_all(self, look: Look, now_ms: int) -> Effects:
+        """Compare all that was said with all that is known: of many segments, in a worker."""
+        assert look.everything is not None
+        assert self._writer is not None
+        before = (self._before or (), self._writer.known.values())
+        work = partial(
+            compare,
             before,
-            finished,
+            look.everything,
+            log_start_offset=self._hosted.log.log_start_offset,
+            gone=tuple(self._gone),
+        )
+        if sum(map(len, before)) + len(look.everything.segments) <= COMPARED_IN_STEP:
+            return self._compared(look.mark, work(), now_ms)
+        name = f"compare catalog of {self._hosted.topic}-{self._hosted.where.partition}"
+        return [Submit(name=name, pool="copy", work=work, then=partial(self._compared, look.mark))]
+
+    def _compared(self, mark: Mark, result: Any, now_ms: int) -> Effects:
+        if isinstance(result, Exception):
+            return self._answer(as_error(result), now_ms)
+        if result.missing:
+            return self._look_for(result.missing[:LOOKED_FOR_MAX])
+        self._mark, self._whole = mark, result.finished
+        return self._write(now_ms)
+
+    def _missing(self, look: Look) -> list[Row]:
+        """Return what was finished at the mark, and would not be said any more, without a reason."""
+        assert self._writer is not None
+        hosted, metadata = self._hosted, self._services.metadata
+        known = self._writer.known if self._whole is None else self._whole
+        return unexplained(
+            [known[i] for i, segment in look.changed.items() if segment is None and i in known],
+            (),
             log_start_offset=hosted.log.log_start_offset,
             is_recorded=lambda found: (
                 found in self._gone
@@ -400,6 +446,19 @@ class CatalogKeeper:
                 or metadata.was_deleted(hosted.where, found)
             ),
         )
+
+    def _look_for(self, missing: list[Row]) -> Effects:
+        """Ask the store whether it holds segments that nothing explains any more."""
+        store, where = self._services.catalog, self._hosted.where
+        assert store is not None
+        return [
+            Submit(
+                name=f"look for segments of {self._hosted.topic}-{where.partition}",
+                pool="copy",
+                work=partial(still_there, store, where.topic_id, where.partition, missing),
+                then=partial(self._looked_for, missing),
+            )
+        ]
 
     def explains_all(self) -> bool:
         """Whether decisions may be made: a head of ours is there, and the metadata still says as much.
@@ -410,10 +469,12 @@ class CatalogKeeper:
             return not lacks_what_went(self._hosted, self._services.metadata)
         if self.is_begun and self.is_current:
             return True  # nothing was applied since
-        finished = self._services.metadata.finished(self._hosted.where)
-        if not self.is_begun or isinstance(finished, KafkaError):
+        if not self.is_begun:
             return False
-        return not self._missing(_by_id(finished))
+        look = self._services.metadata.look(self._hosted.where, self._mark)
+        if isinstance(look, KafkaError) or look.everything is not None:
+            return False
+        return not self._missing(look)
 
     def compare(self, then: Done, now_ms: int) -> Effects:
         """`request`, whether or not all seems to be said: what the metadata knows has become less."""
@@ -424,7 +485,7 @@ class CatalogKeeper:
         hosted.unexplained_segments = 1
         return self._refuse(nothing_below(hosted), [then], now_ms)
 
-    def _compared(self, missing: Sequence[Row], result: Any, now_ms: int) -> Effects:
+    def _looked_for(self, missing: Sequence[Row], result: Any, now_ms: int) -> Effects:
         """The store has said which of the segments that we miss it holds.
 
         Where it holds none all is compared anew: the metadata may have lost more while it was asked.
@@ -440,15 +501,13 @@ class CatalogKeeper:
             problem_of(result, topic=hosted.topic, partition=hosted.where.partition), now_ms
         )
 
-    def _put(self, now_ms: int) -> Effects:
+    def _put(self, look: Look, now_ms: int) -> Effects:
         store, hosted = self._services.catalog, self._hosted
         assert store is not None
         assert self._writer is not None
         on_compared, self.on_compared = self.on_compared, _nothing
         on_compared()
-        state = self._state()
-        if isinstance(state, KafkaError):
-            return self._answer(state, now_ms)
+        state = self._state(look)
         hosted.unexplained_segments = 0
         topic, where = hosted.topic, hosted.where
         waiting, self._waiting = self._waiting, []
@@ -457,7 +516,7 @@ class CatalogKeeper:
                 name=f"write catalog of {topic}-{where.partition}",
                 pool="copy",
                 work=partial(write_cut, store, self._writer, state, now_ms),
-                then=partial(self._applied, self._signature(), waiting),
+                then=partial(self._applied, self._signature(), look.mark, waiting),
             )
         ]
 
@@ -474,18 +533,19 @@ class CatalogKeeper:
         self._before = result.segments
         return self._write(now_ms)
 
-    def _state(self) -> CatalogState | KafkaError:
-        hosted, metadata = self._hosted, self._services.metadata
-        finished = metadata.finished(hosted.where)
-        if isinstance(finished, KafkaError):
-            return finished
-        partition, offset = metadata.applied_offset(hosted.where)
+    def _state(self, look: Look) -> CatalogState:
+        hosted = self._hosted
+        changed = Changed(look.changed)
+        if self._whole is not None:
+            changed.bring_up_to_date(self._whole)
+            self._mark = look.mark
+        partition, offset = self._services.metadata.applied_offset(hosted.where)
         return CatalogState(
             topic=hosted.topic,
             log_start_offset=hosted.log.log_start_offset,
             log_end_offset=hosted.log.log_end_offset,
             epochs=hosted.log.epochs.entries(),
-            segments=_by_id(finished),
+            segments=changed if self._whole is None else self._whole,
             metadata_partition=partition,
             metadata_offset=offset,
         )
@@ -493,6 +553,7 @@ class CatalogKeeper:
     def _applied(
         self,
         signature: object,
+        mark: Mark,
         waiting: list[Done],
         result: Any,
         now_ms: int,
@@ -508,7 +569,7 @@ class CatalogKeeper:
             self._waiting = waiting + self._waiting
             return self._answer(as_error(problem), now_ms)
         self._writer.committed(update)
-        self._before = None
+        self._before, self._whole, self._mark = None, None, mark
         self._gone.clear()
         self._written = signature
         self.is_begun = True
@@ -539,10 +600,6 @@ class CatalogKeeper:
             self._said = str(error)
             effects.append(Warn(line=f"{self._hosted.log.topic_partition}: {error}"))
         return effects + [effect for then in waiting for effect in then(error, now_ms)]
-
-
-def _by_id(segments: Collection[RemoteSegment]) -> dict[Uuid, RemoteSegment]:
-    return dict(zip(map(_id_of, segments), segments, strict=True))
 
 
 def _nothing() -> None:
@@ -608,42 +665,6 @@ def begin_catalog(
     """
     if check_owner is not None:
         check_owner()
-    listed = [info.key for info in store.list_prefix(names_folder(topic))]
-    names = [name for name in map(parse_name, listed) if name is not None]
-    if not any(name.topic_id == topic_id for name in names):
-        _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=False))
+    register_name(store, topic=topic, topic_id=topic_id, now_ms=now_ms)
     keys = [info.key for info in store.list_prefix(catalog_folder(topic_id, partition))]
     return read_before(store, topic_id, partition, keys)
-
-
-def mark_deleted(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:
-    """Tell readers that the topic is being removed, before its first object goes."""
-    listed = [info.key for info in store.list_prefix(names_folder(topic))]
-    names = [name for name in map(parse_name, listed) if name is not None]
-    if not any(name.topic_id == topic_id and name.is_deleted for name in names):
-        _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=True))
-
-
-def remove_catalog(store: ObjectStore, *, topic: str, topic_id: Uuid, partition: int) -> None:
-    """Delete the partition's catalog; with the topic's last one its names go too."""
-    for info in store.list_prefix(catalog_folder(topic_id, partition)):
-        store.delete(info.key)
-    if store.list_prefix(topic_catalog_folder(topic_id)):
-        return
-    for info in store.list_prefix(names_folder(topic)):
-        name = parse_name(info.key)
-        if name is not None and name.topic_id == topic_id:
-            store.delete(info.key)
-
-
-def _put_name(store: ObjectStore, name: TopicName) -> None:
-    body = {
-        "firnline": "topic",
-        "version": 1,
-        "topic": name.topic,
-        "topicId": uuid_text(name.topic_id),
-        "registeredMs": name.registered_ms,
-        "deleted": name.is_deleted,
-    }
-    data = json.dumps(body, separators=(",", ":")).encode() + b"\n"
-    store.put(name_key(name), (data,), size_bytes=len(data))

@@ -6,7 +6,7 @@ or by the log start. `decide` is a function of the log and the metadata alone. S
 T49; F21, F22, F31-F33.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -48,7 +48,8 @@ def decide(
     """
     epochs = filled(log.epochs.entries())
     chosen: dict[bytes, RemoteSegment] = {}
-    for segment in segments:
+    finished = SegmentState.COPY_FINISHED  # nearly all are: these lines look at each of them
+    for segment in [s for s in segments if s.state != finished]:
         left_over = segment.state == SegmentState.DELETE_STARTED
         if segment.is_abandoned and now_ms - segment.event_timestamp_ms < late_put_ms:
             continue
@@ -79,20 +80,24 @@ def decide(
             chosen[segment.segment_id] = segment
     if is_finished:
         walk.expire_local()
-    for segment in segments:  # what an unclean election left below every epoch we know (3.7-6)
-        if segment.state == SegmentState.COPY_FINISHED and segment.epochs[-1][0] < first_epoch:
+    # What an unclean election left below every epoch we know (3.7-6).
+    for segment in [s for s in segments if s.epochs[-1][0] < first_epoch]:
+        if segment.state == finished:
             chosen.setdefault(segment.segment_id, segment)
     return Decision(tuple(chosen.values()), walk.log_start_offset)
 
 
-def _by_epoch(segments: Sequence[RemoteSegment], epochs: Sequence[int]) -> list[RemoteSegment]:
-    """Return each segment once, in the order of the epochs of the log and of offsets in each."""
-    ordered: dict[bytes, RemoteSegment] = {}
+def _by_epoch(segments: Sequence[RemoteSegment], epochs: Sequence[int]) -> Iterator[RemoteSegment]:
+    """Iterate over the segments, each once, in the order of the epochs of the log and of offsets in each.
+
+    Most of the time the first one stays, and no other is looked for.
+    """
+    seen: dict[bytes, None] = {}
     for epoch in epochs:
         for segment in segments:
-            if any(e == epoch for e, _ in segment.epochs):
-                ordered.setdefault(segment.segment_id, segment)
-    return list(ordered.values())
+            if segment.segment_id not in seen and any(e == epoch for e, _ in segment.epochs):
+                seen[segment.segment_id] = None
+                yield segment
 
 
 class _Walk:
@@ -113,14 +118,17 @@ class _Walk:
         self._history = log.epochs.entries()
         self._retention_ms = log.config.retention_ms if applies_limits else NO_LIMIT
         self.log_start_offset = log.log_start_offset
+        limit = log.config.retention_bytes if applies_limits else NO_LIMIT
+        # Mostly there is no limit, and no need to look at each of tens of thousands.
+        self._breach_bytes = 0 if limit < 0 else max(self._total_bytes(segments) - limit, 0)
+
+    def _total_bytes(self, segments: Sequence[RemoteSegment]) -> int:
         counted = [
             s.size_bytes
             for s in segments
             if s.state == SegmentState.COPY_FINISHED and self.is_in_lineage(s)
         ]
-        total = sum(counted) + self._local_only_bytes()
-        limit = log.config.retention_bytes if applies_limits else NO_LIMIT
-        self._breach_bytes = 0 if limit < 0 else max(total - limit, 0)
+        return sum(counted) + self._local_only_bytes()
 
     def is_in_lineage(self, segment: RemoteSegment) -> bool:
         return is_within_lineage(

@@ -13,10 +13,11 @@ from typing import Any
 from firnline.base.effects import Effects, SetTimer, Submit
 from firnline.base.errors import FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition, Uuid
-from firnline.tiered.catalog_writer import as_error, mark_deleted, remove_catalog
+from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.expiry import SegmentRemoval
 from firnline.tiered.hosted import Done, Services
 from firnline.tiered.objects.layout import segment_folder
+from firnline.tiered.objects.names import mark_deleted, remove_catalog
 from firnline.tiered.spi import DeleteState, ObjectStore, PartitionDelete
 
 _TIMER = ("tier", "remover")

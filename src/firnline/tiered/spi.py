@@ -5,7 +5,7 @@ metadata protocol is called on the node's one thread and answers through continu
 Source: KIP-405 'Public Interfaces'; spec 3.9, 3.10, T53, T56.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -232,6 +232,33 @@ class RemoteStorage(Protocol):
 Published = Callable[[KafkaError | None, int], Effects]
 
 
+class Mark(NamedTuple):
+    """Up to where somebody has seen the changes of a partition's finished segments."""
+
+    feed: object
+    position: int
+
+
+class Everything(NamedTuple):
+    """All that is known of a partition's segments at one moment."""
+
+    segments: Sequence[RemoteSegment]  # not deleted, in any state
+    deleted: Collection[Uuid]  # the newest ones whose deletion was finished
+
+
+class Look(NamedTuple):
+    """What one look at a partition's finished segments says, given the mark of an earlier one.
+
+    mark        for a later look
+    changed     segments as they are now that came, None for those that are not finished any more
+    everything  instead of what changed, where that is not known any more, or nobody has looked before
+    """
+
+    mark: Mark
+    changed: Mapping[Uuid, RemoteSegment | None]
+    everything: Everything | None
+
+
 class RemoteLogMetadata(Protocol):
     """KIP-405's RemoteLogMetadataManager: strongly consistent metadata of remote segments.
 
@@ -290,6 +317,13 @@ class RemoteLogMetadata(Protocol):
         self, where: TopicIdPartition, reaching: int = 0
     ) -> list[RemoteSegment] | KafkaError:
         """Return the finished segments that end at or above an offset, ascending by their ends."""
+        ...
+
+    def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError:
+        """Return which finished segments came or went since an earlier look; the cost follows these.
+
+        Of each partition one reader is served: another's look makes the next of the first one see everything.
+        """
         ...
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:

@@ -356,6 +356,18 @@ def test_a_large_topic_is_made_though_the_cluster_changes_all_the_time(node: Cha
     assert dict(node.node.image.config(2, SOME[0])) == {"retention.ms": "4"}
 
 
+def test_a_broker_that_led_much_and_fell_silent_is_replaced_in_parts(node: Changed) -> None:
+    """Goal: its going costs no other broker a heartbeat. Method: count the calls of each step."""
+    node.set_all(replicas=[1, OTHER], isr=[1, OTHER], leader=OTHER)
+    node.steps, end_ms = [], node.now_ms + 60_000
+    while node.leaders() != {1}:
+        assert node.now_ms < end_ms
+        node.now_ms += 100
+        node.finish()
+    assert node.node.image.brokers[OTHER].fenced
+    assert max(node.steps) < CALLS_MAX, sorted(node.steps)[-9:]
+
+
 # ------------------------------------------------------------------------------------- what is asked
 
 

@@ -1,6 +1,6 @@
 """A group coordinator with its timers and its log, in which time passes when told."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -65,6 +65,17 @@ class Told(NamedTuple):
 
     who: str
     result: Any
+
+
+def in_one_go(slices: Generator[Effects, int, Effects], now_ms: int) -> Effects:
+    """Do all slices of a request; return what follows from them."""
+    effects: Effects = []
+    try:
+        effects += next(slices)
+        while True:
+            effects += slices.send(now_ms)
+    except StopIteration as done:
+        return effects + list(done.value)
 
 
 def load_into(groups: GroupCoordinator, partition: int, *batches: bytes) -> None:
@@ -287,11 +298,10 @@ class GroupWorld:
 
     def leave(self, *leavers: tuple[str, str | None], group: str = GROUP) -> list[Code]:
         identities = [Identity(*leaver) for leaver in leavers]
-        self.run(
-            self.groups.leave(
-                group, identities, lambda code, left: Told("leave", (code, left)), self.now_ms
-            )
+        slices = self.groups.leave(
+            group, identities, lambda code, left: Told("leave", (code, left)), self.now_ms
         )
+        self.run(in_one_go(slices, self.now_ms))
         code, left = self.answer_to("leave")
         return [one.code for one in left] if code is Code.NONE else [code]
 

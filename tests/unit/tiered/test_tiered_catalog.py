@@ -23,11 +23,10 @@ from firnline.tiered.catalog_writer import (
     CatalogWriter,
     apply_update,
     begin_catalog,
-    mark_deleted,
-    remove_catalog,
 )
 from firnline.tiered.objects.layout import heads_folder, parts_folder
 from firnline.tiered.objects.memory import MemoryStore
+from firnline.tiered.objects.names import mark_deleted, remove_catalog
 from firnline.tiered.spi import ObjectMissing, RemoteSegment, RemoteStorageError, SegmentState
 
 TOPIC = bytes(15) + b"\x07"

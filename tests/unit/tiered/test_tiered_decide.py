@@ -3,8 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from firnline.config.topic import TopicConfig
+from firnline.tiered import expiry
 from firnline.tiered.expiry import Decision, decide
+from firnline.tiered.lineage import is_within_lineage
 from firnline.tiered.spi import Epochs, RemoteSegment, SegmentState
 from tests.tier_world import TOPIC_ID, topic_config
 
@@ -165,3 +169,20 @@ def test_a_segment_whose_time_nobody_knows_is_as_old_as_its_copy() -> None:
     unknown = seg(1, 0, 9)._replace(max_timestamp_ms=-1)
     assert go(log, unknown._replace(event_timestamp_ms=NOW - 999)) == ([], 0)
     assert go(log, unknown._replace(event_timestamp_ms=NOW - 1000)) == ([1], 10)
+
+
+def test_where_nothing_is_due_the_lineage_of_each_segment_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is asked every half a minute: 0.2 s of the loop each time, where there were 60,000."""
+    looks = []
+
+    def counted(segment: RemoteSegment, **lineage: Any) -> bool:
+        looks.append(segment)
+        return is_within_lineage(segment, **lineage)
+
+    monkeypatch.setattr(expiry, "is_within_lineage", counted)
+    log = LogWith(history=((0, 0), (1, 5_000)), log_end_offset=10_000)
+    segments = [seg(n, n * 10, n * 10 + 9, (n // 500, n * 10)) for n in range(1_000)]
+    assert go(log, *segments) == ([], 0)
+    assert len(looks) <= 1

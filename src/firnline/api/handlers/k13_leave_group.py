@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import in_slices
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code
 from firnline.coordinator.membership import Identity, Left
@@ -41,4 +42,5 @@ def handle(
         ]
         return context.reply(LeaveGroupResponse(error_code=code, members=members))
 
-    return node.groups.leave(request.group_id, leavers, answer, now_ms)
+    slices = node.groups.leave(request.group_id, leavers, answer, now_ms)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)

@@ -11,6 +11,9 @@ from firnline.base.ids import NO_OFFSET, Uuid
 from firnline.tiered.metadata.states import may_follow, may_follow_delete
 from firnline.tiered.spi import (
     DeleteState,
+    Everything,
+    Look,
+    Mark,
     PartitionDelete,
     RemoteSegment,
     SegmentState,
@@ -19,6 +22,8 @@ from firnline.tiered.spi import (
 
 # Deleted segments whose ids are remembered, of each partition.
 DELETED_KEPT = 256
+# Changes that are kept for who looked before, of each partition; after more it sees everything again.
+CHANGES_KEPT = 4096
 
 
 class _EpochView:
@@ -104,10 +109,26 @@ def epoch_end(segment: RemoteSegment, epoch: int) -> int:
     return (min(ends) if ends else segment.end_offset + 1) - 1
 
 
+class _Feed:
+    """Ids of segments that may have become finished, or ceased to be, since somebody looked; oldest first."""
+
+    __slots__ = ("first", "ids")
+
+    def __init__(self) -> None:
+        self.first = 0  # the position of ids[0]
+        self.ids: list[Uuid] = []
+
+    def after(self, position: int) -> list[Uuid]:
+        """Return what follows `position`; what is before it is forgotten."""
+        del self.ids[: position - self.first]
+        self.first = position
+        return self.ids
+
+
 class MetadataCache:
     """The remote segments of one partition, as far as the metadata log has been applied."""
 
-    __slots__ = ("_all", "_by_epoch", "_by_id", "_deleted", "_finished", "delete")
+    __slots__ = ("_all", "_by_epoch", "_by_id", "_deleted", "_feed", "_finished", "delete")
 
     def __init__(self) -> None:
         self._by_id: dict[Uuid, RemoteSegment] = {}
@@ -115,6 +136,7 @@ class MetadataCache:
         self._finished = _Ordered()  # by end offset
         self._by_epoch: dict[int, _EpochView] = {}
         self._deleted: dict[Uuid, None] = {}  # the newest ones
+        self._feed: _Feed | None = None  # from the first look on
         self.delete: PartitionDelete | None = None
 
     @property
@@ -160,6 +182,7 @@ class MetadataCache:
             self._finished.put(_by_end(segment), segment)
         else:
             self._finished.drop(_by_end(segment))
+        self._note(segment.segment_id)
         for epoch, start in segment.epochs:
             view = self._view(epoch)
             if segment.state == SegmentState.COPY_FINISHED:
@@ -175,7 +198,15 @@ class MetadataCache:
                 del self._deleted[next(iter(self._deleted))]
         return True
 
+    def _note(self, segment_id: Uuid) -> None:
+        if self._feed is None:
+            return
+        self._feed.ids.append(segment_id)
+        if len(self._feed.ids) > CHANGES_KEPT:
+            self._feed = None
+
     def _drop(self, segment: RemoteSegment) -> None:
+        self._note(segment.segment_id)
         del self._by_id[segment.segment_id]
         self._all.drop(_by_base(segment))
         self._finished.drop(_by_end(segment))
@@ -234,6 +265,20 @@ class MetadataCache:
     def finished(self, reaching: int = 0) -> list[RemoteSegment]:
         """Return the finished segments that end at or above `reaching`, ascending by end offset."""
         return self._finished.rows[bisect_left(self._finished.keys, (reaching, -1, b"")) :]
+
+    def look(self, since: Mark | None) -> Look:
+        """Return which finished segments came or went since `since`. See `spi.RemoteLogMetadata`."""
+        feed = self._feed
+        if feed is None or since is None or since.feed is not feed or since.position < feed.first:
+            self._feed = feed = _Feed()
+            everything = Everything(self._all.rows.copy(), tuple(self._deleted))
+            return Look(Mark(feed, 0), {}, everything)
+        changed: dict[Uuid, RemoteSegment | None] = {}
+        for segment_id in feed.after(since.position):
+            segment = self._by_id.get(segment_id)
+            is_finished = segment is not None and segment.state == SegmentState.COPY_FINISHED
+            changed[segment_id] = segment if is_finished else None
+        return Look(Mark(feed, feed.first + len(feed.ids)), changed, None)
 
     def _view(self, epoch: int) -> _EpochView:
         view = self._by_epoch.get(epoch)

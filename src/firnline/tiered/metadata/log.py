@@ -45,6 +45,8 @@ from firnline.tiered.metadata.records import decode, encode
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     DeleteState,
+    Look,
+    Mark,
     PartitionDelete,
     Published,
     RemoteSegment,
@@ -593,6 +595,11 @@ class TopicMetadataLog:
         """Return the finished segments that end at or above an offset, ascending by their ends."""
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.finished(reaching)
+
+    def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError:
+        """Return what changed of the finished segments. See `spi.RemoteLogMetadata`."""
+        cache = self._cache(where)
+        return NOT_READY if cache is None else cache.look(since)
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:
         """Return one segment as far as it is known, ready or not."""

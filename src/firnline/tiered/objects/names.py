@@ -1,0 +1,59 @@
+"""What a tier says of its topics: a name registered once, marked when the topic is deleted. PURE.
+
+All of it blocks and is called in workers. Source: spec T62; docs/formats/catalog.md.
+"""
+
+import json
+
+from firnline.base.ids import Uuid, uuid_text
+from firnline.tiered.objects.layout import (
+    TopicName,
+    catalog_folder,
+    name_key,
+    names_folder,
+    parse_name,
+    topic_catalog_folder,
+)
+from firnline.tiered.spi import ObjectStore
+
+
+def register_name(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:
+    """Say which topic an id belongs to, if nobody has yet."""
+    if not any(name.topic_id == topic_id for name in _names(store, topic)):
+        _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=False))
+
+
+def mark_deleted(store: ObjectStore, *, topic: str, topic_id: Uuid, now_ms: int) -> None:
+    """Tell readers that the topic is being removed, before its first object goes."""
+    if not any(n.topic_id == topic_id and n.is_deleted for n in _names(store, topic)):
+        _put_name(store, TopicName(topic, now_ms, topic_id, is_deleted=True))
+
+
+def remove_catalog(store: ObjectStore, *, topic: str, topic_id: Uuid, partition: int) -> None:
+    """Delete the partition's catalog; with the topic's last one its names go too."""
+    for info in store.list_prefix(catalog_folder(topic_id, partition)):
+        store.delete(info.key)
+    if store.list_prefix(topic_catalog_folder(topic_id)):
+        return
+    for info in store.list_prefix(names_folder(topic)):
+        name = parse_name(info.key)
+        if name is not None and name.topic_id == topic_id:
+            store.delete(info.key)
+
+
+def _names(store: ObjectStore, topic: str) -> list[TopicName]:
+    listed = [info.key for info in store.list_prefix(names_folder(topic))]
+    return [name for name in map(parse_name, listed) if name is not None]
+
+
+def _put_name(store: ObjectStore, name: TopicName) -> None:
+    body = {
+        "firnline": "topic",
+        "version": 1,
+        "topic": name.topic,
+        "topicId": uuid_text(name.topic_id),
+        "registeredMs": name.registered_ms,
+        "deleted": name.is_deleted,
+    }
+    data = json.dumps(body, separators=(",", ":")).encode() + b"\n"
+    store.put(name_key(name), (data,), size_bytes=len(data))

@@ -1,0 +1,74 @@
+"""A group of hundreds of members: whatever they do at once, no step of it holds up the node."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from firnline.base.errors import Code
+from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from firnline.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from firnline.protocol.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
+from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
+
+from .large import NAMES, LargeNode
+
+MEMBERS = 500
+
+
+@pytest.fixture
+def small() -> LargeNode:
+    return LargeNode(NAMES[:1])
+
+
+def begin_members(node: LargeNode, count: int) -> list[str]:
+    """Have a group of so many members, who have all joined; return their ids."""
+    node.send(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    node.pass_time(2_000)
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=300_000,
+        rebalance_timeout_ms=300_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    connections = [node.begin(request, 3) for _ in range(count)]
+    node.pass_time(20_000)
+    return [connection.answers[0].member_id for connection in connections]
+
+
+def leave(ids: Sequence[str]) -> LeaveGroupRequest:
+    return LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=i) for i in ids])
+
+
+def members(node: LargeNode) -> list[Any]:
+    [group] = node.ask(DescribeGroupsRequest(groups=["g"]), 5).groups
+    return list(group.members)
+
+
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_hundreds_of_members_leave_in_one_request(small: LargeNode, hangs_up: bool) -> None:
+    """Goal: who stops a large application stops nobody else. Method: count the calls of each step."""
+    ids = begin_members(small, MEMBERS)
+    connection = small.begin(leave(["nobody", *ids[1:]]), 5)
+    connection.closed = hangs_up
+    small.finish()
+    assert max(small.steps) < 8_000, small.steps
+    assert [member.member_id for member in members(small)] == ids[:1]
+    if not hangs_up:
+        [answer] = connection.answers
+        told = [(row.member_id, row.error_code) for row in answer.members]
+        assert told == [("nobody", Code.UNKNOWN_MEMBER_ID), *((i, Code.NONE) for i in ids[1:])]
+
+
+def test_a_coordinator_that_goes_says_of_nobody_that_it_left(small: LargeNode) -> None:
+    """Goal: a member that the next coordinator still knows is taken out by another request."""
+    ids = begin_members(small, 250)
+    connection = small.begin(leave(ids), 5)
+    groups = small.node.groups
+    small.run(groups.unload_partition(groups.partition_for("g"), small.now_ms))
+    small.finish()
+    [answer] = connection.answers
+    assert (answer.error_code, answer.members) == (Code.NOT_COORDINATOR, [])
