@@ -1,12 +1,22 @@
 """Who asks, and how to answer them. PURE."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from firnline.base.effects import CloseConnection, Effect, Effects, Reply
 
 # AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
 OF_BROKERS = frozenset((56, 62, 63, 67, 73))
+_FETCH = 1
+
+
+class Share(Protocol):
+    """What the answers of one connection hold (runtime/answers)."""
+
+    def grow(self, size_bytes: int) -> None: ...
+    def must_wait(self) -> bool: ...
+    def must_wait_to_begin(self) -> bool: ...
+    def wait(self, again: Callable[[int], Effects], *, to_begin: bool = False) -> None: ...
 
 
 class RequestContext:
@@ -82,6 +92,22 @@ class RequestContext:
     def no_reply(self) -> Reply:
         """Finish a request that has no answer: Produce with acks=0 (C13)."""
         return Reply(context=self, message=None)
+
+    @property
+    def share(self) -> "Share | None":
+        """Where the bytes of its answer are counted (runtime/answers); None: they are not, nor does it wait.
+
+        Replicas and brokers do not wait for clients, and of a Fetch most bytes stay in files.
+        """
+        if self.is_urgent or self.api_key == _FETCH:
+            return None
+        return getattr(self.connection, "share", None)
+
+    def grow(self, size_bytes: int) -> None:
+        """Its answer holds so many bytes more than slices are taken to hold. ProtocolError: too many."""
+        share = self.share
+        if share is not None:
+            share.grow(size_bytes)
 
     def when_gone(self, abandon: Callable[[int], Effects]) -> None:
         """Have `abandon(now_ms)` called once if whoever asked hangs up before the answer.
