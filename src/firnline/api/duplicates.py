@@ -2,7 +2,7 @@
 
 Kafka keeps what some requests name in a map or a set, and answers it once; of others it answers each mention,
 or refuses what is named twice. Where each mention is answered nothing is folded, and the bound on answers
-(runtime/answers) is what protects the node. The comparison with Kafka: tests/compat/test_duplicates.py.
+(runtime/bounds/answers) is what protects the node. Compared with Kafka: tests/compat/test_duplicates.py.
 """
 
 from collections.abc import Callable, Hashable, Iterable

@@ -48,29 +48,39 @@ class Outstanding:
 
 
 def in_slices(
-    node: Busy, context: "RequestContext", slices: Slices, now_ms: int, *, to_the_end: bool = False
+    node: Busy,
+    context: "RequestContext",
+    slices: Slices,
+    now_ms: int,
+    *,
+    to_the_end: bool = False,
+    held_bytes: int = SLICE_HELD_BYTES,
 ) -> Effects:
     """Do the first slice, and have the others done.
 
+    held_bytes  what a slice of the answer is taken to hold; 0 where the handler says it (`context.grow`)
     to_the_end  also when whoever asked has hung up meanwhile: it changes something. Else nobody wants
                 the rest
     """
-    share = None if to_the_end else context.share
+    if to_the_end:
+        context.is_change = True
+    share = context.share
     if share is not None and share.must_wait_to_begin():
         context.is_large = context.is_in_turns = True
-        share.wait(partial(_go_on, node, context, slices, share, is_begun=False), to_begin=True)
+        again = partial(_go_on, node, context, slices, share, held_bytes, is_begun=False)
+        share.wait(again, to_begin=True)
         return []
     try:
         effects = next(slices)
         if share is not None:
-            share.grow(SLICE_HELD_BYTES)
+            share.grow(held_bytes)
     except StopIteration as done:
         found: Effects = done.value
         return found
     except Exception as problem:  # noqa: BLE001 - whoever runs the connection judges
         return [context.failed(problem)]
     context.is_large = context.is_in_turns = True
-    return effects + _go_on(node, context, slices, share, now_ms, to_the_end=to_the_end)
+    return effects + _go_on(node, context, slices, share, held_bytes, now_ms, to_the_end=to_the_end)
 
 
 def _go_on(
@@ -78,13 +88,14 @@ def _go_on(
     context: "RequestContext",
     slices: Slices,
     share: "Share | None",
+    held_bytes: int,
     now_ms: int,
     *,
     is_begun: bool = True,
     to_the_end: bool = False,
 ) -> Effects:
     """Have the slices that are left done."""
-    rest: Any = _rest(node, context, slices, share, is_begun, to_the_end)
+    rest: Any = _rest(node, context, slices, share, held_bytes, is_begun, to_the_end)
     # What a slow slice is called in the metrics.
     rest.__qualname__ = f"{getattr(slices, '__qualname__', 'slices')} of API {context.api_key}"
     return node.in_turns.begin(rest, now_ms, is_urgent=context.is_urgent)
@@ -113,6 +124,7 @@ def _rest(
     context: "RequestContext",
     slices: Slices,
     share: "Share | None",
+    held_bytes: int,
     is_begun: bool,
     to_the_end: bool,
 ) -> Work:
@@ -122,13 +134,15 @@ def _rest(
         now_ms = yield []
         while to_the_end or not context.is_gone:
             if share is not None and share.must_wait():
-                share.wait(partial(_go_on, node, context, slices, share, is_begun=is_begun))
+                share.wait(
+                    partial(_go_on, node, context, slices, share, held_bytes, is_begun=is_begun)
+                )
                 is_over = False
                 return []
             effects = slices.send(now_ms) if is_begun else next(slices)
             is_begun = True
             if share is not None:
-                share.grow(SLICE_HELD_BYTES)
+                share.grow(held_bytes)
             now_ms = yield effects
     except StopIteration as done:
         return done.value

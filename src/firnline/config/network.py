@@ -20,7 +20,7 @@ class NetworkKeys:
     )
     firnline_answers_max_bytes: int = key(
         "LONG",
-        268435456,
+        536870912,
         "Bytes that all answers may hold while they are made and until clients have read them, without"
         " records that stay in files. One answer that needs more closes its connection.",
         valid="[1048576,...]",

@@ -31,8 +31,8 @@ from firnline.base.effects import (
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.units import MIB
 from firnline.protocol.schema import Part
-from firnline.runtime.admission import Admission
-from firnline.runtime.answers import ANSWERS_BYTES_MAX, Answers
+from firnline.runtime.bounds.admission import Admission
+from firnline.runtime.bounds.answers import ANSWERS_BYTES_MAX, Answers
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.compactors import Compactors
 from firnline.runtime.disk import close_off_the_loop

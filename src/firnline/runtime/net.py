@@ -23,7 +23,7 @@ from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
-from firnline.runtime.admission import LARGE_BYTES
+from firnline.runtime.bounds.admission import LARGE_BYTES
 from firnline.runtime.disk import storage_error
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer

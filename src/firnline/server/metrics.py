@@ -56,7 +56,7 @@ class TierLag(NamedTuple):
 
 
 class AnswerFacts(NamedTuple):
-    """What answers hold (runtime/answers)."""
+    """What answers hold (runtime/bounds/answers)."""
 
     held_bytes: int = 0
     waiting: int = 0

@@ -7,7 +7,7 @@ import pytest
 
 from firnline.base.effects import Effects
 from firnline.base.errors import ProtocolError
-from firnline.runtime.answers import Again, Answers, Share
+from firnline.runtime.bounds.answers import Again, Answers, Share
 
 BOUND = 1000
 
@@ -151,7 +151,7 @@ def test_whoever_reads_nothing_has_longer_while_one_answer_can_go_on() -> None:
 
 
 def test_whoever_reads_is_not_closed_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firnline.runtime.answers.READER_BYTES_PER_LOOK", 10)
+    monkeypatch.setattr("firnline.runtime.bounds.answers.READER_BYTES_PER_LOOK", 10)
     world = World()
     a, c = map(world.peer, "ac")
     a.share.unsent(1200)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Settings, 2 us each where all is asked for: a topic has 40, a broker 250.
 _SETTINGS_PER_SLICE = 250
 # What a setting holds, without the words that others have, too; and each place that it could come from.
-_SETTING_BYTES, _SYNONYM_BYTES = 400, 250
+_SETTING_BYTES, _SYNONYM_BYTES = 450, 280
 
 # The metadata log is kept by snapshots, and nobody sets anything about it (Q52).
 _METADATA_LOG = [
@@ -56,7 +56,7 @@ def handle(
     node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest, now_ms: int
 ) -> Effects:
     """Answer from the committed image and the broker's own file."""
-    return in_slices(node, context, _answer(node, context, request), now_ms)
+    return in_slices(node, context, _answer(node, context, request), now_ms, held_bytes=0)
 
 
 def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest) -> Slices:

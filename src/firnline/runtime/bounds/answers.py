@@ -19,7 +19,7 @@ from firnline.runtime.poll import PollLoop
 if TYPE_CHECKING:
     from firnline.runtime.timers import Timer
 
-ANSWERS_BYTES_MAX = 256 * MIB
+ANSWERS_BYTES_MAX = 512 * MIB
 _LOOK_S = 1.0
 # Looks after which a reader is closed: where one answer can go on, where none can, and where none may begin.
 _LOOKS_OF_A_SLOW_READER, _LOOKS_WHILE_NONE_GOES_ON, _LOOKS_WITHOUT_ROOM = 10, 3, 1
