@@ -1,12 +1,22 @@
 """Who asks, and how to answer them. PURE."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from firnline.base.effects import CloseConnection, Effect, Effects, Reply
 
 # AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
 OF_BROKERS = frozenset((56, 62, 63, 67, 73))
+_FETCH = 1
+
+
+class Share(Protocol):
+    """What the answers of one connection hold (runtime/bounds/answers)."""
+
+    def grow(self, size_bytes: int) -> None: ...
+    def must_wait(self) -> bool: ...
+    def must_wait_to_begin(self) -> bool: ...
+    def wait(self, again: Callable[[int], Effects], *, to_begin: bool = False) -> None: ...
 
 
 class RequestContext:
@@ -15,6 +25,7 @@ class RequestContext:
     turn         which of the connection's requests it is
     is_large     it was not done in one slice (api/slices), or its answer is long: that is encoded in slices
     is_in_turns  some of its slices were left when it was taken up
+    is_change    it is done to its end, whoever hangs up, as it changes something (api/slices)
     is_urgent    its slices are done before those of others: a replica that fetches, and what brokers ask of
                  controllers, must not wait behind any number of clients
     on_end       called after the last of them, however it ends; set by who keeps its bytes
@@ -28,6 +39,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "is_change",
         "is_in_turns",
         "is_large",
         "is_urgent",
@@ -52,7 +64,7 @@ class RequestContext:
         self.client_id = client_id
         self.received_ms = received_ms
         self.turn: int = getattr(connection, "turn", 0)
-        self.is_large = self.is_in_turns = False
+        self.is_large = self.is_in_turns = self.is_change = False
         self.is_urgent = api_key in OF_BROKERS
 
     @property
@@ -82,6 +94,23 @@ class RequestContext:
     def no_reply(self) -> Reply:
         """Finish a request that has no answer: Produce with acks=0 (C13)."""
         return Reply(context=self, message=None)
+
+    @property
+    def share(self) -> "Share | None":
+        """Where bytes of its answer are counted (runtime/bounds/answers). None: nowhere, and it never waits.
+
+        Replicas and brokers do not wait for clients, of a Fetch most bytes stay in files, and who changed
+        something is to hear of it.
+        """
+        if self.is_urgent or self.is_change or self.api_key == _FETCH:
+            return None
+        return getattr(self.connection, "share", None)
+
+    def grow(self, size_bytes: int) -> None:
+        """Its answer holds so many bytes more than slices are taken to hold. ProtocolError: too many."""
+        share = self.share
+        if share is not None:
+            share.grow(size_bytes)
 
     def when_gone(self, abandon: Callable[[int], Effects]) -> None:
         """Have `abandon(now_ms)` called once if whoever asked hangs up before the answer.

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from firnline.api.context import RequestContext
+from firnline.api.duplicates import fold
 from firnline.api.usual import usual_request
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
@@ -142,8 +143,8 @@ class Dispatcher:
         api.out_bytes += _frame_size(parts[0])[0]  # type: ignore[arg-type]
         return parts
 
-    def encoding(self, reply: Reply) -> Generator[None, None, list[Part]]:
-        """As `encode`, with a yield wherever others may go first."""
+    def encoding(self, reply: Reply) -> Generator[int, None, list[Part]]:
+        """As `encode`; yields the bytes that were encoded wherever others may go first."""
         context = reply.context
         api = self._apis[context.api_key << 16 | context.api_version]
         parts = yield from encode_in_slices(api, context.correlation_id, reply.message)
@@ -201,7 +202,7 @@ def find_api(rows: Mapping[int, ServedApi], key: int, version: int) -> Api:
 
 
 def read_request(api: Api, data: Any, position: int) -> Any:
-    """Read the body of a request that begins at `position`. Raises ProtocolError.
+    """Read the body of a request that begins at `position`, and fold what it names. Raises ProtocolError.
 
     Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13.
     """
@@ -212,6 +213,7 @@ def read_request(api: Api, data: Any, position: int) -> Any:
         raise ProtocolError("not a request", key=api.key, problem=problem) from None
     if end > size:
         raise ProtocolError("a request ends early", key=api.key, left=size - position)
+    fold(api.key, request)
     return request
 
 

@@ -7,13 +7,15 @@ two of them a leader may resign, and a topic go. Decision 0018.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from firnline.base.background import Work
 from firnline.base.effects import Effects
+from firnline.base.limits import SLICE_HELD_BYTES
 
 if TYPE_CHECKING:
-    from firnline.api.context import RequestContext
+    from firnline.api.context import RequestContext, Share
     from firnline.base.background import Background
 
 # Effects, then the time; at last effects.
@@ -46,25 +48,57 @@ class Outstanding:
 
 
 def in_slices(
-    node: Busy, context: "RequestContext", slices: Slices, now_ms: int, *, to_the_end: bool = False
+    node: Busy,
+    context: "RequestContext",
+    slices: Slices,
+    now_ms: int,
+    *,
+    to_the_end: bool = False,
+    held_bytes: int = SLICE_HELD_BYTES,
 ) -> Effects:
     """Do the first slice, and have the others done.
 
+    held_bytes  what a slice of the answer is taken to hold; 0 where the handler says it (`context.grow`)
     to_the_end  also when whoever asked has hung up meanwhile: it changes something. Else nobody wants
                 the rest
     """
+    if to_the_end:
+        context.is_change = True
+    share = context.share
+    if share is not None and share.must_wait_to_begin():
+        context.is_large = context.is_in_turns = True
+        again = partial(_go_on, node, context, slices, share, held_bytes, is_begun=False)
+        share.wait(again, to_begin=True)
+        return []
     try:
         effects = next(slices)
+        if share is not None:
+            share.grow(held_bytes)
     except StopIteration as done:
         found: Effects = done.value
         return found
     except Exception as problem:  # noqa: BLE001 - whoever runs the connection judges
         return [context.failed(problem)]
     context.is_large = context.is_in_turns = True
-    rest: Any = _rest(context, slices, to_the_end)
+    return effects + _go_on(node, context, slices, share, held_bytes, now_ms, to_the_end=to_the_end)
+
+
+def _go_on(
+    node: Busy,
+    context: "RequestContext",
+    slices: Slices,
+    share: "Share | None",
+    held_bytes: int,
+    now_ms: int,
+    *,
+    is_begun: bool = True,
+    to_the_end: bool = False,
+) -> Effects:
+    """Have the slices that are left done."""
+    rest: Any = _rest(node, context, slices, share, held_bytes, is_begun, to_the_end)
     # What a slow slice is called in the metrics.
     rest.__qualname__ = f"{getattr(slices, '__qualname__', 'slices')} of API {context.api_key}"
-    return effects + node.in_turns.begin(rest, now_ms, is_urgent=context.is_urgent)
+    return node.in_turns.begin(rest, now_ms, is_urgent=context.is_urgent)
 
 
 def cut(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
@@ -85,19 +119,40 @@ def a_step_a_slice(
         now_ms = yield []
 
 
-def _rest(context: "RequestContext", slices: Slices, to_the_end: bool) -> Work:
+def _rest(
+    node: Busy,
+    context: "RequestContext",
+    slices: Slices,
+    share: "Share | None",
+    held_bytes: int,
+    is_begun: bool,
+    to_the_end: bool,
+) -> Work:
+    """Do the slices that are left. Where answers hold too much already, end, and go on when there is room."""
+    is_over = True
     try:
         now_ms = yield []
         while to_the_end or not context.is_gone:
-            now_ms = yield slices.send(now_ms)
+            if share is not None and share.must_wait():
+                share.wait(
+                    partial(_go_on, node, context, slices, share, held_bytes, is_begun=is_begun)
+                )
+                is_over = False
+                return []
+            effects = slices.send(now_ms) if is_begun else next(slices)
+            is_begun = True
+            if share is not None:
+                share.grow(held_bytes)
+            now_ms = yield effects
     except StopIteration as done:
         return done.value
     except Exception as problem:  # noqa: BLE001 - as in the first slice
         return [context.failed(problem)]
     finally:
-        slices.close()
-        on_end = getattr(context, "on_end", None)
-        if on_end is not None:
-            del context.on_end  # its answer may be made in slices, too
-            on_end()
+        if is_over:
+            slices.close()
+            on_end = getattr(context, "on_end", None)
+            if on_end is not None:
+                del context.on_end  # its answer may be made in slices, too
+                on_end()
     return []

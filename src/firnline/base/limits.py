@@ -6,8 +6,10 @@ from firnline.base.units import KIB, MIB
 FRAME_BYTES_MIN = 8
 # What one connection may hold of a frame it only announced: memory grows with bytes that arrived.
 RECEIVE_STEP_BYTES = 256 * KIB
-# Bytes of answers that may wait in one connection's socket before it is no longer read from.
-SEND_QUEUE_BYTES = 16 * MIB
+# Where answers have no room, a peer that takes fewer bytes a second of what waits for it reads too slowly.
+READER_BYTES_PER_LOOK = 64 * KIB
+# What one slice of an answer is taken to hold, where its handler does not say more: 300 rows, as objects.
+SLICE_HELD_BYTES = 256 * KIB
 TAGGED_FIELDS_MAX = 1024
 # UTF-8 bytes of any string: what the int16 before it can say, and as many where the length is a varint.
 STRING_BYTES_MAX = 32_767
@@ -22,6 +24,8 @@ FETCH_SESSIONS_MAX = 1000
 WAIT_MAX_MS = 300_000
 # An answer up to this size is joined with its header; above it file slices are sent by sendfile.
 JOIN_BYTES_MAX = 64 * KIB
+# What the length before an answer can say.
+ANSWER_BYTES_MAX = 2**31 - 1
 METADATA_BATCH_BYTES_MAX = 8 * MIB
 # What one answer to FetchSnapshot carries at most, whatever was asked for.
 SNAPSHOT_SLICE_BYTES_MAX = 8 * MIB

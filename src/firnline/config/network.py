@@ -18,6 +18,13 @@ class NetworkKeys:
     connections_max_idle_ms: int = key(
         "LONG", 600000, "A connection without a request for so long is closed."
     )
+    firnline_answers_max_bytes: int = key(
+        "LONG",
+        536870912,
+        "Bytes that all answers may hold while they are made and until clients have read them, without"
+        " records that stay in files. One answer that needs more closes its connection.",
+        valid="[1048576,...]",
+    )
     fetch_max_bytes: int = key(
         "INT",
         57671680,

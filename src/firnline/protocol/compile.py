@@ -52,8 +52,10 @@ _readers: dict[tuple[type[Message], int], Reader] = {}
 _guarded: dict[tuple[type[Message], int], Reader] = {}
 _writers: dict[tuple[type[Message], int], Writer] = {}
 _slicing: dict[tuple[type[Message], int], SlicingWriter] = {}
-# Elements of arrays that a slicing writer writes before it yields: less than a millisecond.
+# Elements of arrays that a slicing writer writes before it yields: less than a millisecond. A string or bytes
+# counts as one more for each 512 bytes, so that a slice is not much more than 256 KiB.
 ELEMENTS_PER_SLICE = 500
+_BYTES_OF_AN_ELEMENT_BITS = 9
 
 
 def reader(cls: type[Message], version: int) -> Reader:
@@ -353,7 +355,7 @@ def _compile_writer(
     src.names |= _WRITER_NAMES
     if in_slices:
         src.add(f"left = {ELEMENTS_PER_SLICE}")
-        src.add("if not left: yield")  # a generator, also where there are no arrays
+        src.add("if left < 0: yield")  # a generator, also where there are no arrays
     _write_struct(src, "o", cls, version, flexible)
     if not src.lines:
         src.add("pass")
@@ -441,6 +443,8 @@ def _write_value(
         n = src.local("n")
         src.add(f"{n} = len({v})")
         _write_length(src, n, letter, flexible)
+        if src.in_slices:
+            src.add(f"left -= {n} >> {_BYTES_OF_AN_ELEMENT_BITS}")
         if kind == "records":
             src.add(f"if type({v}) is FileRecords:")
             src.add(f"    for s in {v}.slices: emit(s)")
@@ -462,7 +466,7 @@ def _write_array(src: _Source, v: str, element: Any, version: int, flexible: boo
     src.add(f"for {item} in {v}:")
     src.indent += 1
     if src.in_slices:
-        src.add(f"if not left: left = {ELEMENTS_PER_SLICE}; yield")
+        src.add(f"if left <= 0: left = {ELEMENTS_PER_SLICE}; yield")
         src.add("left -= 1")
     if isinstance(element, type):
         before = len(src.lines)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from firnline.base.errors import ProtocolError
+from firnline.base.limits import ANSWER_BYTES_MAX, JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice
 from firnline.protocol.compile import Reader, Writer, slicing_writer, unguarded_reader, writer
@@ -136,8 +137,8 @@ class Wrapped:
                 pass
         return self._made
 
-    def steps(self) -> Generator[None, None, Any]:
-        """Return the outer message; yields wherever others may go first."""
+    def steps(self) -> Generator[int, None, Any]:
+        """Return the outer message; yields as `encode_in_slices` does."""
         parts = yield from encode_in_slices(self._api, self._correlation_id, self._message)
         frame = b"".join(p.read() if type(p) is FileSlice else p for p in parts)  # type: ignore[misc]
         self._made = self._outer(frame[_SIZE_AND_CORRELATION.size - 4 :])
@@ -168,8 +169,11 @@ def encode_answer(api: Api, correlation_id: int, message: Any) -> list[Part]:
 
 def encode_in_slices(
     api: Api, correlation_id: int, message: Any
-) -> Generator[None, None, list[Part]]:
-    """Return what `encode_answer` does, with a yield wherever others may go first."""
+) -> Generator[int, None, list[Part]]:
+    """Return what `encode_answer` does; yields the bytes that were encoded wherever others may go first.
+
+    What is too large to be sent in one step is left in parts: to join them would hold all of it twice.
+    """
     if type(message) is Encoded:
         return encode_answer(api, correlation_id, message)
     if type(message) is Wrapped:
@@ -177,23 +181,32 @@ def encode_in_slices(
     parts: list[Part] = [b""]
     news: list[Part] = []
     for _ in slicing_writer(type(message), api.version)(message, news.append):
-        _join_into(parts, news)
-        yield
+        yield _join_into(parts, news)
     _join_into(parts, news)
-    return _framed(api, correlation_id, parts)
+    return _framed(api, correlation_id, parts, joined_bytes_max=JOIN_BYTES_MAX)
 
 
-def _join_into(parts: list[Part], news: list[Part]) -> None:
-    """Move what is in `news`, as one piece where no file slice is among it."""
+def _join_into(parts: list[Part], news: list[Part]) -> int:
+    """Move what is in `news`, as one piece where no file slice is among it; return its bytes of memory."""
     if FileSlice in map(type, news):
         parts += news
+        size = sum([0 if type(part) is FileSlice else len(part) for part in news])
     else:
-        parts.append(b"".join(news))  # type: ignore[arg-type]
+        piece = b"".join(news)  # type: ignore[arg-type]
+        parts.append(piece)
+        size = len(piece)
     news.clear()
+    return size
 
 
-def _framed(api: Api, correlation_id: int, parts: list[Part]) -> list[Part]:
-    """Return the frame of an answer; the first of its parts is not filled yet."""
+def _framed(
+    api: Api, correlation_id: int, parts: list[Part], joined_bytes_max: int = ANSWER_BYTES_MAX
+) -> list[Part]:
+    """Return the frame of an answer; the first of its parts is not filled yet.
+
+    One of up to `joined_bytes_max` without file slices becomes one part. ProtocolError: longer than the four
+    bytes of its length can say.
+    """
     size = 4 + len(api.tail)
     sliced = False
     for part in parts:
@@ -202,5 +215,9 @@ def _framed(api: Api, correlation_id: int, parts: list[Part]) -> list[Part]:
             size += part.size_bytes
         else:
             size += len(part)
+    if size > ANSWER_BYTES_MAX:
+        raise ProtocolError(
+            "an answer longer than a frame can be: ask for less at a time", size=size
+        )
     parts[0] = _SIZE_AND_CORRELATION.pack(size, correlation_id) + api.tail
-    return parts if sliced else [b"".join(parts)]  # type: ignore[arg-type]
+    return parts if sliced or size > joined_bytes_max else [b"".join(parts)]  # type: ignore[arg-type]

@@ -8,7 +8,8 @@ a sibling inside the node (Append, EnsureTopic) goes back to the node, which kno
 import logging
 import queue
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
+from functools import partial
 from typing import Any, Protocol
 
 from firnline.api.dispatch import Dispatcher
@@ -29,7 +30,9 @@ from firnline.base.effects import (
 )
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.units import MIB
-from firnline.runtime.admission import Admission
+from firnline.protocol.schema import Part
+from firnline.runtime.bounds.admission import Admission
+from firnline.runtime.bounds.answers import ANSWERS_BYTES_MAX, Answers
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.compactors import Compactors
 from firnline.runtime.disk import close_off_the_loop
@@ -44,6 +47,8 @@ from firnline.runtime.workers import Doorbell, FlushGroup, Pool, problem_of
 log = logging.getLogger("firnline")
 
 _HOUSEKEEPING_S = 5.0
+# Yields bytes that were encoded; returns the frame.
+Encoding = Generator[int, None, list[Part]]
 
 
 class Node(Protocol):
@@ -69,6 +74,7 @@ class Runtime:
         threads: dict[str, int],
         client_id: str = "firnline",
         answer_bytes_max: int = 100 * MIB,
+        held_answers_bytes_max: int = ANSWERS_BYTES_MAX,
     ) -> None:
         self.node = node
         self.loop = loop
@@ -88,7 +94,8 @@ class Runtime:
         self._warned_at = 0.0
         self._unsaid = 0
         self.admission = Admission(loop.call_soon)
-        self._answers = Background("answers", takes_turns=True)
+        self.answers = Answers(loop, self.resume, held_answers_bytes_max)
+        self._encoding = Background("answers", takes_turns=True)
         self.failed_requests = FailedRequests()
         self._table: dict[type, Callable[[Any], None]] = {
             Flush: self._flushes.add,
@@ -190,6 +197,7 @@ class Runtime:
         self.links.close()
         for timer in self._timers.values():
             timer.cancel()
+        self.answers.close()
         self._compactors.close()
         self._flushes.close()
         for pool in self._pools.values():
@@ -205,10 +213,8 @@ class Runtime:
         elif connection.closed:
             return
         elif effect.context.is_large:
-            is_urgent = effect.context.is_urgent
-            self.execute(
-                self._answers.begin(self._encode(effect), self.now_ms(), is_urgent=is_urgent)
-            )
+            encoding = connection.dispatcher.encoding(effect)
+            self.execute(self._encode_on(effect, encoding, self.now_ms()))
         else:
             try:
                 parts = connection.dispatcher.encode(effect)
@@ -217,14 +223,23 @@ class Runtime:
             else:
                 connection.answer(parts, effect.context.turn)
 
-    def _encode(self, effect: Reply) -> Work:
+    def _encode_on(self, effect: Reply, encoding: Encoding, now_ms: int) -> Effects:
         """Answer in slices what was handled in slices."""
-        connection = effect.context.connection
-        encoding = connection.dispatcher.encoding(effect)
+        work = self._encode(effect, encoding)
+        return self._encoding.begin(work, now_ms, is_urgent=effect.context.is_urgent)
+
+    def _encode(self, effect: Reply, encoding: Encoding) -> Work:
+        """Take the slices that are left. Where answers hold too much already, end, and go on later."""
+        connection, share = effect.context.connection, effect.context.share
         try:
             while not connection.closed:
                 yield []
-                next(encoding)
+                if share is not None and share.must_wait():
+                    share.wait(partial(self._encode_on, effect, encoding))
+                    return
+                size_bytes = next(encoding)
+                if share is not None:
+                    share.grow(size_bytes)
         except StopIteration as done:
             connection.answer(done.value, effect.context.turn)
         except Exception as problem:  # noqa: BLE001 - it may be this answer alone

@@ -23,7 +23,7 @@ from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
-from firnline.runtime.admission import LARGE_BYTES
+from firnline.runtime.bounds.admission import LARGE_BYTES
 from firnline.runtime.disk import storage_error
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer
@@ -83,6 +83,7 @@ class Connection:
         "peer_host",
         "principal",
         "requests",
+        "share",
         "turn",
     )
 
@@ -110,6 +111,7 @@ class Connection:
         ] = {}  # what to do if it closes before the answer
         self.has_ended = False  # the peer sends no more
         self._out: deque[Part] = deque()
+        self.share = self._runtime.answers.share(self)
         self._reading = True
         self.closed = False
         self.last_active_ms = now_ms
@@ -342,6 +344,8 @@ class Connection:
             return
         if self._waits:
             self._waits.pop(turn, None)
+        if turn >= self.turn - 1:  # an answer in the making is of the latest request
+            self.share.made()
         if turn != self._due:
             self._early[turn] = parts
             return
@@ -378,7 +382,7 @@ class Connection:
     def _send_now(self, parts: list[Part]) -> bool:
         """Send a frame; what the socket does not take is kept. True when nothing is left."""
         if self._out:
-            self._out.extend(parts)
+            self._queue(parts)
             return False
         only = parts[0] if len(parts) == 1 else _small(parts)
         if type(only) is bytes:
@@ -388,10 +392,15 @@ class Connection:
                 sent = 0
             if sent == len(only):
                 return True
-            self._out.append(memoryview(only)[sent:])
+            self._queue([memoryview(only)[sent:]])
             return False
-        self._out.extend(parts)
+        self._queue(parts)
         return self._send()
+
+    def _queue(self, parts: list[Part]) -> None:
+        """Keep parts of an answer until the peer reads them."""
+        self._out.extend(parts)
+        self.share.unsent(self.share.unsent_bytes + sum(map(_held_bytes, parts)))
 
     def _on_writable(self) -> None:
         self.last_active_ms = self._runtime.now_ms()
@@ -450,10 +459,12 @@ class Connection:
                 left -= count
                 flags = socket.MSG_MORE if len(out) > count else 0
                 sent = self._send_bytes(data, flags)
-                for _ in range(count):
-                    out.popleft()
+                held = -sum([_held_bytes(out.popleft()) for _ in range(count)])
                 if sent < len(data):
                     out.appendleft(memoryview(data)[sent:])
+                    held += len(data) - sent
+                self.share.unsent(self.share.unsent_bytes + held)
+                if sent < len(data):
                     return False
         except (BlockingIOError, InterruptedError):
             return False
@@ -472,7 +483,7 @@ class Connection:
                 break
             chosen.append(part.read() if isinstance(part, FileSlice) else part)
             size += length
-        return b"".join(chosen), len(chosen)
+        return chosen[0] if len(chosen) == 1 else b"".join(chosen), len(chosen)
 
     def _send_slice(self, part: FileSlice) -> None:
         """Let the kernel move the file's bytes; BlockingIOError when the socket takes none now."""
@@ -494,11 +505,19 @@ class Connection:
         if sent < part.size_bytes:
             self._out.appendleft(FileSlice(part.file, part.position + sent, part.size_bytes - sent))
 
+    def close_slow(self) -> None:
+        """Close it, because others wait for the bytes that are kept for its peer, who does not read them."""
+        size = self.share.unsent_bytes
+        line = f"closed a connection from {self.peer_host}, which does not read {size} bytes of its answer"
+        self._runtime.warn_seldom(f"{line} while others wait for room (firnline.answers.max.bytes)")
+        self.close()
+
     def close(self) -> None:
         if self.closed:
             return
         self.closed = True
         self._out.clear()
+        self.share.close()
         self._early.clear()
         self._backlog = b""
         if self._whole is not None:
@@ -523,6 +542,11 @@ def _small(parts: list[Part]) -> bytes | None:
     if size > JOIN_BYTES_MAX:
         return None
     return b"".join(map(_read, parts))
+
+
+def _held_bytes(part: Part) -> int:
+    """What a part of an answer holds of memory: what stays in a file until it is sent holds none."""
+    return 0 if isinstance(part, FileSlice) else len(part)
 
 
 def _read(part: Part) -> Buffer:

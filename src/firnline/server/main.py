@@ -154,6 +154,7 @@ class _Process:
             threads=threads,
             client_id=f"firnline-{config.node_id}",
             answer_bytes_max=config.socket_request_max_bytes,
+            held_answers_bytes_max=config.firnline_answers_max_bytes,
         )
         if self._exporter is not None:
             self._exporter.show(runtime)

@@ -55,6 +55,15 @@ class TierLag(NamedTuple):
     unexplained_segments: int
 
 
+class AnswerFacts(NamedTuple):
+    """What answers hold (runtime/bounds/answers)."""
+
+    held_bytes: int = 0
+    waiting: int = 0
+    refused: int = 0
+    slow_readers: int = 0
+
+
 class Snapshot(NamedTuple):
     """All that is shown, as of one moment."""
 
@@ -69,6 +78,7 @@ class Snapshot(NamedTuple):
     compaction: CompactionFacts | None = None
     unreadable_records: Sequence[tuple[str, int]] = ()  # by topic
     failed_requests: Mapping[str, int] = MappingProxyType({})
+    answers: AnswerFacts = AnswerFacts()
 
 
 def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
@@ -125,6 +135,12 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
         compaction=_compaction(node, runtime),
         unreadable_records=_unreadable(node),
         failed_requests=dict(runtime.failed_requests.counts),
+        answers=AnswerFacts(
+            runtime.answers.held_bytes,
+            runtime.answers.waiting,
+            runtime.answers.refused,
+            runtime.answers.slow_readers,
+        ),
     )
 
 
@@ -190,6 +206,7 @@ def families(found: Snapshot) -> Iterator[Metric]:
     for name, count in found.failed_requests.items():
         failed.add_metric([bean_name(name)], count)
     yield failed
+    yield from _answers(found.answers)
     yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
     yield from _tier(found.tier)
@@ -208,6 +225,25 @@ def families(found: Snapshot) -> Iterator[Metric]:
     yield unreadable
     yield from loop_metrics.families(found.loop)
     yield from compaction_metrics.families(found.compaction)
+
+
+def _answers(found: AnswerFacts) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "firnline_answers_held_bytes",
+        "Bytes of answers that are being made, or wait for their clients to read them.",
+        found.held_bytes,
+    )
+    yield GaugeMetricFamily(
+        "firnline_answers_waiting", "Answers that wait for room to be made.", found.waiting
+    )
+    yield CounterMetricFamily(
+        "firnline_answers_refused", "Answers too large: each cost its connection.", found.refused
+    )
+    yield CounterMetricFamily(
+        "firnline_slow_readers_closed",
+        "Connections closed because others needed the room of what was not read.",
+        found.slow_readers,
+    )
 
 
 def _requests(rows: list[RequestCount]) -> Iterator[Metric]:

@@ -59,7 +59,7 @@ def offsets_request(*asked: tuple[str, int, int]) -> ListOffsetsRequest:
 
 
 def offsets(response: Any) -> list[tuple[int, int]]:
-    return [(t.partitions[0].error_code, t.partitions[0].offset) for t in response.topics]
+    return [(p.error_code, p.offset) for t in response.topics for p in t.partitions]
 
 
 @pytest.mark.parametrize("version", range(1, 12))
@@ -73,10 +73,10 @@ def test_both_ends_are_listed_at_every_version(version: int) -> None:
     assert epoch == (3 if version >= 4 else -1)
 
 
-def test_a_partition_named_twice_is_refused_twice_and_no_other() -> None:
+def test_a_partition_named_twice_is_refused_once_and_no_other() -> None:
     asked = offsets_request(("t", 0, -1), ("t", 1, -1), ("t", 0, -2))
     [response] = Wire(filled(), partition(index=1)).send(k02_list_offsets, asked, 7)
-    assert offsets(response) == [(Code.INVALID_REQUEST, -1), (0, 0), (Code.INVALID_REQUEST, -1)]
+    assert offsets(response) == [(Code.INVALID_REQUEST, -1), (0, 0)]
 
 
 # ---------------------------------------------------------------------------------- DeleteRecords

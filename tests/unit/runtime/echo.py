@@ -31,6 +31,7 @@ class Ticket:
         self.turn = connection.turn
         self.body = body
         self.is_large = self.is_urgent = False
+        self.share = connection.share
 
 
 class Echo:
@@ -88,12 +89,12 @@ class Echo:
             return [struct.pack(">i", 8000), *slices]
         return [struct.pack(">i", len(body)) + body]
 
-    def encoding(self, reply: Reply) -> Iterator[None]:
+    def encoding(self, reply: Reply) -> Iterator[int]:
         while not self.is_encoded:
             self.slices += 1
             if self.slices > 1 and reply.context.body.startswith(b"f"):
                 raise KeyError("a bug of ours")
-            yield
+            yield len(reply.context.body)
         return self.encode(reply)  # type: ignore[return-value]
 
 

@@ -43,6 +43,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         now_ms=lambda: harness.now_ms,
         stuck_compactions=0,
         failed_requests=FailedRequests(),
+        answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
     )
     exporter = Exporter(0)
     try:
@@ -188,6 +189,17 @@ def test_requests_that_failed_inside_are_counted_by_api() -> None:
         failed: FailedRequests = exporter._runtime.failed_requests  # type: ignore[union-attr]
         failed.add("join_group", "host", None, ValueError("too long"))
         assert scrape(exporter)["firnline_failed_requests_total", "JoinGroup"] == 1
+
+
+def test_what_answers_hold_and_who_paid_for_it_is_shown() -> None:
+    with shown(Harness()) as exporter:
+        answers: Any = exporter._runtime.answers  # type: ignore[union-attr]
+        answers.held_bytes, answers.waiting, answers.refused, answers.slow_readers = 7, 2, 3, 4
+        found = scrape(exporter)
+        assert found["firnline_answers_held_bytes", ""] == 7
+        assert found["firnline_answers_waiting", ""] == 2
+        assert found["firnline_answers_refused_total", ""] == 3
+        assert found["firnline_slow_readers_closed_total", ""] == 4
 
 
 def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

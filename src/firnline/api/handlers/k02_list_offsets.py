@@ -28,7 +28,7 @@ _ROWS_PER_SLICE = 500
 def handle(
     node: "BrokerNode", context: RequestContext, request: ListOffsetsRequest, now_ms: int
 ) -> Effects:
-    """Answer every partition; one that is named twice is INVALID_REQUEST."""
+    """Answer every partition; one that is named twice is INVALID_REQUEST, once."""
     times_named: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for part in topic.partitions:
@@ -71,16 +71,22 @@ def _answer(
 
 
 def _told(context: RequestContext, request: ListOffsetsRequest, outcomes: list[Outcome]) -> Slices:
-    topics = []
+    by_topic: dict[str, list[ListOffsetsPartitionResponse]] = {}
+    refused: set[tuple[str, int]] = set()
     count = 0
     for topic in request.topics:
-        rows: list[ListOffsetsPartitionResponse] = []
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        rows = by_topic.setdefault(topic.name, [])
         for part in topic.partitions:
             if count and count % _ROWS_PER_SLICE == 0:
                 yield []
-            rows.append(_one(part.partition_index, outcomes[count]))
+            outcome = outcomes[count]
             count += 1
+            if outcome is _TWICE:
+                if (topic.name, part.partition_index) in refused:
+                    continue
+                refused.add((topic.name, part.partition_index))
+            rows.append(_one(part.partition_index, outcome))
+    topics = [ListOffsetsTopicResponse(name=n, partitions=rows) for n, rows in by_topic.items()]
     return [context.reply(ListOffsetsResponse(topics=topics))]
 
 

@@ -91,10 +91,10 @@ def handle(
 def _wanted(
     context: RequestContext, request: MetadataRequest
 ) -> Sequence[MetadataRequestTopic] | None:
-    """What is asked for, each once; None for all topics, which version 0 says by an empty list."""
+    """What is asked for; None for all topics, which version 0 says by an empty list."""
     if request.topics is None or (context.api_version == 0 and not request.topics):
         return None
-    return list({(t.name, t.topic_id): t for t in request.topics}.values())
+    return request.topics
 
 
 def _to_create(

@@ -65,6 +65,11 @@ class WrappedContext(RequestContext):
         self._outer = outer
         self._api = api
 
+    @property
+    def share(self) -> None:
+        """Nothing is counted: the connection is a broker's, which other clients' requests come on, too."""
+        return
+
     def reply(self, message: Any) -> Effect:
         """Answer the broker with the client's answer, or send it to the active controller."""
         if _has_code(message, Code.NOT_CONTROLLER):
