@@ -217,8 +217,13 @@ class _Opening:
 
     def segments(self, log_start_offset: int) -> Steps[Segments]:
         """Find the segments' files; remove indexes that no log belongs to."""
-        found = [names.parse_segment_file(name) for name in self.found]
-        files = [pair for pair in found if pair is not None and pair[1] != names.SNAPSHOT]
+        files: list[tuple[int, str]] = []
+        for count, name in enumerate(self.found, 1):
+            pair = names.parse_segment_file(name)
+            if pair is not None and pair[1] != names.SNAPSHOT:
+                files.append(pair)
+            if count % _NAMES_PER_SLICE == 0:
+                yield None
         bases = {base for base, suffix in files if suffix == names.LOG}
         for base, suffix in files:
             if base not in bases:

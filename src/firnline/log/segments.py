@@ -302,6 +302,7 @@ class Segments:
                 position = segment.locate(start)
             except IndexDamaged:
                 yield from segment.rebuild_steps()
+                yield
                 position = segment.locate(start)
             for header in segment.headers(position):
                 if header.base_offset >= upto_offset:

@@ -112,6 +112,8 @@ class Opening:
             self._unfinished = len(jobs)
             needs = [(job, job.files) for job in jobs]
             effects += sync_in_pool("open logs", needs, self._synced)
+            if self._queue and not jobs:
+                return effects + self._later(now_ms)
         return effects if self._unfinished else effects + self._tell_waiters(now_ms)
 
     def _open_slice(self, effects: Effects, now_ms: int) -> bool:

@@ -10,6 +10,7 @@ from firnline.log import producer_state, segment
 from firnline.log.log import Log
 from firnline.log.recovery import opening_steps
 from firnline.records import batch as batch_format
+from firnline.records import file_scan
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     NOW,
@@ -54,6 +55,7 @@ class Meter:
 
         monkeypatch.setattr(CrashableFs, "check", checked)
         monkeypatch.setattr(segment, "parse_header", parsed)
+        monkeypatch.setattr(file_scan, "parse_header", parsed)
         monkeypatch.setattr(producer_state, "Producer", made)
 
     def __getattr__(self, name: str) -> Any:
@@ -105,6 +107,16 @@ def no_snapshots(fs: CrashableFs, log: Log) -> None:
 def no_indexes(fs: CrashableFs, log: Log) -> None:
     for path in files(fs, ".index", ".timeindex"):
         fs.remove(path)
+
+
+def rolled_batches(log: Log) -> None:
+    many_batches(log)
+    log.roll(NOW)
+
+
+def no_indexes_and_no_snapshots(fs: CrashableFs, log: Log) -> None:
+    no_indexes(fs, log)
+    no_snapshots(fs, log)
 
 
 def no_logs(fs: CrashableFs, log: Log) -> None:
@@ -164,6 +176,9 @@ STORIES = {
     "many producers after a crash": Story(many_producers, nothing, killed_late),
     "batches without a producer snapshot": Story(many_batches, no_snapshots, clean),
     "a segment without indexes": Story(many_batches, no_indexes, clean),
+    "a closed segment without indexes, and producers that are in it": Story(
+        rolled_batches, no_indexes_and_no_snapshots, clean
+    ),
     "a compaction that was decided": Story(many_batches, an_unfinished_swap, clean),
     "files that were condemned": Story(many_batches, condemned, clean),
 }

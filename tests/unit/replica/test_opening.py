@@ -53,6 +53,32 @@ def test_a_log_hears_that_the_disk_failed_what_it_waited_for() -> None:
     assert seen == [problem, "open"]
 
 
+def test_logs_that_need_nothing_of_the_disk_are_opened_a_few_at_a_time_too() -> None:
+    """Those that are served already, or have gone meanwhile."""
+    seen: list[object] = []
+
+    def begin(key: object, now_ms: int) -> Begun:
+        yield from ()
+        seen.append(key)
+        return []
+
+    opening = Opening(begin, lambda job, problem, now_ms: [])
+    keys = [(bytes(16), number) for number in range(30)]
+    for key in keys:
+        opening.add(key)
+    told: list[int] = []
+    effects = opening.go(0)
+    opening.when_done(lambda now_ms: told.append(len(seen)) or [], 0)  # type: ignore[func-returns-value]
+    sizes = [len(seen)]
+    while effects:
+        [timer] = effects
+        assert isinstance(timer, SetTimer)
+        effects = timer.then(0)
+        sizes.append(len(seen) - sum(sizes))
+    assert (seen, told) == (keys, [30])
+    assert max(sizes) == 4
+
+
 def test_a_stop_forgets_a_log_that_waits_for_the_disk() -> None:
     seen: list[object] = []
     opening = finishes(seen)
