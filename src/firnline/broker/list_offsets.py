@@ -177,20 +177,25 @@ def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
 
 def search_local(partition: Partition, timestamp: int, isolation: int) -> Outcome:
     """Find the first readable record of that time or later in local files."""
-    log = partition.log
-    try:
-        return _readable(log, log.offset_for_timestamp(timestamp, may_wait=True), isolation)
-    except StorageError as problem:
-        return unread(problem)
+    find = partial(partition.log.offset_for_timestamp, timestamp, may_wait=True)
+    return _search(partition.log, find, isolation)
 
 
 def search_greatest(partition: Partition, isolation: int) -> Outcome:
     """Find the first readable record of the greatest time in local files."""
-    log = partition.log
+    find = partial(partition.log.offset_of_max_timestamp, may_wait=True)
+    return _search(partition.log, find, isolation)
+
+
+def _search(log: "Log", find: Callable[[], tuple[int, int] | None], isolation: int) -> Outcome:
+    """Search in local files; a batch that cannot be read, stored as it came, fails this partition alone."""
     try:
-        return _readable(log, log.offset_of_max_timestamp(may_wait=True), isolation)
+        return _readable(log, find(), isolation)
     except StorageError as problem:
         return unread(problem)
+    except KafkaError as problem:
+        # A value from here on: with its traceback it would hold all that was decompressed.
+        return KafkaError(problem.code, problem.why, **problem.facts)
 
 
 def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:

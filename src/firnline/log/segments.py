@@ -20,7 +20,7 @@ from firnline.log.segment import WALK_BYTES, Segment
 from firnline.log.sparse_index import IndexDamaged, at_once
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader
-from firnline.records.record import records
+from firnline.records.record import first_at_time
 
 T = TypeVar("T")
 _DONE = object()
@@ -384,10 +384,7 @@ def _first_record(
     segment: Segment, header: BatchHeader, time_ms: int, start_offset: int
 ) -> tuple[int, int] | None:
     data = segment.read_batch(header)
-    for record in records(data, header._replace(position=0)):
-        if record.timestamp_ms >= time_ms and record.offset >= start_offset:
-            return record.offset, record.timestamp_ms
-    return None
+    return first_at_time(data, header._replace(position=0), time_ms, start_offset)
 
 
 def remove_durably(fs: Fs, path: str, segments: Sequence[Segment]) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
+from firnline.base.units import INT64_MAX
 from firnline.protocol.primitives import read_varint, varint
 from firnline.records.batch import HEADER_BYTES, BatchHeader, headers
 from firnline.records.compression import decompress
@@ -84,6 +85,31 @@ def all_have_keys(data: Buffer, header: BatchHeader, *, limit_bytes: int) -> boo
     return True
 
 
+def first_at_time(
+    data: Buffer, header: BatchHeader, time_ms: int, start_offset: int
+) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record of a stored batch at or after both; None where none is.
+
+    Raises KafkaError UNKNOWN_SERVER_ERROR where the body is not what the header says, as Kafka answers then:
+    all replicas have the same bytes, so nobody is to ask again, as for CORRUPT_MESSAGE clients would.
+    """
+    try:
+        for record in records(data, header):
+            if not header.base_offset <= record.offset <= header.last_offset:
+                raise KafkaError(
+                    Code.CORRUPT_MESSAGE,
+                    "a record lies outside its batch",
+                    offset=header.base_offset,
+                    record=record.offset,
+                )
+            if record.timestamp_ms >= time_ms and record.offset >= start_offset:
+                return record.offset, record.timestamp_ms
+    except KafkaError as problem:
+        facts = {"offset": header.base_offset} | problem.facts
+        raise KafkaError(Code.UNKNOWN_SERVER_ERROR, problem.why, **facts) from None
+    return None
+
+
 def all_records(data: Buffer) -> Iterator[Record]:
     """Decode every record of every whole batch of `data`, control batches left out."""
     for header in headers(data):
@@ -114,6 +140,8 @@ def _record(body: bytes, position: int, end: int, header: BatchHeader) -> Record
         if header.is_log_append_time
         else header.base_timestamp + timestamp_delta
     )
+    if not -INT64_MAX <= timestamp <= INT64_MAX:
+        timestamp = (timestamp + 2**63) % 2**64 - 2**63  # 64 bits, as in every Kafka client
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(pairs))
 
 
