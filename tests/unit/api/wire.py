@@ -37,6 +37,9 @@ OTHER_NODE, ELSEWHERE_ID = 2, b"\x09" * 16
 NODE_CLOSED = "closed"
 SILENCE = "no answer"
 CORRELATION_ID = 0x0102_0304
+CONNECTION = SimpleNamespace(
+    listener="PLAIN", closed=False, principal="User:ANONYMOUS", peer_host="127.0.0.1"
+)
 
 
 class Dice:
@@ -59,8 +62,7 @@ class Context(RequestContext):
     __slots__ = ()
 
     def __init__(self, key: int, version: int) -> None:
-        connection = SimpleNamespace(listener="PLAIN", closed=False)
-        super().__init__(connection, key, version, CORRELATION_ID, "test", 0)
+        super().__init__(CONNECTION, key, version, CORRELATION_ID, "test", 0)
 
     def failed(self, problem: Exception) -> CloseConnection:
         raise problem
@@ -141,10 +143,9 @@ class Wire:
     def send_usual(self, module: Any, request: Message, version: int) -> list[Any]:
         """As `send`, by the way of whole frames: is it a usual one? Only then it is handled at once."""
         data = frame_of(request, version)
-        peer = SimpleNamespace(listener="PLAIN")
         asked = usual_request(data, len(data))
         self.was_usual = asked is not None
-        answer = asked and module.at_once(self.node, peer, asked, self.world.now_ms)
+        answer = asked and module.at_once(self.node, CONNECTION, asked, self.world.now_ms)
         self.was_at_once = answer is not None
         if answer is None:
             return self.send(module, request, version)
