@@ -37,9 +37,13 @@ OTHER_NODE, ELSEWHERE_ID = 2, b"\x09" * 16
 NODE_CLOSED = "closed"
 SILENCE = "no answer"
 CORRELATION_ID = 0x0102_0304
-CONNECTION = SimpleNamespace(
-    listener="PLAIN", closed=False, principal="User:ANONYMOUS", peer_host="127.0.0.1"
-)
+
+
+def connection() -> SimpleNamespace:
+    """What `runtime.net.Connection` is to a request."""
+    return SimpleNamespace(
+        listener="PLAIN", closed=False, principal="User:ANONYMOUS", peer_host="127.0.0.1"
+    )
 
 
 class Dice:
@@ -62,7 +66,7 @@ class Context(RequestContext):
     __slots__ = ()
 
     def __init__(self, key: int, version: int) -> None:
-        super().__init__(CONNECTION, key, version, CORRELATION_ID, "test", 0)
+        super().__init__(connection(), key, version, CORRELATION_ID, "test", 0)
 
     def failed(self, problem: Exception) -> CloseConnection:
         raise problem
@@ -145,7 +149,7 @@ class Wire:
         data = frame_of(request, version)
         asked = usual_request(data, len(data))
         self.was_usual = asked is not None
-        answer = asked and module.at_once(self.node, CONNECTION, asked, self.world.now_ms)
+        answer = asked and module.at_once(self.node, connection(), asked, self.world.now_ms)
         self.was_at_once = answer is not None
         if answer is None:
             return self.send(module, request, version)
