@@ -16,6 +16,7 @@ import pytest
 import zstandard
 from crc32c import crc32c
 
+from firnline.client.wire import encode_request
 from firnline.protocol.messages.k00_produce import PartitionProduceData, TopicProduceData
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -183,6 +184,43 @@ def test_a_body_that_is_not_what_its_header_says_is_refused(
     before = end_offset(target, topic)
     assert target.produce(topic, batch).error_code == code
     assert (end_offset(target, topic) == before) == bool(code)
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("how", ["acks=1", "acks=0", "idempotent"])
+def test_a_batch_cannot_claim_offsets_that_its_bytes_have_no_room_for(
+    target: Target, topic: str, codec: int, how: str
+) -> None:
+    """Kafka opens every batch and counts; here what is compressed is held to what any encoder can do."""
+    batch = opaque(bytes(500_000), codec, count=2**31 - 1)
+    if how == "idempotent":
+        batch = changed(
+            batch, producer_id=new_producer_id(target), producer_epoch=0, base_sequence=0
+        )
+    before = end_offset(target, topic)
+    if how == "acks=0":
+        with target.line() as line:
+            line.send(
+                encode_request(
+                    produce_request(topic, batch, acks=0), version=9, correlation_id=1, client_id=""
+                )
+            )
+            assert line.socket.recv(1) == b""  # a failure has no other answer
+    else:
+        code = target.produce(topic, batch).error_code
+        assert code == (INVALID_RECORD if target.is_firnline or not codec else UNKNOWN)
+    assert end_offset(target, topic) == before
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_the_smallest_records_that_there_are_have_room(
+    target: Target, topic: str, codec: int
+) -> None:
+    """Alike but for their offsets: nothing packs better."""
+    batch = build_batch([NewRecord(None, None, NOW)] * 50_000, codec=codec)
+    before = end_offset(target, topic)
+    assert target.produce(topic, batch).error_code == 0
+    assert end_offset(target, topic) == before + 50_000
 
 
 @pytest.mark.parametrize("stamp", [-1, 0, -5])
