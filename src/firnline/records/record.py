@@ -85,31 +85,6 @@ def all_have_keys(data: Buffer, header: BatchHeader, *, limit_bytes: int) -> boo
     return True
 
 
-def first_at_time(
-    data: Buffer, header: BatchHeader, time_ms: int, start_offset: int
-) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record of a stored batch at or after both; None where none is.
-
-    Raises KafkaError UNKNOWN_SERVER_ERROR where the body is not what the header says, as Kafka answers then:
-    all replicas have the same bytes, so nobody is to ask again, as for CORRUPT_MESSAGE clients would.
-    """
-    try:
-        for record in records(data, header):
-            if not header.base_offset <= record.offset <= header.last_offset:
-                raise KafkaError(
-                    Code.CORRUPT_MESSAGE,
-                    "a record lies outside its batch",
-                    offset=header.base_offset,
-                    record=record.offset,
-                )
-            if record.timestamp_ms >= time_ms and record.offset >= start_offset:
-                return record.offset, record.timestamp_ms
-    except KafkaError as problem:
-        facts = {"offset": header.base_offset} | problem.facts
-        raise KafkaError(Code.UNKNOWN_SERVER_ERROR, problem.why, **facts) from None
-    return None
-
-
 def all_records(data: Buffer) -> Iterator[Record]:
     """Decode every record of every whole batch of `data`, control batches left out."""
     for header in headers(data):

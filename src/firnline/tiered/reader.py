@@ -31,7 +31,7 @@ from firnline.records.batch import (
     crc_is_right,
     parse_header,
 )
-from firnline.records.record import first_at_time
+from firnline.records.times import first_at_time
 from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.copier import parse_epoch_checkpoint
