@@ -7,6 +7,7 @@ from typing import Any
 
 from crc32c import crc32c
 
+from firnline.base.background import whole
 from firnline.base.effects import Appended
 from firnline.base.errors import KafkaError
 from firnline.base.ids import TopicPartition
@@ -143,3 +144,13 @@ def flush(log: Log) -> None:
     for file in files:
         file.sync()
     log.flushed(end)
+
+
+def offset_at_time(log: Log, timestamp_ms: int) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first local record with at least that timestamp."""
+    return whole(log.time_steps(timestamp_ms))
+
+
+def greatest_time(log: Log) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first local record with the greatest timestamp."""
+    return whole(log.greatest_time_steps())

@@ -182,7 +182,7 @@ static PyObject *topic_object(struct topic t) {
 #define HEADER_BYTES 61
 #define CRC_START 21
 #define RECORD_BYTES_MIN 7
-static const int64_t RATIO_MAX[8] = {1, 1100, 32, 256, 32768, 1, 1, 1};  /* records/validate.py */
+static const int64_t RATIO_MAX[8] = {1, 448, 32, 256, 448, 1, 1, 1};  /* records/usual.py */
 
 /* A zigzag varint of at most `bytes_max` bytes; bits above its width are dropped, as Kafka does. */
 static int64_t varint(struct reader *r, int bytes_max) {

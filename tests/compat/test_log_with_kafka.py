@@ -23,7 +23,16 @@ from firnline.log.recovery import RecoveryReport
 from firnline.records.batch import headers
 from firnline.records.record import records
 from firnline.runtime.disk import RealFs
-from tests.log_world import ABORT, COMMIT, SeededRng, append, batch, end_txn, found_records
+from tests.log_world import (
+    ABORT,
+    COMMIT,
+    SeededRng,
+    append,
+    batch,
+    end_txn,
+    found_records,
+    offset_at_time,
+)
 from tests.peers import kafka
 from tests.peers.nodes import eventually
 from tests.unit.records.test_validate import cases
@@ -168,7 +177,7 @@ def test_kafka_accepts_every_file_and_serves_what_we_wrote(cluster: kafka.Cluste
     end, wanted = log.log_end_offset, ours(log, committed=False)
     committed = ours(log, committed=True)
     aborted = log.aborted_transactions(0, end)
-    by_time = {t: log.offset_for_timestamp(t) for t in (0, wanted[500][3], wanted[-1][3])}  # type: ignore[call-overload]
+    by_time = {t: offset_at_time(log, t) for t in (0, wanted[500][3], wanted[-1][3])}  # type: ignore[call-overload]
     assert len(log.closed_segments()) >= 2
     assert len(committed) < len(wanted)
     opened.close(broker_epoch=opened.last_broker_epoch)

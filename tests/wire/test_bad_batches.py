@@ -16,6 +16,7 @@ import pytest
 import zstandard
 from crc32c import crc32c
 
+from firnline.client.wire import encode_request
 from firnline.protocol.messages.k00_produce import PartitionProduceData, TopicProduceData
 from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -23,6 +24,7 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from firnline.protocol.primitives import varint
 from firnline.records.batch import HEADER, HEADER_BYTES
 from firnline.records.build import NewRecord, build_batch
 from tests.unit.records.bodies import BODIES
@@ -184,6 +186,43 @@ def test_a_body_that_is_not_what_its_header_says_is_refused(
     assert (end_offset(target, topic) == before) == bool(code)
 
 
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("how", ["acks=1", "acks=0", "idempotent"])
+def test_a_batch_cannot_claim_offsets_that_its_bytes_have_no_room_for(
+    target: Target, topic: str, codec: int, how: str
+) -> None:
+    """Kafka opens every batch and counts; here what is compressed is held to what any encoder can do."""
+    batch = opaque(bytes(500_000), codec, count=2**31 - 1)
+    if how == "idempotent":
+        batch = changed(
+            batch, producer_id=new_producer_id(target), producer_epoch=0, base_sequence=0
+        )
+    before = end_offset(target, topic)
+    if how == "acks=0":
+        with target.line() as line:
+            line.send(
+                encode_request(
+                    produce_request(topic, batch, acks=0), version=9, correlation_id=1, client_id=""
+                )
+            )
+            assert line.socket.recv(1) == b""  # a failure has no other answer
+    else:
+        code = target.produce(topic, batch).error_code
+        assert code == (INVALID_RECORD if target.is_firnline or not codec else UNKNOWN)
+    assert end_offset(target, topic) == before
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_the_smallest_records_that_there_are_have_room(
+    target: Target, topic: str, codec: int
+) -> None:
+    """Alike but for their offsets: nothing packs better."""
+    batch = build_batch([NewRecord(None, None, NOW)] * 50_000, codec=codec)
+    before = end_offset(target, topic)
+    assert target.produce(topic, batch).error_code == 0
+    assert end_offset(target, topic) == before + 50_000
+
+
 @pytest.mark.parametrize("stamp", [-1, 0, -5])
 def test_an_early_timestamp_is_taken(target: Target, topic: str, stamp: int) -> None:
     before = end_offset(target, topic)
@@ -327,6 +366,46 @@ def test_a_body_that_is_not_of_its_codec(
         assert code == UNKNOWN
     if code:
         assert end_offset(target, policy) == before
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_body_that_cannot_be_read_fails_its_partition_for_a_time_and_no_other(
+    target: Target, topic: str, codec: int
+) -> None:
+    if not target.is_firnline:
+        pytest.skip("it would not take the batch")
+    target.topic(poisoned := f"poisoned-{codec}")
+    assert target.produce(topic, good()).error_code == 0
+    assert target.produce(poisoned, good()).error_code == 0
+    batch = changed(opaque(b"this is no compressed data", codec), max_timestamp=NOW + 9)
+    assert target.produce(poisoned, batch).error_code == 0
+    for time_ms in (NOW + 5, -3):
+        asked = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[ListOffsetsPartition(partition_index=0, timestamp=time_ms)],
+            )
+            for name in (poisoned, topic)
+        ]
+        answer = target.ask(ListOffsetsRequest(replica_id=-1, topics=asked), 7)
+        codes = {each.name: each.partitions[0].error_code for each in answer.topics}
+        assert codes == {poisoned: UNKNOWN, topic: 0}  # as 4.3.1 answers of stored bytes
+    assert end_offset(target, poisoned) == 3
+
+
+def test_a_time_beyond_64_bits_is_answered(target: Target, topic: str) -> None:
+    """A record's time is its batch's and a difference; clients add them in 64 bits."""
+    if not target.is_firnline:
+        pytest.skip("4.3.1 judges the time of each record")
+    one = b"\0" + varint(2**63 - 1) + b"\0\x01\x02x\0"
+    batch = changed(opaque(varint(len(one)) + one, 0), max_timestamp=NOW + 3_000_000)
+    target.topic("far")
+    assert target.produce("far", batch).error_code == 0
+    asked = ListOffsetsTopic(
+        name="far", partitions=[ListOffsetsPartition(partition_index=0, timestamp=NOW + 2_999_999)]
+    )
+    answer = target.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 7)
+    assert answer.topics[0].partitions[0].error_code == 0
 
 
 def test_a_record_without_a_key_is_refused_by_a_compacted_topic(

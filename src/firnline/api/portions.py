@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from firnline.api.slices import Outstanding, Slices, a_step_a_slice
+from firnline.base.background import whole
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
-from firnline.metadata.delta import whole
 from firnline.metadata.quorum import MetadataQuorum
 from firnline.metadata.result import ControllerResult
 

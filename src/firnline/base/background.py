@@ -8,7 +8,7 @@ one slice of one work is done in a turn of the loop, whatever waits.
 
 from collections import deque
 from collections.abc import Generator
-from typing import Any
+from typing import Any, TypeVar
 
 from firnline.base.effects import Effects, SetTimer
 from firnline.base.units import MIB
@@ -20,6 +20,17 @@ _USUAL_EVERY = 4
 # Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives
 # nothing, unless the first slice is done by whoever has the rest done (`begin`).
 Work = Generator[Effects, int, Any]
+Found = TypeVar("Found")
+
+
+def whole(steps: Generator[None, None, Found]) -> Found:
+    """Take all steps at once; return what they lead to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
 
 
 class Pace:

@@ -16,10 +16,12 @@ from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
+    NOBODY,
     Answered,
     FetchContext,
     FetchSessions,
     Key,
+    Owner,
     Wanted,
 )
 from firnline.replica.hosted import HostedPartitions
@@ -69,6 +71,7 @@ class FetchAsk:
 
     replica_id, replica_epoch  of a follower, its epoch -1 where the protocol has none; -1 for consumers
     session_id, session_epoch  (0, -1): no session (KIP-227)
+    owner                      who asks: a session is theirs alone
     uses_ids                   topics are named by id: version 13 and later
     is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
     rack, listener             where that consumer is, and by what listener it came
@@ -83,6 +86,7 @@ class FetchAsk:
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
+        "owner",
         "rack",
         "replica_epoch",
         "replica_id",
@@ -105,6 +109,7 @@ class FetchAsk:
         replica_epoch: int = NO_BROKER_EPOCH,
         session_id: int = 0,
         session_epoch: int = -1,
+        owner: Owner = NOBODY,
         forgotten: Sequence[Key] = (),
         uses_ids: bool = False,
         is_any_replica: bool = False,
@@ -125,12 +130,14 @@ class FetchAsk:
         self.replica_epoch = replica_epoch
         self.session_id = session_id
         self.session_epoch = session_epoch
+        self.owner = owner
         self.forgotten = forgotten
         self.uses_ids = uses_ids
 
 
 WhenGone = Callable[[Callable[[int], Effects]], None]
-FetchLimits = tuple[int, int, bool]  # bytes of the answer, least bytes, topics are named by id
+# Bytes of the answer, least bytes, whether topics are named by id, and who asks.
+FetchLimits = tuple[int, int, bool, Owner]
 
 
 class FetchAnswer(NamedTuple):
@@ -185,6 +192,7 @@ class Fetching:
             ask.forgotten,
             uses_ids=ask.uses_ids,
             now_ms=now_ms,
+            owner=ask.owner,
         )
         if isinstance(context, KafkaError):
             return answer(FetchAnswer(context, 0, []))
@@ -238,8 +246,8 @@ class Fetching:
 
         Returns what the session wants, and what was read. None: nothing was done.
         """
-        max_bytes, min_bytes, uses_ids = ask
-        known = self.sessions.of_one(session_id, session_epoch, uses_ids=uses_ids)
+        max_bytes, min_bytes, uses_ids, owner = ask
+        known = self.sessions.of_one(session_id, session_epoch, uses_ids=uses_ids, owner=owner)
         if known is None or (news is not None and news.key != known.key):
             return None
         wanted = news or known

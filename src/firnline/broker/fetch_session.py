@@ -22,6 +22,10 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
 Key = tuple[str | Uuid, int]
+# Principal and address of who began a session: nobody else may go on with it, or end it. Kafka 4.3.1 serves
+# whoever names its id and epoch.
+Owner = tuple[str, str]
+NOBODY: Owner = ("", "")
 
 
 class Wanted:
@@ -168,15 +172,23 @@ class FetchSession:
         "clock",
         "created_ms",
         "epoch",
+        "owner",
         "session_id",
         "used_ms",
         "uses_ids",
     )
 
     def __init__(
-        self, session_id: int, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int
+        self,
+        session_id: int,
+        wanted: Sequence[Wanted],
+        *,
+        uses_ids: bool,
+        now_ms: int,
+        owner: Owner = NOBODY,
     ) -> None:
         self.session_id = session_id
+        self.owner = owner
         self.clock = FetchClock()
         self.epoch = 1
         self.uses_ids = uses_ids
@@ -279,16 +291,20 @@ class FetchSessions:
         *,
         uses_ids: bool,
         now_ms: int,
+        owner: Owner = NOBODY,
     ) -> FetchContext | KafkaError:
         """Return what this request stands in; FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
-        or FETCH_SESSION_TOPIC_ID_ERROR for the whole request."""
+        or FETCH_SESSION_TOPIC_ID_ERROR for the whole request. A session of another owner is not found."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner != owner:
+            session = None
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            if session is not None:
+                del self._sessions[session_id]
             if session_epoch == FINAL_EPOCH:
                 return Sessionless(wanted)
-            session = self._make(wanted, uses_ids=uses_ids, now_ms=now_ms)
+            session = self._make(wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
             return Sessionless(wanted) if session is None else Full(session)
-        session = self._sessions.get(session_id)
         if session is None:
             return _NOT_FOUND
         if session.epoch != session_epoch:
@@ -305,7 +321,9 @@ class FetchSessions:
         self._sessions[session_id] = self._sessions.pop(session_id)
         return Incremental(session)
 
-    def of_one(self, session_id: int, session_epoch: int, *, uses_ids: bool) -> Wanted | None:
+    def of_one(
+        self, session_id: int, session_epoch: int, *, uses_ids: bool, owner: Owner
+    ) -> Wanted | None:
         """Return the partition of a session that holds one, if this is its next epoch. Changes nothing."""
         session = self._sessions.get(session_id)
         if (
@@ -313,6 +331,7 @@ class FetchSessions:
             or len(session) != 1
             or session.epoch != session_epoch
             or session.uses_ids != uses_ids
+            or session.owner != owner
         ):
             return None
         return next(iter(session.wanted))
@@ -325,14 +344,14 @@ class FetchSessions:
         self._sessions[session_id] = session
 
     def _make(
-        self, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int
+        self, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int, owner: Owner
     ) -> FetchSession | None:
         if not wanted or not self._has_room(len(wanted), now_ms):
             return None
         session_id = 0
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = 1 + self._rng.below(INT32_MAX)
-        session = FetchSession(session_id, wanted, uses_ids=uses_ids, now_ms=now_ms)
+        session = FetchSession(session_id, wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
         self._sessions[session_id] = session
         return session
 

@@ -100,7 +100,7 @@ class ListingOffsets:
         for index, ask in enumerate(asks):
             if index and index % _ASKS_PER_SLICE == 0:
                 now_ms = yield []
-            outcome = self._one(ask, isolation, version)
+            outcome = yield from self._one(ask, isolation, version)
             pending.add(ask, outcome)
         if not pending.remote:
             return pending.finish(now_ms)
@@ -129,7 +129,9 @@ class ListingOffsets:
             )
         return effects
 
-    def _one(self, ask: OffsetAsk, isolation: int, version: int) -> Outcome | None:
+    def _one(
+        self, ask: OffsetAsk, isolation: int, version: int
+    ) -> Generator[Effects, int, Outcome | None]:
         """Return the outcome, or None when the tier must be asked."""
         found, timestamp = ask.partition, ask.timestamp
         if isinstance(found, KafkaError):
@@ -156,10 +158,12 @@ class ListingOffsets:
         if timestamp == EARLIEST_PENDING_UPLOAD:
             return _earliest_pending_upload(log)
         if timestamp == MAX_TIMESTAMP:
-            return _unless_behind(search_greatest(found, isolation), behind)
+            steps = search(log, log.greatest_time_steps(may_wait=True), isolation)
+            return _unless_behind((yield from steps), behind)
         if self.remote is not None and log.local_log_start_offset > log.log_start_offset:
             return None
-        return _unless_behind(search_local(found, timestamp, isolation), behind)
+        steps = search(log, log.time_steps(timestamp, may_wait=True), isolation)
+        return _unless_behind((yield from steps), behind)
 
 
 def _behind(partition: Partition, isolation: int, version: int) -> KafkaError | None:
@@ -175,22 +179,22 @@ def _unless_behind(outcome: Outcome, behind: KafkaError | None) -> Outcome:
     return behind if behind is not None and is_none else outcome
 
 
-def search_local(partition: Partition, timestamp: int, isolation: int) -> Outcome:
-    """Find the first readable record of that time or later in local files."""
-    log = partition.log
+def search(
+    log: "Log", steps: Generator[None, None, tuple[int, int] | None], isolation: int
+) -> Generator[Effects, int, Outcome]:
+    """Search in local files; a batch that cannot be read, stored as it came, fails this partition alone."""
     try:
-        return _readable(log, log.offset_for_timestamp(timestamp, may_wait=True), isolation)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return _readable(log, done.value, isolation)
+            yield []
     except StorageError as problem:
         return unread(problem)
-
-
-def search_greatest(partition: Partition, isolation: int) -> Outcome:
-    """Find the first readable record of the greatest time in local files."""
-    log = partition.log
-    try:
-        return _readable(log, log.offset_of_max_timestamp(may_wait=True), isolation)
-    except StorageError as problem:
-        return unread(problem)
+    except KafkaError as problem:
+        # A value from here on: with its traceback it would hold all that was decompressed.
+        return KafkaError(problem.code, problem.why, **problem.facts)
 
 
 def _readable(log: "Log", place: tuple[int, int] | None, isolation: int) -> OffsetFound:
@@ -249,16 +253,38 @@ class _Pending:
     def came(self, index: int, found: OffsetFound | KafkaError | None, now_ms: int) -> Effects:
         if index not in self.remote:
             return []  # after the time-out
+        if found is not None:
+            return self._done(index, found, now_ms)
+        partition = self.asks[index].partition
+        assert isinstance(partition, Partition)
+        log = partition.log
+        steps = search(
+            log, log.time_steps(self.asks[index].timestamp, may_wait=True), self._isolation
+        )
+        return self._step(index, partition, steps, now_ms)
+
+    def _step(
+        self,
+        index: int,
+        partition: Partition,
+        steps: Generator[Effects, int, Outcome],
+        now_ms: int,
+    ) -> Effects:
+        """Search local files after the tier; others go first between two steps."""
+        if index not in self.remote:
+            return []
+        try:
+            next(steps)
+        except StopIteration as done:
+            behind = _behind(partition, self._isolation, self._version)
+            return self._done(index, _unless_behind(done.value, behind), now_ms)
+        assert self.timer is not None
+        then = partial(self._step, index, partition, steps)
+        return [SetTimer(key=(*self.timer, index), at_ms=now_ms, then=then)]
+
+    def _done(self, index: int, outcome: Outcome, now_ms: int) -> Effects:
         del self.remote[index]
-        if found is None:
-            partition = self.asks[index].partition
-            assert isinstance(partition, Partition)
-            self.outcomes[index] = _unless_behind(
-                search_local(partition, self.asks[index].timestamp, self._isolation),
-                _behind(partition, self._isolation, self._version),
-            )
-        else:
-            self.outcomes[index] = found
+        self.outcomes[index] = outcome
         if self.remote:
             return []
         return [CancelTimer(key=self.timer), *self.finish(now_ms)]

@@ -187,13 +187,21 @@ def _log(path: Path, *, with_records: bool) -> Iterator[Fact]:
                 next_offset = header.next_offset
                 yield _batch(header) | ({} if damage is None else {"damage": damage})
                 if with_records and is_right:
-                    rows = records(bytes(data[header.position : end]), header._replace(position=0))
-                    yield from (_record(header, row, decode) for row in rows)
+                    yield from _records_of(bytes(data[header.position : end]), header, decode)
         except (KafkaError, ProtocolError) as problem:
             yield {"damage": str(problem), "position": end}
             return
         if end < size:
             yield {"damage": f"{size - end} bytes after the last whole batch", "position": end}
+
+
+def _records_of(data: bytes, header: BatchHeader, decode: Decode) -> Iterator[Fact]:
+    """The records of one batch, as far as they can be read: what comes after it is shown all the same."""
+    try:
+        for row in records(data, header._replace(position=0)):
+            yield _record(header, row, decode)
+    except (KafkaError, ProtocolError) as problem:
+        yield {"damage": str(problem), "position": header.position}
 
 
 def _snapshot(path: Path, *, with_records: bool) -> Iterator[Fact]:

@@ -132,7 +132,7 @@ def _json(path: Path, data: bytes) -> Iterator[Fact]:
     for line in data.decode(errors="replace").splitlines():
         try:
             found = json.loads(line)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             yield {"damage": str(problem), "line": line}
             return
         yield found if isinstance(found, dict) else {"value": found}

@@ -7,6 +7,7 @@ takes both, in the same step of the node, and replay applies them. Source: KIP-5
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol
 
+from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
@@ -33,7 +34,6 @@ from firnline.controller.reassignments import Reassignment
 from firnline.controller.sweeps import Newest
 from firnline.controller.topics import CreatedTopic, NewPartitions, NewTopic, TopicRef
 from firnline.metadata.census import PartitionIndex
-from firnline.metadata.delta import whole
 from firnline.metadata.image import (
     ClusterImage,
     ConfigResource,

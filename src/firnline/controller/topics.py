@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import Uuid
 from firnline.base.ports import Rng
@@ -20,7 +21,6 @@ from firnline.controller.placement import Assignment, manual_problem, place
 from firnline.controller.topic_names import creation_problem
 from firnline.metadata import records as r
 from firnline.metadata.census import has_metric_name, metric_name
-from firnline.metadata.delta import whole
 from firnline.metadata.image import (
     ClusterImage,
     PartitionImage,

@@ -15,6 +15,7 @@ from firnline.base.errors import Code, KafkaError, ProtocolError, StorageError
 from firnline.base.event import event
 from firnline.base.ids import ZERO_UUID, TopicPartition, Uuid
 from firnline.base.ports import Buffer, Rng
+from firnline.base.units import INT64_MAX
 from firnline.coordinator.commits import NO_EXPIRY, CommittedOffset
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.membership import (
@@ -358,7 +359,9 @@ class GroupCoordinator:
     ) -> tuple[list[Code], dict[TopicPartition, CommittedOffset]]:
         codes: list[Code] = []
         commits: dict[TopicPartition, CommittedOffset] = {}
-        expires = NO_EXPIRY if request.retention_ms < 0 else now_ms + request.retention_ms
+        expires = NO_EXPIRY
+        if request.retention_ms >= 0:  # up to 2^63 - 1, which in Kafka 4.3.1 ends before it began
+            expires = min(now_ms + request.retention_ms, INT64_MAX)
         for c in request.commits:
             if utf16_length(c.metadata) > self.policy.metadata_max_chars:
                 codes.append(Code.OFFSET_METADATA_TOO_LARGE)

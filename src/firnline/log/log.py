@@ -5,7 +5,7 @@ Nothing here syncs on its own, but for truncations (`log/truncation`): `dirty_fi
 has to sync, `flushed` believes it (rel-P4, rel-P5). Source: spec C13, T1-T5, T12-T16; KIP-98, KIP-101.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from struct import Struct
 from typing import Any, Literal
 
@@ -410,16 +410,19 @@ class Log:
         """Return whole batches up to the log end as bytes, for coordinators and loaders."""
         return self.read(start_offset, max_bytes=max_bytes, upto_offset=self.log_end_offset).read()
 
-    def offset_for_timestamp(
+    def time_steps(
         self, timestamp_ms: int, *, may_wait: bool = False
-    ) -> tuple[int, int] | None:
+    ) -> Generator[None, None, tuple[int, int] | None]:
         """Return (offset, timestamp) of the first local record with at least that timestamp."""
         start = self.local_log_start_offset
-        return self._segments.first_at_time(timestamp_ms, start, may_wait=may_wait)
+        return self._segments.first_at_time_steps(timestamp_ms, start, may_wait=may_wait)
 
-    def offset_of_max_timestamp(self, *, may_wait: bool = False) -> tuple[int, int] | None:
+    def greatest_time_steps(
+        self, *, may_wait: bool = False
+    ) -> Generator[None, None, tuple[int, int] | None]:
         """Return (offset, timestamp) of the first local record with the greatest timestamp."""
-        return self._segments.of_greatest_time(self.local_log_start_offset, may_wait=may_wait)
+        start = self.local_log_start_offset
+        return self._segments.of_greatest_time_steps(start, may_wait=may_wait)
 
     def aborted_transactions(self, start_offset: int, upto_offset: int) -> list[AbortedTxn]:
         """Return the aborted transactions with records in [start, upto), in the order of their markers."""

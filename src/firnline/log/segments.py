@@ -5,7 +5,7 @@ without looking into the file: a segment remembers the ends that reads stopped a
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from firnline.log.segment import WALK_BYTES, Segment
 from firnline.log.sparse_index import IndexDamaged, at_once
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader
-from firnline.records.record import records
+from firnline.records.times import Place, first_at_time_steps
 
 T = TypeVar("T")
 _DONE = object()
@@ -317,34 +317,49 @@ class Segments:
                 self._touch(segment)
         producers.end_offset = upto_offset
 
-    def first_at_time(
+    def first_at_time_steps(
         self, time_ms: int, start_offset: int, *, may_wait: bool
-    ) -> tuple[int, int] | None:
+    ) -> Generator[None, None, Place | None]:
         """Return (offset, timestamp) of the first record at or after `start_offset` of at least that time.
 
-        Reads records of the batches that can hold it, one or two in all.
+        Reads records of the batches that can hold it, one or two in all. Between two steps the log may go
+        on, and lose segments: what is read then is in memory, and what comes next is looked for anew.
         """
-        ask = partial(self._first_at_time, time_ms, start_offset)
-        return self._when_indexed(ask, may_wait=may_wait)
+        while True:
+            ask = partial(self._next_at_time, time_ms, start_offset)
+            found = self._when_indexed(ask, may_wait=may_wait)
+            if found is None:
+                return None
+            segment, header = found
+            data, at_front = segment.read_batch(header), header._replace(position=0)
+            place = yield from first_at_time_steps(data, at_front, time_ms, start_offset)
+            if place is not None:
+                return place
+            start_offset = header.next_offset
 
-    def _first_at_time(self, time_ms: int, start_offset: int) -> tuple[int, int] | None:
+    def _next_at_time(self, time_ms: int, start_offset: int) -> tuple[Segment, BatchHeader] | None:
+        """Return the first batch that has such a record, as far as its header says."""
         for segment in self.from_offset(start_offset):
             if segment.max_time_ms < time_ms:
                 continue
-            for header in segment.headers(segment.start_for_time(time_ms)):
-                if header.max_timestamp < time_ms or header.last_offset < start_offset:
-                    continue
-                found = _first_record(segment, header, time_ms, start_offset)
-                if found is not None:
-                    return found
+            begin = max(segment.start_for_time(time_ms), segment.locate(start_offset))
+            for header in segment.headers(begin):
+                if header.max_timestamp >= time_ms and header.last_offset >= start_offset:
+                    return segment, header
         return None
 
-    def of_greatest_time(self, start_offset: int, *, may_wait: bool) -> tuple[int, int] | None:
+    def of_greatest_time_steps(
+        self, start_offset: int, *, may_wait: bool
+    ) -> Generator[None, None, Place | None]:
         """Return (offset, timestamp) of the first record with the greatest timestamp; None without any."""
-        ask = partial(self._of_greatest_time, start_offset)
-        return self._when_indexed(ask, may_wait=may_wait)
+        found = self._when_indexed(partial(self._of_greatest_time, start_offset), may_wait=may_wait)
+        if found is None:
+            return None
+        segment, header, greatest_ms = found
+        data, at_front = segment.read_batch(header), header._replace(position=0)
+        return (yield from first_at_time_steps(data, at_front, greatest_ms, start_offset))
 
-    def _of_greatest_time(self, start_offset: int) -> tuple[int, int] | None:
+    def _of_greatest_time(self, start_offset: int) -> tuple[Segment, BatchHeader, int] | None:
         best: Segment | None = None
         for segment in self.from_offset(start_offset):
             if segment.max_time_ms >= 0 and (
@@ -353,10 +368,10 @@ class Segments:
                 best = segment
         if best is None:
             return None
-        position = best.locate(best.max_time_offset)
-        for header in best.headers(position):
-            if header.max_timestamp == best.max_time_ms and header.last_offset >= start_offset:
-                return _first_record(best, header, best.max_time_ms, start_offset)
+        greatest_ms = best.max_time_ms
+        for header in best.headers(best.locate(best.max_time_offset)):
+            if header.max_timestamp == greatest_ms and header.last_offset >= start_offset:
+                return best, header, greatest_ms
         return None
 
 
@@ -379,16 +394,6 @@ def note_producer(
     done = None if marker is None else producers.note_marker(header, marker, header.base_offset)
     if done is not None and done.is_aborted and not is_indexed:
         segment.txn_index.add(producers.aborted(done))
-
-
-def _first_record(
-    segment: Segment, header: BatchHeader, time_ms: int, start_offset: int
-) -> tuple[int, int] | None:
-    data = segment.read_batch(header)
-    for record in records(data, header._replace(position=0)):
-        if record.timestamp_ms >= time_ms and record.offset >= start_offset:
-            return record.offset, record.timestamp_ms
-    return None
 
 
 def remove_durably(fs: Fs, path: str, segments: Sequence[Segment]) -> None:

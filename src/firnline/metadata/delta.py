@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from immutables import Map
 
+from firnline.base.background import whole
 from firnline.base.errors import StorageError
 from firnline.base.ids import MIGRATING_DIRECTORY, Uuid
 from firnline.metadata import records as r
@@ -31,16 +32,6 @@ _RECOVERY_UNCHANGED = -1
 # A step is some milliseconds of work.
 TOPICS_PER_STEP = 500
 Found = TypeVar("Found")
-
-
-def whole(steps: Generator[None, None, Found]) -> Found:
-    """Take all steps at once; return what they lead to."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Found = end.value
-            return found
 
 
 class TopicDelta(NamedTuple):

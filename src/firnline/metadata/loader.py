@@ -8,11 +8,12 @@ Source: KIP-630, KIP-631, KIP-868; spec Q7, Q8, Q13, Q37, Q39, Q49.
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
+from firnline.base.background import whole
 from firnline.base.errors import ConfigError, KafkaError, ProtocolError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.batch_records import batch_records
-from firnline.metadata.delta import TOPICS_PER_STEP, ClusterDelta, Replay, TopicDelta, whole
+from firnline.metadata.delta import TOPICS_PER_STEP, ClusterDelta, Replay, TopicDelta
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.protocol.schema import Message

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
+from firnline.base.background import whole
 from firnline.base.effects import CancelTimer, Effects, Note, Peer, SetTimer, Warn
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
@@ -18,7 +19,7 @@ from firnline.base.ports import Rng
 from firnline.metadata import records as r
 from firnline.metadata.batch_records import batch_records
 from firnline.metadata.census import Census, Latencies, PartitionIndex
-from firnline.metadata.delta import ClusterDelta, Replay, whole
+from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.features import (
     TRANSACTIONS_SINCE,
     record_version,

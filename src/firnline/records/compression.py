@@ -8,7 +8,7 @@ import gzip
 import io
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import cramjam
 import lz4.frame
@@ -17,12 +17,13 @@ import zstandard
 from firnline.base.errors import Code, KafkaError
 from firnline.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
-from firnline.base.units import MIB
+from firnline.base.units import KIB, MIB
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _CHUNK_BYTES = MIB
+_SMALL_CHUNK_BYTES = 256 * KIB
 
 
 def decompress(
@@ -46,6 +47,58 @@ def decompress(
         raise KafkaError(
             Code.CORRUPT_MESSAGE, "undecodable batch body", codec=NAMES[codec], problem=problem
         ) from None
+
+
+def decompress_in_chunks(
+    codec: int, body: Buffer, *, limit_bytes: int = DECOMPRESSED_BATCH_BYTES_MAX
+) -> Iterator[Buffer]:
+    """As `decompress`, a piece at a time, each about a millisecond of work; snappy comes block by block."""
+    total = 0
+    try:
+        for chunk in _CHUNKS.get(codec, _at_once)(codec, body, limit_bytes):
+            total += len(chunk)
+            if total > limit_bytes:
+                raise _too_big(limit_bytes)
+            yield chunk
+    except KafkaError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - each library has errors of its own
+        raise KafkaError(
+            Code.CORRUPT_MESSAGE, "undecodable batch body", codec=NAMES[codec], problem=problem
+        ) from None
+
+
+def _at_once(codec: int, body: Buffer, limit_bytes: int) -> Iterator[Buffer]:
+    yield body if codec == NONE else decompress(codec, body, limit_bytes=limit_bytes)
+
+
+def _gzip_chunks(codec: int, body: Buffer, limit_bytes: int) -> Iterator[Buffer]:
+    opener = zlib.decompressobj(31)
+    left: Buffer = body
+    while not opener.eof:
+        chunk = opener.decompress(left, _SMALL_CHUNK_BYTES)
+        left = opener.unconsumed_tail
+        if not chunk and not left and not opener.eof:
+            raise KafkaError(Code.CORRUPT_MESSAGE, "gzip body ends early")
+        yield chunk
+
+
+def _lz4_chunks(codec: int, body: Buffer, limit_bytes: int) -> Iterator[Buffer]:
+    opener = lz4.frame.LZ4FrameDecompressor()
+    left: Buffer = body
+    while not opener.eof:
+        chunk = opener.decompress(left, max_length=_SMALL_CHUNK_BYTES)
+        left = b""
+        if not chunk and not opener.eof:
+            raise KafkaError(Code.CORRUPT_MESSAGE, "lz4 body ends early")
+        yield chunk
+
+
+def _zstd_chunks(codec: int, body: Buffer, limit_bytes: int) -> Iterator[Buffer]:
+    opener = zstandard.ZstdDecompressor(max_window_size=128 * MIB)
+    reader = opener.stream_reader(io.BytesIO(body))
+    while chunk := reader.read(_SMALL_CHUNK_BYTES):
+        yield chunk
 
 
 def compress(codec: int, body: bytes) -> bytes:
@@ -128,4 +181,10 @@ _OPENERS: dict[int, Callable[[Buffer, int], bytes]] = {
     SNAPPY: _unsnappy,
     LZ4: _unlz4,
     ZSTD: _unzstd,
+}
+
+_CHUNKS: dict[int, Callable[[int, Buffer, int], Iterator[Buffer]]] = {
+    GZIP: _gzip_chunks,
+    LZ4: _lz4_chunks,
+    ZSTD: _zstd_chunks,
 }

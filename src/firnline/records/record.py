@@ -10,6 +10,7 @@ from typing import NamedTuple
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.limits import DECOMPRESSED_BATCH_BYTES_MAX
 from firnline.base.ports import Buffer
+from firnline.base.units import INT64_MAX
 from firnline.protocol.primitives import read_varint, varint
 from firnline.records.batch import HEADER_BYTES, BatchHeader, headers
 from firnline.records.compression import decompress
@@ -114,6 +115,8 @@ def _record(body: bytes, position: int, end: int, header: BatchHeader) -> Record
         if header.is_log_append_time
         else header.base_timestamp + timestamp_delta
     )
+    if not -INT64_MAX <= timestamp <= INT64_MAX:
+        timestamp = (timestamp + 2**63) % 2**64 - 2**63  # 64 bits, as in every Kafka client
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(pairs))
 
 

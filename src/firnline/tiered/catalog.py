@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET, Uuid, uuid_from_text, uuid_text
+from firnline.base.units import INT64_MAX, MIB
 from firnline.tiered.objects.fingerprint import Fingerprint, ObjectSum
 from firnline.tiered.objects.layout import (
     CATALOG_FOLDER,
@@ -28,11 +29,19 @@ from firnline.tiered.objects.layout import (
     parse_catalog_partition,
     parse_head,
     parse_name,
+    parts_folder,
     topic_catalog_folder,
 )
 from firnline.tiered.spi import Epochs, ObjectMissing, ObjectStore
 
 VERSION = 1
+# With 32 references each, more segments than offsets could count: no writer comes near.
+LEVELS_MAX = 12
+# Of one partition, some kilobyte of memory each: 4 PiB in segments of a gibibyte.
+ROWS_MAX = 4_000_000
+# Of any object of a catalog: a part has 1,024 rows at most, a head 32 and all leader epochs.
+OBJECT_BYTES_MAX = 16 * MIB
+LINES_MAX = 10_000
 
 
 class CatalogCorrupt(StorageError):
@@ -167,12 +176,10 @@ def read_cut(
 ) -> PartitionCatalog:
     """Return the cut of the head `name`. Raises ObjectMissing, CatalogCorrupt."""
     key = head_key(topic_id, partition, name)
-    head = decode_head(store.get(key), key)
+    head = decode_head(_get(store, key), key)
     if (head.topic_id, head.partition, *head.order) != (topic_id, partition, *name):
         raise CatalogCorrupt("a catalog head is another one than its name says", key=key)
-    rows = list(head.tail)
-    for ref in head.parts:
-        rows.extend(_read_part(store, ref, head.log_start_offset))
+    rows = _Parts(store, head).rows()
     removed = frozenset(head.removed)
     segments = sorted(
         (r for r in rows if r.end_offset >= head.log_start_offset and r.segment_id not in removed),
@@ -181,18 +188,53 @@ def read_cut(
     return PartitionCatalog(*head[:12], tuple(segments))
 
 
-def _read_part(store: ObjectStore, ref: PartRef, log_start_offset: int) -> list[CatalogSegment]:
-    """Return the rows below `ref`; parts wholly below the log start are not even asked for."""
-    if ref.end_offset < log_start_offset:
-        return []
-    data = store.get(ref.key)
-    if len(data) != ref.size_bytes or crc32c(data) != ref.crc:
-        raise CatalogCorrupt("a catalog part differs from its reference", key=ref.key)
-    lines = _lines(data, ref.key, "part")
-    if ref.level == 0:
-        return [_row(line, ref.key) for line in lines[1:]]
-    below = [_ref(line, ref.key) for line in lines[1:]]
-    return [row for child in below for row in _read_part(store, child, log_start_offset)]
+def _get(store: ObjectStore, key: str) -> bytes:
+    """Return a head, of which nobody has said how long it is."""
+    data = store.get(key, 0, OBJECT_BYTES_MAX + 1)
+    if len(data) > OBJECT_BYTES_MAX:
+        raise CatalogCorrupt("a catalog object is too long", key=key, limit=OBJECT_BYTES_MAX)
+    return data
+
+
+class _Parts:
+    """The rows of one cut. However its objects refer to one another, none is read twice."""
+
+    def __init__(self, store: ObjectStore, head: CatalogHead) -> None:
+        self._store = store
+        self._head = head
+        self._folder = parts_folder(head.topic_id, head.partition)
+        self._keys: set[str] = set()
+        self._rows = list(head.tail)
+
+    def rows(self) -> list[CatalogSegment]:
+        for ref in self._head.parts:
+            self._read(ref)
+        return self._rows
+
+    def _read(self, ref: PartRef) -> None:
+        """Add the rows below `ref`; parts wholly below the log start are not even asked for."""
+        if ref.end_offset < self._head.log_start_offset:
+            return
+        key = ref.key
+        if key in self._keys or not key.startswith(self._folder):
+            raise CatalogCorrupt("a catalog refers to a part twice, or to another's", key=key)
+        self._keys.add(key)
+        data = self._store.get(key, 0, ref.size_bytes + 1)
+        if len(data) != ref.size_bytes or crc32c(data) != ref.crc:
+            raise CatalogCorrupt("a catalog part differs from its reference", key=key)
+        first, *lines = _lines(data, key, "part")
+        if first.get("level") != ref.level or len(lines) != ref.rows:
+            raise CatalogCorrupt("a catalog part is another one than its reference says", key=key)
+        if ref.level == 0:
+            self._rows += [_row(line, key) for line in lines]
+            if len(self._rows) > ROWS_MAX:
+                raise CatalogCorrupt("a catalog has too many rows", key=key, limit=ROWS_MAX)
+            return
+        for line in lines:
+            below = _ref(line, key)
+            if below.level != ref.level - 1:
+                raise CatalogCorrupt("a catalog part refers to another level", key=key)
+            self._read(below)
 
 
 def list_topics(store: ObjectStore) -> list[CatalogTopic]:
@@ -208,7 +250,7 @@ def list_topics(store: ObjectStore) -> list[CatalogTopic]:
         known = topics.get(topic_id)
         if known is None:  # the name's listing is late: the head says it too
             key = found[min(found)]
-            head = decode_head(store.get(key), key)
+            head = decode_head(_get(store, key), key)
             if head.topic_id != topic_id:
                 raise CatalogCorrupt("a catalog head is another topic's", key=key)
             known = CatalogTopic(topic_id, head.topic, (), head.written_ms, False)
@@ -302,17 +344,17 @@ def decode_head(data: bytes, key: str) -> CatalogHead:
     first = lines[0]
     try:
         return CatalogHead(
-            topic=str(first["topic"]),
+            topic=_text(first["topic"]),
             topic_id=uuid_from_text(first["topicId"]),
-            partition=int(first["partition"]),
-            leader_epoch=int(first["leaderEpoch"]),
-            sequence=int(first["sequence"]),
-            broker_id=int(first["brokerId"]),
-            written_ms=int(first["writtenMs"]),
-            metadata_partition=int(first["metadataPartition"]),
-            metadata_offset=int(first["metadataOffset"]),
-            log_start_offset=int(first["logStartOffset"]),
-            log_end_offset=int(first["logEndOffset"]),
+            partition=_int(first["partition"]),
+            leader_epoch=_int(first["leaderEpoch"]),
+            sequence=_int(first["sequence"]),
+            broker_id=_int(first["brokerId"]),
+            written_ms=_int(first["writtenMs"]),
+            metadata_partition=_int(first["metadataPartition"]),
+            metadata_offset=_int(first["metadataOffset"]),
+            log_start_offset=_int(first["logStartOffset"]),
+            log_end_offset=_int(first["logEndOffset"]),
             epochs=_epochs(first["leaderEpochs"]),
             parts=tuple(_ref(part, key) for part in first["parts"]),
             removed=tuple(uuid_from_text(text) for text in first["removed"]),
@@ -322,7 +364,7 @@ def decode_head(data: bytes, key: str) -> CatalogHead:
         raise CatalogCorrupt("a catalog head lacks a field", key=key, problem=problem) from None
 
 
-_BAD_FIELDS = (KeyError, TypeError, ValueError, AttributeError)
+_BAD_FIELDS = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 def _seal(values: Iterable[object]) -> bytes:
@@ -335,12 +377,16 @@ def _seal(values: Iterable[object]) -> bytes:
 
 def _lines(data: bytes, key: str, kind: str) -> list[dict[str, Any]]:
     """Check the footer and the first line; return all lines but the footer."""
+    if data.count(b"\n") > LINES_MAX:
+        raise CatalogCorrupt("a catalog object has too many lines", key=key, limit=LINES_MAX)
     body_end = data.rfind(b"\n", 0, max(len(data) - 1, 0)) + 1
     try:
         footer = json.loads(data[body_end:])
         is_whole = data.endswith(b"\n") and footer["crc32c"] == crc32c(data[:body_end])
         lines: list[dict[str, Any]] = (
-            [json.loads(line) for line in data[:body_end].splitlines()] if is_whole else []
+            [json.loads(line) for line in data[: max(body_end - 1, 0)].split(b"\n")]
+            if is_whole
+            else []
         )
         if not lines or footer["lines"] != len(lines):
             raise CatalogCorrupt("a catalog object is cut short or damaged", key=key)
@@ -383,20 +429,25 @@ def _row_json(row: CatalogSegment) -> dict[str, object]:
 def _row(line: dict[str, Any], key: str) -> CatalogSegment:
     try:
         custom = line.get("custom")
-        return CatalogSegment(
+        row = CatalogSegment(
             segment_id=uuid_from_text(line["id"]),
-            base_offset=int(line["base"]),
-            end_offset=int(line["end"]),
-            size_bytes=int(line["bytes"]),
-            max_timestamp_ms=int(line["maxTimestampMs"]),
+            base_offset=_int(line["base"]),
+            end_offset=_int(line["end"]),
+            size_bytes=_int(line["bytes"]),
+            max_timestamp_ms=_int(line["maxTimestampMs"]),
             epochs=_epochs(line["epochs"]),
-            stem=str(line["stem"]),
-            suffixes=tuple(str(suffix) for suffix in line["objects"]),
+            stem=_text(line["stem"]),
+            suffixes=tuple(_text(suffix) for suffix in line["objects"]),
             custom_metadata=None if custom is None else bytes.fromhex(custom),
             fingerprint=_fingerprint(line),
         )
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a catalog row lacks a field", key=key, problem=problem) from None
+    if not (0 <= row.base_offset <= row.end_offset and row.size_bytes >= 0):
+        raise CatalogCorrupt(
+            "a catalog row is of no segment", key=key, base=row.base_offset, end=row.end_offset
+        )
+    return row
 
 
 def _fingerprint(line: dict[str, Any]) -> Fingerprint | None:
@@ -405,9 +456,11 @@ def _fingerprint(line: dict[str, Any]) -> Fingerprint | None:
         return None
     return Fingerprint(
         may_have_gaps=bool(line["mayHaveGaps"]),
-        first_crc=int(line["firstCrc32c"]),
-        heads_crc=int(line["headsCrc32c"]),
-        sums=tuple((str(s), ObjectSum(int(n), int(crc))) for s, (n, crc) in line["sums"].items()),
+        first_crc=_int(line["firstCrc32c"]),
+        heads_crc=_int(line["headsCrc32c"]),
+        sums=tuple(
+            (_text(s), ObjectSum(_int(n), _int(crc))) for s, (n, crc) in line["sums"].items()
+        ),
     )
 
 
@@ -424,17 +477,37 @@ def _ref_json(ref: PartRef) -> dict[str, object]:
 
 def _ref(line: dict[str, Any], key: str) -> PartRef:
     try:
-        return PartRef(
-            key=str(line["key"]),
-            level=int(line["level"]),
-            rows=int(line["rows"]),
-            end_offset=int(line["end"]),
-            size_bytes=int(line["bytes"]),
-            crc=int(line["crc32c"]),
+        ref = PartRef(
+            key=_text(line["key"]),
+            level=_int(line["level"]),
+            rows=_int(line["rows"]),
+            end_offset=_int(line["end"]),
+            size_bytes=_int(line["bytes"]),
+            crc=_int(line["crc32c"]),
         )
     except _BAD_FIELDS as problem:
         raise CatalogCorrupt("a part reference lacks a field", key=key, problem=problem) from None
+    if not (0 <= ref.level <= LEVELS_MAX and 0 <= ref.size_bytes <= OBJECT_BYTES_MAX):
+        raise CatalogCorrupt(
+            "a part reference is of no catalog", key=key, level=ref.level, bytes=ref.size_bytes
+        )
+    return ref
 
 
 def _epochs(value: Any) -> Epochs:
-    return tuple((int(epoch), int(offset)) for epoch, offset in value)
+    return tuple((_int(epoch), _int(offset)) for epoch, offset in value)
+
+
+def _int(value: Any) -> int:
+    """A number that any reader can hold: 64 bits."""
+    number = int(value)
+    if not -INT64_MAX <= number <= INT64_MAX:
+        raise ValueError("a number beyond 64 bits")
+    return number
+
+
+def _text(value: Any) -> str:
+    """Text that can be a name: without half characters, which JSON can write."""
+    text = str(value)
+    text.encode()
+    return text

@@ -15,7 +15,7 @@ Errors are values, one code per cause (T59):
 Source: spec 3.14-3.16, T35-T41, T58; F14-F17.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from firnline.records.batch import (
     crc_is_right,
     parse_header,
 )
-from firnline.records.record import Record, records
+from firnline.records.times import first_at_time
 from firnline.tiered.aborted_search import AbortedSearch, OpenTransactions
 from firnline.tiered.catalog_writer import as_error
 from firnline.tiered.copier import parse_epoch_checkpoint
@@ -509,8 +509,10 @@ class _Window:
             return False
         return self._has(position, self._header(position).size_bytes)
 
-    def records(self, header: BatchHeader) -> Iterator[Record]:
-        return records(self._data, self._inside(header))
+    def first_at_time(
+        self, header: BatchHeader, time_ms: int, start_offset: int
+    ) -> tuple[int, int] | None:
+        return first_at_time(self._data, self._inside(header), time_ms, start_offset)
 
     def cut(self, position: int, end: int) -> bytes:
         return self._data[position - self._start : end - self._start]
@@ -592,11 +594,11 @@ def find_timestamp(
             continue
         if header.is_control:
             continue
-        for record in window.records(header):
-            if record.timestamp_ms >= timestamp_ms and record.offset >= from_offset:
-                if record.offset <= place.noted_offset:
-                    raise Misled("a time index passes over a record", offset=record.offset)
-                return record.offset, record.timestamp_ms
+        found = window.first_at_time(header, timestamp_ms, from_offset)
+        if found is not None:
+            if found[0] <= place.noted_offset:
+                raise Misled("a time index passes over a record", offset=found[0])
+            return found
     return None
 
 

@@ -39,6 +39,13 @@ SILENCE = "no answer"
 CORRELATION_ID = 0x0102_0304
 
 
+def connection() -> SimpleNamespace:
+    """What `runtime.net.Connection` is to a request."""
+    return SimpleNamespace(
+        listener="PLAIN", closed=False, principal="User:ANONYMOUS", peer_host="127.0.0.1"
+    )
+
+
 class Dice:
     """An Rng that counts up."""
 
@@ -59,8 +66,7 @@ class Context(RequestContext):
     __slots__ = ()
 
     def __init__(self, key: int, version: int) -> None:
-        connection = SimpleNamespace(listener="PLAIN", closed=False)
-        super().__init__(connection, key, version, CORRELATION_ID, "test", 0)
+        super().__init__(connection(), key, version, CORRELATION_ID, "test", 0)
 
     def failed(self, problem: Exception) -> CloseConnection:
         raise problem
@@ -141,10 +147,9 @@ class Wire:
     def send_usual(self, module: Any, request: Message, version: int) -> list[Any]:
         """As `send`, by the way of whole frames: is it a usual one? Only then it is handled at once."""
         data = frame_of(request, version)
-        peer = SimpleNamespace(listener="PLAIN")
         asked = usual_request(data, len(data))
         self.was_usual = asked is not None
-        answer = asked and module.at_once(self.node, peer, asked, self.world.now_ms)
+        answer = asked and module.at_once(self.node, connection(), asked, self.world.now_ms)
         self.was_at_once = answer is not None
         if answer is None:
             return self.send(module, request, version)

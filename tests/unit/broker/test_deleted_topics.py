@@ -12,6 +12,7 @@ import pytest
 from firnline.base.errors import RecordsCut, StorageError
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.runtime.disk import RealFs
+from tests.log_world import offset_at_time
 from tests.unit.broker.harness import Harness, SeededRng, format_disk, values_of
 
 ROUNDS = 100
@@ -128,7 +129,7 @@ def test_who_still_holds_a_deleted_log_never_sees_its_namesake(node: Harness) ->
     with pytest.raises(RecordsCut):
         log.read_batches(0, max_bytes=1000)
     with pytest.raises(RecordsCut):
-        log.offset_for_timestamp(0)
+        offset_at_time(log, 0)
     log.log_end_offset += 1
     with pytest.raises(RecordsCut):
         log.dirty_files()

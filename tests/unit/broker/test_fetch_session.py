@@ -33,6 +33,10 @@ class Dice:
         raise AssertionError("sessions have no uuid")
 
 
+ME = ("User:ANONYMOUS", "10.0.0.1")
+OTHERS = [("User:ANONYMOUS", "10.0.0.2"), ("User:other", "10.0.0.1")]
+
+
 def sessions(size: int = 10) -> FetchSessions:
     return FetchSessions(sessions_max=size, eviction_ms=EVICTION_MS, rng=Dice())
 
@@ -63,8 +67,11 @@ def attempt(
     now_ms: int = 0,
     forgotten: tuple[tuple[str, int], ...] = (),
     uses_ids: bool = False,
+    owner: tuple[str, str] = ME,
 ) -> FetchContext | KafkaError:
-    return s.context(session_id, epoch, wanted, forgotten, uses_ids=uses_ids, now_ms=now_ms)
+    return s.context(
+        session_id, epoch, wanted, forgotten, uses_ids=uses_ids, now_ms=now_ms, owner=owner
+    )
 
 
 def code(found: object) -> Code:
@@ -173,6 +180,18 @@ def test_closing_a_session_frees_it() -> None:
     ask(s, 0, 0, want(0))
     assert isinstance(ask(s, 42, -1, want(0)), Sessionless)
     assert len(s) == 0
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_who_guesses_a_session_neither_reads_in_it_nor_ends_it(other: tuple[str, str]) -> None:
+    s = sessions()
+    ask(s, 0, 0, want(0))
+    assert code(attempt(s, 42, 1, owner=other)) == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert s.of_one(42, 1, uses_ids=False, owner=other) is None
+    assert isinstance(ask(s, 42, -1, owner=other), Sessionless)
+    assert isinstance(ask(s, 42, 0, owner=other), Sessionless)
+    assert s.of_one(42, 1, uses_ids=False, owner=ME) is not None
+    assert isinstance(ask(s, 42, 1), Incremental)
 
 
 def test_a_session_that_forgot_everything_ends() -> None:

@@ -1,11 +1,11 @@
 """ListOffsets: each wish, the version that may wish it, and the tier."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, SetTimer
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import TopicPartition
 from firnline.broker.list_offsets import (
@@ -306,3 +306,63 @@ def test_only_the_leader_deletes() -> None:
     outcome = delete_records(partition(leader_id=2, isr=(2, 1)), 0)
     assert isinstance(outcome, KafkaError)
     assert outcome.code == Code.NOT_LEADER_OR_FOLLOWER
+
+
+def many_steps(taken: list[int]) -> Any:
+    def steps(timestamp_ms: int, **_: bool) -> Iterator[None]:
+        for number in range(3):
+            taken.append(number)
+            yield
+        return 5, 105  # type: ignore[return-value]
+
+    return steps
+
+
+def test_a_long_search_in_local_files_lets_others_go_first() -> None:
+    p, taken = story(), list[int]()
+    log_of(p).time_steps = many_steps(taken)  # type: ignore[method-assign]
+    client = Client()
+    slices = client.listing.list_offsets(
+        [OffsetAsk(p, 105)],
+        isolation=0,
+        version=NEWEST,
+        timeout_ms=None,
+        answer=client._answer,
+        now_ms=0,
+    )
+    assert [next(slices), slices.send(0), slices.send(0)] == [[], [], []]
+    assert taken == [0, 1, 2]
+    with pytest.raises(StopIteration):
+        slices.send(0)
+    assert client.answers == [[OffsetFound(5, 105, 1)]]
+
+
+def test_so_does_one_after_the_tier_has_nothing() -> None:
+    tier = Tier()
+    client = Client(tier)
+    p, taken = story(), list[int]()
+    log_of(p).time_steps = many_steps(taken)  # type: ignore[method-assign]
+    client.ask(OffsetAsk(p, 105))
+    [then] = tier.waiting
+    effects = then(None, client.world.now_ms)
+    assert taken == [0]
+    assert client.answers == []
+    client.world.run(effects)
+    for _ in range(3):
+        client.world.pass_time(1)
+    assert taken == [0, 1, 2]
+    assert client.answers == [[OffsetFound(5, 105, 1)]]
+
+
+def test_a_search_that_outlives_its_time_ends() -> None:
+    tier = Tier()
+    client = Client(tier)
+    p, taken = story(), list[int]()
+    log_of(p).time_steps = many_steps(taken)  # type: ignore[method-assign]
+    client.ask(OffsetAsk(p, 105))
+    [effect] = tier.waiting[0](None, client.world.now_ms)
+    client.world.pass_time(WAIT_MS)
+    assert client.answers == [[Code.REQUEST_TIMED_OUT]]
+    assert isinstance(effect, SetTimer)
+    assert effect.then(client.world.now_ms) == []
+    assert taken == [0]

@@ -16,6 +16,7 @@ from firnline.metadata.snapshot_file import snapshot_batches
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.metadata import records as tier_records
+from tests.raw_batches import raw_batch
 
 TIME_MS = 1_700_000_000_000
 STEM = "00000000000000000100"
@@ -62,6 +63,19 @@ def test_a_wrong_crc_is_damage_and_the_rest_is_still_shown(tmp_path: Path) -> No
     found = facts(path)
     assert found[0]["damage"] == "the CRC is wrong"
     assert found[-1]["value"] == "two"
+    assert dump(path).exit_code == 1
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_body_that_cannot_be_read_is_damage_and_the_rest_is_still_shown(
+    tmp_path: Path, codec: int
+) -> None:
+    poison = raw_batch(b"this is no compressed data", codec=codec, base_offset=100)
+    path = segment(tmp_path, bytes(poison), batch(b"two", base_offset=101))
+    head, damage, second, record = facts(path)
+    assert (head["batch"], damage["position"], second["batch"]) == ("100-100", 0, "101-101")
+    assert "damage" in damage
+    assert record["value"] == "two"
     assert dump(path).exit_code == 1
 
 

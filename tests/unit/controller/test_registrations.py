@@ -5,10 +5,10 @@ import random
 import pytest
 from immutables import Map
 
+from firnline.base.background import whole
 from firnline.base.errors import Code, KafkaError
 from firnline.controller.brokers import Heartbeat
 from firnline.metadata.census import PartitionIndex
-from firnline.metadata.delta import whole
 from firnline.metadata.image import EMPTY_IMAGE, PartitionImage, TopicImage
 from tests.quorum_rig import Cluster, broker_config, registration
 

@@ -420,6 +420,15 @@ def test_old_clients_may_say_how_long_an_offset_lives(world: GroupWorld) -> None
     assert world.fetched() == {}
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**63 - 2_000_000_000_000])
+def test_an_offset_may_be_kept_for_ever(world: GroupWorld, retention_ms: int) -> None:
+    """In Kafka 4.3.1 that sum runs over, and the offset expires at the next look."""
+    world.commit("a", ("t", 0, 5), retention_ms=retention_ms)
+    world.crash()
+    world.advance(10 * WEEK_MS)
+    assert world.fetched() == {("t", 0): 5}
+
+
 def test_an_offset_is_not_expired_while_a_new_commit_of_it_is_on_its_way(
     world: GroupWorld,
 ) -> None:

@@ -33,6 +33,7 @@ from tests.log_world import (
     flush,
     found_headers,
     found_records,
+    offset_at_time,
     opened,
     patched,
 )
@@ -433,7 +434,7 @@ def test_the_indexes_of_a_compacted_segment_are_those_that_would_be_built_from_i
     for path in paths:
         fs.remove(path)
     again = opened(fs, log.config, was_clean=True)
-    again.offset_for_timestamp(NOW)
+    offset_at_time(again, NOW)
     assert [fs.open(path).read(0, 1 << 20) for path in paths] == written
 
 

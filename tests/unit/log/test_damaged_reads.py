@@ -10,7 +10,7 @@ from firnline.log import names
 from firnline.log.log import Log
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
-from tests.log_world import NOW, PATH, append, batch, opened
+from tests.log_world import NOW, PATH, append, batch, offset_at_time, opened
 
 COUNT = 12
 CONFIG = TopicConfig(index_interval_bytes=1)
@@ -66,7 +66,7 @@ def read(log: Log, offset: int, size: int) -> list[int]:
 def sound() -> tuple[list[list[int]], list[tuple[int, int] | None]]:
     log = reopened(written())
     found = [read(log, *one) for one in READS]
-    return found, [log.offset_for_timestamp(NOW + 10 * number + 1) for number in range(COUNT)]
+    return found, [offset_at_time(log, NOW + 10 * number + 1) for number in range(COUNT)]
 
 
 def test_a_flipped_index_passes_over_no_record() -> None:
@@ -94,7 +94,7 @@ def test_a_flipped_time_index_passes_over_no_record() -> None:
     for bit in range(0, 12 * (COUNT - 2) * 8, 5):
         log = reopened(fs := written())
         damage(fs, names.TIME_INDEX, lambda data, bit=bit: flipped(data, bit))
-        found = [log.offset_for_timestamp(NOW + 10 * number + 1) for number in range(COUNT)]
+        found = [offset_at_time(log, NOW + 10 * number + 1) for number in range(COUNT)]
         assert found == times, bit
 
 
@@ -107,7 +107,7 @@ def test_a_time_index_that_names_a_later_batch_hides_no_earlier_one() -> None:
     log.close()
     offset_bit = 8 * 12 - 4  # of the only entry: from 0 to 8
     damage(fs, names.TIME_INDEX, lambda data: flipped(data, offset_bit - 1))
-    assert reopened(fs).offset_for_timestamp(NOW + 1000) == (0, NOW + 1000)
+    assert offset_at_time(reopened(fs), NOW + 1000) == (0, NOW + 1000)
 
 
 @pytest.mark.parametrize("config", [CONFIG, TopicConfig()], ids=["indexed", "not indexed"])

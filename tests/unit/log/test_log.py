@@ -24,6 +24,8 @@ from tests.log_world import (
     fill,
     flush,
     found_records,
+    greatest_time,
+    offset_at_time,
     opened,
     patched,
     read_all,
@@ -64,7 +66,7 @@ def test_log_append_time_overwrites_the_producers_time(log: Log) -> None:
 def test_log_append_time_of_what_coordinators_write_is_found_by_time(log: Log) -> None:
     log.config = small(message_timestamp_type="LogAppendTime")
     append(log, batch("a", time_ms=5), now_ms=NOW + 7, origin="coordinator")
-    assert log.offset_of_max_timestamp() == (0, NOW + 7)
+    assert greatest_time(log) == (0, NOW + 7)
 
 
 def test_a_type_bit_set_by_a_producer_is_cleared_under_create_time(log: Log) -> None:
@@ -310,25 +312,25 @@ def test_lookup_by_time_finds_the_first_record_that_is_late_enough(log: Log) -> 
         append(log, batch("a", "b", time_ms=NOW + number * 10))
     for wanted in (0, 5, 10, 11, 299, 300, 590):
         first = -(-wanted // 10)
-        assert log.offset_for_timestamp(NOW + wanted) == (first * 2, NOW + first * 10)
-    assert log.offset_for_timestamp(NOW + 591) is None
-    assert log.offset_for_timestamp(0) == (0, NOW)
+        assert offset_at_time(log, NOW + wanted) == (first * 2, NOW + first * 10)
+    assert offset_at_time(log, NOW + 591) is None
+    assert offset_at_time(log, 0) == (0, NOW)
 
 
 def test_lookup_by_time_where_times_go_back(log: Log) -> None:
     times = [50, 40, 90, 10, 60, 90, 20]
     for time_ms in times:
         append(log, batch("a", time_ms=NOW + time_ms))
-    assert log.offset_for_timestamp(NOW + 45) == (0, NOW + 50)
-    assert log.offset_for_timestamp(NOW + 55) == (2, NOW + 90)
-    assert log.offset_of_max_timestamp() == (2, NOW + 90)
+    assert offset_at_time(log, NOW + 45) == (0, NOW + 50)
+    assert offset_at_time(log, NOW + 55) == (2, NOW + 90)
+    assert greatest_time(log) == (2, NOW + 90)
 
 
 def test_the_greatest_time_over_segments(log: Log) -> None:
     for number in range(40):
         append(log, batch("a", time_ms=NOW + (number * 7) % 40))
     best = max(range(40), key=lambda n: ((n * 7) % 40, -n))
-    assert log.offset_of_max_timestamp() == (best, NOW + 39)
+    assert greatest_time(log) == (best, NOW + 39)
 
 
 def test_an_offset_and_a_time_are_found_without_a_walk_over_their_segment() -> None:
@@ -345,17 +347,17 @@ def test_an_offset_and_a_time_are_found_without_a_walk_over_their_segment() -> N
     log.close()
     log = opened(fs, config, was_clean=True)
     before = fs.read_bytes
-    assert log.offset_for_timestamp(NOW + 190) == (190, NOW + 190)
+    assert offset_at_time(log, NOW + 190) == (190, NOW + 190)
     assert fs.read_bytes - before < few_bytes
     before = fs.read_bytes
-    assert log.offset_of_max_timestamp() == (199, NOW + 199)
+    assert greatest_time(log) == (199, NOW + 199)
     assert fs.read_bytes - before < few_bytes
 
 
 def test_records_without_a_time_are_not_found_by_time(log: Log) -> None:
     append(log, batch("a", time_ms=-1))
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_of_max_timestamp() is None
+    assert offset_at_time(log, 0) is None
+    assert greatest_time(log) is None
 
 
 # -- marks -----------------------------------------------------------------------------------------

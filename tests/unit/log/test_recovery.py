@@ -27,6 +27,7 @@ from tests.log_world import (
     flush,
     found_headers,
     found_records,
+    offset_at_time,
     opened,
     small,
 )
@@ -279,7 +280,7 @@ def test_a_bad_index_is_built_again(suffix: str, damage: str) -> None:
     """Reliability d 91, after a clean stop, where nothing else would notice."""
     fs = CrashableFs()
     log = filled(fs, 60)
-    wanted, late = found_records(log), log.offset_for_timestamp(NOW + 33)
+    wanted, late = found_records(log), offset_at_time(log, NOW + 33)
     log.close()
     paths = segment_files(fs, suffix)
     good = {path: whole(fs, path) for path in paths}
@@ -299,7 +300,7 @@ def test_a_bad_index_is_built_again(suffix: str, damage: str) -> None:
             overwrite(fs, path, bad)
     again = opened(fs, was_clean=True)
     assert found_records(again) == wanted
-    assert again.offset_for_timestamp(NOW + 33) == late == (33, NOW + 33)
+    assert offset_at_time(again, NOW + 33) == late == (33, NOW + 33)
     for offset in range(60):
         found = again.read(offset, max_bytes=1, upto_offset=60).read()
         assert int.from_bytes(found[:8], "big") == offset

@@ -29,6 +29,7 @@ from tests.log_world import (
     flush,
     found_headers,
     found_records,
+    offset_at_time,
     opened,
     small,
 )
@@ -126,7 +127,7 @@ def test_a_lookup_between_the_roll_and_the_sync_does_not_empty_the_indexes() -> 
     for number in range(60):
         append(log, batch("x" * 40, time_ms=1000 + number))
     assert len(log.closed_segments()) >= 2
-    assert log.offset_for_timestamp(1001) == (1, 1001)
+    assert offset_at_time(log, 1001) == (1, 1001)
     flush(log)
     log.close()
     for segment in log.closed_segments():

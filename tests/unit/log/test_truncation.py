@@ -19,6 +19,7 @@ from tests.log_world import (
     fill,
     flush,
     found_headers,
+    greatest_time,
     opened,
     refused,
     small,
@@ -74,7 +75,7 @@ def test_the_greatest_time_is_found_after_a_greater_one_was_cut_off(log: Log) ->
         append(log, batch("x" * 30, time_ms=NOW + time_ms))
     assert log.closed_segments() == []
     log.truncate_to(7)
-    assert log.offset_of_max_timestamp() == (2, NOW + 9)
+    assert greatest_time(log) == (2, NOW + 9)
 
 
 def test_indexes_after_a_truncation_are_those_of_a_log_that_was_never_longer() -> None:

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from firnline.base.background import whole
 from firnline.base.ids import OffsetAndEpoch
 from firnline.controller.topics import NewTopic
 from firnline.metadata.census import Census, Latencies, PartitionIndex
-from firnline.metadata.delta import whole
 from firnline.metadata.image import ClusterImage
 from firnline.metadata.loader import Loader, SnapshotLoader, difference
 from firnline.metadata.snapshot_file import Snapshot

@@ -1,6 +1,6 @@
 """A partition log kept in a list: what `replica` and `broker` see of `log.Log`, nothing on disk."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -191,13 +191,16 @@ class ListLog:
     def have_indexes_built(self, want: object) -> None:
         """There are none."""
 
-    def offset_for_timestamp(
+    def time_steps(
         self, timestamp_ms: int, *, may_wait: bool = False
-    ) -> tuple[int, int] | None:
-        found = (p for p in self.times if p[1] >= timestamp_ms)
-        return next(found, None)
+    ) -> Generator[None, None, tuple[int, int] | None]:
+        yield from ()
+        return next((p for p in self.times if p[1] >= timestamp_ms), None)
 
-    def offset_of_max_timestamp(self, *, may_wait: bool = False) -> tuple[int, int] | None:
+    def greatest_time_steps(
+        self, *, may_wait: bool = False
+    ) -> Generator[None, None, tuple[int, int] | None]:
+        yield from ()
         return max(self.times, key=lambda p: p[1], default=None)
 
 

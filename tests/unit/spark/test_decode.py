@@ -25,6 +25,7 @@ from firnline.spark.schema import (
     Wanted,
     arrow_schema,
 )
+from tests.raw_batches import raw_batch
 
 CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 ALL = Wanted("flights", 3, ALL_COLUMNS)
@@ -390,6 +391,14 @@ def test_a_bomb_is_refused_within_the_bound() -> None:
     for codec in (GZIP, LZ4, ZSTD, SNAPPY):
         with pytest.raises(CorruptSegment, match=r"too many bytes.*|undecodable"):
             table(batch_of_body(body, records=1, codec=codec), ALL)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_body_that_is_not_of_its_codec_is_an_error_with_its_place(codec: int) -> None:
+    """A job that fails says where: nobody skips records in silence."""
+    poison = raw_batch(b"this is no compressed data", codec=codec, base_offset=70)
+    with pytest.raises(CorruptSegment, match="offset=70"):
+        table(bytes(poison), ALL)
 
 
 def test_no_codec_opens_past_the_bound() -> None:

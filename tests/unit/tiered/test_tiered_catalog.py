@@ -7,8 +7,15 @@ import pytest
 from crc32c import crc32c
 
 from firnline.base.ids import uuid_text
+from firnline.tiered import catalog as catalog_module
 from firnline.tiered.catalog import (
+    OBJECT_BYTES_MAX,
     CatalogCorrupt,
+    CatalogHead,
+    CatalogSegment,
+    PartRef,
+    encode_head,
+    encode_part,
     list_partitions,
     list_topics,
     read_catalog,
@@ -24,7 +31,7 @@ from firnline.tiered.catalog_writer import (
     apply_update,
     begin_catalog,
 )
-from firnline.tiered.objects.layout import heads_folder, parts_folder
+from firnline.tiered.objects.layout import HeadName, head_key, heads_folder, parts_folder
 from firnline.tiered.objects.memory import MemoryStore
 from firnline.tiered.objects.names import mark_deleted, remove_catalog
 from firnline.tiered.spi import ObjectMissing, RemoteSegment, RemoteStorageError, SegmentState
@@ -385,3 +392,153 @@ def test_a_put_whose_bytes_are_fewer_than_told_leaves_nothing() -> None:
     with pytest.raises(RemoteStorageError):
         store.put("a/b", (b"abc",), size_bytes=4)
     assert store.objects == {}
+
+
+# ------------------------------------------------------------------------------------------ crafted
+
+
+def crafted_part(store: MemoryStore, name: str, rows: list[object], level: int) -> PartRef:
+    """Put a part whose footer is right, whatever is in it; return the reference to it."""
+    key = f"{parts_folder(TOPIC, 0)}{name}.jsonl"
+    data = encode_part(TOPIC, 0, rows, level)  # type: ignore[arg-type]
+    store.put(key, (data,), size_bytes=len(data))
+    return PartRef(key, level, len(rows), 10_000, len(data), crc32c(data))
+
+
+def crafted_row() -> CatalogSegment:
+    return CatalogSegment(bytes(16), 0, 9, 100, 5, ((0, 0),), "data/x", (".log",))
+
+
+def crafted_head(store: MemoryStore, *parts: PartRef, **other: object) -> None:
+    head = CatalogHead("t", TOPIC, 0, 0, 0, 1, 0, 0, 0, 0, 100, ((0, 0),), parts, (), ())._replace(
+        **other
+    )
+    data = encode_head(head)
+    store.put(head_key(TOPIC, 0, head.order), (data,), size_bytes=len(data))
+
+
+def test_a_few_kilobytes_are_not_read_as_a_million_rows() -> None:
+    """Parts that name the part below 32 times each: 32 to the power of 4 rows, in 16 KB."""
+    store = MemoryStore()
+    ref = crafted_part(store, "0", [crafted_row()], 0)
+    for level in range(1, 4):
+        ref = crafted_part(store, str(level), [ref] * 32, level)
+    crafted_head(store, *[ref] * 32)
+    with pytest.raises(CatalogCorrupt, match="refers to a part twice"):
+        read_catalog(store, TOPIC, 0)
+
+
+@pytest.mark.parametrize("step", [0, -1, 2])
+def test_levels_go_down_by_one(step: int) -> None:
+    store = MemoryStore()
+    ref = crafted_part(store, "0", [crafted_row()], 0)
+    ref = crafted_part(store, "1", [ref], step)
+    crafted_head(store, ref)
+    with pytest.raises(CatalogCorrupt):
+        read_catalog(store, TOPIC, 0)
+
+
+def test_a_deep_catalog_is_refused_and_recurses_nowhere() -> None:
+    store = MemoryStore()
+    ref = crafted_part(store, "0", [crafted_row()], 0)
+    for level in range(1, 2000):
+        ref = crafted_part(store, str(level), [ref], level)
+    crafted_head(store, ref)
+    with pytest.raises(CatalogCorrupt, match="of no catalog"):
+        read_catalog(store, TOPIC, 0)
+
+
+def test_a_part_of_somebody_else_is_not_read() -> None:
+    store = MemoryStore()
+    ref = crafted_part(store, "0", [crafted_row()], 0)
+    elsewhere = ref.key.replace("/parts/", "/heads/")
+    store.put(elsewhere, (store.get(ref.key),), size_bytes=ref.size_bytes)
+    crafted_head(store, ref._replace(key=elsewhere))
+    with pytest.raises(CatalogCorrupt, match="another's"):
+        read_catalog(store, TOPIC, 0)
+
+
+@pytest.mark.parametrize("change", [{"rows": 2}, {"level": 1}, {"size_bytes": 1 << 40}])
+def test_a_part_is_what_its_reference_says(change: dict[str, int]) -> None:
+    store = MemoryStore()
+    ref = crafted_part(store, "0", [crafted_row()], 0)
+    crafted_head(store, ref._replace(**change))
+    with pytest.raises(CatalogCorrupt):
+        read_catalog(store, TOPIC, 0)
+
+
+def test_the_rows_of_a_cut_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_module, "ROWS_MAX", 2)
+    store = MemoryStore()
+    crafted_head(store, *(crafted_part(store, str(n), [crafted_row()], 0) for n in range(2)))
+    assert read_catalog(store, TOPIC, 0) is not None
+    crafted_head(store, *(crafted_part(store, str(n), [crafted_row()], 0) for n in range(3)))
+    with pytest.raises(CatalogCorrupt, match="too many rows"):
+        read_catalog(store, TOPIC, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"id":' * 5_000 + b"1" + b"}" * 5_000,
+        b"1" * 10_000,
+        b'"text"',
+        b"null",
+        b"\xff",
+        b'{"x":"\\ud800"}',
+    ],
+    ids=["lists", "objects", "a number", "a text", "null", "no UTF-8", "half a character"],
+)
+@pytest.mark.parametrize("place", ["first", "row"])
+def test_lines_that_are_no_catalog_are_refused_in_words(line: bytes, place: str) -> None:
+    store = MemoryStore()
+    crafted_head(store)
+    [info] = store.list_prefix(heads_folder(TOPIC, 0))
+    head = store.get(info.key).split(b"\n")[0]
+    body = (line if place == "first" else head + b"\n" + line) + b"\n"
+    footer = json.dumps({"lines": body.count(b"\n"), "crc32c": crc32c(body)}).encode() + b"\n"
+    store.put(info.key, (body, footer), size_bytes=len(body + footer))
+    with pytest.raises(CatalogCorrupt):
+        read_catalog(store, TOPIC, 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("base", 10),
+        ("base", -1),
+        ("end", 2**63),
+        ("end", float("inf")),
+        ("bytes", -1),
+        ("stem", "\ud800"),
+        ("epochs", [[0, 2**80]]),
+        ("epochs", 7),
+        ("sums", []),
+    ],
+)
+def test_a_row_that_names_no_segment_is_refused_in_words(field: str, value: object) -> None:
+    store = MemoryStore()
+    crafted_head(store, tail=(crafted_row(),))
+    [info] = store.list_prefix(heads_folder(TOPIC, 0))
+    head, row, *_ = store.get(info.key).split(b"\n")
+    changed = {**json.loads(row), "mayHaveGaps": field == "sums", field: value}
+    if field != "sums":
+        del changed["mayHaveGaps"]
+    body = head + b"\n" + json.dumps(changed).encode() + b"\n"
+    footer = json.dumps({"lines": 2, "crc32c": crc32c(body)}).encode() + b"\n"
+    store.put(info.key, (body, footer), size_bytes=len(body + footer))
+    with pytest.raises(CatalogCorrupt):
+        read_catalog(store, TOPIC, 0)
+
+
+def test_an_object_of_a_million_lines_is_not_decoded() -> None:
+    store = MemoryStore()
+    body = b"{}\n" * 1_000_000
+    key = head_key(TOPIC, 0, HeadName(0, 0))
+    store.put(key, (body,), size_bytes=len(body))
+    with pytest.raises(CatalogCorrupt, match="too many lines"):
+        read_catalog(store, TOPIC, 0)
+    store.put(key, (b" " * (OBJECT_BYTES_MAX + 1),), size_bytes=OBJECT_BYTES_MAX + 1)
+    with pytest.raises(CatalogCorrupt, match="too long"):
+        read_catalog(store, TOPIC, 0)

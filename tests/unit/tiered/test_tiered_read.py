@@ -23,6 +23,7 @@ from firnline.tiered.reader import (
     read_batches,
 )
 from firnline.tiered.spi import ObjectMissing, RemoteSegment
+from tests.raw_batches import raw_batch
 from tests.tier_world import TOPIC_ID, TP, WHERE, Cluster, Node, topic_config
 
 
@@ -423,6 +424,23 @@ def test_the_first_record_of_a_time_is_found_in_the_tier() -> None:
     assert at_time(node, begin + 31) is None, "only local files can have it"
     node.log.advance_log_start(1)
     assert at_time(node, begin) == RemoteOffset(1, begin, 0)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_a_batch_in_the_tier_that_nobody_can_read_is_an_error_for_its_time(codec: int) -> None:
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    poison = raw_batch(b"this is no compressed data", codec=codec)
+    result = node.log.append_as_leader(poison, leader_epoch=0, now_ms=cluster.now_ms)
+    assert isinstance(result, Appended), result
+    begin = cluster.now_ms
+    node.produce(0, "good")
+    node.advance(1000)
+    node.expire_local()
+    found = at_time(node, 1)
+    assert isinstance(found, KafkaError)
+    assert found.code == Code.UNKNOWN_SERVER_ERROR
+    assert at_time(node, begin) == RemoteOffset(1, begin, 0), "it cannot have such a record"
 
 
 def test_a_segment_whose_newest_record_was_deleted_is_passed_over_for_a_time() -> None:

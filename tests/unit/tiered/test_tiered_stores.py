@@ -1,9 +1,10 @@
 """The directory tier and the storage on it: durable, whole or not there, clear when it fails."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,13 +69,74 @@ def test_listing_knows_folders_and_not_beginnings_of_names(store: DirectoryStore
     assert store.list_prefix("none/") == []
 
 
-def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(store: DirectoryStore) -> None:
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is not listed is taken for deleted."""
     put(store, "a/b/1", b"x")
-    loop = Path(store.root, "c")
-    loop.symlink_to(loop)
-    with pytest.raises(RemoteStorageError, match="cannot list the tier"):
-        store.list_prefix("c/")
+
+    def broken(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "scandir", broken)
+    with pytest.raises(RemoteStorageError, match="cannot list the tier: Input/output error"):
+        store.list_prefix("a/")
+
+
+@pytest.mark.parametrize("link", ["data", "data/t", "data/t/x", "data/t/loop"])
+def test_no_symbolic_link_in_a_tier_is_followed(
+    store: DirectoryStore, tmp_path: Path, link: str
+) -> None:
+    """Who may write into the tier's directory would have the node read, write and delete elsewhere."""
+    outside = tmp_path / "outside"
+    for folder in ("t", "."):
+        (outside / folder).mkdir(parents=True, exist_ok=True)
+        (outside / folder / "x").write_bytes(b"secret")
+    if link != "data":
+        put(store, "data/t/y" if link.count("/") == 2 else "data/y", b"1")
+    at = Path(store.root, link)
+    to = {"data": outside, "data/t": outside / "t", "data/t/x": outside / "x"}.get(link, at)
+    at.symlink_to(to)
+    key = link if link.count("/") == 2 else "data/t/x"
+    for call in (
+        lambda: store.get(key),
+        lambda: store.get(key, 1, 2),
+        lambda: store.list_prefix("data/"),
+        lambda: store.list_prefix("data/t/"),
+    ):
+        with pytest.raises(RemoteStorageError, match="symbolic link inside the tier"):
+            call()
+    with contextlib.suppress(RemoteStorageError):
+        put(store, key, b"overwritten")
+    with contextlib.suppress(RemoteStorageError):
+        store.delete(key)
+    assert (outside / "t" / "x").read_bytes() == (outside / "x").read_bytes() == b"secret"
+    assert sorted(os.listdir(outside)) == ["t", "x"]
+
+
+def test_the_folder_of_what_is_being_put_is_no_link_either(
+    store: DirectoryStore, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / f"{socket.gethostname()}@999999999-0.tmp").write_bytes(b"not of the tier")
+    Path(store.root, PUTTING).rmdir()
+    Path(store.root, PUTTING).symlink_to(outside)
+    with pytest.raises(RemoteStorageError, match="symbolic link inside the tier"):
+        DirectoryStore(store.root)
+    with pytest.raises(RemoteStorageError, match="symbolic link inside the tier"):
+        put(store, "t/x", b"1")
+    assert len(os.listdir(outside)) == 1
+
+
+def test_the_directory_of_a_tier_may_itself_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").symlink_to(tmp_path / "there")
+    store = DirectoryStore(str(tmp_path / "here"))
+    put(store, "t/x", b"1")
+    assert DirectoryStore(str(tmp_path / "there")).get("t/x") == b"1"
+    store.delete("t/x")
+    assert store.list_prefix("t/") == []
 
 
 def test_deleting_is_idempotent_and_leaves_no_empty_folders(store: DirectoryStore) -> None:
@@ -128,11 +190,11 @@ def test_a_folder_that_a_delete_next_door_took_away_is_made_again_or_the_put_fai
     """Never is a put answered that stored nothing; what is copied can be read only once."""
     replace, left = os.replace, [*range(times)]
 
-    def beaten(old: str, new: str) -> None:
+    def beaten(old: str, new: str, **folders: int) -> None:
         if left:
             left.pop()
             raise FileNotFoundError(2, "No such file or directory", new)
-        replace(old, new)
+        replace(old, new, **folders)
 
     monkeypatch.setattr(local_dir.os, "replace", beaten)
     if times == 1:
@@ -175,9 +237,9 @@ def test_an_object_is_synced_before_its_name_and_its_name_before_the_answer(
         done.append("sync folder" if is_folder else "sync file")
         fsync(file)
 
-    def noting_replace(old: str, new: str) -> None:
+    def noting_replace(old: str, new: str, **folders: int) -> None:
         done.append("rename")
-        replace(old, new)
+        replace(old, new, **folders)
 
     monkeypatch.setattr(local_dir.os, "fsync", noting_fsync)
     monkeypatch.setattr(local_dir.os, "replace", noting_replace)
@@ -256,39 +318,41 @@ def test_an_unmounted_tier_is_not_taken_for_an_empty_one(store: DirectoryStore) 
 
 
 @pytest.fixture
-def other_file_system(tmp_path: Path) -> Iterator[Path]:
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("NOT RUN: this machine has no second file system at /dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory) as path:
-        yield Path(path)
+def is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is put lies on another file system than the folders of objects."""
+
+    def refused(old: str, new: str, **_: int) -> None:
+        raise OSError(18, "Invalid cross-device link", old, None, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refused)
+        yield
 
 
 def test_a_tier_whose_data_lies_on_another_disk_is_refused_at_the_start(
-    store: DirectoryStore, other_file_system: Path
+    store: DirectoryStore, request: pytest.FixtureRequest
 ) -> None:
     """Each put would fail, for ever: what was put is renamed from the tier's own disk."""
-    put(store, "names/t", b"1")
-    Path(store.root, "data").symlink_to(other_file_system)
+    put(store, "data/t", b"1")
+    request.getfixturevalue("is_elsewhere")
     with pytest.raises(RemoteStorageError) as found:
         DirectoryStore(store.root)
     assert "another file system than its directory" in str(found.value)
     assert f"{store.root}/data" in str(found.value)
     assert "mount the file system at the tier's directory itself" in str(found.value)
-    assert list(other_file_system.iterdir()) == []
-    assert list(Path(store.root, PUTTING).iterdir()) == []
+    assert os.listdir(os.path.join(store.root, "data")) == ["t"]
+    assert temporaries(store) == []
     reader = DirectoryStore(store.root, is_writer=False)
-    assert reader.get("names/t") == b"1"
+    assert reader.get("data/t") == b"1"
 
 
 def test_a_folder_that_is_on_another_disk_later_fails_with_what_to_do(
-    store: DirectoryStore, other_file_system: Path
+    store: DirectoryStore, request: pytest.FixtureRequest
 ) -> None:
-    Path(store.root, "data").symlink_to(other_file_system)
+    request.getfixturevalue("is_elsewhere")
     with pytest.raises(RemoteStorageError, match="mount the file system at the tier's directory"):
         put(store, "data/t/0/x.log", b"1")
-    Path(store.root, "data").unlink()
-    put(store, "data/t/0/x.log", b"1")
+    assert temporaries(store) == []
 
 
 def test_a_start_leaves_nothing_in_the_folders_it_tries(store: DirectoryStore) -> None:

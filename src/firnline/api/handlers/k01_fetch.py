@@ -129,6 +129,7 @@ def _fetch(
         replica_epoch=request.replica_state.replica_epoch if knows_epochs else NO_BROKER_EPOCH,
         session_id=request.session_id,
         session_epoch=request.session_epoch,
+        owner=(context.principal, context.peer_host),
         uses_ids=uses_ids,
         when_gone=context.when_gone,
     )
@@ -177,7 +178,8 @@ def at_once(
             max_bytes=part_bytes,
             leader_epoch=epoch,
         )
-        limits = (max_bytes, min_bytes, uses_ids)
+        owner = (connection.principal, connection.peer_host)
+        limits = (max_bytes, min_bytes, uses_ids, owner)
         told = node.fetching.read_in_session(session_id, session_epoch, news, limits, now_ms)
         if told is None:
             return None

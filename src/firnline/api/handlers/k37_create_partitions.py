@@ -8,10 +8,10 @@ from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import Steps, in_portions, on_newest, together
 from firnline.api.slices import Slices, in_slices
+from firnline.base.background import whole
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.controller.topics import NewPartitions, new_partitions
-from firnline.metadata.delta import whole
 from firnline.metadata.result import ControllerResult
 from firnline.protocol.messages.k37_create_partitions import (
     CreatePartitionsRequest,

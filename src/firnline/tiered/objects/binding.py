@@ -73,7 +73,7 @@ def _is_ours(store: ObjectStore, cluster_id: str, uri: str = "") -> bool:
     try:
         found = json.loads(data)
         owner, version = str(found["clusterId"]), int(found["version"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise WrongTier(
             "what says whose tier this is is damaged",
             tier=uri,

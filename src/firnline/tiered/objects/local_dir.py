@@ -2,7 +2,8 @@
 
 One object is one file below the root, its key the relative path. A file appears by rename only when
 it is whole and on disk, and its directory is synced after: a power cut leaves all of it or nothing.
-A mark in the root tells the tier's directory from an empty mount point. Source: ecosystem 1.1; F4-F6.
+A mark in the root tells the tier's directory from an empty mount point. Symbolic links below the root are
+not followed: they are an error by name (`objects/folders`). Source: ecosystem 1.1; F4-F6.
 """
 
 import contextlib
@@ -10,11 +11,12 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
 from firnline.base.ports import Buffer
+from firnline.tiered.objects.folders import SymbolicLink, open_file, opened, walk
 from firnline.tiered.objects.layout import CLUSTER_KEY
 from firnline.tiered.spi import ObjectInfo, ObjectMissing, RemoteStorageError
 
@@ -57,10 +59,13 @@ class DirectoryStore:
 
     def _make_root(self) -> None:
         try:
-            os.makedirs(os.path.join(self.root, PUTTING), exist_ok=True)
+            os.makedirs(self.root, exist_ok=True)
+            with opened(self.root, (PUTTING,), makes=True):
+                pass
             mark = os.path.join(self.root, MARK)
             if not os.path.exists(mark):
-                _write_durably(mark, (_MARK_TEXT.encode(),), self.root)
+                with opened(self.root, ()) as root:
+                    _rename(_write_aside(mark, (_MARK_TEXT.encode(),), root), root, MARK, root)
         except OSError as problem:
             raise RemoteStorageError(
                 f"the tier's directory cannot be made or written: {problem.strerror}",
@@ -75,12 +80,23 @@ class DirectoryStore:
         path = self.root
         try:
             with os.scandir(self.root) as found:
-                folders = [e.path for e in found if e.is_dir() and not e.name.startswith(".")]
-            for folder in folders:
-                path = os.path.join(folder, _TRIAL)
-                _write_durably(path, (), os.path.join(self.root, PUTTING))
-                with contextlib.suppress(FileNotFoundError):  # another node was trying, too
-                    os.unlink(path)
+                entries = [entry for entry in found if not entry.name.startswith(".")]
+            for entry in entries:
+                if entry.is_symlink():
+                    raise SymbolicLink(entry.path)
+            with opened(self.root, (PUTTING,)) as putting:
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        continue
+                    path = os.path.join(entry.path, _TRIAL)
+                    with opened(self.root, (entry.name,)) as folder:
+                        temporary = _write_aside(path, (), putting)
+                        try:
+                            _rename(temporary, putting, _TRIAL, folder)
+                        finally:
+                            _remove_left(temporary, putting)
+                        with contextlib.suppress(FileNotFoundError):  # another node was trying, too
+                            os.unlink(_TRIAL, dir_fd=folder)
         except OSError as problem:
             raise _not_written(problem, path) from None
 
@@ -93,47 +109,59 @@ class DirectoryStore:
         if now_s - self._swept_s < _DEAD_S:
             return
         self._swept_s = now_s
-        with contextlib.suppress(OSError), os.scandir(os.path.join(self.root, PUTTING)) as found:
+        with (
+            contextlib.suppress(OSError),
+            opened(self.root, (PUTTING,)) as putting,
+            os.scandir(putting) as found,
+        ):
             for entry in found:
                 with contextlib.suppress(OSError):
-                    if _is_dead(entry.name, now_s - entry.stat().st_mtime):
-                        os.unlink(entry.path)
+                    age_s = now_s - entry.stat(follow_symlinks=False).st_mtime
+                    if _is_dead(entry.name, age_s):
+                        os.unlink(entry.name, dir_fd=putting)
 
     def put(self, key: str, chunks: Iterable[Buffer], *, size_bytes: int) -> None:
         """See `ObjectStore`. A full disk leaves nothing of the object behind."""
-        path = self._path(key)
-        putting = os.path.join(self.root, PUTTING)
+        *folders, name = pieces = _pieces(key)
+        path = os.path.join(self.root, *pieces)
         temporary: str | None = None
         self._sweep()
+        self._check_root()
         try:
-            for attempt in (1, 2):
-                self._check_root()
+            with self._made(PUTTING) as putting:
                 try:
-                    self._make_folder(os.path.dirname(path))
-                    self._make_folder(putting)
-                    if temporary is None:
-                        temporary = _write_aside(path, chunks, putting, size_bytes)
-                    _rename(temporary, path)
-                    return
-                except FileNotFoundError:
-                    # A delete next door took the empty folder away; `chunks` can be read only once.
-                    if attempt == 2:
-                        raise RemoteStorageError(
-                            "the tier's directory vanished", path=path
-                        ) from None
+                    for attempt in (1, 2):
+                        try:
+                            with self._made(*folders) as folder:
+                                if temporary is None:
+                                    temporary = _write_aside(path, chunks, putting, size_bytes)
+                                _rename(temporary, putting, name, folder)
+                                return
+                        except FileNotFoundError:
+                            # A delete next door took the empty folder away; `chunks` can be read only once.
+                            self._check_root()
+                            if attempt == 2:
+                                raise RemoteStorageError(
+                                    "the tier's directory vanished", path=path
+                                ) from None
+                finally:
+                    _remove_left(temporary, putting)
         except OSError as problem:
             raise _not_written(problem, path) from None
-        finally:
-            _remove_left(temporary)
 
     def get(self, key: str, position: int = 0, size_bytes: int | None = None) -> bytes:
         """See `ObjectStore`."""
-        path = self._path(key)
+        *folders, name = pieces = _pieces(key)
+        path = os.path.join(self.root, *pieces)
         try:
-            with open(path, "rb", buffering=0) as file:
+            with opened(self.root, folders) as folder:
+                file = open_file(folder, name, path)
+            try:
                 if position:
-                    file.seek(position)
-                return _read(file.fileno(), size_bytes)
+                    os.lseek(file, position, os.SEEK_SET)
+                return _read(file, size_bytes)
+            finally:
+                os.close(file)
         except (FileNotFoundError, NotADirectoryError):
             self._check_root()
             raise ObjectMissing("no such object in the tier", key=key) from None
@@ -145,21 +173,18 @@ class DirectoryStore:
     def list_prefix(self, prefix: str) -> list[ObjectInfo]:
         """See `ObjectStore`."""
         assert prefix.endswith("/"), "a prefix is a folder"
-        top = self._path(prefix.rstrip("/"))
+        pieces = _pieces(prefix.rstrip("/"))
         found = []
         try:
-            for folder, _, names in os.walk(top, onerror=_raise_unless_gone):
-                for name in names:
-                    if name.startswith("."):
-                        continue
-                    path = os.path.join(folder, name)
-                    with contextlib.suppress(FileNotFoundError):
-                        size = os.stat(path).st_size
-                        key = os.path.relpath(path, self.root).replace(os.sep, "/")
-                        found.append(ObjectInfo(key, size))
+            with (
+                contextlib.suppress(FileNotFoundError, NotADirectoryError),
+                opened(self.root, pieces) as top,
+            ):
+                for path, size in walk(top, "/".join(pieces)):
+                    found.append(ObjectInfo(path, size))
         except OSError as problem:
             raise RemoteStorageError(
-                f"cannot list the tier: {problem.strerror}", path=top
+                f"cannot list the tier: {problem.strerror}", path=os.path.join(self.root, *pieces)
             ) from None
         if not found:
             self._check_root()
@@ -167,54 +192,53 @@ class DirectoryStore:
 
     def delete(self, key: str) -> None:
         """See `ObjectStore`. Folders that become empty go too."""
-        path = self._path(key)
+        *folders, name = pieces = _pieces(key)
         self._check_root()
         try:
-            os.unlink(path)
+            with opened(self.root, folders) as folder:
+                os.unlink(name, dir_fd=folder)
+                with contextlib.suppress(OSError):
+                    os.fsync(folder)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as problem:
             raise RemoteStorageError(
-                f"cannot delete from the tier: {problem.strerror}", path=path
+                f"cannot delete from the tier: {problem.strerror}",
+                path=os.path.join(self.root, *pieces),
             ) from None
-        folder = os.path.dirname(path)
         with contextlib.suppress(OSError):
-            _sync_folder(folder)
-            while folder != self.root:
-                os.rmdir(folder)
-                folder = os.path.dirname(folder)
+            while folders:
+                empty = folders.pop()
+                with opened(self.root, folders) as folder:
+                    os.rmdir(empty, dir_fd=folder)
 
     def close(self) -> None:
         """Nothing is held open."""
-
-    def _path(self, key: str) -> str:
-        pieces = key.split("/")
-        if any(piece in ("", ".", "..") for piece in pieces) or "\0" in key:
-            raise RemoteStorageError("not the name of an object", key=key)
-        return os.path.join(self.root, *pieces)
 
     def _check_root(self) -> None:
         """Refuse to take an unmounted directory for an empty tier."""
         if not os.path.isdir(self.root):
             raise RemoteStorageError("the tier's directory is not there", path=self.root)
 
-    def _make_folder(self, folder: str) -> None:
-        """Make the folders of an object, each entry durable in its parent. The root is never made."""
-        if os.path.isdir(folder):
-            return
-        if not os.path.exists(os.path.join(self.root, MARK)):
+    @contextlib.contextmanager
+    def _made(self, *pieces: str) -> Iterator[int]:
+        """Open a folder of objects; what is missing of it is made. The root is never made."""
+        if not os.path.isdir(os.path.join(self.root, *pieces)) and not os.path.exists(
+            os.path.join(self.root, MARK)
+        ):
             raise RemoteStorageError(
                 f"the tier's directory lost its mark {MARK}: is the right file system mounted?",
                 path=self.root,
             )
-        missing = []
-        while not os.path.isdir(folder):
-            missing.append(folder)
-            folder = os.path.dirname(folder)
-        for path in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path)
-            _sync_folder(os.path.dirname(path))
+        with opened(self.root, pieces, makes=True) as folder:
+            yield folder
+
+
+def _pieces(key: str) -> list[str]:
+    pieces = key.split("/")
+    if any(piece in ("", ".", "..") for piece in pieces) or "\0" in key:
+        raise RemoteStorageError("not the name of an object", key=key)
+    return pieces
 
 
 def _not_written(problem: OSError, path: str) -> RemoteStorageError:
@@ -225,11 +249,6 @@ def _not_written(problem: OSError, path: str) -> RemoteStorageError:
             remedy=_ONE_FILE_SYSTEM,
         )
     return RemoteStorageError(f"cannot write to the tier: {problem.strerror}", path=path)
-
-
-def _raise_unless_gone(problem: OSError) -> None:
-    if not isinstance(problem, FileNotFoundError | NotADirectoryError):
-        raise problem
 
 
 def _is_dead(name: str, age_s: float) -> bool:
@@ -255,21 +274,13 @@ def _host() -> str:
     return socket.gethostname().replace(os.sep, "_")
 
 
-def _write_durably(path: str, chunks: Iterable[Buffer], putting: str) -> None:
-    """Write in the folder `putting`, sync, rename to `path`, sync its folder."""
-    temporary = _write_aside(path, chunks, putting)
-    try:
-        _rename(temporary, path)
-    finally:
-        _remove_left(temporary)
-
-
 def _write_aside(
-    path: str, chunks: Iterable[Buffer], putting: str, size_bytes: int | None = None
+    path: str, chunks: Iterable[Buffer], putting: int, size_bytes: int | None = None
 ) -> str:
-    """Write what is to be at `path` in the folder `putting`, sync, check the length; return where it is."""
-    temporary = os.path.join(putting, f"{_host()}@{os.getpid()}-{next(_serial)}{_TEMPORARY}")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    """Write what is to be at `path` in the folder `putting`, sync, check the length; return its name."""
+    temporary = f"{_host()}@{os.getpid()}-{next(_serial)}{_TEMPORARY}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    file = os.open(temporary, flags, 0o644, dir_fd=putting)
     try:
         try:
             written = 0
@@ -286,21 +297,21 @@ def _write_aside(
         finally:
             os.close(file)
     except BaseException:
-        _remove_left(temporary)
+        _remove_left(temporary, putting)
         raise
     return temporary
 
 
-def _rename(temporary: str, path: str) -> None:
-    os.replace(temporary, path)
-    _sync_folder(os.path.dirname(path))
+def _rename(temporary: str, putting: int, name: str, folder: int) -> None:
+    os.replace(temporary, name, src_dir_fd=putting, dst_dir_fd=folder)
+    os.fsync(folder)
 
 
-def _remove_left(temporary: str | None) -> None:
+def _remove_left(temporary: str | None, putting: int) -> None:
     """Remove what was not renamed."""
     if temporary is not None:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            os.unlink(temporary, dir_fd=putting)
 
 
 def _write(file: int, chunk: Buffer) -> int:
@@ -323,14 +334,6 @@ def _read(file: int, size_bytes: int | None) -> bytes:
         parts.append(part)
         size_bytes -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _sync_folder(folder: str) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def path_of(uri: str) -> str | None:

@@ -1,0 +1,109 @@
+"""Folders below a root, opened link by link of their path and never through a symbolic one. WORLD.
+
+Whoever may write into the directory of a tier could otherwise have a node read, overwrite or delete what
+lies elsewhere. The root itself may be a symbolic link: the operator named it. Each folder is opened from the
+one above it, so that none can be exchanged between a look and the use.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+from firnline.tiered.spi import RemoteStorageError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_LINK = _FOLDER | os.O_NOFOLLOW
+
+
+class SymbolicLink(RemoteStorageError):
+    """Something inside the tier is a symbolic link."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            "a symbolic link inside the tier is not followed",
+            path=path,
+            remedy="put what it points to in its place, or mount it there; only the tier's directory itself"
+            " may be a link",
+        )
+
+
+@contextlib.contextmanager
+def opened(root: str, pieces: Sequence[str], *, makes: bool = False) -> Iterator[int]:
+    """Open the folder `pieces` below `root`, for the time of the context.
+
+    makes  whether those that are missing are made, each durable in the one above it
+
+    Raises SymbolicLink, and OSError as the system has it.
+    """
+    folder = os.open(root, _FOLDER)
+    try:
+        for count, name in enumerate(pieces, 1):
+            path = os.path.join(root, *pieces[:count])
+            if makes:
+                below = _open_or_make(folder, name, path)
+            else:
+                below = _open_below(folder, name, path)
+            os.close(folder)
+            folder = below
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def open_file(folder: int, name: str, path: str) -> int:
+    """Open a file of an open folder for reading; `path` is for the message. Raises SymbolicLink, OSError."""
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as problem:
+        raise _told(problem, folder, name, path) from None
+
+
+def walk(folder: int, path: str) -> Iterator[tuple[str, int]]:
+    """Yield (path, size in bytes) of all files below an open folder whose names do not begin with a dot.
+
+    What goes away meanwhile is left out. Raises SymbolicLink for one: what is not listed is taken for
+    deleted.
+    """
+    with os.scandir(folder) as found:
+        entries = [entry for entry in found if not entry.name.startswith(".")]
+    for entry in entries:
+        below = os.path.join(path, entry.name)
+        if entry.is_symlink():
+            raise SymbolicLink(below)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not entry.is_dir(follow_symlinks=False):
+                yield below, os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_size
+                continue
+            inside = _open_below(folder, entry.name, below)
+            try:
+                yield from walk(inside, below)
+            finally:
+                os.close(inside)
+
+
+def _open_or_make(folder: int, name: str, path: str) -> int:
+    try:
+        return _open_below(folder, name, path)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        os.fsync(folder)
+        return _open_below(folder, name, path)
+
+
+def _open_below(folder: int, name: str, path: str) -> int:
+    try:
+        return os.open(name, _NO_LINK, dir_fd=folder)
+    except OSError as problem:
+        raise _told(problem, folder, name, path) from None
+
+
+def _told(problem: OSError, folder: int, name: str, path: str) -> OSError | SymbolicLink:
+    """Linux says ENOTDIR or ELOOP of a link that is not to be followed."""
+    if problem.errno in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
+        with contextlib.suppress(OSError):
+            if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                return SymbolicLink(path)
+    return problem
