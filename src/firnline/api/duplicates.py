@@ -5,8 +5,9 @@ or refuses what is named twice. Where each mention is answered nothing is folded
 (runtime/bounds/answers) is what protects the node. Compared with Kafka: tests/compat/test_duplicates.py.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 Fold = Callable[[Any], None]
@@ -21,13 +22,9 @@ class Rule(Enum):
     NOT_NAMES = "its arrays name nothing that is answered"
 
 
-def _rows_by(*names: str) -> Callable[[Any], Hashable]:
-    return lambda row: tuple([getattr(row, name) for name in names])
-
-
-def _last_of(rows: Iterable[Any], key: Callable[[Any], Hashable]) -> list[Any]:
+def _last_of(rows: Sequence[Any], key: Callable[[Any], Hashable]) -> list[Any]:
     """Each once, at the place where it was named first, as it was named last: a map that keeps its order."""
-    return list({key(row): row for row in rows}.values())
+    return list(dict(zip(map(key, rows), rows, strict=True)).values())
 
 
 def _joined(rows: Iterable[Any], key: Callable[[Any], Hashable], field: str) -> list[Any]:
@@ -48,33 +45,33 @@ def _fold_topics(
     for topic in folded:
         parts = topic.partitions
         topic.partitions = (
-            _last_of(parts, _rows_by(number)) if number else list(dict.fromkeys(parts))
+            _last_of(parts, attrgetter(number)) if number else list(dict.fromkeys(parts))
         )
     return folded
 
 
 def _fetch(request: Any) -> None:
-    request.topics = _fold_topics(request.topics, _rows_by("topic", "topic_id"), "partition")
+    request.topics = _fold_topics(request.topics, attrgetter("topic", "topic_id"), "partition")
 
 
 def _metadata(request: Any) -> None:
     if request.topics is not None:
-        request.topics = _last_of(request.topics, _rows_by("name", "topic_id"))
+        request.topics = _last_of(request.topics, attrgetter("name", "topic_id"))
 
 
 def _delete_records(request: Any) -> None:
-    request.topics = _fold_topics(request.topics, _rows_by("name"), "partition_index")
+    request.topics = _fold_topics(request.topics, attrgetter("name"), "partition_index")
 
 
 def _move_to_directories(request: Any) -> None:
-    request.dirs = _joined(request.dirs, _rows_by("path"), "topics")
+    request.dirs = _joined(request.dirs, attrgetter("path"), "topics")
     for directory in request.dirs:
-        directory.topics = _fold_topics(directory.topics, _rows_by("name"))
+        directory.topics = _fold_topics(directory.topics, attrgetter("name"))
 
 
 def _describe_directories(request: Any) -> None:
     if request.topics is not None:
-        request.topics = _fold_topics(request.topics, _rows_by("topic"))
+        request.topics = _fold_topics(request.topics, attrgetter("topic"))
 
 
 def _delete_groups(request: Any) -> None:
@@ -87,7 +84,7 @@ def _topic_names(request: Any) -> None:
 
 
 def _flush_tier(request: Any) -> None:
-    request.topics = _last_of(request.topics, _rows_by("name"))
+    request.topics = _last_of(request.topics, attrgetter("name"))
     for topic in request.topics:
         topic.partitions = list(dict.fromkeys(topic.partitions))
 
