@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from firnline.api.duplicates import fold
 from firnline.api.handlers import (
     k03_metadata,
     k19_create_topics,
@@ -78,6 +79,7 @@ class Node:
         data = request.write(version)
         read, end = type(request).read(data, version)
         assert end == len(data)
+        fold(request.key, read)
         asker = Context(request.key, version)
         asker.connection.listener = context.get("listener", "PLAINTEXT")
         answers: list[Any] = []

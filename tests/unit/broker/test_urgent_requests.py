@@ -31,7 +31,10 @@ def fetch(replica_id: int, version: int) -> tuple[FetchRequest, int]:
         FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20)
         for n in range(PARTITIONS)
     ]
-    topics = [FetchTopic(topic=name, partitions=parts) for name in NAMES[:4]]
+    topics = [
+        FetchTopic(topic=name, topic_id=bytes([n]) * 16, partitions=parts)
+        for n, name in enumerate(NAMES[:4], 1)
+    ]
     who = (
         {"replica_id": replica_id}
         if version < 15
