@@ -102,6 +102,7 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         loop=SimpleNamespace(slow_steps=SlowSteps()),
         stuck_compactions=0,
         failed_requests=FailedRequests(),
+        answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
         now_ms=lambda: rig.now_ms,
     )
     rows = {row.name: row.requests for row in at_once(metrics.look(runtime)).requests}

@@ -24,11 +24,13 @@ def test_every_handler_that_works_in_slices_says_how_much_goes_into_one() -> Non
     users = [each for each in list(sys.modules.values()) if "in_slices" in vars(each)]
     names = {each.__name__ for each in users if each.__name__.startswith("firnline.api.")}
     assert len(names) > 10
-    # The mechanism; and a handler that writes down what the controller finds slice by slice.
+    # The mechanism; and handlers whose slices are of a machine.
     assert names - found == {
         "firnline.api.slices",
+        "firnline.api.handlers.k13_leave_group",
         "firnline.api.handlers.k46_list_partition_reassignments",
     }
+    assert ("firnline.coordinator.groups", "_LEAVERS_PER_SLICE") in constants()
     assert ("firnline.controller.reassignments", "_LISTED_AT_ONCE") in constants()
 
 
