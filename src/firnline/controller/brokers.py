@@ -38,6 +38,9 @@ from firnline.metadata.snapshot_records import (
 )
 from firnline.protocol.schema import Message
 
+# Incarnations of one broker that are remembered, the newest ones.
+_ASKED_KEPT = 16
+
 
 class Registration(NamedTuple):
     """What a broker says of itself when it starts."""
@@ -90,6 +93,8 @@ class Brokers:
         self._waits_for: dict[int, int] = {}  # by broker: the end of what its last answer waits for
         self._metadata_offsets: dict[int, int] = {}
         self._shutdown_offsets: dict[int, int] = {}
+        # By broker: incarnations that asked, and whether one that came later has been registered since.
+        self._asked: dict[int, dict[Uuid, bool]] = {}
 
     def activate(self, image: ClusterImage, now_ms: int) -> None:
         """This node leads from now on: every broker's session begins now, unless it left in order (I7)."""
@@ -102,6 +107,7 @@ class Brokers:
         self._waits_for = {}
         self._metadata_offsets = {}
         self._shutdown_offsets = {}
+        self._asked = {}
         self._sweeps.stop()
 
     @property
@@ -143,6 +149,7 @@ class Brokers:
             # What the dead incarnation led gets a new leader epoch before anybody leads it again, so
             # that an unsynced tail it lost cannot give two records the same offset and epoch.
             if self._sweeps.is_much(wanted.broker_id):
+                self._note_asked(wanted)
                 return self._settle_first(existing)
             records += self._without_broker(image, wanted.broker_id)
             self._sweeps.forget(wanted.broker_id)
@@ -166,7 +173,22 @@ class Brokers:
         self._waits_for[wanted.broker_id] = epoch + 1
         self._shutdown_offsets.pop(wanted.broker_id, None)
         self._metadata_offsets.pop(wanted.broker_id, None)
+        self._note_earlier(wanted, existing)
         return ControllerResult(records, epoch, is_atomic=False)
+
+    def _note_asked(self, wanted: Registration) -> None:
+        asked = self._asked.setdefault(wanted.broker_id, {})
+        asked.setdefault(wanted.incarnation_id, False)
+        if len(asked) > _ASKED_KEPT:
+            del asked[next(iter(asked))]
+
+    def _note_earlier(self, wanted: Registration, existing: BrokerImage | None) -> None:
+        """All that asked before the one that is registered now are earlier ones: no copy of theirs counts."""
+        asked = self._asked.pop(wanted.broker_id, {})
+        asked.pop(wanted.incarnation_id, None)
+        if existing is not None:
+            asked[existing.incarnation_id] = True
+        self._asked[wanted.broker_id] = dict.fromkeys(asked, True)
 
     def _settle_first(self, existing: BrokerImage) -> ControllerResult[int | KafkaError]:
         """Fence a dead incarnation that led so much that it takes several parts; the next one asks again."""
@@ -182,17 +204,17 @@ class Brokers:
         """One that is heard from keeps its place, before it is counted in as well.
 
         The request of a dead incarnation may come after that of the living one, whose heartbeats would be
-        refused from then on.
+        refused from then on; also much later, when the living one is not heard any more.
         """
         existing = image.brokers.get(wanted.broker_id)
-        if (
-            existing is not None
-            and existing.incarnation_id != wanted.incarnation_id
-            and not replaces
-            and self._is_alive(wanted.broker_id, now_ms)
-        ):
-            why = f"another broker {wanted.broker_id} is registered and alive"
-            return KafkaError(Code.DUPLICATE_BROKER_REGISTRATION, why)
+        if existing is not None and existing.incarnation_id != wanted.incarnation_id:
+            if self._asked.get(wanted.broker_id, {}).get(wanted.incarnation_id):
+                why = f"a later incarnation of broker {wanted.broker_id} is registered"
+                return KafkaError(Code.DUPLICATE_BROKER_REGISTRATION, why)
+            if not replaces and self._is_alive(wanted.broker_id, now_ms):
+                self._note_asked(wanted)
+                why = f"another broker {wanted.broker_id} is registered and alive"
+                return KafkaError(Code.DUPLICATE_BROKER_REGISTRATION, why)
         return _directory_problem(image.brokers, wanted) or _feature_problem(
             image.features, wanted.features
         )
@@ -218,6 +240,7 @@ class Brokers:
         records.append(r.UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
         self._contact_ms.pop(broker_id, None)
         self._waits_for.pop(broker_id, None)
+        self._asked.pop(broker_id, None)
         self._sweeps.forget(broker_id)
         return ControllerResult(records, None, is_atomic=False)
 

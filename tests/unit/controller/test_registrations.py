@@ -44,6 +44,37 @@ def test_the_late_request_of_a_dead_incarnation_does_not_take_the_place_of_the_l
     assert not cluster.beat(1).is_fenced
 
 
+@pytest.mark.parametrize("was_registered", [False, True])
+def test_a_copy_from_before_the_living_one_came_is_refused_also_when_that_is_not_heard(
+    cluster: Cluster, was_registered: bool
+) -> None:
+    """Seed 40000396: held up for half a minute, while what the living one says was held up, too."""
+    if was_registered:
+        cluster.register(1, OLD)
+        cluster.loop.now_ms += SESSION_MS
+    else:
+        cluster.register(1, 4)
+        assert is_duplicate(cluster.register(1, OLD))
+        cluster.loop.now_ms += SESSION_MS
+    epoch = cluster.register(1, NEW)
+    cluster.loop.now_ms += SESSION_MS
+    assert is_duplicate(cluster.register(1, OLD))
+    assert cluster.quorum.image.brokers[1].epoch == epoch
+    assert not isinstance(cluster.beat(1), KafkaError)
+    cluster.loop.now_ms += SESSION_MS
+    assert isinstance(cluster.register(1, 5), int), "one that starts now is taken"
+
+
+def test_the_incarnations_that_are_remembered_are_few(cluster: Cluster) -> None:
+    cluster.register(1, NEW)
+    for incarnation in range(10, 1_000):
+        assert is_duplicate(cluster.register(1, incarnation))
+    asked = cluster.controller._brokers._asked[1]
+    assert len(asked) == 16
+    cluster.loop.now_ms += SESSION_MS
+    assert isinstance(cluster.register(1, 999), int), "it asks still"
+
+
 def test_an_incarnation_that_died_before_it_was_counted_in_holds_nobody_up_for_long(
     cluster: Cluster,
 ) -> None:
