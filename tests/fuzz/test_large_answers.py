@@ -58,7 +58,8 @@ class Others:
 
     def _ask(self) -> None:
         with self._target.line() as line:
-            while not self._is_over.wait(0.01):
+            # Some more after an attack that is over soon: the node may still be busy with it.
+            while not self._is_over.wait(0.01) or len(self.waited_s) < 100:
                 began = time.monotonic()
                 line.ask(ApiVersionsRequest(), 0)
                 self.waited_s.append(time.monotonic() - began)

@@ -117,7 +117,7 @@ def test_a_topic_created_anew_hides_the_old_one_of_that_name(tier: MemoryStore) 
     newer = WrittenPartition(tier, "u", 0, number=3)
     newer.segment([batch(0, 7)])
     newer.publish()
-    from firnline.tiered.catalog_writer import mark_deleted
+    from firnline.tiered.objects.names import mark_deleted
 
     mark_deleted(tier, topic="u", topic_id=bytes([2]) * 16, now_ms=T0 + 1)
     assert len(read(tier, subscribe="u")) == 7

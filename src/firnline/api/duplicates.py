@@ -10,6 +10,8 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any
 
+from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
+
 Fold = Callable[[Any], None]
 
 
@@ -55,6 +57,8 @@ def _fold_topics(
 
 
 def _fetch(request: Any) -> None:
+    if any(t.topic == METADATA_TOPIC or t.topic_id == METADATA_TOPIC_ID for t in request.topics):
+        return  # the quorum's one partition may not be named twice
     request.topics = _fold_topics(request.topics, attrgetter("topic", "topic_id"), "partition")
 
 
