@@ -231,3 +231,10 @@ def test_a_topic_that_is_deleted_on_the_move_is_gone(world: World) -> None:
     world.cluster.write(world.cluster.controller.delete_topics(["t"]))
     assert listed(world.cluster.quorum.image, None) == []
     assert not world.cluster.quorum.image.topics_by_name
+
+
+def test_a_look_for_moves_among_many_partitions_lets_others_have_their_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reassignments, "_SEEN_AT_ONCE", 2)
+    assert list(list_reassignments(world.cluster.quorum.image, None)) == [[]], "nothing moves"

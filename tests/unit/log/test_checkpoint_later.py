@@ -579,3 +579,33 @@ def later_at_once(found: LogDirectory) -> Effects:
     submit = later(found)
     submit.work()
     return [submit]
+
+
+def test_a_cut_that_has_to_write_no_point_lets_none_that_says_more_come_later() -> None:
+    """As where it is cut at once: the pool's file would vouch for records that were replaced."""
+    found = directory()
+    found.checkpoint()
+    log = found.logs[TP]
+    for _ in range(3):
+        log.append_as_leader(batch("b"), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    slow = later(found)
+    slow.work()
+    assert only(cut(found, TP, 2)).name.startswith("truncate")
+    slow.then(None, NOW)
+    assert points(found) == {TP: 1}, "what was written in the pool says 4"
+
+
+def test_a_topic_made_again_hears_nothing_of_the_old_one_that_was_only_being_written() -> None:
+    found = directory()
+    found.checkpoint()
+    other = TopicPartition("t", 1)
+    log = found.open(other, TOPIC_ID, TopicConfig(), NOW)
+    log.append_as_leader(batch("a"), leader_epoch=0, now_ms=NOW)
+    log.sync_now()
+    stale = later_at_once(found)
+    found.drop(log, NOW)
+    wait = next(found.open_steps(other, bytes(15) + b"9", TopicConfig(), NOW))
+    assert wait is not None
+    carry_out([*wait.begin(lambda problem, now_ms: [], NOW), *stale])
+    assert points(found) == {TP: 1}

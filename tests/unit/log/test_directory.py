@@ -526,3 +526,15 @@ def test_what_the_power_took_from_the_middle_of_a_log_does_not_pass_for_compacte
     again = started(fs.crash(SeededRng(), keep="none")).open(A, ID, compacted(), NOW)
     offsets = [record.offset for record in found_records(again)]
     assert offsets == list(range(len(offsets)))
+
+
+def test_a_log_that_is_served_no_longer_is_closed_beside_the_loop_where_a_file_is_open() -> None:
+    """To close thousands that rest would fill the pool with work that is none."""
+    fs = CrashableFs()
+    format_directory(fs, "/data", cluster_id="cluster", node_id=4, directory_id=DIR_ID)
+    directory = started(fs)
+    busy, resting = opened(directory, A), opened(directory, B)
+    append(busy, batch("a"))
+    resting.close()
+    assert [type(effect) for effect in directory.let_go(busy)] == [Submit]
+    assert directory.let_go(resting) == []

@@ -128,24 +128,27 @@ def _descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.parametrize("lineage", ["kept", "lost"])
+@pytest.mark.parametrize("lineage", ["kept", "lost", "lost after a clean stop"])
 def test_a_log_of_many_segments_is_recovered_with_a_few_descriptors(
     tmp_path: Path, lineage: str
 ) -> None:
     """Each segment stayed open: a start after lost checkpoints ran out of descriptors, and never ended."""
 
-    def open_again() -> Log:
+    def open_again(*, was_clean: bool = False) -> Log:
         path = str(tmp_path / "t-0")
-        return open_log(RealFs(), path, TP, topic_id=TOPIC_ID, config=small(), now_ms=NOW)
+        config, fs = small(), RealFs()
+        return open_log(
+            fs, path, TP, topic_id=TOPIC_ID, config=config, now_ms=NOW, was_clean=was_clean
+        )
 
     log = open_again()
     fill(log, 400)
     log.close()
     del log
-    if lineage == "lost":
+    if lineage != "kept":
         (tmp_path / "t-0" / "leader-epoch-checkpoint").unlink()
     before = _descriptors()
-    log = open_again()
+    log = open_again(was_clean=lineage == "lost after a clean stop")
     assert len(log.closed_segments()) > 40
     assert _descriptors() - before < 12
     flush(log)
@@ -167,6 +170,19 @@ def test_a_lineage_is_not_cut_short_because_there_was_no_descriptor() -> None:
     with pytest.raises(StorageError):
         opened(fs, was_clean=True)
     assert opened(fs, was_clean=True).epochs.entries() == whole
+
+
+def test_a_lineage_that_cannot_be_written_opens_no_log() -> None:
+    """What follows would rest on a file that is not there."""
+    fs = CrashableFs()
+    log = opened(fs)
+    fill(log, 10, epoch=3)
+    log.close()
+    fs.remove(f"{PATH}/leader-epoch-checkpoint")
+    fs.fail("rename", "leader-epoch-checkpoint", "EIO")
+    with pytest.raises(StorageError):
+        opened(fs, was_clean=True)
+    assert opened(fs, was_clean=True).epochs.entries() == log.epochs.entries()
 
 
 def test_a_compacted_segment_without_room_for_its_aborted_transactions_is_not_put_in() -> None:

@@ -639,6 +639,7 @@ def test_what_a_standby_counts() -> None:
     node.depose(5, leader_id=3)
     counters, census = node.quorum.counters(), node.quorum.census
     assert (counters.last_applied_offset, counters.last_committed_offset) == (40, 40)
+    assert counters.last_applied_timestamp_ms == 1
     assert counters.new_active_controllers == 2
     assert counters.snapshots_loaded == 1
     # The clock is looked at after the work: what an event is told is the time from before.

@@ -30,3 +30,15 @@ def test_a_long_change_is_told_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPa
     assert node.value("t7") == "0"
     assert all(records <= RECORDS_PER_STEP for records, _ in turns)
     assert all(not records for records, told in turns if told)
+
+
+def test_a_node_says_that_it_loads_for_as_long_as_it_does() -> None:
+    """Its metrics are not counted anew with each turn of a load, and are once it is over."""
+    node = Node()
+    long_log(node, 1)
+    node.commit()
+    assert LOAD in node.loop.timers
+    assert node.quorum.is_loading
+    while LOAD in node.loop.timers:
+        node.loop.fire(LOAD)
+    assert not node.quorum.is_loading

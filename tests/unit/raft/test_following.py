@@ -223,6 +223,19 @@ def test_a_success_puts_the_fetch_timeout_off_and_a_refusal_does_not() -> None:
         assert member.timers["raft", "fetch"].at_ms == due_ms + 700
 
 
+def test_a_leader_that_answers_for_another_log_is_named_and_rested() -> None:
+    net, member = following()
+    response = records()
+    response.responses[0].partitions[0].partition_index = 1
+    answer(net, member, response)
+    [line] = member.warnings
+    assert "node 2" in line
+    assert "another log" in line
+    assert [problem.code for problem in member.node.refusals.values()] == [
+        Code.UNKNOWN_TOPIC_OR_PARTITION
+    ]
+
+
 # ------------------------------------------------------------------------------------------ cutting
 
 

@@ -1,9 +1,11 @@
 """Partitions are opened in slices: who waits for them, and for how long."""
 
+import pytest
+
 from firnline.base.effects import SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.waits import off_loop
-from firnline.replica.opening import Begun, Opening
+from firnline.replica.opening import Begun, Opening, sync_in_pool
 
 
 def slow(key: object, now_ms: int) -> Begun:
@@ -107,3 +109,11 @@ def test_everybody_who_waits_is_told_when_his_own_time_is_over() -> None:
         timer.then(timer.at_ms)
         timer.then(timer.at_ms)
     assert told == ["soon at 10", "late at 20"]
+
+
+def test_an_error_of_ours_in_the_pool_is_told_as_it_was() -> None:
+    """Whoever reads of it is to see what broke, and not what its answer could not be read as."""
+    [submit] = sync_in_pool("sync", [("a", [])], lambda done, now_ms: [])
+    assert isinstance(submit, Submit)
+    with pytest.raises(ZeroDivisionError):
+        submit.then(ZeroDivisionError(), 0)

@@ -22,6 +22,7 @@ class Node:
     def __init__(self, *partitions: Partition, brokers: Brokers = NO_BROKERS) -> None:
         self.hosted = list(partitions)
         self.asked: list[Any] = []
+        self.on_asked: Effects = []
         self.timers: dict[Any, SetTimer] = {}
         self.replication = Replication(
             node_id=1,
@@ -29,7 +30,7 @@ class Node:
             brokers=brokers,
             hosted=lambda: self.hosted,
             leaders=self,  # type: ignore[arg-type]
-            ask_controller=lambda *asked: self.asked.append(asked) or [],  # type: ignore[func-returns-value]
+            ask_controller=self.ask_controller,
             on_storage_failure=lambda p, now_ms: [],
             assignments=DirectoryAssignments(
                 said=lambda topic_id, number: None,
@@ -38,6 +39,10 @@ class Node:
                 assign=lambda wanted, then, now_ms: [],
             ),
         )
+
+    def ask_controller(self, *asked: Any) -> Effects:
+        self.asked.append(asked)
+        return list(self.on_asked)
 
     def fetch(self, leader_id: int, *asked: Any) -> Effects:
         self.asked.append((leader_id, *asked))
@@ -101,6 +106,14 @@ def test_a_look_at_thousands_of_partitions_is_taken_in_slices() -> None:
     steps = [later - before for before, later in pairwise([0, *proposed])]
     assert max(steps) <= replication._LOOKS_PER_SLICE
     assert proposed[-1] == count
+
+
+def test_what_a_slice_of_a_look_asks_for_is_asked_for_once() -> None:
+    """Else the controller gets each request again with every slice that follows."""
+    node = Node(*[behind(index) for index in range(3 * replication._LOOKS_PER_SLICE)])
+    node.on_asked = [Warn(line="asked")]
+    node.run(node.replication.start(0))
+    assert node.look().count("asked") == len(node.asked) == 1
 
 
 def test_a_partition_that_leaves_while_others_are_looked_at_proposes_nothing() -> None:

@@ -8,7 +8,10 @@ from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import HEADS_KEPT
 from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.objects.layout import heads_folder
-from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node
+from firnline.tiered.objects.storage import ObjectStorage
+from firnline.tiered.remote_log import RemoteLog
+from firnline.tiered.settings import TierSettings
+from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, SmallRng
 from tests.unit.tiered.test_tiered_copy import catalog_spans
 
 
@@ -144,3 +147,19 @@ def test_who_asks_while_a_head_is_written_is_answered_when_one_says_it() -> None
         assert answers == expected
         answers.clear()
     assert node.trace == ["write catalog of t-0"] * 3
+
+
+def test_catalogs_lie_in_the_store_that_the_segments_are_in() -> None:
+    """Nobody names another one to a broker; without any no reader would find a thing."""
+    cluster = Cluster()
+    node = Node(cluster)
+    tier = RemoteLog(
+        TierSettings(node_id=1),
+        storage=ObjectStorage(cluster.store),
+        feed=node.feed,
+        fs=node.fs,
+        rng=SmallRng(1),
+        topic_exists=lambda topic_id: True,
+        log_dir=None,
+    )
+    assert tier.services.catalog is cluster.store

@@ -12,7 +12,7 @@ from firnline.records.control import ControlType, encode_key
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata import log
 from firnline.tiered.metadata.cache import MetadataCache
-from firnline.tiered.metadata.changes import segment_record
+from firnline.tiered.metadata.changes import segment_record, update_record
 from firnline.tiered.metadata.log import STEP_BYTES, TopicMetadataLog
 from firnline.tiered.metadata.partitioner import metadata_partition_of
 from firnline.tiered.metadata.records import decode, encode
@@ -427,6 +427,24 @@ def test_metadata_that_lost_committed_records_decides_nothing_any_more() -> None
     node.advance(2000)
     assert not node.tier.services.metadata.is_ready(WHERE)
     assert "lost committed records" in str(node.tier.problem)
+
+
+def test_what_was_dropped_of_a_history_that_is_read_again_refuses_no_new_change() -> None:
+    """The leader's log has another record at that offset now."""
+    cluster = Cluster()
+    node = loaded(cluster)
+    metadata = node.tier.services.metadata
+    partition, _ = metadata.applied_offset(WHERE)
+    orphan = build_batch([NewRecord(None, encode(update_record(change(1, FINISHED))), 1)])
+    cluster.append(partition, orphan)
+    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    assert metadata.applied_offset(WHERE) == (partition, 0), "it was read, and may not follow"
+    cluster.metadata[partition].clear()
+    cluster.ends[partition] = 0
+    forks = [0]
+    node.feed.fork = lambda *place: forks.pop() if forks else None  # type: ignore[method-assign]
+    node.run(node.tier.on_metadata_advanced(partition, cluster.now_ms))
+    assert publish(node, segment(1, 0, 9)) == [None]
 
 
 def test_a_record_says_what_the_segment_says() -> None:

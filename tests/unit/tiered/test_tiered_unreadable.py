@@ -409,6 +409,20 @@ def test_a_segment_that_no_broker_can_have_copied_is_not_believed(
     assert was_taken is is_possible
 
 
+@pytest.mark.parametrize("size_bytes", [-1, 0])
+def test_no_broker_can_have_copied_a_segment_of_less_than_nothing(size_bytes: int) -> None:
+    from firnline.tiered.metadata.changes import segment_record
+
+    row = RemoteSegment(
+        TOPIC_ID, "t", 0, bytes(16), 0, 9, size_bytes, 1, ((0, 0),), 1, 1, SegmentState(0)
+    )
+    if size_bytes < 0:
+        with pytest.raises(ValueError, match="-1 bytes"):
+            from_record(segment_record(row))
+    else:
+        assert from_record(segment_record(row)) == row
+
+
 def test_the_deletion_of_a_partition_that_is_known_goes_on_being_one() -> None:
     """A record that can be read is believed, whatever stands beside it: only nobody acts on it."""
     cluster = Cluster()
