@@ -177,7 +177,8 @@ class ReplicaChecks:
             seen.verified = max(seen.verified, log.log_start_offset)
         if log.log_end_offset > seen.end_offset:
             self._on_grown(process, key, seen, partition)
-        if partition.is_leader and partition.leader_epoch != seen.leader_epoch:
+        is_new_leader = partition.is_leader and partition.leader_epoch != seen.leader_epoch
+        if is_new_leader and not partition.is_offline:  # else it serves nobody, and cannot be read
             self._on_leader(process, key, seen, partition, truth)
         if partition.partition_epoch < seen.partition_epoch:
             text = f"{name(key)}: partition epoch {seen.partition_epoch}, then {partition.partition_epoch}"
