@@ -447,6 +447,8 @@ class OneFetch:
                     below.append((len(outcomes), outcome, allotted))
                     left = max(0, left - allotted)
                     is_first = False
+                else:  # others took all the room
+                    outcome = self._nothing_of(outcome)
             else:
                 is_to_wait = is_consumer and outcome is INDEX_IS_BUILT  # it would only ask again
                 may_wait, must_answer = may_wait or is_to_wait, must_answer or not is_to_wait
@@ -552,11 +554,11 @@ class OneFetch:
             return
         for index, outcome in enumerate(self._outcomes):
             if type(outcome) is BelowLocalStart:
-                aborted = () if self._ask.isolation == READ_COMMITTED else None
-                got = self._remote.get(index)
-                self._outcomes[index] = (
-                    _local(outcome, EMPTY_RECORDS, aborted) if got is None else got
-                )
+                self._outcomes[index] = self._remote.get(index) or self._nothing_of(outcome)
+
+    def _nothing_of(self, below: BelowLocalStart) -> Local:
+        aborted = () if self._ask.isolation == READ_COMMITTED else None
+        return _local(below, EMPTY_RECORDS, aborted)
 
     # ------------------------------------------------------------------------------- waiting
 

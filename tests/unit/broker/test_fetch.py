@@ -341,6 +341,17 @@ def test_several_remote_partitions_are_read_at_once_within_the_limit() -> None:
     assert consumer.answers == [[(0, 10), (1, 20), (2, 0)]]
 
 
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_what_only_the_tier_has_is_empty_where_local_records_take_all_the_room(
+    isolation: int,
+) -> None:
+    """An ordinary consumer that reads one partition at its end and lags in another."""
+    consumer = Consumer(filled(0, 3), tiered(1), tiered=True)
+    consumer.fetch(want(0), want(1), max_bytes=3 * ONE, min_bytes=1, isolation=isolation)
+    assert consumer.tier.asked == []
+    assert consumer.answers == [[(0, 3 * ONE), (1, 0)]]
+
+
 def test_a_tail_is_not_kept_waiting_longer_than_the_remote_wait() -> None:
     consumer = Consumer(tiered(0), filled(1), tiered(2), tiered=True)
     consumer.fetch(want(0), want(1), want(2), min_bytes=1, max_wait_ms=60_000)
