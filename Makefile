@@ -66,6 +66,7 @@ soak: $(VENV)/installed
 	@$(PY) -m tests.sim.soak --form cluster --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.chaos.soak --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.tier_damage_soak --minutes $(SOAK_MINUTES)
+	@$(PY) -m tests.fuzz.soak --minutes $(SOAK_MINUTES)
 
 MUTANTS ?= 1500
 MUTATE_MINUTES ?= 60
