@@ -3,6 +3,7 @@
 import contextlib
 import os
 import statistics
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -43,7 +44,10 @@ _KEPT_CONFIGS = {
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.after.max.ms": "9223372036854775807",
 }
+# The records that are drawn are years old.
+_PLAIN_CONFIGS = {"retention.ms": "-1"}
 _TIERED_CONFIGS = {
+    "retention.ms": "-1",
     "remote.storage.enable": "true",
     "internal.segment.bytes": "16384",
     "local.retention.bytes": "16384",
@@ -141,6 +145,14 @@ class Node:
             last = said[-2000:].decode(errors="replace")
             raise Finding(f"it ended with {process.returncode}: {last}")
 
+    def look_at_its_end(self) -> None:
+        """As `look`, where it may be about to end."""
+        process = self.broker.process
+        assert process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        self.look()
+
     def settle(self) -> None:
         """Delete what requests made; raise Finding where memory or files do not come back."""
         deadline = time.monotonic() + SETTLES_S
@@ -204,7 +216,11 @@ class Node:
 
     def _create_usual(self, admin: Admin) -> None:
         compacted = {"cleanup.policy": "compact", "internal.segment.bytes": "16384"}
-        for name, configs in ((PLAIN, {}), (COMPACTED, compacted), (TIERED, _TIERED_CONFIGS)):
+        for name, configs in (
+            (PLAIN, _PLAIN_CONFIGS),
+            (COMPACTED, compacted),
+            (TIERED, _TIERED_CONFIGS),
+        ):
             admin.create_topic(name, partitions=2, configs=configs)
 
     def _delete_all(self) -> None:

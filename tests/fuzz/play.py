@@ -96,9 +96,9 @@ class Player:
                 if not is_over:
                     is_over = self._begin(left, now)
                 self._turn()
-        except ConnectionRefusedError:
-            self._node.look()
-            raise Finding("it takes no connections") from None
+        except OSError as problem:
+            self._node.look_at_its_end()
+            raise Finding(f"it takes no connections: {problem}") from None
         finally:
             self.recent = self._before + self.recent
             for lane in [*self._lanes, *self._parked]:
