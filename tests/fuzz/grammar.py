@@ -200,9 +200,8 @@ def burst(seed: int, number: int, known: Known) -> Burst:
     if how < 0.02:  # each twice
         frames = [data for frame in frames for data in (frame, frame)]
         asked = [one for one in asked for _ in range(2)]
-    if any(
-        one.correlation_id is None for one in asked
-    ):  # it may say any number, of its neighbours too
+    # One whose head was spoilt may say any number, that of its neighbours too.
+    if any(one.correlation_id is None for one in asked):
         asked = [one._replace(correlation_id=None) for one in asked]
     data = b"".join(frames)
     closes = how > 0.96
