@@ -61,11 +61,15 @@ bench: $(VENV)/installed
 
 SOAK_HOURS ?= 100
 SOAK_MINUTES ?= 60
+AGING_MINUTES ?= 10
 soak: $(VENV)/installed
 	@$(PY) -m tests.sim.soak --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.sim.soak --form cluster --hours $(SOAK_HOURS) --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.chaos.soak --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.tier_damage_soak --minutes $(SOAK_MINUTES)
+	@$(PY) -m tests.fuzz.soak --minutes $(SOAK_MINUTES)
+	@$(PY) -m tests.fuzz.stored_soak --minutes $(SOAK_MINUTES)
+	@$(PY) -m tests.aging.cycles --minutes $(AGING_MINUTES)
 
 MUTANTS ?= 1500
 MUTATE_MINUTES ?= 60

@@ -84,15 +84,15 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def read_ledger(path: Path, at: str) -> list[dict[str, Any]]:
-    """Return the lines of one commit; a line cut short by a crash is left out."""
+def read_ledger(path: Path, at: str | None) -> list[dict[str, Any]]:
+    """Return the lines of one commit, or of all; a line cut short by a crash is left out."""
     rows = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if row["commit"] == at:
+        if at is None or row["commit"] == at:
             rows.append(row)
     return rows
 

@@ -10,17 +10,18 @@ from firnline.runtime.steps import SlowStep
 
 
 class LoopFacts(NamedTuple):
-    """Steps and turns of the loop that took more than 5 ms, since the start."""
+    """Steps and turns of the loop that took more than 5 ms, since the start; timers that are set."""
 
     steps: list[SlowStep]
     turns: int
     longest_turn_s: float
+    timers: int = 0
 
 
 def look(loop: PollLoop) -> LoopFacts:
     """Take the facts, on the loop."""
     slow = loop.slow_steps
-    return LoopFacts(slow.rows(), slow.turns, slow.longest_turn_s)
+    return LoopFacts(slow.rows(), slow.turns, slow.longest_turn_s, len(loop.timers))
 
 
 def families(found: LoopFacts) -> Iterator[Metric]:
@@ -58,3 +59,4 @@ def families(found: LoopFacts) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "firnline_loop_longest_turn_seconds", "The longest turn.", found.longest_turn_s
     )
+    yield GaugeMetricFamily("firnline_loop_timers", "Timers that are set.", found.timers)

@@ -33,7 +33,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
     def ask(work: Callable[[], Any], timeout_s: float) -> Any:
         return work()
 
-    loop = SimpleNamespace(slow_steps=slow or SlowSteps())
+    loop = SimpleNamespace(slow_steps=slow or SlowSteps(), timers={"one": 1})
     runtime: Any = SimpleNamespace(
         node=harness.node,
         dispatcher=harness.dispatcher,
@@ -182,6 +182,7 @@ def test_what_held_the_loop_up_is_told_by_name() -> None:
     assert found["firnline_loop_longest_step_cpu_seconds", "request metadata"] == 0.02
     assert found["firnline_loop_slow_turns_total", ""] == 1
     assert found["firnline_loop_longest_turn_seconds", ""] == 0.03
+    assert found["firnline_loop_timers", ""] == 1
 
 
 def test_requests_that_failed_inside_are_counted_by_api() -> None:

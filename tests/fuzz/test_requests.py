@@ -1,0 +1,108 @@
+"""Requests of every API with what the node knows, and with what nobody would send.
+
+Seeds that found something, and some seconds of those that nobody has seen.
+
+The long form is `python -m tests.fuzz.soak`. A failure prints the command that plays it again.
+"""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from firnline.protocol.messages import messages_of
+from tests.chaos.soak import append
+from tests.fuzz.grammar import ROWS, burst
+from tests.fuzz.known import Known
+from tests.fuzz.play import Outcome, Tally, command, numbers_of, play, shrink, spans
+from tests.fuzz.soak import FORM, soak, total
+
+SEEDS = Path(__file__).with_name("seeds.txt")
+FRESH_BURSTS = 1500
+
+
+def known_seeds() -> list[tuple[int, str, str]]:
+    """Rows of seeds.txt: seed, which bursts, what it was."""
+    rows = []
+    for line in SEEDS.read_text().splitlines():
+        words, _, what = line.partition("#")
+        if words.strip():
+            seed, bursts = words.split()
+            rows.append((int(seed), bursts, what.strip()))
+    return rows
+
+
+def passes(directory: Path, seed: int, numbers: list[int]) -> Tally:
+    outcome = play(directory, seed, numbers)
+    if outcome.is_slow:  # of a busy machine the second time is asked, too
+        outcome = play(directory / "again", seed, numbers)
+    if not outcome.found:
+        return outcome.tally
+    fewer = shrink(seed, numbers, outcome.recent) if outcome.recent else numbers
+    pytest.fail(f"{outcome.found}\nagain: {command(seed, fewer)}")
+
+
+@pytest.mark.parametrize(("seed", "bursts", "what"), known_seeds())
+def test_what_was_found_once_is_not_found_again(
+    tmp_path: Path, seed: int, bursts: str, what: str
+) -> None:
+    passes(tmp_path / "node", seed, numbers_of(bursts))
+
+
+def test_seeds_that_nobody_has_seen(tmp_path: Path) -> None:
+    """A new one each second, so that each run asks what none has asked before."""
+    began = time.monotonic()
+    tally = passes(tmp_path / "node", int(time.time()), list(range(FRESH_BURSTS)))
+    assert tally.answered > tally.requests // 4, tally
+    print(f"{tally.requests} requests in {time.monotonic() - began:.1f} s")
+
+
+def test_every_api_is_asked_at_every_version() -> None:
+    asked = {
+        (one.key, one.version) for number in range(6000) for one in burst(1, number, Known()).asked
+    }
+    served = {
+        (row.key, version)
+        for row in ROWS
+        for version in range(row.advertised_min, row.advertised_max + 1)
+        if version in messages_of(row.key)[0].valid
+    }
+    assert asked == served
+
+
+def test_a_burst_is_a_function_of_its_seed() -> None:
+    once = [burst(5, number, Known()) for number in range(200)]
+    assert once == [burst(5, number, Known()) for number in range(200)]
+    assert once != [burst(6, number, Known()) for number in range(200)]
+
+
+def test_the_numbers_of_bursts_are_read_as_they_were_written() -> None:
+    assert spans([7, 1, 2, 3]) == "1-3,7"
+    assert numbers_of("1-3,7") == [1, 2, 3, 7]
+
+
+def test_the_ledger_adds_up_and_keeps_what_was_found(tmp_path: Path) -> None:
+    ledger = tmp_path / "soak.jsonl"
+    seeds: list[int] = []
+
+    def one(directory: Path, seed: int, numbers: range) -> Outcome:
+        seeds.append(seed)
+        found = "it ended with 1" if len(seeds) == 2 else ""
+        return Outcome(Tally(requests=100), found, is_slow=len(seeds) == 3)
+
+    def fewer(seed: int, numbers: range, recent: object) -> list[int]:
+        return [3, 4]
+
+    def run(requests: int, at: str) -> list[str]:
+        until_s = time.monotonic() + 60
+        return soak(requests, ledger=ledger, at=at, until_s=until_s, one=one, fewer=fewer)
+
+    expected = ["it ended with 1 [python -m tests.fuzz.play --seed 1000001 --only 3-4]"]
+    assert run(200, "abc") == expected
+    assert run(200, "abc") == expected
+    assert run(300, "abc") == expected
+    assert seeds == [1_000_000, 1_000_001, 1_000_002, 1_000_002]  # what was slow is played twice
+    assert run(100, "def") == []
+    append(ledger, {"commit": "def", "form": "kill", "violations": []})
+    assert total(ledger, lambda at: at == "def") == (400, 100)
+    assert FORM in ledger.read_text()
