@@ -4,8 +4,9 @@ Source: KIP-98, spec C15 (14 while loading, 16 elsewhere).
 """
 
 from collections.abc import Iterator
+from functools import partial
 
-from firnline.base.effects import Effects, Warn
+from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import OFFSETS_TOPIC
 from firnline.base.units import KIB
@@ -15,6 +16,8 @@ from firnline.replica.partition import Partition
 
 # Read at a time: some tens of microseconds from the page cache, two slices of records or so.
 LOAD_STEP_BYTES = 64 * KIB
+# A partition that could not be loaded is tried again so often, as long as we lead it.
+_AGAIN_MS = 10_000
 
 
 class Coordination:
@@ -41,14 +44,34 @@ class Coordination:
         if before == partition.leader_epoch - 1 and index not in self.failed:
             return []
         self.failed.pop(index, None)
+        return self._load(partition, now_ms)
 
-        def loaded(problem: StorageError | None, _: int) -> Effects:
+    def _load(self, partition: Partition, now_ms: int) -> Effects:
+        topic, index = partition.topic_partition
+        epoch = partition.leader_epoch
+
+        def loaded(problem: StorageError | None, at_ms: int) -> Effects:
+            before = self.failed.pop(index, None)
             if problem is None:
                 return []
             self.failed[index] = problem
-            return [Warn(line=f"groups of {topic}-{index} have no coordinator: {problem}")]
+            again = partial(self._again, partition, epoch)
+            effects: Effects = [
+                SetTimer(key=("groups", "load", index), at_ms=at_ms + _AGAIN_MS, then=again)
+            ]
+            if str(before) != str(problem):
+                line = f"groups of {topic}-{index} have no coordinator: {problem}"
+                effects.append(Warn(line=line))
+            return effects
 
         return self._groups.load_partition(index, batches_of(partition), loaded, now_ms)
+
+    def _again(self, partition: Partition, epoch: int, now_ms: int) -> Effects:
+        """One read that failed may have been the only one; where nobody else leads nobody else loads."""
+        index = partition.topic_partition.partition
+        if self._epochs.get(index) != epoch or index not in self.failed:
+            return []
+        return self._load(partition, now_ms)
 
     def on_not_leading(self, partition: Partition, now_ms: int) -> Effects:
         """Leave a partition of groups to whoever leads it."""

@@ -477,9 +477,10 @@ class Segment:
         with the greatest timestamp so far. Indexes of no use are built again, in slices. StorageError when
         the file does not end with a batch.
         """
+        self.is_closed = False  # of a closed one, what is built of the times would be forgotten
         if not (self.index.load(self.size_bytes) and self.time_index.load()):
             yield from self.rebuild_steps()
-        self._is_indexed, self.is_closed = True, False
+        self._is_indexed = True
         return self._begin_active()
 
     def _begin_active(self) -> int:

@@ -21,7 +21,6 @@ from firnline.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequestGroupTopic,
 )
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
-from firnline.protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from firnline.protocol.messages.k21_delete_records import (
@@ -271,22 +270,6 @@ def test_groups_are_loaded_once_while_nobody_else_leads_them() -> None:
     mine.leader_epoch = 12
     ground.on_leading(mine, 0)
     assert len(loaded) == 4
-
-
-def test_a_partition_of_groups_that_cannot_be_read_is_remembered_and_served_by_nobody() -> None:
-    harness = Harness()
-    harness.create_topic()
-    commit(harness, 7)
-    index = harness.node.groups.partition_for("g")
-    fs = harness.stop()
-    fs.fail("read", f"__consumer_offsets-{index}/00000000000000000000.log", "EIO", skip=3, times=9)
-    harness = Harness(fs)
-    assert harness.node.is_ready
-    harness.pass_time(0)
-    [found] = harness.ask(DescribeGroupsRequest(groups=["g"]), 5).groups
-    assert found.error_code == Code.NOT_COORDINATOR
-    [line] = [line for line in harness.warnings if "groups of" in line]
-    assert f"__consumer_offsets-{index} have no coordinator" in line
 
 
 def test_an_append_to_a_partition_that_is_not_here_is_told_so() -> None:

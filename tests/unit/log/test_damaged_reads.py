@@ -135,3 +135,23 @@ def test_a_flipped_base_offset_is_an_error_and_the_rest_is_served(
                 continue
             # A longer read hands the file's bytes on as they are: its first batch is the wanted one.
             assert found[0] == whole[0], (bit, one)
+
+
+@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
+def test_the_segment_that_a_log_goes_on_with_keeps_its_times_where_an_index_is_built_again(
+    suffix: str,
+) -> None:
+    """Cluster seed 42000606: what was early in it was not found by its time any more."""
+    fs = CrashableFs()
+    log = opened(fs)  # an index entry for some batches, not for each
+    for number in range(COUNT):
+        append(log, batch("a", time_ms=NOW + 100 - number))
+    log.sync_now()
+    log.close()
+    fs.remove(f"{PATH}/{names.stem(0)}{suffix}")
+    again = opened(fs, was_clean=True)
+    append(again, batch("b", time_ms=NOW))
+    assert offset_at_time(again, NOW + 100) == (0, NOW + 100)
+    again.roll(NOW)
+    append(again, batch("c", time_ms=NOW + 200))
+    assert offset_at_time(again, NOW + 99) == (0, NOW + 100)

@@ -4,10 +4,13 @@ Each hosted partition is compared with what it showed after the step before; wha
 with the ledger. Source: reliability (b), rel-R2, R4 to R11, R14 to R16, R19.
 """
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from firnline.base.errors import RecordsCut
 from firnline.base.ids import NO_EPOCH
 from firnline.records.batch import headers
 from firnline.replica.isr import NO_BROKER_EPOCH
@@ -104,7 +107,8 @@ class ReplicaChecks:
                 continue
             self._note_cuts(one, partition, truth)
             if partition.log.high_watermark > one.high_watermark:
-                self._on_high_watermark(process, key, one, partition, truth)
+                with _unless_out_of_use(partition):
+                    self._on_high_watermark(process, key, one, partition, truth)
         process.host.fs.is_examined = False
         self._check_promises(process)
 
@@ -145,8 +149,10 @@ class ReplicaChecks:
             elif one.state == state:
                 continue
             one.state = state
-            self._look(process, node, key, one, partition)
-            self._producers.changed(process, key, partition)
+            with _unless_out_of_use(partition):
+                self._look(process, node, key, one, partition)
+                self._producers.changed(process, key, partition)
+            process.host.fs.is_examined = False
         if len(seen) > len(hosted):
             for key in [key for key in seen if key not in hosted]:
                 del seen[key]
@@ -177,8 +183,7 @@ class ReplicaChecks:
             seen.verified = max(seen.verified, log.log_start_offset)
         if log.log_end_offset > seen.end_offset:
             self._on_grown(process, key, seen, partition)
-        is_new_leader = partition.is_leader and partition.leader_epoch != seen.leader_epoch
-        if is_new_leader and not partition.is_offline:  # else it serves nobody, and cannot be read
+        if partition.is_leader and partition.leader_epoch != seen.leader_epoch:
             self._on_leader(process, key, seen, partition, truth)
         if partition.partition_epoch < seen.partition_epoch:
             text = f"{name(key)}: partition epoch {seen.partition_epoch}, then {partition.partition_epoch}"
@@ -598,6 +603,16 @@ class ReplicaChecks:
         elif int.from_bytes(batch[17:21], "big") != crc:
             text = f"{name(key)}: another batch was acknowledged at {base_offset}"
             self._complain("rel-R12", text, node_id)
+
+
+@contextlib.contextmanager
+def _unless_out_of_use(partition: Partition) -> Iterator[None]:
+    """Nobody can read what lay in a directory that failed, and nobody is served from it."""
+    try:
+        yield
+    except RecordsCut:
+        if not partition.is_offline:
+            raise
 
 
 def read(log: Any, start: int, end: int) -> bytes:
