@@ -107,7 +107,7 @@ class ReplicaChecks:
                 continue
             self._note_cuts(one, partition, truth)
             if partition.log.high_watermark > one.high_watermark:
-                with _unless_out_of_use(partition):
+                with _unless_out_of_use(node, partition):
                     self._on_high_watermark(process, key, one, partition, truth)
         process.host.fs.is_examined = False
         self._check_promises(process)
@@ -149,7 +149,7 @@ class ReplicaChecks:
             elif one.state == state:
                 continue
             one.state = state
-            with _unless_out_of_use(partition):
+            with _unless_out_of_use(node, partition):
                 self._look(process, node, key, one, partition)
                 self._producers.changed(process, key, partition)
             process.host.fs.is_examined = False
@@ -606,12 +606,12 @@ class ReplicaChecks:
 
 
 @contextlib.contextmanager
-def _unless_out_of_use(partition: Partition) -> Iterator[None]:
-    """Nobody can read what lay in a directory that failed, and nobody is served from it."""
+def _unless_out_of_use(node: Any, partition: Partition) -> Iterator[None]:
+    """Nobody is served what lay in a directory that failed, or what a node that ends has closed."""
     try:
         yield
     except RecordsCut:
-        if not partition.is_offline:
+        if not (partition.is_offline or node.storage.is_settling):
             raise
 
 
