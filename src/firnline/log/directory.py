@@ -41,8 +41,6 @@ _KEPT = ".kept"
 # Who waited for a checkpoint and goes on in one step: a log that is cut then takes some 0.2 ms.
 _TOLD = 16
 _FULL_POOL_MS = 100
-# What must not vouch for a part of a log that is about to be cut.
-_LOWERED = (checkpoint.RECOVERY_POINTS, checkpoint.CLEANER_OFFSETS)
 # Logs that are looked at for a checkpoint in one go: about 1 ms of the loop.
 _NOTED = 500
 _METADATA = TopicPartition(METADATA_TOPIC, 0)
@@ -206,7 +204,7 @@ class LogDirectory:
         """Write down the recovery point of the metadata log too, which the quorum opens and closes."""
         assert log.topic_partition == _METADATA
         self._guest = log
-        log.keep_recovery_point = partial(self._keep_recovery_point, _METADATA)
+        log.keep_lowered = partial(self._keep_lowered, _METADATA)
 
     def partition_path(self, topic_partition: TopicPartition) -> str:
         """Return the directory of a partition."""
@@ -254,12 +252,12 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(topic_partition, 0),
             log_start_offset=self._log_starts.get(topic_partition, 0),
             high_watermark=self._high_watermarks.get(topic_partition, 0),
-            before_truncation=partial(self._lower_recovery_point, topic_partition),
+            before_truncation=partial(self._lower, topic_partition),
             producer_expiration_ms=self._producer_expiration_ms,
             first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
             is_recovery_point_known=self._has_recovery_points,
         )
-        log.keep_recovery_point = partial(self._keep_recovery_point, topic_partition)
+        log.keep_lowered = partial(self._keep_lowered, topic_partition)
         self.logs[topic_partition] = log
         if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
             # Made in a run that was killed, maybe before it was on disk; one with records was served.
@@ -483,29 +481,25 @@ class LogDirectory:
 
         return self._keep_all(wanted, kept) if wanted else kept(None, now_ms)
 
-    def _keep_recovery_point(
-        self, topic_partition: TopicPartition, then: Kept, now_ms: int
-    ) -> Effects:
-        """As `_lower_recovery_point`, off the loop; where many logs are cut, they share the writes."""
-        wanted = [name for name in _LOWERED if self._says_more(name, topic_partition)]
-        for name in _LOWERED:
-            if name not in wanted:
-                self._writes[name] += 1  # what is being written off the loop may say more
+    def _keep_lowered(self, topic_partition: TopicPartition, then: Kept, now_ms: int) -> Effects:
+        """As `_lower`, off the loop; where many logs are cut, they share the writes."""
         # That of the quorum is noted with any.
         self._note([self.logs[topic_partition]] if topic_partition != _METADATA else ())
+        wanted = self._too_high(topic_partition)
         return self._keep_all(wanted, then) if wanted else then(None, now_ms)
 
-    def _says_more(self, name: str, topic_partition: TopicPartition) -> bool:
-        """Whether a checkpoint may vouch, now or soon, for more than the log that is about to be cut."""
-        log, said = self.logs.get(topic_partition, self._guest), self._said.get(name)
-        assert log is not None
-        if name == checkpoint.CLEANER_OFFSETS:
-            offset = log.compaction.kept_dirty_offset
-        else:
-            offset = log.recovery_start
-        if said is None or name in self._keeping:
-            return True
-        return said.get(topic_partition, NO_OFFSET) > offset
+    def _too_high(self, topic_partition: TopicPartition) -> list[str]:
+        """The checkpoints that may say more, now or soon, than was noted of a log that is about to be cut."""
+        wanted = []
+        for name, noted in self._offsets().items():
+            if topic_partition == _METADATA and name != checkpoint.RECOVERY_POINTS:
+                continue  # its snapshots say the rest
+            said, most = self._said.get(name), noted.get(topic_partition, NO_OFFSET)
+            if said is None or name in self._keeping or said.get(topic_partition, NO_OFFSET) > most:
+                wanted.append(name)
+            else:
+                self._writes[name] += 1  # what is being written off the loop may say more
+        return wanted
 
     def _keep_all(self, names: Sequence[str], then: Kept) -> Effects:
         """`_keep` several checkpoints, one after the other."""
@@ -611,15 +605,15 @@ class LogDirectory:
         self._note([log])
         return self._keep_all((checkpoint.CLEANER_OFFSETS, checkpoint.RECOVERY_POINTS), then)
 
-    def _lower_recovery_point(self, topic_partition: TopicPartition) -> None:
-        """Before a truncation the file says no more than the log that is about to be cut (rel-P13)."""
-        wanted = [name for name in _LOWERED if self._says_more(name, topic_partition)]
+    def _lower(self, topic_partition: TopicPartition) -> None:
+        """Before a truncation no file says more than the log that is about to be cut (rel-P13).
+
+        What it says would hold for the log that takes the place of what is cut: a log start above the new
+        end would have the next start give all of that up.
+        """
         self._note(self.logs.values())
-        for name in _LOWERED:
-            if name in wanted:
-                self._write(name)
-            else:
-                self._writes[name] += 1  # what is being written off the loop may say more
+        for name in self._too_high(topic_partition):
+            self._write(name)
 
     def write_recovery_points(self) -> None:
         """Write down what needs no recovery, durably."""
@@ -633,7 +627,9 @@ class LogDirectory:
         """
         for log in logs:
             self._recovery_points[log.topic_partition] = log.recovery_start
-            self._high_watermarks[log.topic_partition] = log.high_watermark
+            cut = log.truncation
+            high = log.high_watermark if cut is None else min(log.high_watermark, cut.keeps_below)
+            self._high_watermarks[log.topic_partition] = high
             self._note_start(log)
             self._note_first_dirty(log)
         if self._guest is not None:
@@ -642,8 +638,9 @@ class LogDirectory:
     def _note_start(self, log: Log) -> None:
         # Also where it is the first segment's base: a power cut can bring back a segment before it, whose
         # removal was not synced yet.
-        if log.log_start_offset > 0:
-            self._log_starts[log.topic_partition] = log.log_start_offset
+        start = log.log_start_offset if log.truncation is None else log.truncation.log_start_offset
+        if start > 0:
+            self._log_starts[log.topic_partition] = start
         else:
             self._log_starts.pop(log.topic_partition, None)
 

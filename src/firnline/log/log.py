@@ -86,11 +86,11 @@ class Log:
         self.local_log_start_offset = segments.first_base_offset
         self.high_watermark = 0
         self.highest_remote_offset = NO_OFFSET
-        # Writes the lowered recovery point to disk before a truncation: a crash after it must not find a
-        # checkpoint that vouches for bytes which were replaced (rel-P13).
+        # Has the disk say no more than what a truncation will leave, before it begins: a crash after it must
+        # not find a checkpoint that speaks of bytes which were replaced (rel-P13).
         self.before_truncation = before_truncation
         # The same off the loop, for truncations that are: `log/directory`.
-        self.keep_recovery_point: Callable[[Kept, int], Effects] | None = None
+        self.keep_lowered: Callable[[Kept, int], Effects] | None = None
         self.truncation: Truncation | None = None  # that is under way off the loop
         self.is_half_cut = False  # by one that failed: the files are not what is said of them here
         self._segments = segments

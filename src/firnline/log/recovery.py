@@ -44,6 +44,7 @@ class RecoveryReport:
     segments_scanned: int = 0
     bytes_cut: int = 0
     segments_dropped: int = 0
+    given_up_to: int = NO_OFFSET  # the log ended there, below its start
 
 
 class _Contradiction(Exception):
@@ -183,6 +184,8 @@ class _Opening:
         segments = yield from self.segments(log_start_offset)
         end = yield from self.end_offset(segments)
         if end < log_start_offset:
+            if end > segments.first_base_offset:
+                self.report.given_up_to = end
             end = log_start_offset
             yield from self.start_over(segments, end)
         self.epochs.truncate_from_end(end)
@@ -445,7 +448,12 @@ class _Opening:
 def told_of_recovery(log: Log) -> Effects:
     """Say what an operator has to know of a log that was opened: what recovery cut off."""
     found = log.recovery
-    if not isinstance(found, RecoveryReport) or not (found.bytes_cut or found.segments_dropped):
+    if not isinstance(found, RecoveryReport):
+        return []
+    if found.given_up_to != NO_OFFSET:
+        start = f"{log.topic_partition} begins empty at offset {log.log_end_offset}, its log start"
+        return [Warn(line=f"{start}: all that its files held ends at {found.given_up_to}")]
+    if not (found.bytes_cut or found.segments_dropped):
         return []
     lost = f"{found.bytes_cut} bytes and {found.segments_dropped} segments behind it"
     where = f"{log.topic_partition} ends at offset {log.log_end_offset}"

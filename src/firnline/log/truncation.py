@@ -2,7 +2,7 @@
 
 Order (rel-P13), so that a crash at any moment leaves the log as it was, or one that recovery mends:
 
-  1  the recovery point on disk goes below the cut
+  1  what the checkpoints on disk say of the log goes down to what will be left of it
   2  the loop forgets what is cut, and no handle of a file reads it from here on
   3  files go, newest first; what is left is cut and synced; producer snapshots beyond the cut go
   4  the state of the producers is read again; only then is anything appended
@@ -48,6 +48,11 @@ class Cut(Protocol):
         """Offsets from here on are gone afterwards."""
         ...
 
+    @property
+    def log_start_offset(self) -> int:
+        """Where the log begins afterwards, unless it began earlier."""
+        ...
+
     def forget(self) -> None:
         """Step 2, in memory alone. StorageError when a file cannot be read."""
         ...
@@ -76,13 +81,17 @@ class Truncation:
 
     def at_once(self) -> None:
         """Carry it out here and now; StorageError when the files fail."""
-        self._vouch_for_less()
-        if self._log.before_truncation is not None:
-            self._log.before_truncation()
-        self._cut.forget()
-        self._cut.cut_files()
-        for _ in self._cut.end():
-            pass
+        self._log.truncation = self
+        try:
+            self._vouch_for_less()
+            if self._log.before_truncation is not None:
+                self._log.before_truncation()
+            self._cut.forget()
+            self._cut.cut_files()
+            for _ in self._cut.end():
+                pass
+        finally:
+            self._log.truncation = None
 
     def run(
         self, then: Done, now_ms: int, *, when_begun: Callable[[int], Effects] | None = None
@@ -95,8 +104,18 @@ class Truncation:
         self._when_begun = when_begun or _not_asked
         self._log.truncation = self
         self._vouch_for_less()
-        keep = self._log.keep_recovery_point
+        keep = self._log.keep_lowered
         return self._lowered(None, now_ms) if keep is None else keep(self._lowered, now_ms)
+
+    @property
+    def keeps_below(self) -> int:
+        """Offsets from here on are gone, or will be."""
+        return self._cut.keeps_below
+
+    @property
+    def log_start_offset(self) -> int:
+        """The most that a checkpoint may say of where the log begins, before the cut and after it."""
+        return min(self._log.log_start_offset, self._cut.log_start_offset)
 
     def _vouch_for_less(self) -> None:
         self._ledger.lower(self._cut.keeps_below)
@@ -165,7 +184,7 @@ class CutTo:
     def __init__(
         self, log: "Log", fs: Fs, segments: Segments, ledger: SyncLedger, offset: int
     ) -> None:
-        self.keeps_below = offset
+        self.keeps_below = self.log_start_offset = offset
         self._log = log
         self._fs = fs
         self._segments = segments
@@ -238,7 +257,7 @@ class StartOver:
         self._segments = segments
         self._ledger = ledger
         self._offset = offset
-        self._log_start_offset = offset if log_start_offset is None else log_start_offset
+        self.log_start_offset = offset if log_start_offset is None else log_start_offset
         self._lineage = lineage
         self._producers = producers
         self._now_ms = now_ms
@@ -256,7 +275,7 @@ class StartOver:
         self._gone = segments.replace_all(empty)
         self._write_lineage = log.epochs.take_over(self._lineage, offset)
         self._lineage_written = log.epochs.entries()
-        log.note_cut(offset, log_start_offset=self._log_start_offset)
+        log.note_cut(offset, log_start_offset=self.log_start_offset)
         log.producers.clear(offset)
 
     def cut_files(self) -> None:

@@ -228,7 +228,7 @@ def test_a_recovery_point_that_cannot_be_lowered_leaves_the_log_as_it_is() -> No
     log = written(CrashableFs())
     before = facts(log)
     full = StorageError("no room", error="ENOSPC")
-    log.keep_recovery_point = lambda then, now_ms: then(full, now_ms)
+    log.keep_lowered = lambda then, now_ms: then(full, now_ms)
     truncation = log.truncation_to(5)
     assert Run(log, truncation).outcome == [full]
     assert truncation is not None
@@ -237,7 +237,7 @@ def test_a_recovery_point_that_cannot_be_lowered_leaves_the_log_as_it_is() -> No
     assert after.pop("marks") == (*before.pop("marks")[:2], 5), "it vouches for less, and no more"
     assert after == before
     append(log, batch("goes on"), epoch=3)
-    log.keep_recovery_point = None
+    log.keep_lowered = None
     assert Run(log, log.truncation_to(5)).go_on().outcome == [None]
 
 
@@ -290,7 +290,7 @@ def test_a_power_cut_at_any_step_leaves_one_lineage_and_what_was_acknowledged_be
                 saved[0] = log.recovery_start
                 return then(None, now_ms)  # type: ignore[no-any-return]
 
-            log.keep_recovery_point = keep
+            log.keep_lowered = keep
             run = Run(log, log.truncation_to(offset)).go_on()
             if run.outcome != [None]:
                 raise StorageError("the power is off")

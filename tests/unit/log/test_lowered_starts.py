@@ -1,0 +1,127 @@
+"""What a checkpoint said of a log that was cut does not hold for the log that takes the place of the rest."""
+
+import pytest
+
+from firnline.base.effects import Effects
+from firnline.base.errors import StorageError
+from firnline.log.checkpoint import HIGH_WATERMARKS, LOG_STARTS, format_directory, read_offsets
+from firnline.log.directory import LogDirectory
+from firnline.log.log import Log
+from firnline.log.recovery import told_of_recovery
+from firnline.sim.disk import CrashableFs
+from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, append, batch, flush, found_records, small
+from tests.meta_log_world import carry_out
+
+
+def started(fs: CrashableFs) -> LogDirectory:
+    found = LogDirectory(fs, "/data", cluster_id="c", node_id=1, unique=SeededRng(1).uuid)
+    found.start()
+    return found
+
+
+def opened(found: LogDirectory, segment_bytes: int = 10**6) -> Log:
+    log = found.open(TP, TOPIC_ID, small(segment_bytes=segment_bytes), NOW)
+    for file in found.unsynced(log):
+        file.sync()
+    return log
+
+
+def deleted_below_20(fs: CrashableFs, segment_bytes: int) -> tuple[LogDirectory, Log]:
+    """A log of 30 records whose first 20 were deleted by request, all of it on disk."""
+    format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=SeededRng(2).uuid())
+    found = started(fs)
+    log = opened(found, segment_bytes)
+    for _ in range(30):
+        append(log, batch("x" * 100))
+    log.advance_high_watermark(30)
+    log.advance_log_start(20)
+    log.delete_due_segments(NOW)
+    flush(log)
+    found.checkpoint()
+    return found, log
+
+
+def cut_off_the_loop(log: Log, offset: int) -> None:
+    outcome: list[StorageError | None] = []
+
+    def over(problem: StorageError | None, now_ms: int) -> Effects:
+        outcome.append(problem)
+        return []
+
+    truncation = log.truncation_to(offset)
+    assert truncation is not None
+    carry_out(truncation.run(over, NOW))
+    assert outcome == [None]
+
+
+@pytest.mark.parametrize("is_off_loop", [True, False])
+@pytest.mark.parametrize("segment_bytes", [10**6, 700])
+def test_a_log_start_above_a_cut_does_not_delete_what_came_after_the_cut(
+    segment_bytes: int, is_off_loop: bool
+) -> None:
+    """The last replica standing lost data, and leads from 6; what it acknowledges now is not to be lost."""
+    fs = CrashableFs()
+    _, log = deleted_below_20(fs, segment_bytes)
+    if is_off_loop:
+        cut_off_the_loop(log, 6)
+    else:
+        log.truncate_to(6)
+    for _ in range(3):
+        append(log, batch("new"), epoch=1)
+    flush(log)
+    for seed in range(10):
+        again = opened(started(fs.crash(SeededRng(seed))), segment_bytes)
+        assert (again.log_start_offset <= 6, again.log_end_offset) == (True, 9)
+        assert [r.offset for r in found_records(again) if r.value == b"new"] == [6, 7, 8]
+        assert again.high_watermark <= 6, "nobody said that more is committed"
+
+
+def test_a_cut_above_the_log_start_writes_no_log_starts() -> None:
+    """A thousand logs are cut when their broker comes back; each file speaks of all of them."""
+    fs = CrashableFs()
+    found, log = deleted_below_20(fs, 10**6)
+    before = dict(found._writes)
+    log.advance_high_watermark(30)
+    for name in (LOG_STARTS, HIGH_WATERMARKS):
+        fs.remove(f"/data/{name}")
+    cut_off_the_loop(log, 30 - 1)
+    assert not fs.exists(f"/data/{LOG_STARTS}")
+    assert before[LOG_STARTS] < found._writes[LOG_STARTS], "none on its way says more"
+
+
+def test_a_checkpoint_that_was_noted_before_a_cut_does_not_raise_the_log_start_again() -> None:
+    fs = CrashableFs()
+    found, log = deleted_below_20(fs, 10**6)
+    log.advance_log_start(25)
+    on_its_way = found.checkpoint_later(NOW)
+    cut_off_the_loop(log, 6)
+    carry_out(on_its_way)
+    assert read_offsets(fs, f"/data/{LOG_STARTS}").get(TP, 0) <= 6
+
+
+def test_a_checkpoint_while_a_log_is_being_cut_says_what_will_be_left() -> None:
+    fs = CrashableFs()
+    found, log = deleted_below_20(fs, 10**6)
+    truncation = log.truncation_to(6)
+    assert truncation is not None
+    truncation.run(lambda problem, now_ms: [], NOW)
+    found.checkpoint()
+    assert log.log_start_offset == 20, "nothing is cut before the disk says less"
+    assert read_offsets(fs, f"/data/{LOG_STARTS}").get(TP, 0) == 6
+    assert read_offsets(fs, f"/data/{HIGH_WATERMARKS}")[TP] == 6
+
+
+def test_a_log_that_begins_empty_at_its_start_says_what_its_files_held() -> None:
+    """Records were deleted up to 20, and the power took those that were not synced yet."""
+    fs = CrashableFs()
+    found, log = deleted_below_20(fs, 10**6)
+    for _ in range(5):
+        append(log, batch("x" * 100))
+    log.advance_high_watermark(35)
+    log.advance_log_start(35)
+    found.checkpoint()
+    again = opened(started(fs.crash(SeededRng(), keep="none")))
+    assert (again.log_start_offset, again.log_end_offset) == (35, 35)
+    [said] = told_of_recovery(again)
+    line = "t-0 begins empty at offset 35, its log start: all that its files held ends at 30"
+    assert line in str(said)
