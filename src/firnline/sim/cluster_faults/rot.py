@@ -127,6 +127,8 @@ class RotFaults(RaceFaults):
         position, end = 0, int(name.removesuffix(names.LOG))
         while position + HEADER_BYTES <= inode.surviving_bytes:
             header = parse_header(inode.durable, position)
+            if header.size_bytes < HEADER_BYTES:
+                return False  # an earlier flip hides where the next batch begins
             if position <= at < position + header.size_bytes:
                 break
             position, end = position + header.size_bytes, header.next_offset
