@@ -6,25 +6,25 @@ older state ever replaces a newer one. A directory whose files failed is offline
 last one the node stops. Source: rel-P4 to P9; spec T12-T16; reliability d 83-85; KIP-858.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
 
 from firnline.base.background import Background, Work
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
-from firnline.base.errors import Code, ConfigError, StorageError
+from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
 from firnline.base.units import INT64_MAX
 from firnline.config.broker import ALL_DIRECTORIES, BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log import names
-from firnline.log.checkpoint import read_meta_properties, read_partition_metadata
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
 from firnline.log.recovery import Steps
 from firnline.log.retention import closing
+from firnline.replica.directories import put_strays_aside, told_of_strays
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
@@ -37,28 +37,11 @@ _LOOKS = 500
 _CLOSED = 100
 
 
-def read_cluster_id(fs: Fs, directory: str) -> str:
-    """Return the cluster id that `storage format` wrote; ConfigError where the directory has none."""
-    found = read_meta_properties(fs, directory)
-    cluster_id = None if found is None else found.get("cluster.id")
-    if not cluster_id:
-        raise ConfigError(f"{directory} is not formatted: run `firnline storage format` first")
-    return cluster_id
-
-
 # A slice of a job ends when this much is done, about 4 ms of the loop: a partition that was looked at counts
 # one, each effect that came of it many, because it took files to be opened or renamed.
 _SLICE_COST = 300
 _EFFECT_COST = 30
 
-_STRAY = (
-    "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if"
-    " the topic was deleted, otherwise the metadata is older than the logs: put back the newer copy of it"
-)
-_MOVED = (
-    "{path}: this replica was moved to another broker while this one was down, and its records are kept"
-    " aside; remove the directory once the topic is whole without it"
-)
 _Place = tuple[LogDirectory, Log]
 # Takes a partition, what to do about a failure of its files, and the time.
 _Work = Callable[[Partition, Callable[[Partition, int], Effects], int], Effects]
@@ -182,10 +165,10 @@ class Storage:
                 error="EMFILE",
                 remedy="raise the limit of open files (ulimit -n, LimitNOFILE), or delete topics",
             )
-        present = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
+        present = self._present(healthy, topic_partition, topic_id, directory_id)
         failed = [d for d in self.directories if d.path in self._offline]
-        had = any(d.directory_id == directory_id or d.had(topic_partition) for d in failed)
-        if not present and had:
+        had = any(d.had(topic_partition) for d in failed)
+        if any(d.directory_id == directory_id for d in failed) or (not present and had):
             raise StorageError("the log directory of this replica failed")
         if not present and not may_make:
             raise StorageError(
@@ -203,6 +186,32 @@ class Storage:
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
         chosen = min(free, key=lambda d: len(d.logs))
         return (yield from self._open_in(chosen, topic_partition, topic_id, config, now_ms))
+
+    def _present(
+        self,
+        healthy: Sequence[LogDirectory],
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        directory_id: Uuid | None,
+    ) -> list[LogDirectory]:
+        """Where a replica lies: one directory, or none.
+
+        A second copy comes back with a power cut, or with a disk that had failed, when the replica had been
+        removed from there and was made anew in another directory. Metadata knows which one counts.
+        """
+        found = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
+        if len(found) > 1:
+            found = [d for d in found if d.directory_id == directory_id] or [
+                d for d in found if d.owner(d.partition_path(topic_partition)) == topic_id
+            ]
+        if len(found) > 1:
+            raise StorageError(
+                "two log directories have this replica, and metadata does not say which one counts",
+                path=found[0].partition_path(topic_partition),
+                other=found[1].partition_path(topic_partition),
+                remedy="stop this broker, move the copy away that is the older one, and start it",
+            )
+        return found
 
     def _open_in(
         self,
@@ -343,28 +352,8 @@ class Storage:
     def put_strays_aside(
         self, is_known: Callable[[Uuid], bool], is_here: Callable[[Uuid, int], bool]
     ) -> Effects:
-        """Rename what is not served here, and say so; nothing of it is deleted.
-
-        Its topic is not known, or has this partition on other brokers: it was deleted, or moved, while this
-        one was down. A directory that does not say whose it is stays.
-        """
-        effects: Effects = []
-        for directory in self.directories:
-            moved: dict[str, None] = {}
-            for topic_partition in directory.unopened():
-                path = directory.partition_path(topic_partition)
-                try:
-                    topic_id = read_partition_metadata(self._fs, path)
-                    if topic_id is None:
-                        continue
-                    if not is_known(topic_id):
-                        directory.put_aside(topic_partition)
-                    elif not is_here(topic_id, topic_partition.partition):
-                        moved[directory.put_aside(topic_partition)] = None
-                except StorageError:
-                    continue  # nothing is served from it; the operator finds it where it lies
-            effects += _told_of_strays(directory, moved)
-        return effects
+        """See `replica/directories`."""
+        return put_strays_aside(self._fs, self.directories, is_known, is_here)
 
     # -------------------------------------------------------------------------------- failures
 
@@ -534,7 +523,7 @@ class Storage:
         effects: Effects = []
         for directory in self.directories:
             if directory.path not in self._offline and not self._is_settling:
-                effects += directory.checkpoint_later(now_ms) + _told_of_strays(directory, {})
+                effects += directory.checkpoint_later(now_ms) + told_of_strays(directory)
         return effects
 
     def _expire_producers(
@@ -691,9 +680,3 @@ def _sync_files(files: Sequence[File]) -> None:
 
 def _stop(problem: StorageError, now_ms: int) -> NoReturn:
     raise problem
-
-
-def _told_of_strays(directory: LogDirectory, moved: Mapping[str, None]) -> Effects:
-    """Name, once, what was put aside in a directory: the operator is to look at it."""
-    aside, directory.put_aside_as = directory.put_aside_as, []
-    return [Warn(line=(_MOVED if path in moved else _STRAY).format(path=path)) for path in aside]

@@ -37,13 +37,14 @@ from firnline.broker.quorum_ground import (
     open_quorum,
     stranger_problem,
 )
-from firnline.broker.storage import Storage, read_cluster_id
+from firnline.broker.storage import Storage
 from firnline.config.broker import BrokerConfig
 from firnline.config.layers import broker_config
 from firnline.controller.brokers import Registration
 from firnline.controller.topics import NewTopic
 from firnline.coordinator.groups import GroupCoordinator
 from firnline.coordinator.producer_ids import Allocated, ProducerIdBlock, ProducerIds
+from firnline.log.checkpoint import read_cluster_id
 from firnline.metadata.features import CORDONED_SINCE, DIRECTORIES_SINCE, SUPPORTED
 from firnline.metadata.image import ClusterImage, Endpoint, ResourceType
 from firnline.metadata.quorum import MetadataQuorum

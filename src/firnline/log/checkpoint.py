@@ -7,7 +7,7 @@ name, and the directory is synced after. Source: rel-P2, rel-P6; spec T46.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from firnline.base.errors import StorageError
+from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import File, Fs
 from firnline.config.properties import parse_properties
@@ -232,3 +232,12 @@ def read_meta_properties(fs: Fs, path: str) -> dict[str, str] | None:
         raise StorageError(
             "meta.properties is damaged", path=path, problem=problem, remedy="format it again"
         ) from None
+
+
+def read_cluster_id(fs: Fs, directory: str) -> str:
+    """Return the cluster id that `storage format` wrote; ConfigError where the directory has none."""
+    found = read_meta_properties(fs, directory)
+    cluster_id = None if found is None else found.get("cluster.id")
+    if not cluster_id:
+        raise ConfigError(f"{directory} is not formatted: run `firnline storage format` first")
+    return cluster_id

@@ -3,15 +3,19 @@
 The controller lets nobody lead whose replica is in a directory that is not online: a broker whose directory
 was formatted anew leads again only once the new id is written down. A replica that we cannot serve is lost:
 others lead it then, although we are alive. What differs from metadata is sent in batches, one request at a
-time, and again until it is answered or metadata says the same. Source: KIP-858.
+time, and again until it is answered or metadata says the same. What lies there and is served by nobody is
+put aside. Source: KIP-858.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from firnline.base.effects import CancelTimer, Effects, SetTimer
-from firnline.base.errors import KafkaError
-from firnline.base.ids import LOST_DIRECTORY, Uuid
+from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
+from firnline.base.errors import KafkaError, StorageError
+from firnline.base.ids import LOST_DIRECTORY, TopicPartition, Uuid
+from firnline.base.ports import Fs
+from firnline.log.checkpoint import read_partition_metadata
+from firnline.log.directory import LogDirectory
 from firnline.replica.partition import Partition
 
 # Kafka's own: what comes within this time goes together, and no more than that in one request.
@@ -20,6 +24,18 @@ _GATHER_MS, _RETRY_MAX_MS = 100, 10_000
 _MENDED_MS = 10_000
 BATCH_MAX = 2_250
 _TIMER, _MENDED = ("replica", "assign directories"), ("replica", "mended")
+_STRAY = (
+    "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if"
+    " the topic was deleted, otherwise the metadata is older than the logs: put back the newer copy of it"
+)
+_ELSEWHERE = (
+    "{path}: this replica was moved to another broker while this one was down, and its records are kept"
+    " aside; remove the directory once the topic is whole without it"
+)
+_OLDER = (
+    "{path}: this replica is served from another log directory, and this copy of it is kept aside; it may be"
+    " from before that one, or from a disk that failed: remove it once the topic is whole without it"
+)
 Key = tuple[Uuid, int]
 
 
@@ -157,3 +173,48 @@ class DirectoryAssignments:
                 self._waiting.setdefault(placed[:2], placed)
         effects = self._later(now_ms)
         return effects if self._is_mending() else effects + self._tell_mended(now_ms)
+
+
+def put_strays_aside(
+    fs: Fs,
+    directories: Sequence[LogDirectory],
+    is_known: Callable[[Uuid], bool],
+    is_here: Callable[[Uuid, int], bool],
+) -> Effects:
+    """Rename what is not served here, and say so; nothing of it is deleted.
+
+    Its topic is not known, or has this partition on other brokers: it was deleted, or moved, while this one
+    was down. Or it is a second copy. A directory that does not say whose it is stays.
+    """
+    effects: Effects = []
+    for directory in directories:
+        said: dict[str, str] = {}
+        for topic_partition in directory.unopened():
+            path = directory.partition_path(topic_partition)
+            try:
+                topic_id = read_partition_metadata(fs, path)
+                if topic_id is None:
+                    continue
+                if not is_known(topic_id):
+                    directory.put_aside(topic_partition)
+                elif not is_here(topic_id, topic_partition.partition):
+                    said[directory.put_aside(topic_partition)] = _ELSEWHERE
+                elif _is_open(directories, topic_partition, topic_id):
+                    said[directory.put_aside(topic_partition)] = _OLDER
+            except StorageError:
+                continue  # nothing is served from it; the operator finds it where it lies
+        effects += told_of_strays(directory, said)
+    return effects
+
+
+def _is_open(
+    directories: Sequence[LogDirectory], topic_partition: TopicPartition, topic_id: Uuid
+) -> bool:
+    logs = (directory.logs.get(topic_partition) for directory in directories)
+    return any(log is not None and log.topic_id == topic_id for log in logs)
+
+
+def told_of_strays(directory: LogDirectory, said: Mapping[str, str] | None = None) -> Effects:
+    """Name, once, what was put aside in a directory: the operator is to look at it."""
+    aside, directory.put_aside_as = directory.put_aside_as, []
+    return [Warn(line=(said or {}).get(path, _STRAY).format(path=path)) for path in aside]

@@ -12,8 +12,8 @@ from typing import Any
 
 from firnline.base.errors import ConfigError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
-from firnline.broker.storage import read_cluster_id
 from firnline.config.broker import BrokerConfig
+from firnline.log.checkpoint import read_cluster_id
 from firnline.runtime.disk import RealFs
 from firnline.tiered.objects.storage import CLUSTER_ID, IN_USE
 from firnline.tiered.spi import RemoteStorage

@@ -7,6 +7,7 @@ import pytest
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition
 from firnline.broker.node import BrokerNode
+from firnline.log.checkpoint import write_partition_metadata
 from firnline.log.recovery import at_once
 from firnline.metadata.image import PartitionImage
 from firnline.protocol.messages.k00_produce import (
@@ -321,6 +322,70 @@ def test_no_empty_replica_takes_its_place_where_metadata_says_nothing_of_directo
     storage.drop(partition.log, rig.now_ms)
     again = at_once(storage.open_steps(name, b"y" * 16, config, rig.now_ms))
     assert again.path.startswith("/one"), "a topic of that name that was made later is another one"
+
+
+def with_old_copy(rig: Rig, node_id: int) -> TopicPartition:
+    """Kill a broker; an old copy of the replica in its second directory is in the first one then."""
+    index = index_in(rig, node_id, "/two")
+    partition = replica_of(rig, node_id, index)
+    assert write(rig, state(rig, index=index).leader, index) == Code.NONE
+    rig.until(lambda: partition.log.log_end_offset == 1)
+    rig[node_id].kill()
+    old = f"/one/{partition.topic_partition}"
+    rig[node_id].fs.make_dir(old)
+    write_partition_metadata(rig[node_id].fs, old, partition.topic_id)
+    return TopicPartition("t", index)
+
+
+def test_of_two_copies_of_a_replica_the_one_that_metadata_names_is_served() -> None:
+    """A power cut took back the name of a directory that was condemned; the replica was made anew in another.
+
+    The first one that was found was served, and the records that the other one had acknowledged were not.
+    """
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    node_id = BROKERS[0]
+    name = with_old_copy(rig, node_id)
+    rig[node_id].start()
+    rig.until(lambda: name in rig[node_id].broker.partitions)
+    log = rig[node_id].broker.partitions[name].log
+    assert log.path == f"/two/{name}"
+    assert log.log_end_offset == 1
+    rig.until(lambda: not rig[node_id].fs.exists(f"/one/{name}"))
+    assert any(each.endswith("-stray") for each in rig[node_id].fs.list_dir("/one"))
+
+
+def test_of_two_copies_of_a_replica_none_is_served_where_metadata_names_neither() -> None:
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    node_id = BROKERS[0]
+    partition = replica_of(rig, node_id, index_in(rig, node_id, "/two"))
+    name, topic_id, config = partition.topic_partition, partition.topic_id, partition.log.config
+    storage = rig[node_id].broker.storage
+    rig[node_id].run(storage.drop(partition.log, rig.now_ms))
+    for path in BOTH.split(","):
+        rig[node_id].fs.make_dir(f"{path}/{name}")
+        write_partition_metadata(rig[node_id].fs, f"{path}/{name}", topic_id)
+    with pytest.raises(StorageError, match="two log directories have this replica"):
+        at_once(storage.open_steps(name, topic_id, config, rig.now_ms, directory_id=b"?" * 16))
+    wanted = id_of(rig[node_id].broker, "/two")
+    log = at_once(storage.open_steps(name, topic_id, config, rig.now_ms, directory_id=wanted))
+    assert log.path.startswith("/two")
+
+
+def test_an_old_copy_does_not_take_the_place_of_a_replica_whose_directory_failed() -> None:
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    lost = BROKERS[0]
+    storage = rig[lost].broker.storage
+    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
+    name, topic_id, config = partition.topic_partition, partition.topic_id, partition.log.config
+    failed = id_of(rig[lost].broker, "/two")
+    rig[lost].run(storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms))
+    rig[lost].fs.make_dir(f"/one/{name}")
+    write_partition_metadata(rig[lost].fs, f"/one/{name}", topic_id)
+    with pytest.raises(StorageError, match="directory of this replica failed"):
+        at_once(storage.open_steps(name, topic_id, config, rig.now_ms, directory_id=failed))
 
 
 def cordoned(rig: Rig, node_id: int) -> tuple[bytes, ...] | None:

@@ -105,7 +105,10 @@ class Atlas:
         """Where that replica lies, or would lie: in one directory of a broker."""
         name, fs = f"{self.image.topics_by_id[key[0]].name}-{key[1]}", self._hosts[node_id].fs
         paths = [f"{directory}/{name}" for directory in self.directories]
-        return next(filter(fs.exists, paths), paths[0])
+        found = list(filter(fs.exists, paths)) or paths
+        hosted = self._hosted(node_id, key) if len(found) > 1 else None
+        # Of two copies one is from before; whoever runs serves the one that counts.
+        return hosted.log.path if hosted is not None and hosted.log.path in found else found[0]
 
     def owes(self, node_id: int, key: Key) -> int:
         """Up to where a replica has to have everything after it lost power alone."""
