@@ -132,6 +132,16 @@ class GroupCoordinator:
         return sum(len(shard.groups) for shard in self._shards.values())
 
     @property
+    def pending_members(self) -> int:
+        """How many ids were handed out that no member has come with yet."""
+        return self._tally.pending
+
+    @property
+    def evicted_members(self) -> int:
+        """How many of those were forgotten before their time, so that others find room."""
+        return self._tally.evicted
+
+    @property
     def unreadable_records(self) -> int:
         """How many records of the partitions that are served here were skipped, as nobody can read them."""
         return sum(shard.aside.offset_count for shard in self._shards.values())
@@ -226,6 +236,25 @@ class GroupCoordinator:
             refusal = shard
         if refusal is not Code.NONE or isinstance(shard, Code):
             return [answer(JoinResult(code=refusal, member_id=request.member_id))]
+        room = self._make_room_for_stranger(shard, request, now_ms)
+        return room + self._join(shard, request, answer, now_ms)
+
+    def _make_room_for_stranger(self, shard: Shard, request: JoinRequest, now_ms: int) -> Effects:
+        """Where ids are waited for that nobody came with, the oldest go, so that nobody is locked out."""
+        is_stranger = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
+        if not (is_stranger and request.needs_known_member_id):
+            return []
+        policy = self.policy
+        group = shard.groups.get(request.group_id)
+        effects: Effects = []
+        if group is not None:
+            effects += group.roster.make_room_to_expect(policy.pending_of_group_max, now_ms)
+        count_max, bytes_max = policy.pending_members_max, policy.pending_bytes_max
+        return effects + self._tally.make_room(count_max, bytes_max, now_ms)
+
+    def _join(
+        self, shard: Shard, request: JoinRequest, answer: JoinAnswer, now_ms: int
+    ) -> Effects:
         group = shard.groups.get(request.group_id)
         if group is not None:
             return group.join(request, answer, now_ms)
@@ -246,9 +275,6 @@ class GroupCoordinator:
         low, high = policy.min_session_timeout_ms, policy.max_session_timeout_ms
         if not low <= request.session_timeout_ms <= high:
             return Code.INVALID_SESSION_TIMEOUT
-        is_stranger = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
-        if is_stranger and self._tally.pending >= policy.pending_members_max:
-            return Code.COORDINATOR_NOT_AVAILABLE
         return Code.NONE
 
     def sync(self, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> Effects:

@@ -8,13 +8,15 @@ KIP-394 (known member ids), KIP-559 (protocol type and name), KIP-814 (skip assi
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from firnline.base.effects import Effect
+from firnline.base.effects import Effect, Effects, Warn
 from firnline.base.errors import Code
 from firnline.base.event import event
 from firnline.base.limits import STRING_BYTES_MAX
+from firnline.base.owners import Owners
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
+_WARN_EVERY_MS = 10_000
 
 
 class Protocol(NamedTuple):
@@ -134,15 +136,66 @@ class ListedGroup(NamedTuple):
 
 JoinAnswer = Callable[[JoinResult], Effect]
 SyncAnswer = Callable[[SyncResult], Effect]
+Ends = Callable[[int], Effects]
 
 
 class Tally:
-    """Ids handed out over all groups of the node, for which no member has come yet."""
+    """Ids handed out over all groups of the node, for which no member has come yet, by client address.
 
-    __slots__ = ("pending",)
+    evicted  how many made room for others before their time
+    """
+
+    __slots__ = ("_ends", "_hosts", "_ids", "_said_ms", "_unsaid", "evicted")
 
     def __init__(self) -> None:
-        self.pending = 0
+        self._ids: Owners[str] = Owners()
+        self._hosts: dict[str, str] = {}
+        self._ends: dict[str, Ends] = {}
+        self.evicted = 0
+        self._unsaid = 0
+        self._said_ms: int | None = None
+
+    @property
+    def pending(self) -> int:
+        return self._ids.count
+
+    def add(self, member_id: str, *, host: str, size_bytes: int, ends: "Ends") -> None:
+        """An id was handed out to that address; `ends(now_ms)` has its group forget it."""
+        self._ids.add(host, member_id, size_bytes)
+        self._hosts[member_id] = host
+        self._ends[member_id] = ends
+
+    def remove(self, member_id: str) -> None:
+        """Its group has forgotten it, or a member has come with it."""
+        self._ids.remove(self._hosts.pop(member_id), member_id)
+        del self._ends[member_id]
+
+    def make_room(self, count_max: int, bytes_max: int, now_ms: int) -> Effects:
+        """Have ids forgotten until one more may be handed out: the oldest of the address that has most."""
+        effects: Effects = []
+        while self._ids.count >= count_max or self._ids.size >= bytes_max:
+            found = self._ids.oldest_of_largest()
+            assert found is not None
+            host, member_id = found
+            effects += self.evict(member_id, now_ms)
+            effects += self._warn(host, now_ms)
+        return effects
+
+    def evict(self, member_id: str, now_ms: int) -> Effects:
+        """Have an id forgotten before its time: whoever comes with it hears UNKNOWN_MEMBER_ID."""
+        self.evicted += 1
+        return self._ends[member_id](now_ms)
+
+    def _warn(self, host: str, now_ms: int) -> Effects:
+        self._unsaid += 1
+        if self._said_ms is not None and now_ms - self._said_ms < _WARN_EVERY_MS:
+            return []
+        count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
+        line = (
+            f"{count} member ids of groups were forgotten before a member came with them, as too many are"
+            f" waited for: most were handed out to {host}. See which client joins groups there and does not go on"
+        )
+        return [Warn(line=line)]
 
 
 class Member:

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from firnline.base.units import MINUTE_MS
+from firnline.base.units import MIB, MINUTE_MS
 
 # A member whose id is not known to it yet cannot heartbeat; it is forgotten after this long. As Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
-# Ids handed out for which no member has come yet, over all groups of the node (rel d 55).
+# Ids handed out for which no member has come yet, over all groups of the node (rel d 55), what they hold, and
+# those of one group: as many as can join in the same second.
 PENDING_MEMBERS_MAX = 50_000
+PENDING_BYTES_MAX = 128 * MIB
+PENDING_OF_GROUP_MAX = 10_000
 # Tombstones of one batch, so that it stays far below max.message.bytes.
 TOMBSTONES_BYTES_MAX = 256 * 1024
 
@@ -50,6 +53,8 @@ class GroupPolicy:
     topic_num_partitions: int = 50
     topic_compression_codec: int = 0
     pending_members_max: int = PENDING_MEMBERS_MAX
+    pending_bytes_max: int = PENDING_BYTES_MAX
+    pending_of_group_max: int = PENDING_OF_GROUP_MAX
 
     @classmethod
     def from_config(cls, config: Settings) -> "GroupPolicy":

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.coordinator.membership import (
+    Ends,
     JoinedMember,
     Member,
     Protocol,
@@ -50,10 +52,16 @@ class Roster:
         self._static_count = sum(m.instance_id is not None for m in self.members.values())
         self._check()
 
-    def expect(self, member_id: str) -> None:
-        """Note an id that was handed out."""
+    def expect(self, member_id: str, *, host: str, size_bytes: int, ends: Ends) -> None:
+        """Note an id that was handed out to an address; `ends` forgets it."""
         self.pending[member_id] = None
-        self._tally.pending += 1
+        self._tally.add(member_id, host=host, size_bytes=size_bytes, ends=ends)
+
+    def make_room_to_expect(self, count_max: int, now_ms: int) -> Effects:
+        """Have the oldest id forgotten where so many are expected that no member came with."""
+        if len(self.pending) < count_max:
+            return []
+        return self._tally.evict(next(iter(self.pending)), now_ms)
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
@@ -135,7 +143,7 @@ class Roster:
     def _forget_pending(self, member_id: str) -> None:
         if member_id in self.pending:
             del self.pending[member_id]
-            self._tally.pending -= 1
+            self._tally.remove(member_id)
 
     def _check(self, changed: str = "") -> None:
         """Check what the change of one member may have broken: a thousand may leave at once."""

@@ -232,13 +232,14 @@ class GroupWorld:
         session_ms: int = 30_000,
         rebalance_ms: int = 60_000,
         version: int = 9,
+        host: str = "/127.0.0.1",
     ) -> None:
         request = JoinRequest(
             group_id=group,
             member_id=member_id,
             instance_id=instance,
             client_id=who,
-            client_host="/127.0.0.1",
+            client_host=host,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=rebalance_ms,
             protocol_type=protocol_type,
