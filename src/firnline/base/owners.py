@@ -1,8 +1,8 @@
 """What each owner has of a table that all of them share, so that none can take all of it. PURE.
 
-An owner is an address, or whatever else somebody cannot have thousands of. Where the table is full, the oldest
-thing of the owner with most goes: a flood drives out itself. Where nothing may go, an owner is given no more
-than what is left for the others.
+An owner is an address, or whatever else somebody cannot have thousands of. Where the table is full, the
+oldest thing of the owner with most goes: a flood drives out itself. Where nothing may go, an owner is given
+no more than what is left for the others.
 """
 
 from heapq import heapify, heappop, heappush

@@ -252,9 +252,7 @@ class GroupCoordinator:
         count_max, bytes_max = policy.pending_members_max, policy.pending_bytes_max
         return effects + self._tally.make_room(count_max, bytes_max, now_ms)
 
-    def _join(
-        self, shard: Shard, request: JoinRequest, answer: JoinAnswer, now_ms: int
-    ) -> Effects:
+    def _join(self, shard: Shard, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
         group = shard.groups.get(request.group_id)
         if group is not None:
             return group.join(request, answer, now_ms)

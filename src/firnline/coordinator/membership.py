@@ -192,8 +192,8 @@ class Tally:
             return []
         count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
         line = (
-            f"{count} member ids of groups were forgotten before a member came with them, as too many are"
-            f" waited for: most were handed out to {host}. See which client joins groups there and does not go on"
+            f"{count} member ids of groups were forgotten before a member came with them, as too many"
+            f" are waited for: most were handed out to {host}. See which client there joins and does not go on"
         )
         return [Warn(line=line)]
 

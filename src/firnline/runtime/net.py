@@ -24,6 +24,7 @@ from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.admission import LARGE_BYTES
+from firnline.runtime.bounds.connections import Connections
 from firnline.runtime.disk import storage_error
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
 from firnline.runtime.turn import Answer
@@ -126,6 +127,11 @@ class Connection:
     def step_name(self) -> str:
         """What its steps are called: the request that came last, on this kind of listener."""
         return f"request {self.dispatcher.latest_name}"
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing was asked that is not answered; half a request may have come."""
+        return not self._busy and self._due == self.turn and not self.closed
 
     # ---- receiving
 
@@ -565,12 +571,13 @@ class Server:
         listener: str,
         frame_bytes_max: int,
         idle_ms: int,
-        connections_max: int,
+        counted: Connections,
+        is_protected: bool = False,
         dispatcher: "Dispatcher | None" = None,
-        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.runtime = runtime
-        self._has_room = has_room
+        self.counted = counted
+        self._is_protected = is_protected  # for brokers alone, beside others
         # What is served depends on who listens here: clients, or the members of the quorum.
         self.dispatcher = dispatcher or runtime.dispatcher
         self.loop = loop
@@ -579,7 +586,6 @@ class Server:
         self.buffers = BufferPool()
         self.bad_peers = 0
         self._idle_ms = idle_ms
-        self._connections_max = connections_max
         self._sock = sock
         self._connections: dict[int, Connection] = {}
         loop.watch(sock.fileno(), READABLE, self._on_connect)
@@ -600,21 +606,15 @@ class Server:
             self.loop.rewatch(self._sock.fileno(), NOTHING)
             self.loop.call_later(0.5, self._accept_again)
             return
-        if len(self._connections) >= self._connections_max:
+        if not self.counted.admit(address[0], is_protected=self._is_protected):
             sock.close()
-            return
-        if not self._has_room():
-            sock.close()
-            self.runtime.warn_seldom(
-                f"refused a connection from {address[0]}: the last descriptors are kept for the logs. Raise"
-                " the limit of open files (ulimit -n, LimitNOFILE), or let fewer clients connect"
-            )
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = Connection(self, sock, address[0], self.runtime.now_ms())
         self._connections[sock.fileno()] = connection
+        self.counted.add(connection, is_protected=self._is_protected)
 
     def _accept_again(self) -> None:
         if self._sock.fileno() >= 0:
@@ -641,7 +641,8 @@ class Server:
 
     def forget(self, fd: int) -> None:
         """Called by a connection that closes its socket next."""
-        del self._connections[fd]
+        connection = self._connections.pop(fd)
+        self.counted.remove(connection, is_protected=self._is_protected)
         self.loop.unwatch(fd)
 
     def stop_accepting(self) -> None:

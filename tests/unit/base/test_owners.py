@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 
 from firnline.base.owners import Owners
 
-STEPS = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans()), max_size=200
-)
+STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans()), max_size=200)
 
 
 @given(STEPS)

@@ -63,7 +63,7 @@ def bound(world: GroupWorld, name: str, value: int) -> None:
 
 
 def test_who_joins_new_groups_and_never_goes_on_locks_nobody_out(world: GroupWorld) -> None:
-    """Goal: rel d 55. Method: a bound of 30; one address floods, another one joins meanwhile, and after it."""
+    """Goal: rel d 55. Method: a bound of 30; one address floods, others join meanwhile and afterwards."""
     bound(world, "pending_members_max", 30)
     world.join("early", group="early", host="/10.0.0.2")
     early = world.answer_to("early").member_id
