@@ -1,6 +1,7 @@
 """One address takes what it can of each table of a node, and another one is served all the same."""
 
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from firnline.testing.plugin import Broker
-from tests.wire.line import Line
+from tests.wire.line import MIB, Line, Target
 
 FLOOD = "127.0.0.2"
 MEMBER_ID_REQUIRED = 79
@@ -129,3 +130,37 @@ def test_a_flood_of_new_groups_locks_no_new_group_out(broker: Broker) -> None:
         told = friend.ask(join("a new group", member_id=told.member_id), 4)
         assert told.error_code == 0
     assert f"most were handed out to /{FLOOD}" in broker.log_text()
+
+
+def test_24_unfinished_frames_of_95_mib(tmp_path: Path) -> None:
+    """They held 2.4 GB. Method: a bound of 100 MiB; other clients are served while they stand."""
+    options = ["-X", "queued.max.request.bytes=104857600"]
+    broker = Broker(tmp_path / "data", options=options)
+    broker.start()
+    target = Target("firnline", broker.bootstrap, broker.pid, Path())
+    piece = bytes(MIB)
+    flood = [LineFrom(broker, FLOOD) for _ in range(24)]
+    with LineFrom(broker, "127.0.0.3") as friend:
+        for line in flood:
+            line.socket.sendall(struct.pack(">i", 95 * MIB))
+        open_lines, sent = list(flood), dict.fromkeys(flood, 0)
+        while open_lines:
+            assert is_served(friend)
+            for line in list(open_lines):
+                line.socket.settimeout(0.05)
+                try:
+                    line.socket.sendall(piece)
+                except OSError:  # it is not read from, or closed
+                    open_lines.remove(line)
+                    continue
+                sent[line] += MIB
+                if sent[line] >= 94 * MIB:
+                    open_lines.remove(line)
+        grown = target.rss_bytes() - target.fresh_bytes
+        assert is_served(friend)
+        assert sum(sent.values()) > 100 * MIB
+        # The bound, a quarter, one frame; and what the allocator keeps.
+        assert grown < 300 * MIB, grown // MIB
+    for line in flood:
+        line.socket.close()
+    broker.kill()

@@ -179,6 +179,8 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
     for name, value in _ages(config).items():
         if value is not None and (value == 0 or value < -1):
             yield f"{name}={value}: must be -1, no limit, or above 0"
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        yield "queued.max.request.bytes must be socket.request.max.bytes or more, or -1"
     overrides = parse_overrides(config.max_connections_per_ip_overrides)
     if config.max_connections_per_ip == 0 and not overrides:
         yield (

@@ -84,6 +84,14 @@ class NetworkKeys:
         source="KIP-966",
         kind="inert",
     )
+    queued_max_request_bytes: int = key(
+        "LONG",
+        -1,
+        "Memory for requests that are not whole, or wait behind others. At it large ones come in one after"
+        " the other, and who sends slowly then is closed. 0 and below: 512 MiB, or socket.request.max.bytes"
+        " if that is more.",
+        source="KIP-72",
+    )
     socket_listen_backlog_size: int = key(
         "INT",
         50,

@@ -193,7 +193,7 @@ class Tally:
         count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
         line = (
             f"{count} member ids of groups were forgotten before a member came with them, as too many"
-            f" are waited for: most were handed out to {host}. See which client there joins and does not go on"
+            f" are waited for: most were handed out to {host}. See which client joins and does not go on"
         )
         return [Warn(line=line)]
 

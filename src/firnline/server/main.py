@@ -31,11 +31,12 @@ from firnline.log.names import parse_partition_dir
 from firnline.metadata.image import ClusterImage, Endpoint
 from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED
 from firnline.runtime.bounds.connections import Connections
+from firnline.runtime.bounds.incoming import INCOMING_BYTES_MAX
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.descriptors import Descriptors
 from firnline.runtime.disk import RealFs
+from firnline.runtime.listener import Server, listen
 from firnline.runtime.loop import Runtime
-from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
 from firnline.server.allocator import bound_free_memory
@@ -158,6 +159,9 @@ class _Process:
             client_id=f"firnline-{config.node_id}",
             answer_bytes_max=config.socket_request_max_bytes,
             held_answers_bytes_max=config.firnline_answers_max_bytes,
+            incoming_bytes_max=config.queued_max_request_bytes
+            if config.queued_max_request_bytes > 0
+            else max(INCOMING_BYTES_MAX, config.socket_request_max_bytes),
         )
         if self._exporter is not None:
             self._exporter.show(runtime)

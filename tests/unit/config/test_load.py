@@ -318,3 +318,9 @@ def test_nobody_may_lock_all_hosts_out() -> None:
     with pytest.raises(ConfigError, match="lets nobody connect"):
         load({**NODE, "max.connections.per.ip": "0"})
     load({**NODE, "max.connections.per.ip": "0", "max.connections.per.ip.overrides": "h:5"})
+
+
+def test_memory_for_requests_holds_one_request_at_least() -> None:
+    with pytest.raises(ConfigError, match=r"queued\.max\.request\.bytes must be socket"):
+        load({**NODE, "queued.max.request.bytes": "1000000"})
+    assert load({**NODE, "queued.max.request.bytes": "104857600"}).queued_max_request_bytes > 0

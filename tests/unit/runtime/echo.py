@@ -14,8 +14,8 @@ from firnline.base.slices import FileSlice
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.connections import Connections, Limits
 from firnline.runtime.disk import RealFs
+from firnline.runtime.listener import Server, listen
 from firnline.runtime.loop import Runtime
-from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import PollLoop
 
 LIMIT = 4 * 1024 * 1024

@@ -15,7 +15,8 @@ from firnline.base.effects import Flush, Reply, Submit
 from firnline.base.errors import KafkaError
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.connections import Connections, Limits
-from firnline.runtime.net import OPEN_MAX, Server, listen
+from firnline.runtime.listener import Server, listen
+from firnline.runtime.net import OPEN_MAX
 from firnline.runtime.poll import READABLE
 from tests.unit.runtime.echo import (
     LIMIT,
