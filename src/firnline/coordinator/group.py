@@ -344,6 +344,7 @@ class Group:
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.join_answer = answer
+        self.roster.resized(member)
         return effects
 
     def _replace_static(
@@ -555,6 +556,7 @@ class Group:
             return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
         for member_id, member in self.roster.members.items():
             member.assignment = parts[member_id]
+            self.roster.resized(member)
         self._enter(Cause.ASSIGNED, now_ms)
         return self._answer_all_syncs(Code.NONE, now_ms)
 

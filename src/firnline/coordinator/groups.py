@@ -31,6 +31,7 @@ from firnline.coordinator.membership import (
     SyncRequest,
     SyncResult,
     Tally,
+    size_of,
 )
 from firnline.coordinator.policy import GroupPolicy, Settings
 from firnline.coordinator.shard import Shard
@@ -142,6 +143,16 @@ class GroupCoordinator:
         return self._tally.evicted
 
     @property
+    def members_held_bytes(self) -> int:
+        """What members hold, about."""
+        return self._tally.held_bytes
+
+    @property
+    def refused_members(self) -> int:
+        """How many requests of members found no room."""
+        return self._tally.refused
+
+    @property
     def unreadable_records(self) -> int:
         """How many records of the partitions that are served here were skipped, as nobody can read them."""
         return sum(shard.aside.offset_count for shard in self._shards.values())
@@ -236,8 +247,18 @@ class GroupCoordinator:
             refusal = shard
         if refusal is not Code.NONE or isinstance(shard, Code):
             return [answer(JoinResult(code=refusal, member_id=request.member_id))]
+        group = shard.groups.get(request.group_id)
+        member = None if group is None else group.roster.members.get(request.member_id)
+        more_bytes = size_of(request.protocols) - (0 if member is None else member.counted_bytes)
+        if not self._has_room(request.client_host, more_bytes):
+            code = Code.COORDINATOR_NOT_AVAILABLE
+            refused = answer(JoinResult(code=code, member_id=request.member_id))
+            return [refused, *self._tally.refuse(request.client_host, now_ms)]
         room = self._make_room_for_stranger(shard, request, now_ms)
         return room + self._join(shard, request, answer, now_ms)
+
+    def _has_room(self, host: str, more_bytes: int) -> bool:
+        return self._tally.has_room(host, more_bytes, self.policy.members_bytes_max)
 
     def _make_room_for_stranger(self, shard: Shard, request: JoinRequest, now_ms: int) -> Effects:
         """Where ids are waited for that nobody came with, the oldest go, so that nobody is locked out."""
@@ -285,6 +306,14 @@ class GroupCoordinator:
         group = shard.groups.get(request.group_id)
         if group is None:
             return [answer(SyncResult(code=Code.UNKNOWN_MEMBER_ID))]
+        member = group.roster.members.get(request.member_id)
+        if member is not None and request.assignments:
+            # Those it replaces still count: an address at its bound may go on with what it has.
+            held = sum(len(each.assignment) for each in group.roster.members.values())
+            more_bytes = sum(map(len, request.assignments.values())) - held
+            if not self._has_room(member.client_host, more_bytes):
+                refused = answer(SyncResult(code=Code.COORDINATOR_NOT_AVAILABLE))
+                return [refused, *self._tally.refuse(member.client_host, now_ms)]
         return group.sync(request, answer, now_ms)
 
     def heartbeat(

@@ -17,6 +17,8 @@ from firnline.base.owners import Owners
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
 _WARN_EVERY_MS = 10_000
+# What a member takes besides its bytes, alone in its group.
+_MEMBER_BYTES = 3_000
 
 
 class Protocol(NamedTuple):
@@ -140,18 +142,31 @@ Ends = Callable[[int], Effects]
 
 
 class Tally:
-    """Ids handed out over all groups of the node, for which no member has come yet, by client address.
+    """What client addresses have of all groups of the node: members, and ids no member has come with yet.
 
-    evicted  how many made room for others before their time
+    evicted  ids that made room for others before their time
+    refused  requests for which their address had no room
     """
 
-    __slots__ = ("_ends", "_hosts", "_ids", "_said_ms", "_unsaid", "evicted")
+    __slots__ = (
+        "_ends",
+        "_held_of",
+        "_hosts",
+        "_ids",
+        "_said_ms",
+        "_unsaid",
+        "evicted",
+        "held_bytes",
+        "refused",
+    )
 
     def __init__(self) -> None:
         self._ids: Owners[str] = Owners()
         self._hosts: dict[str, str] = {}
         self._ends: dict[str, Ends] = {}
-        self.evicted = 0
+        self._held_of: dict[str, int] = {}  # by address, what its members hold
+        self.held_bytes = 0
+        self.evicted = self.refused = 0
         self._unsaid = 0
         self._said_ms: int | None = None
 
@@ -178,7 +193,8 @@ class Tally:
             assert found is not None
             host, member_id = found
             effects += self.evict(member_id, now_ms)
-            effects += self._warn(host, now_ms)
+            what = "ids of members that never came were forgotten before their time"
+            effects += self._warn(f"{what}: most were handed out to {host}", now_ms)
         return effects
 
     def evict(self, member_id: str, now_ms: int) -> Effects:
@@ -186,16 +202,44 @@ class Tally:
         self.evicted += 1
         return self._ends[member_id](now_ms)
 
-    def _warn(self, host: str, now_ms: int) -> Effects:
+    def count(self, member: "Member") -> None:
+        """A member is there, or holds more or less than before."""
+        self.discount(member)
+        host, size_bytes = member.client_host, member.held_bytes
+        member.counted_bytes = size_bytes
+        self.held_bytes += size_bytes
+        self._held_of[host] = self._held_of.get(host, 0) + size_bytes
+
+    def discount(self, member: "Member") -> None:
+        """A member has gone."""
+        size_bytes, member.counted_bytes = member.counted_bytes, 0
+        if not size_bytes:
+            return
+        self.held_bytes -= size_bytes
+        left_bytes = self._held_of.pop(member.client_host) - size_bytes
+        if left_bytes:
+            self._held_of[member.client_host] = left_bytes
+
+    def has_room(self, host: str, more_bytes: int, bytes_max: int) -> bool:
+        """Whether members of an address may hold so much more: no more than is then left for the others."""
+        of_host = self._held_of.get(host, 0)
+        return more_bytes <= 0 or of_host + more_bytes <= bytes_max - self.held_bytes
+
+    def refuse(self, host: str, now_ms: int) -> Effects:
+        """Count a request that found no room, and tell the operator."""
+        self.refused += 1
+        held_bytes = self._held_of.get(host, 0)
+        what = "requests of group members were refused for what members hold already"
+        return self._warn(
+            f"{what}: those of {host} hold {held_bytes} of {self.held_bytes} bytes", now_ms
+        )
+
+    def _warn(self, what: str, now_ms: int) -> Effects:
         self._unsaid += 1
         if self._said_ms is not None and now_ms - self._said_ms < _WARN_EVERY_MS:
             return []
         count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
-        line = (
-            f"{count} member ids of groups were forgotten before a member came with them, as too many"
-            f" are waited for: most were handed out to {host}. See which client joins and does not go on"
-        )
-        return [Warn(line=line)]
+        return [Warn(line=f"{count} {what}. See which client joins groups there without end")]
 
 
 class Member:
@@ -208,6 +252,7 @@ class Member:
         "assignment",
         "client_host",
         "client_id",
+        "counted_bytes",
         "instance_id",
         "is_being_told",
         "is_new",
@@ -239,6 +284,7 @@ class Member:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = tuple(protocols)
         self.assignment = assignment
+        self.counted_bytes = 0  # what the tally knows of it
         self.is_new = False
         self.is_being_told = False
         self.join_answer: JoinAnswer | None = None
@@ -249,12 +295,23 @@ class Member:
         waits = self.join_answer is not None or self.sync_answer is not None
         return waits or self.is_being_told
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes, about."""
+        names = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
+        return _MEMBER_BYTES + names + size_of(self.protocols) + len(self.assignment)
+
     def metadata_for(self, protocol_name: str | None) -> bytes:
         """Return the subscription the member sent for that assignor, or nothing."""
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
     def supports(self, protocol_name: str) -> bool:
         return any(p.name == protocol_name for p in self.protocols)
+
+
+def size_of(protocols: Sequence[Protocol]) -> int:
+    """Return how many bytes of its member the assignors carry."""
+    return sum(len(p.name) + len(p.metadata) for p in protocols)
 
 
 def made_member_id(stem: str, unique: str) -> str:

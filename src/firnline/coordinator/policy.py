@@ -12,6 +12,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
 PENDING_MEMBERS_MAX = 50_000
 PENDING_BYTES_MAX = 128 * MIB
 PENDING_OF_GROUP_MAX = 10_000
+# What members of all groups hold: subscriptions, assignments, themselves.
+MEMBERS_BYTES_MAX = 512 * MIB
 # Tombstones of one batch, so that it stays far below max.message.bytes.
 TOMBSTONES_BYTES_MAX = 256 * 1024
 
@@ -55,6 +57,7 @@ class GroupPolicy:
     pending_members_max: int = PENDING_MEMBERS_MAX
     pending_bytes_max: int = PENDING_BYTES_MAX
     pending_of_group_max: int = PENDING_OF_GROUP_MAX
+    members_bytes_max: int = MEMBERS_BYTES_MAX
 
     @classmethod
     def from_config(cls, config: Settings) -> "GroupPolicy":

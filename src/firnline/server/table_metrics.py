@@ -19,6 +19,8 @@ class TableFacts(NamedTuple):
     slow_senders: int = 0
     pending_members: int = 0
     members_evicted: int = 0
+    members_bytes: int = 0
+    members_refused: int = 0
 
 
 def look(runtime: Runtime) -> TableFacts:
@@ -35,6 +37,8 @@ def look(runtime: Runtime) -> TableFacts:
         incoming.slow_senders + slow_requests,
         0 if groups is None else groups.pending_members,
         0 if groups is None else groups.evicted_members,
+        0 if groups is None else groups.members_held_bytes,
+        0 if groups is None else groups.refused_members,
     )
 
 
@@ -61,6 +65,7 @@ def families(found: TableFacts) -> Iterator[Metric]:
             "Ids of members forgotten before their time.",
             found.members_evicted,
         ),
+        ("group_members_refused", "Requests of members that found no room.", found.members_refused),
     ):
         yield CounterMetricFamily(f"firnline_{name}", words, count)
     for name, words, count in (
@@ -79,5 +84,6 @@ def families(found: TableFacts) -> Iterator[Metric]:
             "Ids handed out that no member came with.",
             found.pending_members,
         ),
+        ("group_members_held_bytes", "Memory of members of all groups.", found.members_bytes),
     ):
         yield GaugeMetricFamily(f"firnline_{name}", words, count)

@@ -125,6 +125,38 @@ def test_a_flood_of_ids_in_one_group_forgets_its_oldest_and_keeps_its_members(
     assert world.heartbeat(member, 1) is Code.NONE
 
 
+def test_members_with_huge_subscriptions_hold_a_bound_and_leave_room_for_others() -> None:
+    """Goal: a member of 90 MB for each group took all memory. Method: 100 of 100 KB, 1 MB in all."""
+    world = GroupWorld(group_initial_rebalance_delay_ms=0)
+    bound(world, "members_bytes_max", 1_000_000)
+    codes = []
+    for number in range(100):
+        name = f"flood {number}"
+        world.join(name, group=name, metadata=b"x" * 100_000, version=3, host="/10.0.0.1")
+        world.advance(0)
+        codes.append(world.answer_to(name).code)
+    assert codes.count(Code.NONE) == 5
+    assert set(codes[5:]) == {Code.COORDINATOR_NOT_AVAILABLE}
+    world.join("friend", version=3, host="/10.0.0.2", metadata=b"x" * 10_000)
+    world.advance(0)
+    friend = world.answer_to("friend")
+    assert friend.code is Code.NONE
+    # It goes on with what it has, and may not be told of an assignment that is too large.
+    everything = {friend.member_id: b"x" * 600_000}
+    world.sync("friend", friend.member_id, 1, assignments=everything)
+    assert world.answer_to("friend").code is Code.COORDINATOR_NOT_AVAILABLE
+    world.sync("friend", friend.member_id, 1, assignments={friend.member_id: b"x" * 60_000})
+    assert world.answer_to("friend").code is Code.NONE
+    assert world.groups.refused_members == 96
+    assert "/10.0.0.1" in world.warnings[0]
+    held = world.groups.members_held_bytes
+    world.crash()
+    bound(world, "members_bytes_max", 1_000_000)
+    assert world.groups.members_held_bytes <= held
+    world.advance(60 * 60_000)
+    assert world.groups.members_held_bytes == 0
+
+
 def test_the_first_member_waits_for_the_others_and_each_newcomer_prolongs_it(
     world: GroupWorld,
 ) -> None:
