@@ -64,6 +64,7 @@ class CommitRequest:
     commits: Sequence[NewCommit]
     retention_ms: int = -1
     knows_group_id_not_found: bool = False  # versions from 9 on
+    client_host: str = ""
 
 
 class FetchedOffset(NamedTuple):
@@ -120,6 +121,8 @@ class GroupCoordinator:
         self._loads: dict[int, _Load] = {}
         self._not_ready: dict[int, Code] = {}  # loading, or failed to load
         self._background = Background("group")
+        # By address, new groups it committed for since groups were last looked through.
+        self._made: dict[str, int] = {}
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that holds the group."""
@@ -228,6 +231,7 @@ class GroupCoordinator:
 
     def _on_expiry_due(self, now_ms: int) -> Effects:
         effects = self.start(now_ms)
+        self._made.clear()
         for shard in self._shards.values():
             effects += self._background.begin(shard.expire(), now_ms)
         return effects
@@ -383,6 +387,9 @@ class GroupCoordinator:
         if refusal is not Code.NONE or isinstance(shard, Code):
             return answer([refusal] * count)
         group = shard.groups.get(request.group_id)
+        if group is None and not self._may_make_a_group(request.client_host):
+            told = self._tally.refuse(request.client_host, now_ms)
+            return answer([Code.COORDINATOR_NOT_AVAILABLE] * count) + told
         effects = [] if group is None else group.touch(request.member_id, now_ms)
         codes, commits = self._judge(request, now_ms)
         if not commits:
@@ -392,6 +399,17 @@ class GroupCoordinator:
             return answer([code if c is Code.NONE else c for c in codes])
 
         return effects + shard.commit(request.group_id, commits, done, now_ms)
+
+    def _may_make_a_group(self, host: str) -> bool:
+        """Whether an address may commit for a new group: no more of them in a while than are left then.
+
+        They stay for offsets.retention.minutes, and nobody's may go before.
+        """
+        made = self._made.get(host, 0)
+        if made >= self.policy.groups_max - self.group_count:
+            return False
+        self._made[host] = made + 1
+        return True
 
     def _commit_refusal(self, shard: Shard, request: CommitRequest) -> Code:
         group = shard.groups.get(request.group_id)

@@ -228,11 +228,9 @@ class Tally:
     def refuse(self, host: str, now_ms: int) -> Effects:
         """Count a request that found no room, and tell the operator."""
         self.refused += 1
-        held_bytes = self._held_of.get(host, 0)
-        what = "requests of group members were refused for what members hold already"
-        return self._warn(
-            f"{what}: those of {host} hold {held_bytes} of {self.held_bytes} bytes", now_ms
-        )
+        what = f"requests for groups were refused, as what groups may hold is in use: the last of {host}"
+        held = f"whose members hold {self._held_of.get(host, 0)} of {self.held_bytes} bytes"
+        return self._warn(f"{what}, {held} (firnline.groups.max bounds their number)", now_ms)
 
     def _warn(self, what: str, now_ms: int) -> Effects:
         self._unsaid += 1

@@ -22,6 +22,8 @@ class Settings(Protocol):
     """The broker's keys that coordinators read; `config.broker.BrokerConfig` has them."""
 
     @property
+    def firnline_groups_max(self) -> int: ...
+    @property
     def group_min_session_timeout_ms(self) -> int: ...
     @property
     def group_max_session_timeout_ms(self) -> int: ...
@@ -43,7 +45,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPolicy:
-    """Attribute = Kafka's key without `group.` and `offsets.`; defaults are 4.3.1's."""
+    """Attribute = Kafka's key without `group.` and `offsets.`, or ours; defaults are 4.3.1's."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -58,10 +60,12 @@ class GroupPolicy:
     pending_bytes_max: int = PENDING_BYTES_MAX
     pending_of_group_max: int = PENDING_OF_GROUP_MAX
     members_bytes_max: int = MEMBERS_BYTES_MAX
+    groups_max: int = 200_000
 
     @classmethod
     def from_config(cls, config: Settings) -> "GroupPolicy":
         return cls(
+            groups_max=config.firnline_groups_max,
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             max_size=config.group_max_size,
