@@ -8,6 +8,12 @@ FRAME_BYTES_MIN = 8
 RECEIVE_STEP_BYTES = 256 * KIB
 # Where answers have no room, a peer that takes fewer bytes a second of what waits for it reads too slowly.
 READER_BYTES_PER_LOOK = 64 * KIB
+# Where requests have no room, a peer of which fewer bytes a second come sends too slowly.
+SENDER_BYTES_PER_LOOK = 64 * KIB
+# A request is whole after this time, and a second more for each so many bytes that came of it: slower than
+# any line that is in use, and too fast for whoever keeps a connection with a byte now and then.
+SENDER_GRACE_MS = 30_000
+SENDER_BYTES_PER_S = 4 * KIB
 # What one slice of an answer is taken to hold, where its handler does not say more: 300 rows, as objects.
 SLICE_HELD_BYTES = 256 * KIB
 TAGGED_FIELDS_MAX = 1024

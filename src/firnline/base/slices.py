@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.ports import Buffer, File
 
 
@@ -42,3 +43,25 @@ class FileRecords:
 
 Records = Buffer | FileRecords
 EMPTY_RECORDS = b""
+
+
+def joined(parts: Sequence[Buffer | FileSlice], parts_max: int) -> bytes | None:
+    """Join up to JOIN_BYTES_MAX, slices read; None where they are larger, or more than `parts_max`."""
+    if len(parts) > parts_max:
+        return None
+    size = 0
+    for part in parts:
+        size += part.size_bytes if isinstance(part, FileSlice) else len(part)
+    if size > JOIN_BYTES_MAX:
+        return None
+    return b"".join(map(read_part, parts))
+
+
+def held_bytes(part: Buffer | FileSlice) -> int:
+    """What a part of an answer holds of memory: what stays in a file until it is sent holds none."""
+    return 0 if isinstance(part, FileSlice) else len(part)
+
+
+def read_part(part: Buffer | FileSlice) -> Buffer:
+    """Return the bytes of a part of an answer."""
+    return part.read() if isinstance(part, FileSlice) else part

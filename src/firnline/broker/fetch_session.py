@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
+from firnline.base.owners import Owners
 from firnline.base.ports import Rng
 from firnline.base.units import INT32_MAX
 from firnline.replica.isr import FetchClock, Follower
@@ -270,11 +271,14 @@ class FetchSessions:
     """All sessions of the node, at most `sessions_max`.
 
     A new session pushes one out only if that was unused for `eviction_ms`, or is smaller and old
-    enough; with nobody to push out the client gets no session and keeps sending full requests.
+    enough; with nobody to push out the client gets no session and keeps sending full requests. Beyond Kafka's
+    rule, so that one address cannot have all: one with less than half as many as the address with most takes
+    the place of that one's least used, and nobody pushes out a small one of who has fewer.
     """
 
     def __init__(self, *, sessions_max: int, eviction_ms: int, rng: Rng) -> None:
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._by_address: Owners[int] = Owners()
         self._sessions_max = sessions_max
         self._eviction_ms = eviction_ms
         self._rng = rng
@@ -300,7 +304,7 @@ class FetchSessions:
             session = None
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
-                del self._sessions[session_id]
+                self._drop(session)
             if session_epoch == FINAL_EPOCH:
                 return Sessionless(wanted)
             session = self._make(wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
@@ -314,7 +318,7 @@ class FetchSessions:
         if wanted or forgotten:
             session.update(wanted, forgotten)
         if not len(session):
-            del self._sessions[session_id]
+            self._drop(session)
             return Sessionless(())
         session.used_ms = now_ms
         session.advance()
@@ -346,34 +350,48 @@ class FetchSessions:
     def _make(
         self, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int, owner: Owner
     ) -> FetchSession | None:
-        if not wanted or not self._has_room(len(wanted), now_ms):
+        if not wanted or not self._has_room(len(wanted), owner, now_ms):
             return None
         session_id = 0
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = 1 + self._rng.below(INT32_MAX)
         session = FetchSession(session_id, wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
         self._sessions[session_id] = session
+        self._by_address.add(owner[1], session_id)
         return session
 
-    def _has_room(self, size: int, now_ms: int) -> bool:
+    def _drop(self, session: FetchSession) -> None:
+        del self._sessions[session.session_id]
+        self._by_address.remove(session.owner[1], session.session_id)
+
+    def _has_room(self, size: int, owner: Owner, now_ms: int) -> bool:
         """Find or make room for a session of `size` partitions."""
         if len(self._sessions) < self._sessions_max:
             return True
         if not self._sessions:
             return False
+        gone = self._to_push_out(size, self._by_address.size_of(owner[1]), now_ms)
+        if gone is not None:
+            self._drop(gone)
+        return gone is not None
+
+    def _to_push_out(self, size: int, has: int, now_ms: int) -> FetchSession | None:
+        """Return whose place a session of `size` partitions takes; its address `has` so many."""
         oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.used_ms <= self._eviction_ms:
-            smaller = (
-                s
-                for s in self._sessions.values()
-                if len(s) < size and now_ms - s.created_ms > self._eviction_ms
-            )
-            found = min(smaller, key=len, default=None)
-            if found is None:
-                return False
-            oldest = found
-        del self._sessions[oldest.session_id]
-        return True
+        if now_ms - oldest.used_ms > self._eviction_ms:
+            return oldest
+        smaller = (
+            s
+            for s in self._sessions.values()
+            if len(s) < size
+            and now_ms - s.created_ms > self._eviction_ms
+            and self._by_address.size_of(s.owner[1]) >= has
+        )
+        found = min(smaller, key=len, default=None)
+        largest = self._by_address.largest()
+        if found is not None or largest is None or 2 * has >= self._by_address.size_of(largest):
+            return found
+        return next(s for s in self._sessions.values() if s.owner[1] == largest)
 
 
 def wanted_key(topic: str | None, topic_id: Uuid, index: int) -> Key:

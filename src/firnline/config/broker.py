@@ -13,7 +13,7 @@ from firnline.base.errors import ConfigError
 from firnline.config.define import Key, Value, declared_keys, key
 from firnline.config.group import GroupKeys
 from firnline.config.logs import LogKeys
-from firnline.config.network import NetworkKeys
+from firnline.config.network import NetworkKeys, parse_overrides
 from firnline.config.quorum import QuorumKeys
 from firnline.config.replica import ReplicaKeys
 from firnline.config.tiered import TierKeys, parse_given_up
@@ -179,6 +179,14 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
     for name, value in _ages(config).items():
         if value is not None and (value == 0 or value < -1):
             yield f"{name}={value}: must be -1, no limit, or above 0"
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        yield "queued.max.request.bytes must be socket.request.max.bytes or more, or -1"
+    overrides = parse_overrides(config.max_connections_per_ip_overrides)
+    if config.max_connections_per_ip == 0 and not overrides:
+        yield (
+            "max.connections.per.ip=0 lets nobody connect but the hosts in max.connections.per.ip.overrides,"
+            " which names none"
+        )
     for text in config.firnline_remote_log_metadata_given_up:
         parse_given_up(text)
     if config.remote_log_storage_system_enable:

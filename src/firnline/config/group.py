@@ -9,6 +9,13 @@ from firnline.config.define import key
 class GroupKeys:
     """What the group coordinator allows, and how long it keeps offsets."""
 
+    firnline_groups_max: int = key(
+        "INT",
+        200000,
+        "Groups that this node coordinates. Commits of new groups beyond it, or beyond what an address leaves"
+        " for others, are refused with COORDINATOR_NOT_AVAILABLE.",
+        valid="[1,...]",
+    )
     group_initial_rebalance_delay_ms: int = key(
         "INT",
         3000,

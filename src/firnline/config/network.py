@@ -1,7 +1,10 @@
 """Listeners, sockets and requests. PURE. Names, types, defaults and ranges are Kafka 4.3.1's."""
 
+import ipaddress
 from dataclasses import dataclass
 
+from firnline.base.errors import ConfigError
+from firnline.base.units import INT32_MAX
 from firnline.config.define import key
 
 
@@ -46,6 +49,30 @@ class NetworkKeys:
         importance="HIGH",
         dynamic=True,
     )
+    max_connections: int = key(
+        "INT",
+        2147483647,
+        "Connections to all listeners for clients and brokers, and again to those of controllers. Where there"
+        " are as many, the least active one of the address that has most is closed for the next. Not stated,"
+        " it is 10000.",
+        valid="[0,...]",
+        source="KIP-402",
+        dynamic=True,
+    )
+    max_connections_per_ip: int = key(
+        "INT",
+        2147483647,
+        "Connections of one address; one more is closed at once. 0 for those alone that have an override.",
+        valid="[0,...]",
+        dynamic=True,
+    )
+    max_connections_per_ip_overrides: str = key(
+        "STRING",
+        "",
+        "Addresses or host names with limits of their own: host:count, by comma. Names are looked up when the"
+        " node starts; at run time addresses alone are taken.",
+        dynamic=True,
+    )
     max_incremental_fetch_session_cache_slots: int = key(
         "INT", 1000, "Fetch sessions that are remembered.", valid="[0,...]", source="KIP-227"
     )
@@ -56,6 +83,14 @@ class NetworkKeys:
         valid="[1,...]",
         source="KIP-966",
         kind="inert",
+    )
+    queued_max_request_bytes: int = key(
+        "LONG",
+        -1,
+        "Memory for requests that are not whole, or wait behind others. At it large ones come in one after"
+        " the other, and who sends slowly then is closed. 0 and below: 512 MiB, or socket.request.max.bytes"
+        " if that is more.",
+        source="KIP-72",
     )
     socket_listen_backlog_size: int = key(
         "INT",
@@ -86,3 +121,30 @@ class NetworkKeys:
         importance="HIGH",
         kind="inert",
     )
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """Return the limit of each host in max.connections.per.ip.overrides. Raises ConfigError."""
+    found: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, count = part.rpartition(":")
+        host = host.strip().strip("[]")
+        count = count.strip()
+        is_count = count.isascii() and count.isdigit() and int(count) <= INT32_MAX
+        if not (host and colon and is_count):
+            raise ConfigError(
+                f"max.connections.per.ip.overrides: {part!r} is not of the form host:count,"
+                " with a count from 0 to 2147483647"
+            )
+        # As an address of a connection is written: 2001:DB8::0:1 is 2001:db8::1.
+        found[str(ipaddress.ip_address(host)) if is_address(host) else host] = int(count)
+    return found
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an address, not a name that has to be looked up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

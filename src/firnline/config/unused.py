@@ -234,12 +234,8 @@ controller.quorum.auto.join.enable | BOOLEAN | false | | LOW
 create.topic.policy.class.name | CLASS | null | | LOW
 delegation.token.secret.key | PASSWORD | null | | MEDIUM
 max.connection.creation.rate | INT | 2147483647 | [0,...] | MEDIUM dynamic
-max.connections | INT | 2147483647 | [0,...] | MEDIUM dynamic
-max.connections.per.ip | INT | 2147483647 | [0,...] | MEDIUM dynamic
-max.connections.per.ip.overrides | STRING | |  | MEDIUM dynamic
 principal.builder.class | CLASS | \
 org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder | | MEDIUM dynamic
-queued.max.request.bytes | LONG | -1 | | MEDIUM
 remote.log.metadata.manager.class.path | STRING | null | | MEDIUM
 remote.log.storage.manager.class.path | STRING | null | | MEDIUM
 security.inter.broker.protocol | STRING | \

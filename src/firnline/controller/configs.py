@@ -15,6 +15,7 @@ from firnline.base.limits import STRING_BYTES_MAX
 from firnline.config.broker import BrokerConfig, broker_keys
 from firnline.config.define import Key
 from firnline.config.layers import check_topic, topic_config
+from firnline.config.network import is_address, parse_overrides
 from firnline.config.parse import nearest, parse, text_of
 from firnline.config.tiered import parse_given_up
 from firnline.config.topic import topic_keys
@@ -222,12 +223,28 @@ def _broker_problem(
             if key.name == _GIVEN_UP and isinstance(value, tuple):
                 for text in value:
                     parse_given_up(text)
+            _check_connections(after)
         except ConfigError as problem:
             return KafkaError(Code.INVALID_REQUEST, str(problem))
         if key.kind == "promise" and value != key.default:
             why = f"{key.name} is not supported yet, and what it promises would not hold"
             return KafkaError(Code.INVALID_CONFIG, why)
     return None
+
+
+def _check_connections(after: Mapping[str, str]) -> None:
+    """Raise ConfigError for limits of connections that nobody should have."""
+    overrides = parse_overrides(after.get("max.connections.per.ip.overrides", ""))
+    for host in overrides:
+        if not is_address(host):
+            raise ConfigError(
+                f"max.connections.per.ip.overrides names {host}: at run time state its address, as names are"
+                " looked up when a broker starts"
+            )
+    if after.get("max.connections.per.ip", "").strip() == "0" and not overrides:
+        raise ConfigError(
+            "max.connections.per.ip=0 lets nobody connect: state max.connections.per.ip.overrides with it"
+        )
 
 
 _GIVEN_UP = "firnline.remote.log.metadata.given.up"

@@ -42,6 +42,8 @@ from firnline.coordinator.telling import Later, Telling, Told
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 # A client may give itself next to no time to join again: nobody looks without pause until its session ends.
 _LOOK_AGAIN_MS = 1_000
+# What an id that was handed out holds besides its letters: it is alone in its group, and has a timer.
+_PENDING_BYTES = 2_000
 
 # Writes the group with these assignments; calls back with NONE once committed, or why it is not.
 Written = Callable[[Code, int], Effects]
@@ -292,13 +294,13 @@ class Group:
         if not request.needs_known_member_id:
             return self._add(member_id, request, answer, now_ms)
         # KIP-394: come back with the id, so that a join whose answer is lost leaves no ghost.
-        self.roster.expect(member_id)
+        ends = partial(self._on_session_end, member_id)
+        size_bytes = _PENDING_BYTES + len(member_id) + len(self.group_id)
+        host = request.client_host
+        self.roster.expect(member_id, host=host, size_bytes=size_bytes, ends=ends)
+        at_ms = now_ms + request.session_timeout_ms
         return [
-            SetTimer(
-                key=self._key("member", member_id),
-                at_ms=now_ms + request.session_timeout_ms,
-                then=lambda now: self._on_session_end(member_id, now),
-            ),
+            SetTimer(key=self._key("member", member_id), at_ms=at_ms, then=ends),
             answer(JoinResult(code=Code.MEMBER_ID_REQUIRED, member_id=member_id)),
         ]
 
@@ -342,6 +344,7 @@ class Group:
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.join_answer = answer
+        self.roster.resized(member)
         return effects
 
     def _replace_static(
@@ -553,6 +556,7 @@ class Group:
             return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
         for member_id, member in self.roster.members.items():
             member.assignment = parts[member_id]
+            self.roster.resized(member)
         self._enter(Cause.ASSIGNED, now_ms)
         return self._answer_all_syncs(Code.NONE, now_ms)
 

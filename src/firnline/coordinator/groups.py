@@ -31,6 +31,7 @@ from firnline.coordinator.membership import (
     SyncRequest,
     SyncResult,
     Tally,
+    size_of,
 )
 from firnline.coordinator.policy import GroupPolicy, Settings
 from firnline.coordinator.shard import Shard
@@ -63,6 +64,7 @@ class CommitRequest:
     commits: Sequence[NewCommit]
     retention_ms: int = -1
     knows_group_id_not_found: bool = False  # versions from 9 on
+    client_host: str = ""
 
 
 class FetchedOffset(NamedTuple):
@@ -119,6 +121,8 @@ class GroupCoordinator:
         self._loads: dict[int, _Load] = {}
         self._not_ready: dict[int, Code] = {}  # loading, or failed to load
         self._background = Background("group")
+        # By address, new groups it committed for since groups were last looked through.
+        self._made: dict[str, int] = {}
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that holds the group."""
@@ -130,6 +134,26 @@ class GroupCoordinator:
     def group_count(self) -> int:
         """How many groups this node keeps."""
         return sum(len(shard.groups) for shard in self._shards.values())
+
+    @property
+    def pending_members(self) -> int:
+        """How many ids were handed out that no member has come with yet."""
+        return self._tally.pending
+
+    @property
+    def evicted_members(self) -> int:
+        """How many of those were forgotten before their time, so that others find room."""
+        return self._tally.evicted
+
+    @property
+    def members_held_bytes(self) -> int:
+        """What members hold, about."""
+        return self._tally.held_bytes
+
+    @property
+    def refused_members(self) -> int:
+        """How many requests of members found no room."""
+        return self._tally.refused
 
     @property
     def unreadable_records(self) -> int:
@@ -207,6 +231,7 @@ class GroupCoordinator:
 
     def _on_expiry_due(self, now_ms: int) -> Effects:
         effects = self.start(now_ms)
+        self._made.clear()
         for shard in self._shards.values():
             effects += self._background.begin(shard.expire(), now_ms)
         return effects
@@ -227,6 +252,33 @@ class GroupCoordinator:
         if refusal is not Code.NONE or isinstance(shard, Code):
             return [answer(JoinResult(code=refusal, member_id=request.member_id))]
         group = shard.groups.get(request.group_id)
+        member = None if group is None else group.roster.members.get(request.member_id)
+        more_bytes = size_of(request.protocols) - (0 if member is None else member.counted_bytes)
+        if not self._has_room(request.client_host, more_bytes):
+            code = Code.COORDINATOR_NOT_AVAILABLE
+            refused = answer(JoinResult(code=code, member_id=request.member_id))
+            return [refused, *self._tally.refuse(request.client_host, now_ms)]
+        room = self._make_room_for_stranger(shard, request, now_ms)
+        return room + self._join(shard, request, answer, now_ms)
+
+    def _has_room(self, host: str, more_bytes: int) -> bool:
+        return self._tally.has_room(host, more_bytes, self.policy.members_bytes_max)
+
+    def _make_room_for_stranger(self, shard: Shard, request: JoinRequest, now_ms: int) -> Effects:
+        """Where ids are waited for that nobody came with, the oldest go, so that nobody is locked out."""
+        is_stranger = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
+        if not (is_stranger and request.needs_known_member_id):
+            return []
+        policy = self.policy
+        group = shard.groups.get(request.group_id)
+        effects: Effects = []
+        if group is not None:
+            effects += group.roster.make_room_to_expect(policy.pending_of_group_max, now_ms)
+        count_max, bytes_max = policy.pending_members_max, policy.pending_bytes_max
+        return effects + self._tally.make_room(count_max, bytes_max, now_ms)
+
+    def _join(self, shard: Shard, request: JoinRequest, answer: JoinAnswer, now_ms: int) -> Effects:
+        group = shard.groups.get(request.group_id)
         if group is not None:
             return group.join(request, answer, now_ms)
         if request.member_id != UNKNOWN_MEMBER:
@@ -246,9 +298,6 @@ class GroupCoordinator:
         low, high = policy.min_session_timeout_ms, policy.max_session_timeout_ms
         if not low <= request.session_timeout_ms <= high:
             return Code.INVALID_SESSION_TIMEOUT
-        is_stranger = request.member_id == UNKNOWN_MEMBER and request.instance_id is None
-        if is_stranger and self._tally.pending >= policy.pending_members_max:
-            return Code.COORDINATOR_NOT_AVAILABLE
         return Code.NONE
 
     def sync(self, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> Effects:
@@ -261,6 +310,14 @@ class GroupCoordinator:
         group = shard.groups.get(request.group_id)
         if group is None:
             return [answer(SyncResult(code=Code.UNKNOWN_MEMBER_ID))]
+        member = group.roster.members.get(request.member_id)
+        if member is not None and request.assignments:
+            # Those it replaces still count: an address at its bound may go on with what it has.
+            held = sum(len(each.assignment) for each in group.roster.members.values())
+            more_bytes = sum(map(len, request.assignments.values())) - held
+            if not self._has_room(member.client_host, more_bytes):
+                refused = answer(SyncResult(code=Code.COORDINATOR_NOT_AVAILABLE))
+                return [refused, *self._tally.refuse(member.client_host, now_ms)]
         return group.sync(request, answer, now_ms)
 
     def heartbeat(
@@ -330,6 +387,9 @@ class GroupCoordinator:
         if refusal is not Code.NONE or isinstance(shard, Code):
             return answer([refusal] * count)
         group = shard.groups.get(request.group_id)
+        if group is None and not self._may_make_a_group(request.client_host):
+            told = self._tally.refuse(request.client_host, now_ms)
+            return answer([Code.COORDINATOR_NOT_AVAILABLE] * count) + told
         effects = [] if group is None else group.touch(request.member_id, now_ms)
         codes, commits = self._judge(request, now_ms)
         if not commits:
@@ -339,6 +399,17 @@ class GroupCoordinator:
             return answer([code if c is Code.NONE else c for c in codes])
 
         return effects + shard.commit(request.group_id, commits, done, now_ms)
+
+    def _may_make_a_group(self, host: str) -> bool:
+        """Whether an address may commit for a new group: no more of them in a while than are left then.
+
+        They stay for offsets.retention.minutes, and nobody's may go before.
+        """
+        made = self._made.get(host, 0)
+        if made >= self.policy.groups_max - self.group_count:
+            return False
+        self._made[host] = made + 1
+        return True
 
     def _commit_refusal(self, shard: Shard, request: CommitRequest) -> Code:
         group = shard.groups.get(request.group_id)

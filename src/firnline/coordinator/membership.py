@@ -8,13 +8,17 @@ KIP-394 (known member ids), KIP-559 (protocol type and name), KIP-814 (skip assi
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from firnline.base.effects import Effect
+from firnline.base.effects import Effect, Effects, Warn
 from firnline.base.errors import Code
 from firnline.base.event import event
 from firnline.base.limits import STRING_BYTES_MAX
+from firnline.base.owners import Owners
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
+_WARN_EVERY_MS = 10_000
+# What a member takes besides its bytes, alone in its group.
+_MEMBER_BYTES = 3_000
 
 
 class Protocol(NamedTuple):
@@ -134,15 +138,106 @@ class ListedGroup(NamedTuple):
 
 JoinAnswer = Callable[[JoinResult], Effect]
 SyncAnswer = Callable[[SyncResult], Effect]
+Ends = Callable[[int], Effects]
 
 
 class Tally:
-    """Ids handed out over all groups of the node, for which no member has come yet."""
+    """What client addresses have of all groups of the node: members, and ids no member has come with yet.
 
-    __slots__ = ("pending",)
+    evicted  ids that made room for others before their time
+    refused  requests for which their address had no room
+    """
+
+    __slots__ = (
+        "_ends",
+        "_held_of",
+        "_hosts",
+        "_ids",
+        "_said_ms",
+        "_unsaid",
+        "evicted",
+        "held_bytes",
+        "refused",
+    )
 
     def __init__(self) -> None:
-        self.pending = 0
+        self._ids: Owners[str] = Owners()
+        self._hosts: dict[str, str] = {}
+        self._ends: dict[str, Ends] = {}
+        self._held_of: dict[str, int] = {}  # by address, what its members hold
+        self.held_bytes = 0
+        self.evicted = self.refused = 0
+        self._unsaid = 0
+        self._said_ms: int | None = None
+
+    @property
+    def pending(self) -> int:
+        return self._ids.count
+
+    def add(self, member_id: str, *, host: str, size_bytes: int, ends: "Ends") -> None:
+        """An id was handed out to that address; `ends(now_ms)` has its group forget it."""
+        self._ids.add(host, member_id, size_bytes)
+        self._hosts[member_id] = host
+        self._ends[member_id] = ends
+
+    def remove(self, member_id: str) -> None:
+        """Its group has forgotten it, or a member has come with it."""
+        self._ids.remove(self._hosts.pop(member_id), member_id)
+        del self._ends[member_id]
+
+    def make_room(self, count_max: int, bytes_max: int, now_ms: int) -> Effects:
+        """Have ids forgotten until one more may be handed out: the oldest of the address that has most."""
+        effects: Effects = []
+        while self._ids.count >= count_max or self._ids.size >= bytes_max:
+            found = self._ids.oldest_of_largest()
+            assert found is not None
+            host, member_id = found
+            effects += self.evict(member_id, now_ms)
+            what = "ids of members that never came were forgotten before their time"
+            effects += self._warn(f"{what}: most were handed out to {host}", now_ms)
+        return effects
+
+    def evict(self, member_id: str, now_ms: int) -> Effects:
+        """Have an id forgotten before its time: whoever comes with it hears UNKNOWN_MEMBER_ID."""
+        self.evicted += 1
+        return self._ends[member_id](now_ms)
+
+    def count(self, member: "Member") -> None:
+        """A member is there, or holds more or less than before."""
+        self.discount(member)
+        host, size_bytes = member.client_host, member.held_bytes
+        member.counted_bytes = size_bytes
+        self.held_bytes += size_bytes
+        self._held_of[host] = self._held_of.get(host, 0) + size_bytes
+
+    def discount(self, member: "Member") -> None:
+        """A member has gone."""
+        size_bytes, member.counted_bytes = member.counted_bytes, 0
+        if not size_bytes:
+            return
+        self.held_bytes -= size_bytes
+        left_bytes = self._held_of.pop(member.client_host) - size_bytes
+        if left_bytes:
+            self._held_of[member.client_host] = left_bytes
+
+    def has_room(self, host: str, more_bytes: int, bytes_max: int) -> bool:
+        """Whether members of an address may hold so much more: no more than is then left for the others."""
+        of_host = self._held_of.get(host, 0)
+        return more_bytes <= 0 or of_host + more_bytes <= bytes_max - self.held_bytes
+
+    def refuse(self, host: str, now_ms: int) -> Effects:
+        """Count a request that found no room, and tell the operator."""
+        self.refused += 1
+        what = f"requests for groups were refused, as what groups may hold is in use: the last of {host}"
+        held = f"whose members hold {self._held_of.get(host, 0)} of {self.held_bytes} bytes"
+        return self._warn(f"{what}, {held} (firnline.groups.max bounds their number)", now_ms)
+
+    def _warn(self, what: str, now_ms: int) -> Effects:
+        self._unsaid += 1
+        if self._said_ms is not None and now_ms - self._said_ms < _WARN_EVERY_MS:
+            return []
+        count, self._unsaid, self._said_ms = self._unsaid, 0, now_ms
+        return [Warn(line=f"{count} {what}. See which client joins groups there without end")]
 
 
 class Member:
@@ -155,6 +250,7 @@ class Member:
         "assignment",
         "client_host",
         "client_id",
+        "counted_bytes",
         "instance_id",
         "is_being_told",
         "is_new",
@@ -186,6 +282,7 @@ class Member:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = tuple(protocols)
         self.assignment = assignment
+        self.counted_bytes = 0  # what the tally knows of it
         self.is_new = False
         self.is_being_told = False
         self.join_answer: JoinAnswer | None = None
@@ -196,12 +293,23 @@ class Member:
         waits = self.join_answer is not None or self.sync_answer is not None
         return waits or self.is_being_told
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes, about."""
+        names = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
+        return _MEMBER_BYTES + names + size_of(self.protocols) + len(self.assignment)
+
     def metadata_for(self, protocol_name: str | None) -> bytes:
         """Return the subscription the member sent for that assignor, or nothing."""
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
     def supports(self, protocol_name: str) -> bool:
         return any(p.name == protocol_name for p in self.protocols)
+
+
+def size_of(protocols: Sequence[Protocol]) -> int:
+    """Return how many bytes of its member the assignors carry."""
+    return sum(len(p.name) + len(p.metadata) for p in protocols)
 
 
 def made_member_id(stem: str, unique: str) -> str:

@@ -3,12 +3,17 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from firnline.base.units import MINUTE_MS
+from firnline.base.units import MIB, MINUTE_MS
 
 # A member whose id is not known to it yet cannot heartbeat; it is forgotten after this long. As Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
-# Ids handed out for which no member has come yet, over all groups of the node (rel d 55).
+# Ids handed out for which no member has come yet, over all groups of the node (rel d 55), what they hold, and
+# those of one group: as many as can join in the same second.
 PENDING_MEMBERS_MAX = 50_000
+PENDING_BYTES_MAX = 128 * MIB
+PENDING_OF_GROUP_MAX = 10_000
+# What members of all groups hold: subscriptions, assignments, themselves.
+MEMBERS_BYTES_MAX = 512 * MIB
 # Tombstones of one batch, so that it stays far below max.message.bytes.
 TOMBSTONES_BYTES_MAX = 256 * 1024
 
@@ -16,6 +21,8 @@ TOMBSTONES_BYTES_MAX = 256 * 1024
 class Settings(Protocol):
     """The broker's keys that coordinators read; `config.broker.BrokerConfig` has them."""
 
+    @property
+    def firnline_groups_max(self) -> int: ...
     @property
     def group_min_session_timeout_ms(self) -> int: ...
     @property
@@ -38,7 +45,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPolicy:
-    """Attribute = Kafka's key without `group.` and `offsets.`; defaults are 4.3.1's."""
+    """Attribute = Kafka's key without `group.` and `offsets.`, or ours; defaults are 4.3.1's."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -50,10 +57,15 @@ class GroupPolicy:
     topic_num_partitions: int = 50
     topic_compression_codec: int = 0
     pending_members_max: int = PENDING_MEMBERS_MAX
+    pending_bytes_max: int = PENDING_BYTES_MAX
+    pending_of_group_max: int = PENDING_OF_GROUP_MAX
+    members_bytes_max: int = MEMBERS_BYTES_MAX
+    groups_max: int = 200_000
 
     @classmethod
     def from_config(cls, config: Settings) -> "GroupPolicy":
         return cls(
+            groups_max=config.firnline_groups_max,
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             max_size=config.group_max_size,

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.coordinator.membership import (
+    Ends,
     JoinedMember,
     Member,
     Protocol,
@@ -43,20 +45,31 @@ class Roster:
 
     def fill(self, members: Sequence[Member], leader: str | None) -> None:
         """Become what a record says."""
+        for gone in self.members.values():
+            self._tally.discount(gone)
         self.members = {m.member_id: m for m in members}
+        for member in members:
+            self._tally.count(member)
         self.instances = {m.instance_id: m.member_id for m in members if m.instance_id is not None}
         # A log of before KIP-394 may name a leader that had gone: any member will do.
         self.leader = leader if leader in self.members else next(iter(self.members), None)
         self._static_count = sum(m.instance_id is not None for m in self.members.values())
         self._check()
 
-    def expect(self, member_id: str) -> None:
-        """Note an id that was handed out."""
+    def expect(self, member_id: str, *, host: str, size_bytes: int, ends: Ends) -> None:
+        """Note an id that was handed out to an address; `ends` forgets it."""
         self.pending[member_id] = None
-        self._tally.pending += 1
+        self._tally.add(member_id, host=host, size_bytes=size_bytes, ends=ends)
+
+    def make_room_to_expect(self, count_max: int, now_ms: int) -> Effects:
+        """Have the oldest id forgotten where so many are expected that no member came with."""
+        if len(self.pending) < count_max:
+            return []
+        return self._tally.evict(next(iter(self.pending)), now_ms)
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
+        self._tally.count(member)
         self._forget_pending(member.member_id)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
@@ -68,8 +81,9 @@ class Roster:
     def replace(self, old_id: str, new: Member) -> None:
         """Put the new incarnation of a static member in the old one's place."""
         assert new.instance_id is not None
-        del self.members[old_id]
+        self._tally.discount(self.members.pop(old_id))
         self.members[new.member_id] = new
+        self._tally.count(new)
         self.instances[new.instance_id] = new.member_id
         if self.leader == old_id:
             self.leader = new.member_id
@@ -81,6 +95,7 @@ class Roster:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self._tally.discount(member)
         if member.instance_id is not None:
             del self.instances[member.instance_id]
             self._static_count -= 1
@@ -88,6 +103,10 @@ class Roster:
             self.leader = next(iter(self.members), None)
         self._check()
         return member
+
+    def resized(self, member: Member) -> None:
+        """It brought another subscription, or has another assignment."""
+        self._tally.count(member)
 
     def elect_leader_that_joined(self) -> bool:
         """Keep a leader that joined, or make the first that did the leader; False when none did."""
@@ -135,7 +154,7 @@ class Roster:
     def _forget_pending(self, member_id: str) -> None:
         if member_id in self.pending:
             del self.pending[member_id]
-            self._tally.pending -= 1
+            self._tally.remove(member_id)
 
     def _check(self, changed: str = "") -> None:
         """Check what the change of one member may have broken: a thousand may leave at once."""

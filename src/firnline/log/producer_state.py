@@ -14,6 +14,7 @@ Source: ProducerSnapshot v1. Only the file functions at the end touch `Fs`.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -36,6 +37,9 @@ _CRC_END = 6
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 BATCHES_KEPT = 5
 _PRODUCERS_PER_STEP = 500
+# Producers that a partition remembers, whatever ids clients make up; all of them are in each snapshot.
+PRODUCERS_MAX = 20_000
+_LOOKED_AT = 16
 SEQUENCE_MASK = 0x7FFFFFFF
 ABORT, COMMIT = 0, 1
 _MARKER_KEY = Struct(">hh")
@@ -297,12 +301,26 @@ class ProducerStates:
     def _of(self, producer_id: int, epoch: int) -> Producer:
         producer = self._producers.get(producer_id)
         if producer is None:
+            if len(self._producers) >= PRODUCERS_MAX:
+                self._make_room()
             producer = self._producers[producer_id] = Producer(producer_id)
         producer.packed = b""
         if producer.producer_epoch != epoch:
             producer.producer_epoch = epoch
             producer.batches.clear()
         return producer
+
+    def _make_room(self) -> None:
+        """Forget one that wrote longest ago, of those looked at: each time others are, in turn.
+
+        Its next batch is taken, whatever its sequence; a retry of one from before is not seen as such.
+        """
+        looked_at = [self._producers[key] for key in islice(self._producers, _LOOKED_AT)]
+        idle = [producer for producer in looked_at if producer.txn_first_offset < 0]
+        for producer in looked_at:
+            self._producers[producer.producer_id] = self._producers.pop(producer.producer_id)
+        if idle:
+            del self._producers[min(idle, key=lambda producer: producer.last_offset).producer_id]
 
     @property
     def first_unstable_offset(self) -> int | None:

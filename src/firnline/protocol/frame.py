@@ -20,16 +20,25 @@ _POOLED_MAX = 16
 # connections that announce and send nothing must not hold ten thousand large ones.
 _SMALL_BYTES = 4 * KIB
 _POOLED_FROM_BYTES = 64 * KIB
+# By which a large one grows at most: to clear and move more takes the loop too long.
+_GROWTH_BYTES_MAX = 4 * MIB
 
 
 class BufferPool:
-    """Large receive buffers, used again: fresh pages cost more than the bytes moved into them."""
+    """Large receive buffers, used again: fresh pages cost more than the bytes moved into them.
+
+    is_scarce  memory is needed: buffers are no larger than what they are for
+    """
 
     def __init__(self) -> None:
         self._free: list[bytearray] = []
+        self.is_scarce = False
 
-    def take(self) -> bytearray:
-        return self._free.pop() if self._free else bytearray(POOLED_BYTES)
+    def take(self, size: int) -> bytearray:
+        """Return a buffer for `size` bytes at least."""
+        if self._free:
+            return self._free.pop()
+        return bytearray(size if self.is_scarce else max(size, POOLED_BYTES))
 
     def give(self, buffer: bytearray) -> None:
         if len(buffer) == POOLED_BYTES and len(self._free) < _POOLED_MAX:
@@ -80,12 +89,28 @@ class FrameSplitter:
         self.buffer[: self._filled] = rest
         self._learn_size()
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory an incomplete frame has, or one that was handed out and is not handled."""
+        return 0 if self.buffer is None else len(self.buffer)
+
+    @property
+    def growth_bytes(self) -> int:
+        """By how much `target` makes that more, about."""
+        if self.buffer is None:
+            return 0
+        held, end = len(self.buffer), self._frame_end or SIZE_BYTES
+        if self._filled < held or end <= held:
+            return 0
+        return min(end - held, held, _GROWTH_BYTES_MAX)
+
     def target(self) -> memoryview:
         """Return where the next bytes of the incomplete frame go; never past the frame's end."""
         assert self.buffer is not None
         end = self._frame_end or SIZE_BYTES
-        if self._filled == len(self.buffer) and end > self._filled:
-            self._grow(end)
+        growth = self.growth_bytes
+        if growth:
+            self._grow(growth)
         return memoryview(self.buffer)[self._filled : min(end, len(self.buffer))]
 
     def received(self, size: int) -> memoryview | None:
@@ -108,21 +133,20 @@ class FrameSplitter:
         """Return a buffer for `size` bytes and more to come: large ones are lent, small ones made."""
         if size < _POOLED_FROM_BYTES:
             return bytearray(max(size, _SMALL_BYTES))
-        buffer = self._pool.take()
+        buffer = self._pool.take(size)
         if size > len(buffer):
             buffer.extend(bytes(size - len(buffer)))
         return buffer
 
-    def _grow(self, end: int) -> None:
-        """Make room for as many bytes again, up to the frame's end."""
+    def _grow(self, growth: int) -> None:
         full = self.buffer
         assert full is not None
-        size = min(end, 2 * len(full))
+        size = len(full) + growth
         if len(full) < _POOLED_FROM_BYTES:
             self.buffer = self._room_for(size)
             self.buffer[: len(full)] = full
         else:
-            full.extend(bytes(size - len(full)))
+            full.extend(bytes(growth))
 
     def _learn_size(self) -> None:
         assert self.buffer is not None

@@ -33,12 +33,13 @@ from firnline.base.units import MIB
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.admission import Admission
 from firnline.runtime.bounds.answers import ANSWERS_BYTES_MAX, Answers
+from firnline.runtime.bounds.incoming import INCOMING_BYTES_MAX, Incoming
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.compactors import Compactors
 from firnline.runtime.disk import close_off_the_loop
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.links import Links
-from firnline.runtime.net import Server
+from firnline.runtime.listener import Server
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
 from firnline.runtime.timers import Timer
@@ -75,12 +76,13 @@ class Runtime:
         client_id: str = "firnline",
         answer_bytes_max: int = 100 * MIB,
         held_answers_bytes_max: int = ANSWERS_BYTES_MAX,
+        incoming_bytes_max: int = INCOMING_BYTES_MAX,
     ) -> None:
         self.node = node
         self.loop = loop
         self.clock = SteadyClock()
         self.now_ms = self.clock.now_ms
-        # For a listener that says nothing else (runtime/net).
+        # For a listener that says nothing else (runtime/listener).
         self.dispatcher = Dispatcher(node)
         self.servers: list[Server] = []
         self.failure: BaseException | None = None
@@ -95,6 +97,7 @@ class Runtime:
         self._unsaid = 0
         self.admission = Admission(loop.call_soon)
         self.answers = Answers(loop, self.resume, held_answers_bytes_max)
+        self.incoming = Incoming(loop, incoming_bytes_max)
         self._encoding = Background("answers", takes_turns=True)
         self.failed_requests = FailedRequests()
         self._table: dict[type, Callable[[Any], None]] = {
@@ -198,6 +201,7 @@ class Runtime:
         for timer in self._timers.values():
             timer.cancel()
         self.answers.close()
+        self.incoming.close()
         self._compactors.close()
         self._flushes.close()
         for pool in self._pools.values():

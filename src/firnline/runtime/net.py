@@ -8,7 +8,6 @@ for all of them; answers leave in the order of their requests (docs/decisions/00
 """
 
 import errno
-import logging
 import os
 import socket
 from collections import deque
@@ -19,31 +18,25 @@ from firnline.base.effects import Effects
 from firnline.base.errors import Bug, ProtocolError, RecordsCut, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
-from firnline.base.slices import FileSlice
+from firnline.base.slices import FileSlice, held_bytes, joined, read_part
 from firnline.base.units import MIB
-from firnline.protocol.frame import SIZE_BYTES, BufferPool, FrameSplitter
+from firnline.protocol.frame import SIZE_BYTES, FrameSplitter
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.admission import LARGE_BYTES
+from firnline.runtime.bounds.incoming import Inlet
 from firnline.runtime.disk import storage_error
-from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE, PollLoop
+from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE
 from firnline.runtime.turn import Answer
 
 if TYPE_CHECKING:
     from firnline.api.context import RequestContext
-    from firnline.api.dispatch import Dispatcher
-    from firnline.runtime.loop import Runtime
-
-log = logging.getLogger("firnline.net")
+    from firnline.runtime.listener import Server
 
 _SENDFILE_STEP_BYTES = MIB
 # What is sent in one step: parts of an answer, a few us each, or steps of sendfile, each of which counts as
 # many parts. About a millisecond; the rest leaves in later turns.
 _PARTS_PER_STEP = 256
 _SENDFILE_PARTS = 64
-# A connection that has not sent one whole request by then is closed (reliability d 8).
-FIRST_REQUEST_MS = 30_000
-# A peer that has ended its side may still read. Where its request has no answer by then, nobody waits for it.
-ENDED_MS = 30_000
 # Requests of a connection that are not answered: beyond these the next one waits in the socket.
 OPEN_MAX = 64
 _PRODUCE_KEY = b"\0\0"
@@ -63,6 +56,7 @@ class Connection:
         "_early",
         "_fd",
         "_frames",
+        "_inlet",
         "_loop",
         "_out",
         "_reading",
@@ -99,7 +93,10 @@ class Connection:
         self._shared = server.loop.shared
         self._stream = (self._on_received, self._on_unsent)
         self._fd = sock.fileno()
-        self._frames = FrameSplitter(server.buffers, frame_bytes_max=server.frame_bytes_max)
+        self._frames = FrameSplitter(
+            self._runtime.incoming.buffers, frame_bytes_max=server.frame_bytes_max
+        )
+        self._inlet: Inlet | None = None  # since the first request that did not come whole
         self._backlog = b""  # bytes that came behind the request in progress
         self._whole: memoryview | None = None  # a frame that waits to be taken up
         self._busy = False
@@ -126,6 +123,11 @@ class Connection:
     def step_name(self) -> str:
         """What its steps are called: the request that came last, on this kind of listener."""
         return f"request {self.dispatcher.latest_name}"
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing was asked that is not answered; half a request may have come."""
+        return not self._busy and self._due == self.turn and not self.closed
 
     # ---- receiving
 
@@ -157,7 +159,7 @@ class Connection:
         parts: list[Part] = [answer] if isinstance(answer, bytes) else list(answer)
         if sent:
             try:
-                parts = [memoryview(b"".join(map(_read, parts)))[sent:]]
+                parts = [memoryview(b"".join(map(read_part, parts)))[sent:]]
             except StorageError as problem:
                 self._cannot_send(problem)
                 return
@@ -195,15 +197,20 @@ class Connection:
         if self._busy or self._backlog:
             self._stop_reading()
             return
+        frames = self._frames
         try:
-            target = self._shared if self._frames.buffer is None else self._frames.target()
-            size = self._receive_into(target)
-            if not size:
-                self.close()
-            elif self._frames.buffer is None:
-                self._on_bytes(target[:size])
-            else:
-                self._on_frame_part(size)
+            if frames.buffer is None:
+                size = self._receive_into(self._shared)
+                if size:
+                    self._on_bytes(self._shared[:size])
+                else:
+                    self.close()
+            elif self._has_memory():
+                size = self._receive_into(frames.target())
+                if size:
+                    self._on_frame_part(size)
+                else:
+                    self.close()
         except (BlockingIOError, InterruptedError):
             pass
         except ProtocolError as problem:
@@ -212,10 +219,66 @@ class Connection:
             self.close()
         self._settle()
 
+    def _has_memory(self) -> bool:
+        """Whether the rest of a request may be received; else it is once there is memory for it."""
+        growth_bytes, inlet = self._frames.growth_bytes, self._inlet
+        if not growth_bytes or inlet is None:
+            return True
+        if inlet.is_stopped or inlet.must_wait(growth_bytes):
+            if not inlet.is_stopped:
+                inlet.wait(self._receive_again, self._runtime.now_ms())
+            self._stop_reading()
+            return False
+        self._frames.target()
+        self._note_held()
+        return True
+
+    def _receive_again(self) -> None:
+        """There may be memory: the bytes that wait in the socket are told of again."""
+        assert self._inlet is not None
+        self._inlet.go_on(self._runtime.now_ms())
+        if self._has_memory() and not self._reading:
+            self._reading = True
+            self._loop.rewatch(self._fd, READABLE)
+
+    def _note_held(self) -> None:
+        """Count what is here of requests that are not handled."""
+        size_bytes = self._frames.held_bytes + len(self._backlog)
+        if self._inlet is None:
+            if not size_bytes:
+                return
+            self._inlet = self._runtime.incoming.inlet(self)
+        self._inlet.hold(size_bytes)
+
+    def _keep(self, data: memoryview) -> None:
+        """Keep the beginning of a request until the rest of it comes."""
+        self._frames.keep(data)
+        self._note_held()
+        if self._inlet is not None and self._frames.buffer is not None:
+            self._inlet.begins(len(data), self._runtime.now_ms())
+
+    def _keep_behind(self, data: memoryview) -> None:
+        """Keep what came behind the request in progress."""
+        self._backlog = bytes(data)
+        self._note_held()
+
+    def is_too_slow(self, now_ms: int) -> bool:
+        """Whether a request has begun that should be whole by now."""
+        return self._inlet is not None and not self._busy and self._inlet.is_too_slow(now_ms)
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request has begun that is not whole."""
+        return self._frames.buffer is not None
+
     def _on_frame_part(self, size: int) -> None:
+        if self._inlet is not None:
+            self._inlet.came(size)
         frame = self._frames.received(size)
         if frame is None:
             return
+        if self._inlet is not None:
+            self._inlet.ends()
         if self._runtime.admission.must_wait(frame):
             self._whole = frame
             self._await_room()
@@ -227,16 +290,21 @@ class Connection:
         self._on_frame(frame, len(frame))
         frame.release()
         self._frames.release()
+        self._note_held()
 
     def _await_room(self) -> None:
         """Take the next request up when there is room for it; until then nothing is read of those behind."""
         self._busy = True
+        if self._inlet is not None:
+            self._inlet.stop(self._runtime.now_ms())
         self._runtime.admission.wait(self._admitted)
 
     def _admitted(self) -> None:
         if self.closed:
             return
         self._busy = False
+        if self._inlet is not None:
+            self._inlet.go_on(self._runtime.now_ms())
         frame, self._whole = self._whole, None
         if frame is not None:
             try:
@@ -249,14 +317,14 @@ class Connection:
         """Handle the whole frames of `data`, as long as each is answered at once; keep the rest."""
         while not self.closed:
             if self._busy:
-                self._backlog = bytes(data)
+                self._keep_behind(data)
                 return
             end = self._frames.whole(data)
             if not end:
-                self._frames.keep(data)
+                self._keep(data)
                 return
             if end > LARGE_BYTES and self._runtime.admission.must_wait(data[:end]):
-                self._backlog = bytes(data)
+                self._keep_behind(data)
                 self._await_room()
                 return
             self._on_frame(data, end)
@@ -384,7 +452,7 @@ class Connection:
         if self._out:
             self._queue(parts)
             return False
-        only = parts[0] if len(parts) == 1 else _small(parts)
+        only = parts[0] if len(parts) == 1 else joined(parts, _PARTS_PER_STEP)
         if type(only) is bytes:
             try:
                 sent = self._send_bytes(only)
@@ -400,7 +468,7 @@ class Connection:
     def _queue(self, parts: list[Part]) -> None:
         """Keep parts of an answer until the peer reads them."""
         self._out.extend(parts)
-        self.share.unsent(self.share.unsent_bytes + sum(map(_held_bytes, parts)))
+        self.share.unsent(self.share.unsent_bytes + sum(map(held_bytes, parts)))
 
     def _on_writable(self) -> None:
         self.last_active_ms = self._runtime.now_ms()
@@ -428,7 +496,8 @@ class Connection:
             return
         try:
             if self._backlog:
-                backlog, self._backlog = self._backlog, b""
+                backlog = self._backlog
+                self._keep_behind(memoryview(b""))
                 self._on_bytes(memoryview(bytearray(backlog)))
             if not self._busy and not self.closed and not self._reading:
                 self._reading = True
@@ -459,7 +528,7 @@ class Connection:
                 left -= count
                 flags = socket.MSG_MORE if len(out) > count else 0
                 sent = self._send_bytes(data, flags)
-                held = -sum([_held_bytes(out.popleft()) for _ in range(count)])
+                held = -sum([held_bytes(out.popleft()) for _ in range(count)])
                 if sent < len(data):
                     out.appendleft(memoryview(data)[sent:])
                     held += len(data) - sent
@@ -512,6 +581,12 @@ class Connection:
         self._runtime.warn_seldom(f"{line} while others wait for room (firnline.answers.max.bytes)")
         self.close()
 
+    def close_sender(self, held_bytes: int, why: str) -> None:
+        """Close it, because others need the memory that what came of its request holds."""
+        line = f"closed a connection from {self.peer_host}, which {why}: what came of its request holds"
+        self._runtime.warn_seldom(f"{line} {held_bytes} bytes (queued.max.request.bytes)")
+        self.close()
+
     def close(self) -> None:
         if self.closed:
             return
@@ -524,144 +599,11 @@ class Connection:
             self._whole.release()
             self._whole = None
         self._frames.release()
+        if self._inlet is not None:
+            self._inlet.close()
         self._server.forget(self._fd)
         del self._stream  # it refers to us: memory comes back at once
         self._sock.close()
         waits, self._waits = self._waits, {}
         for abandon in waits.values():
             self._runtime.resume(abandon)
-
-
-def _small(parts: list[Part]) -> bytes | None:
-    """Join a frame of up to JOIN_BYTES_MAX, slices read; None for a larger one, or one of many parts."""
-    if len(parts) > _PARTS_PER_STEP:
-        return None
-    size = 0
-    for part in parts:
-        size += part.size_bytes if isinstance(part, FileSlice) else len(part)
-    if size > JOIN_BYTES_MAX:
-        return None
-    return b"".join(map(_read, parts))
-
-
-def _held_bytes(part: Part) -> int:
-    """What a part of an answer holds of memory: what stays in a file until it is sent holds none."""
-    return 0 if isinstance(part, FileSlice) else len(part)
-
-
-def _read(part: Part) -> Buffer:
-    return part.read() if isinstance(part, FileSlice) else part
-
-
-class Server:
-    """One listener and its connections."""
-
-    def __init__(
-        self,
-        runtime: "Runtime",
-        loop: PollLoop,
-        sock: socket.socket,
-        *,
-        listener: str,
-        frame_bytes_max: int,
-        idle_ms: int,
-        connections_max: int,
-        dispatcher: "Dispatcher | None" = None,
-        has_room: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self.runtime = runtime
-        self._has_room = has_room
-        # What is served depends on who listens here: clients, or the members of the quorum.
-        self.dispatcher = dispatcher or runtime.dispatcher
-        self.loop = loop
-        self.listener = listener
-        self.frame_bytes_max = frame_bytes_max
-        self.buffers = BufferPool()
-        self.bad_peers = 0
-        self._idle_ms = idle_ms
-        self._connections_max = connections_max
-        self._sock = sock
-        self._connections: dict[int, Connection] = {}
-        loop.watch(sock.fileno(), READABLE, self._on_connect)
-
-    @property
-    def connection_count(self) -> int:
-        return len(self._connections)
-
-    def _on_connect(self, _events: int) -> None:
-        try:
-            sock, address = self._sock.accept()
-        except (BlockingIOError, InterruptedError, ConnectionError):
-            return
-        except (
-            OSError
-        ) as problem:  # no descriptors left: what is connected goes on, look again later
-            log.warning("cannot accept a connection: %s", problem)
-            self.loop.rewatch(self._sock.fileno(), NOTHING)
-            self.loop.call_later(0.5, self._accept_again)
-            return
-        if len(self._connections) >= self._connections_max:
-            sock.close()
-            return
-        if not self._has_room():
-            sock.close()
-            self.runtime.warn_seldom(
-                f"refused a connection from {address[0]}: the last descriptors are kept for the logs. Raise"
-                " the limit of open files (ulimit -n, LimitNOFILE), or let fewer clients connect"
-            )
-            return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection = Connection(self, sock, address[0], self.runtime.now_ms())
-        self._connections[sock.fileno()] = connection
-
-    def _accept_again(self) -> None:
-        if self._sock.fileno() >= 0:
-            self.loop.rewatch(self._sock.fileno(), READABLE)
-
-    def on_bad_peer(self, connection: Connection, problem: ProtocolError) -> None:
-        """Close a connection whose bytes are no request; one line a second says so, without a traceback."""
-        self.bad_peers += 1
-        self.runtime.warn_seldom(
-            f"closed a connection from {connection.peer_host}: {str(problem)!r}"
-        )
-        connection.close()
-
-    def sweep(self, now_ms: int) -> None:
-        """Close who idles too long, has not sent one request in time, or hung up on one long ago."""
-        for connection in list(self._connections.values()):
-            quiet_ms = now_ms - connection.last_active_ms
-            if (
-                quiet_ms > self._idle_ms
-                or (not connection.requests and quiet_ms > FIRST_REQUEST_MS)
-                or (connection.has_ended and quiet_ms > ENDED_MS)
-            ):
-                connection.close()
-
-    def forget(self, fd: int) -> None:
-        """Called by a connection that closes its socket next."""
-        del self._connections[fd]
-        self.loop.unwatch(fd)
-
-    def stop_accepting(self) -> None:
-        self.loop.unwatch(self._sock.fileno())
-        self._sock.close()
-
-    def close(self) -> None:
-        for connection in list(self._connections.values()):
-            connection.close()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket; OSError when the port is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-        sock.listen(1024)
-    except OSError:
-        sock.close()
-        raise
-    return sock

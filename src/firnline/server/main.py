@@ -28,17 +28,20 @@ from firnline.broker.wiring import build_controller, build_node
 from firnline.config.broker import BrokerConfig
 from firnline.config.broker import Endpoint as Listener
 from firnline.log.names import parse_partition_dir
-from firnline.metadata.image import Endpoint
+from firnline.metadata.image import ClusterImage, Endpoint
 from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED
+from firnline.runtime.bounds.connections import Connections
+from firnline.runtime.bounds.incoming import INCOMING_BYTES_MAX
 from firnline.runtime.clock import SteadyClock
 from firnline.runtime.descriptors import Descriptors
 from firnline.runtime.disk import RealFs
+from firnline.runtime.listener import Server, listen
 from firnline.runtime.loop import Runtime
-from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import READABLE, PollLoop
 from firnline.runtime.rng import SystemRng
 from firnline.server.allocator import bound_free_memory
 from firnline.server.collector import LOOK_S, Collector
+from firnline.server.connection_limits import ConnectionLimits
 from firnline.server.plugins import remote_storage
 
 if TYPE_CHECKING:
@@ -48,7 +51,6 @@ log = logging.getLogger("firnline")
 
 # A controlled shutdown that takes longer is cut short; the next start then looks over its logs.
 SHUTDOWN_MAX_S = 30.0
-CONNECTIONS_MAX = 10_000
 # Of host names, and of what hashes as in Java; the library imports each when it is first used.
 _ENCODINGS = ("idna", "utf_16_be")
 _BETWEEN_IMPORTS_S = 0.005
@@ -117,6 +119,7 @@ class _Process:
     def __init__(self, config: BrokerConfig, ready: Callable[[str], None]) -> None:
         self._config = config
         self._ready = ready
+        self._limits = ConnectionLimits(config, self._image)
         self._loop = PollLoop()
         self._sockets = _bind(config.client_listeners + _own_controller_listeners(config))
         self._signals = 0
@@ -124,6 +127,7 @@ class _Process:
         self._runtime: Runtime | None = None
         self._exporter: Exporter | None = None
         self._descriptors: Descriptors | None = None
+        self._connections: dict[bool, Connections] = {}  # of clients: True
         self._collector = Collector()
 
     def serve(self) -> int:
@@ -155,6 +159,9 @@ class _Process:
             client_id=f"firnline-{config.node_id}",
             answer_bytes_max=config.socket_request_max_bytes,
             held_answers_bytes_max=config.firnline_answers_max_bytes,
+            incoming_bytes_max=config.queued_max_request_bytes
+            if config.queued_max_request_bytes > 0
+            else max(INCOMING_BYTES_MAX, config.socket_request_max_bytes),
         )
         if self._exporter is not None:
             self._exporter.show(runtime)
@@ -190,6 +197,11 @@ class _Process:
         node = self._runtime.node
         groups = node.groups.group_count if isinstance(node, BrokerNode) else 0
         self._collector.look(node.quorum, groups)
+
+    def _image(self) -> ClusterImage:
+        assert self._runtime is not None
+        image: ClusterImage = self._runtime.node.quorum.image
+        return image
 
     def _build(self, now_ms: int) -> BrokerNode | ControllerNode:
         """Make the node that the settings describe, on directories that are in use from now on."""
@@ -240,9 +252,8 @@ class _Process:
             self._serve_on(endpoint, dispatcher)
 
     def _serve_on(self, endpoint: Listener, dispatcher: Dispatcher) -> None:
-        runtime, descriptors = self._runtime, self._descriptors
+        runtime = self._runtime
         assert runtime is not None
-        assert descriptors is not None
         is_for_clients = endpoint in self._config.client_listeners
         server = Server(
             runtime,
@@ -251,12 +262,27 @@ class _Process:
             listener=endpoint.listener,
             frame_bytes_max=self._config.socket_request_max_bytes,
             idle_ms=self._config.connections_max_idle_ms,
-            connections_max=CONNECTIONS_MAX,
+            counted=self._counted(is_for_clients),
+            is_protected=is_for_clients
+            and not self._config.shares_broker_listener
+            and endpoint.listener in self._config.broker_listeners,
             dispatcher=dispatcher,
-            # Others of the quorum take from the reserve: without them nobody decides.
-            has_room=descriptors.has_room if is_for_clients else lambda: True,
         )
         runtime.servers.append(server)
+
+    def _counted(self, is_for_clients: bool) -> Connections:
+        """What counts the connections of such a listener: clients and controllers have a limit each."""
+        runtime, descriptors = self._runtime, self._descriptors
+        assert runtime is not None
+        assert descriptors is not None
+        if is_for_clients not in self._connections:
+            self._connections[is_for_clients] = Connections(
+                self._limits,
+                # Others of the quorum take from the reserve: without them nobody decides.
+                has_room=descriptors.has_room if is_for_clients else lambda: True,
+                warn=runtime.warn_seldom,
+            )
+        return self._connections[is_for_clients]
 
     def _on_running(self, now_ms: int) -> None:
         """The controller counts us in, or this node is nothing but a controller: take clients."""

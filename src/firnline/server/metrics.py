@@ -21,11 +21,18 @@ from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.replica.partition import Partition
 from firnline.runtime.loop import Runtime
-from firnline.server import compaction_metrics, loop_metrics, quorum_metrics, replica_metrics
+from firnline.server import (
+    compaction_metrics,
+    loop_metrics,
+    quorum_metrics,
+    replica_metrics,
+    table_metrics,
+)
 from firnline.server.compaction_metrics import CompactionFacts
 from firnline.server.loop_metrics import LoopFacts
 from firnline.server.quorum_metrics import QuorumFacts, QuorumFamilies
 from firnline.server.replica_metrics import PARTITIONS_PER_LOOK, ReplicaFacts
+from firnline.server.table_metrics import TableFacts
 
 _HOST = "127.0.0.1"
 _ANSWER_S = 5.0
@@ -79,6 +86,7 @@ class Snapshot(NamedTuple):
     unreadable_records: Sequence[tuple[str, int]] = ()  # by topic
     failed_requests: Mapping[str, int] = MappingProxyType({})
     answers: AnswerFacts = AnswerFacts()
+    tables: TableFacts = TableFacts()
 
 
 def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
@@ -141,6 +149,7 @@ def look(runtime: Runtime) -> Generator[None, None, Snapshot]:
             runtime.answers.refused,
             runtime.answers.slow_readers,
         ),
+        tables=table_metrics.look(runtime),
     )
 
 
@@ -207,6 +216,7 @@ def families(found: Snapshot) -> Iterator[Metric]:
         failed.add_metric([bean_name(name)], count)
     yield failed
     yield from _answers(found.answers)
+    yield from table_metrics.families(found.tables)
     yield from replica_metrics.families(found.replicas)
     yield from _partitions(found.partitions)
     yield from _tier(found.tier)

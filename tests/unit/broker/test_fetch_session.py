@@ -231,6 +231,36 @@ def test_a_flood_of_sessions_pushes_out_no_client_that_fetches() -> None:
     ask(s, 43, 1)
 
 
+def test_an_address_that_took_all_sessions_makes_room_for_another() -> None:
+    """One has all 10 and uses them; five others come, and get no more than that leaves it with most."""
+    s = sessions(10)
+    for _ in range(10):
+        ask(s, 0, 0, want(0), owner=ME)
+    ask(s, 42, 1, owner=ME)  # the least used is the second one now
+    for number in range(5):
+        friend = ("User:ANONYMOUS", f"10.0.1.{number}")
+        assert isinstance(ask(s, 0, 0, want(0), owner=friend), Full)
+        assert isinstance(ask(s, 0, 0, want(0), owner=ME), Sessionless)
+    assert len(s) == 10
+    ask(s, 42, 2, owner=ME)
+    assert code(attempt(s, 43, 1, owner=ME)) == Code.FETCH_SESSION_ID_NOT_FOUND
+    for number in range(5):
+        ask(s, 52 + number, 1, owner=("User:ANONYMOUS", f"10.0.1.{number}"))
+
+
+def test_small_sessions_of_others_are_not_pushed_out_by_an_address_that_has_more() -> None:
+    s = sessions(4)
+    friend = ("User:ANONYMOUS", "10.0.0.9")
+    ask(s, 0, 0, want(0), owner=friend)
+    for _ in range(3):
+        ask(s, 0, 0, want(0), want(1), owner=ME)
+    later = EVICTION_MS + 1
+    for session_id in (42, 43, 44, 45):
+        ask(s, session_id, 1, now_ms=later, owner=friend if session_id == 42 else ME)
+    assert isinstance(ask(s, 0, 0, want(0), want(1), now_ms=later, owner=ME), Sessionless)
+    ask(s, 42, 2, now_ms=later, owner=friend)
+
+
 def test_a_session_nobody_uses_makes_room() -> None:
     s = sessions(2)
     ask(s, 0, 0, want(0))

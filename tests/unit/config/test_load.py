@@ -11,6 +11,7 @@ from firnline.config.load import (
     read_properties,
     without_meaning,
 )
+from firnline.config.network import parse_overrides
 
 NODE = {
     "node.id": "1",
@@ -55,7 +56,7 @@ def test_a_topic_key_in_the_broker_file_names_its_broker_key() -> None:
     ("name", "value"),
     [
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
-        ("max.connections", "5"),
+        ("max.connection.creation.rate", "5"),
         ("ssl.client.auth", "required"),
         ("config.providers", "file"),
         ("create.topic.policy.class.name", "a.B"),
@@ -67,7 +68,9 @@ def test_a_promise_that_would_not_hold_is_refused_by_name(name: str, value: str)
 
 
 def test_a_promise_at_its_default_is_fine() -> None:
-    config = load({**NODE, "max.connections": "2147483647", "authorizer.class.name": ""})
+    config = load(
+        {**NODE, "max.connection.creation.rate": "2147483647", "authorizer.class.name": ""}
+    )
     assert config.node_id == 1
 
 
@@ -293,3 +296,31 @@ def test_a_cordoned_directory_is_one_that_there_is() -> None:
     assert load({**both, "cordoned.log.dirs": "*"}).cordoned_log_dirs == ("*",)
     with pytest.raises(ConfigError, match=r"cordoned\.log\.dirs names /c"):
         load({**both, "cordoned.log.dirs": "/a,/c"})
+
+
+def test_limits_of_connections_are_read_as_kafka_reads_them() -> None:
+    text = "127.0.0.1:200, node-7.example:0,[2001:DB8::0:1]:3"
+    config = load({**NODE, "max.connections.per.ip.overrides": text, "max.connections": "0"})
+    assert config.max_connections == 0
+    found = parse_overrides(config.max_connections_per_ip_overrides)
+    assert found == {"127.0.0.1": 200, "node-7.example": 0, "2001:db8::1": 3}
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1", ":5", "a:", "a:-1", "a:2147483648", "a:b", "a:\u0665"]
+)
+def test_an_override_that_is_none_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip\.overrides: .*host:count"):
+        load({**NODE, "max.connections.per.ip.overrides": text})
+
+
+def test_nobody_may_lock_all_hosts_out() -> None:
+    with pytest.raises(ConfigError, match="lets nobody connect"):
+        load({**NODE, "max.connections.per.ip": "0"})
+    load({**NODE, "max.connections.per.ip": "0", "max.connections.per.ip.overrides": "h:5"})
+
+
+def test_memory_for_requests_holds_one_request_at_least() -> None:
+    with pytest.raises(ConfigError, match=r"queued\.max\.request\.bytes must be socket"):
+        load({**NODE, "queued.max.request.bytes": "1000000"})
+    assert load({**NODE, "queued.max.request.bytes": "104857600"}).queued_max_request_bytes > 0

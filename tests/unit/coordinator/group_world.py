@@ -30,6 +30,7 @@ def subscription(*topics: str) -> bytes:
 class Settings:
     """The broker's keys that the coordinator reads, with one partition of offsets."""
 
+    firnline_groups_max = 200_000
     group_min_session_timeout_ms = 6_000
     group_max_session_timeout_ms = 1_800_000
     group_max_size = 2**31 - 1
@@ -232,13 +233,14 @@ class GroupWorld:
         session_ms: int = 30_000,
         rebalance_ms: int = 60_000,
         version: int = 9,
+        host: str = "/127.0.0.1",
     ) -> None:
         request = JoinRequest(
             group_id=group,
             member_id=member_id,
             instance_id=instance,
             client_id=who,
-            client_host="/127.0.0.1",
+            client_host=host,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=rebalance_ms,
             protocol_type=protocol_type,
@@ -315,8 +317,10 @@ class GroupWorld:
         instance: str | None = None,
         metadata: str = "",
         retention_ms: int = -1,
+        host: str = "/127.0.0.1",
     ) -> None:
         request = CommitRequest(
+            client_host=host,
             group_id=group,
             member_id=member_id,
             instance_id=instance,

@@ -58,17 +58,103 @@ def test_an_id_nobody_comes_with_is_forgotten_and_so_is_its_group(world: GroupWo
     assert world.listed()[1] == []
 
 
-def test_a_million_ids_that_nobody_uses_are_refused_beyond_a_bound(world: GroupWorld) -> None:
-    """Goal: rel d 55. Method: a bound of 3, then one more, then time for all to be forgotten."""
-    object.__setattr__(world.groups.policy, "pending_members_max", 3)
-    for name in "abc":
-        world.join(name, group=f"group of {name}")
-        assert world.answer_to(name).code is Code.MEMBER_ID_REQUIRED
-    world.join("d")
-    assert world.answer_to("d").code is Code.COORDINATOR_NOT_AVAILABLE
+def bound(world: GroupWorld, name: str, value: int) -> None:
+    object.__setattr__(world.groups.policy, name, value)
+
+
+def test_who_joins_new_groups_and_never_goes_on_locks_nobody_out(world: GroupWorld) -> None:
+    """Goal: rel d 55. Method: a bound of 30; one address floods, others join meanwhile and afterwards."""
+    bound(world, "pending_members_max", 30)
+    world.join("early", group="early", host="/10.0.0.2")
+    early = world.answer_to("early").member_id
+    for number in range(200):
+        world.join("flood", group=f"flood {number}", host="/10.0.0.1")
+        assert world.answer_to("flood").code is Code.MEMBER_ID_REQUIRED
+        assert world.groups.pending_members <= 30
+    assert world.groups.group_count <= 30
+    assert world.groups.evicted_members == 171
+    world.join("early", early, group="early", host="/10.0.0.2")
+    world.join("late", group="late", host="/10.0.0.3")
+    world.join("late", world.answer_to("late").member_id, group="late", host="/10.0.0.3")
+    world.advance(3_000)
+    assert world.answer_to("early").generation_id == world.answer_to("late").generation_id == 1
+    (line,) = world.warnings
+    assert "/10.0.0.1" in line
     world.advance(30_000)
-    world.join("d")
-    assert world.answer_to("d").code is Code.MEMBER_ID_REQUIRED
+    assert world.groups.pending_members == 0
+    world.crash()
+    assert {row.group_id for row in world.listed()[1]} == {"early", "late"}
+
+
+def test_an_id_that_made_room_for_others_is_unknown_and_its_client_begins_anew(
+    world: GroupWorld,
+) -> None:
+    bound(world, "pending_members_max", 1)
+    world.join("a", group="one")
+    given = world.answer_to("a").member_id
+    world.join("b", group="two")
+    assert world.answer_to("b").code is Code.MEMBER_ID_REQUIRED
+    world.join("a", given, group="one")
+    assert world.answer_to("a").code is Code.UNKNOWN_MEMBER_ID
+    world.enter("a", group="one")
+    world.advance(3_000)
+    assert world.answer_to("a").generation_id == 1
+
+
+def test_ids_of_thirty_kilobytes_each_hold_no_more_than_the_bound(world: GroupWorld) -> None:
+    bound(world, "pending_bytes_max", 1_000_000)
+    for number in range(100):
+        world.join("x" * 32_000, group=f"{number}")
+        world.take_told()
+    assert 20 < world.groups.pending_members < 32
+
+
+def test_a_flood_of_ids_in_one_group_forgets_its_oldest_and_keeps_its_members(
+    world: GroupWorld,
+) -> None:
+    bound(world, "pending_of_group_max", 10)
+    member = world.enter("a")
+    world.advance(3_000)
+    assert world.answer_to("a").generation_id == 1
+    world.sync("a", member, 1, assignments={member: b"all"})
+    assert world.answer_to("a").assignment == b"all"
+    for _ in range(100):
+        world.join("flood")
+        assert world.answer_to("flood").code is Code.MEMBER_ID_REQUIRED
+    assert world.groups.pending_members == 10
+    assert world.heartbeat(member, 1) is Code.NONE
+
+
+def test_members_with_huge_subscriptions_hold_a_bound_and_leave_room_for_others() -> None:
+    """Goal: a member of 90 MB for each group took all memory. Method: 100 of 100 KB, 1 MB in all."""
+    world = GroupWorld(group_initial_rebalance_delay_ms=0)
+    bound(world, "members_bytes_max", 1_000_000)
+    codes = []
+    for number in range(100):
+        name = f"flood {number}"
+        world.join(name, group=name, metadata=b"x" * 100_000, version=3, host="/10.0.0.1")
+        world.advance(0)
+        codes.append(world.answer_to(name).code)
+    assert codes.count(Code.NONE) == 5
+    assert set(codes[5:]) == {Code.COORDINATOR_NOT_AVAILABLE}
+    world.join("friend", version=3, host="/10.0.0.2", metadata=b"x" * 10_000)
+    world.advance(0)
+    friend = world.answer_to("friend")
+    assert friend.code is Code.NONE
+    # It goes on with what it has, and may not be told of an assignment that is too large.
+    everything = {friend.member_id: b"x" * 600_000}
+    world.sync("friend", friend.member_id, 1, assignments=everything)
+    assert world.answer_to("friend").code is Code.COORDINATOR_NOT_AVAILABLE
+    world.sync("friend", friend.member_id, 1, assignments={friend.member_id: b"x" * 60_000})
+    assert world.answer_to("friend").code is Code.NONE
+    assert world.groups.refused_members == 96
+    assert "/10.0.0.1" in world.warnings[0]
+    held = world.groups.members_held_bytes
+    world.crash()
+    bound(world, "members_bytes_max", 1_000_000)
+    assert world.groups.members_held_bytes <= held
+    world.advance(60 * 60_000)
+    assert world.groups.members_held_bytes == 0
 
 
 def test_the_first_member_waits_for_the_others_and_each_newcomer_prolongs_it(

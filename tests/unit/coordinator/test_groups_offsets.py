@@ -480,3 +480,21 @@ def test_offsets_of_a_deleted_topic_go_even_while_the_group_is_in_use(world: Gro
     world.crash()
     assert world.fetched() == {("u", 0): 6}
     assert world.state() == "Stable"
+
+
+def test_an_address_that_commits_for_new_groups_without_end_leaves_room_for_others() -> None:
+    """Such a group stays for a week, and each made the node larger. Method: at most 100."""
+    world = GroupWorld(firnline_groups_max=100)
+    codes = []
+    for number in range(200):
+        world.commit("flood", ("t", 0, 1), group=f"flood {number}", host="/10.0.0.1")
+        codes += world.answer_to("flood")
+    assert codes.count(Code.NONE) == 50
+    assert set(codes[50:]) == {Code.COORDINATOR_NOT_AVAILABLE}
+    assert world.groups.group_count == 50
+    world.commit("friend", ("t", 0, 1), group="new", host="/10.0.0.2")
+    assert world.answer_to("friend") == [Code.NONE]
+    # Its own groups are served as before.
+    world.commit("flood", ("t", 0, 2), group="flood 0", host="/10.0.0.1")
+    assert world.answer_to("flood") == [Code.NONE]
+    assert "/10.0.0.1" in world.warnings[0]

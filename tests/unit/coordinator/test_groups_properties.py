@@ -269,6 +269,9 @@ class Life(RuleBasedStateMachine):
             self.owners.clear()  # a new group counts its generations from 1
         pending = [g.roster.pending for s in groups._shards.values() for g in s.groups.values()]
         assert groups._tally.pending == sum(map(len, pending))
+        rosters = [g.roster for s in groups._shards.values() for g in s.groups.values()]
+        members = [member for roster in rosters for member in roster.members.values()]
+        assert groups.members_held_bytes == sum(member.held_bytes for member in members)
 
 
 def kept(group: Group) -> object:

@@ -6,6 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from firnline.base.errors import Code, StorageError
+from firnline.log import producer_state
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     Producer,
@@ -28,6 +29,26 @@ from tests.log_world import (
     refused,
     small,
 )
+
+# -- how many ------------------------------------------------------------------------------------
+
+
+def test_a_flood_of_producer_ids_is_forgotten_and_not_the_producer_that_goes_on(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids are the client's own words: each one cost the partition more than a kilobyte for a day."""
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 50)
+    append(log, batch("open", pid=8, seq=0, is_transactional=True))
+    for number in range(1_000):
+        append(log, batch("good", pid=7, seq=number))
+        append(log, batch("flood", pid=1_000 + number, seq=0))
+        assert len(log.producers) <= 50
+    assert refused(log, batch("gap", pid=7, seq=1_001)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.producers.has_open_transaction(8, 0)
+    # Whoever was forgotten goes on where it was.
+    assert log.producers.get(1_000) is None
+    append(log, batch("forgotten", pid=1_000, seq=1))
+
 
 # -- idempotence -----------------------------------------------------------------------------------
 

@@ -12,9 +12,10 @@ from firnline.base.effects import Reply, SetTimer
 from firnline.base.errors import ProtocolError
 from firnline.base.slices import FileSlice
 from firnline.protocol.schema import Part
+from firnline.runtime.bounds.connections import Connections, Limits
 from firnline.runtime.disk import RealFs
+from firnline.runtime.listener import Server, listen
 from firnline.runtime.loop import Runtime
-from firnline.runtime.net import Server, listen
 from firnline.runtime.poll import PollLoop
 
 LIMIT = 4 * 1024 * 1024
@@ -114,6 +115,7 @@ class Running:
         self.loop = PollLoop()
         self.runtime = Runtime(QuietNode(), self.loop, threads={"read": 1})
         self.runtime.dispatcher = Echo(big)  # type: ignore[assignment]
+        self.limits = Limits(total=8)
         sock = listen("127.0.0.1", 0)
         self.port: int = sock.getsockname()[1]
         self.server = Server(
@@ -123,13 +125,13 @@ class Running:
             listener="TEST",
             frame_bytes_max=LIMIT,
             idle_ms=600_000,
-            connections_max=8,
+            counted=Connections(lambda: self.limits),
         )
         self.runtime.servers.append(self.server)
         self.thread = threading.Thread(target=self.loop.run)
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), 20)
+    def connect(self, host: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), 20, source_address=(host, 0))
 
     def on_loop(self, call: Any) -> None:
         """Run `call` on the loop's thread and wait for it."""

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Reply
-from firnline.runtime.net import ENDED_MS
+from firnline.runtime.bounds.connections import Limits
+from firnline.runtime.listener import ENDED_MS
 from tests.unit.runtime.echo import Echo, Running, Ticket, frame, is_closed, read_frame
 
 
@@ -49,7 +50,7 @@ def node(tmp_path: Path) -> Iterator[Running]:
     big.write_bytes(b"")
     running = Running(big)
     running.runtime.dispatcher = running.server.dispatcher = Waiting(big)  # type: ignore[assignment]
-    running.server._connections_max = 1000
+    running.limits = Limits(total=1000)
     running.thread.start()
     yield running
     running.on_loop(running.loop.stop)

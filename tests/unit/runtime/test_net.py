@@ -14,7 +14,9 @@ import pytest
 from firnline.base.effects import Flush, Reply, Submit
 from firnline.base.errors import KafkaError
 from firnline.protocol.schema import Part
-from firnline.runtime.net import OPEN_MAX, Server, listen
+from firnline.runtime.bounds.connections import Connections, Limits
+from firnline.runtime.listener import Server, listen
+from firnline.runtime.net import OPEN_MAX
 from firnline.runtime.poll import READABLE
 from tests.unit.runtime.echo import (
     LIMIT,
@@ -165,17 +167,6 @@ def tracked(connection: Any) -> Any:
     return alive
 
 
-def test_connections_above_the_limit_are_refused(node: Running) -> None:
-    kept = [node.connect() for _ in range(8)]
-    for sock in kept:
-        sock.sendall(frame(b"e-one-of-eight"))
-        read_frame(sock)
-    with node.connect() as ninth:
-        assert is_closed(ninth)
-    for sock in kept:
-        sock.close()
-
-
 def test_who_never_sends_a_request_is_closed_in_time(node: Running) -> None:
     with node.connect() as silent, node.connect() as active:
         active.sendall(frame(b"e-has-spoken"))
@@ -280,7 +271,7 @@ def test_each_listener_is_served_by_its_own_dispatcher(node: Running) -> None:
             listener="OTHER",
             frame_bytes_max=LIMIT,
             idle_ms=600_000,
-            connections_max=8,
+            counted=Connections(Limits),
             dispatcher=shout,  # type: ignore[arg-type]
         )
         node.runtime.servers.append(server)

@@ -5,6 +5,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from firnline.runtime import timers as module
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.timers import Timers
+from tests.unit.runtime.echo import Running, frame, read_frame
 
 
 class Clock:
@@ -131,3 +133,35 @@ def test_what_a_timer_held_is_free_at_once(ends: str) -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_a_thousand_timers_that_are_due_together_hold_nobody_up(node: Running) -> None:
+    """Sessions of a flood of members end together: requests were not looked at before all had ended."""
+    fired = 0
+    before: list[int] = []
+
+    def fire() -> None:
+        nonlocal fired
+        fired += 1
+        time.sleep(0.001)
+
+    echo: Any = node.runtime.dispatcher
+    on_frame = echo.on_frame
+
+    def noted(*args: Any) -> Any:
+        before.append(fired)
+        return on_frame(*args)
+
+    echo.on_frame = noted
+    with node.connect() as sock:
+
+        def begin() -> None:
+            for _ in range(1_000):
+                node.loop.call_later(0, fire)
+            sock.sendall(frame(b"e-in between"))
+
+        node.on_loop(begin)
+        assert read_frame(sock) == b"e-in between"
+        assert before[0] < 500
+        while fired < 1_000:
+            node.on_loop(lambda: None)

@@ -44,6 +44,7 @@ def shown(harness: Harness, slow: SlowSteps | None = None) -> Iterator[Exporter]
         stuck_compactions=0,
         failed_requests=FailedRequests(),
         answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
+        incoming=SimpleNamespace(held_bytes=0, waiting=0, slow_senders=0),
     )
     exporter = Exporter(0)
     try:
@@ -201,6 +202,27 @@ def test_what_answers_hold_and_who_paid_for_it_is_shown() -> None:
         assert found["firnline_answers_waiting", ""] == 2
         assert found["firnline_answers_refused_total", ""] == 3
         assert found["firnline_slow_readers_closed_total", ""] == 4
+
+
+def test_full_tables_and_who_made_room_are_shown() -> None:
+    harness = Harness()
+    with shown(harness) as exporter:
+        runtime: Any = exporter._runtime
+        counted = SimpleNamespace(evicted=5, refused=6)
+        server = SimpleNamespace(
+            dispatcher=harness.dispatcher, connection_count=1, counted=counted, slow_requests=2
+        )
+        runtime.servers = [server, server]  # two listeners that are counted together
+        runtime.incoming = SimpleNamespace(held_bytes=7, waiting=8, slow_senders=9)
+        harness.node.groups._tally.evicted = 10
+        found = scrape(exporter)
+        assert found["firnline_connections_evicted_total", ""] == 5
+        assert found["firnline_connections_refused_total", ""] == 6
+        assert found["firnline_incoming_held_bytes", ""] == 7
+        assert found["firnline_incoming_waiting", ""] == 8
+        assert found["firnline_slow_senders_closed_total", ""] == 9 + 2 + 2
+        assert found["firnline_group_members_evicted_total", ""] == 10
+        assert found["firnline_group_members_pending", ""] == 0
 
 
 def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,8 +91,9 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
     member = rig[1]
     clients = member.dispatchers[CLIENT_PORT + 1][1]
     controllers = member.dispatchers[CONTROLLER_PORT + 1][1]
+    counted = SimpleNamespace(evicted=0, refused=0)
     servers = [
-        SimpleNamespace(dispatcher=each, connection_count=1)
+        SimpleNamespace(dispatcher=each, connection_count=1, counted=counted, slow_requests=0)
         for each in (controllers, clients, clients)
     ]
     runtime: Any = SimpleNamespace(
@@ -103,6 +104,7 @@ def test_requests_to_all_listeners_of_a_combined_node_are_counted() -> None:
         stuck_compactions=0,
         failed_requests=FailedRequests(),
         answers=SimpleNamespace(held_bytes=0, waiting=0, refused=0, slow_readers=0),
+        incoming=SimpleNamespace(held_bytes=0, waiting=0, slow_senders=0),
         now_ms=lambda: rig.now_ms,
     )
     rows = {row.name: row.requests for row in at_once(metrics.look(runtime)).requests}

@@ -61,6 +61,7 @@ def _commit(
             generation_id=request.generation_id_or_member_epoch,
             commits=commits,
             retention_ms=request.retention_time_ms,
+            client_host=f"/{context.peer_host}",
             knows_group_id_not_found=context.api_version >= _GROUP_ID_NOT_FOUND_VERSION,
         )
         return node.groups.commit(asked, partial(_settle, places, outstanding), at_ms)

@@ -1,0 +1,135 @@
+"""Listeners: who may connect, and who has been silent, or slow, for too long. WORLD."""
+
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from firnline.base.errors import ProtocolError
+from firnline.runtime.bounds.connections import Connections
+from firnline.runtime.net import Connection
+from firnline.runtime.poll import NOTHING, READABLE, PollLoop
+
+if TYPE_CHECKING:
+    from firnline.api.dispatch import Dispatcher
+    from firnline.runtime.loop import Runtime
+
+log = logging.getLogger("firnline.net")
+
+# A connection that has not sent one whole request by then is closed (reliability d 8).
+FIRST_REQUEST_MS = 30_000
+# A peer that has ended its side may still read. Where its request has no answer by then, nobody waits for it.
+ENDED_MS = 30_000
+
+
+class Server:
+    """One listener and its connections."""
+
+    def __init__(
+        self,
+        runtime: "Runtime",
+        loop: PollLoop,
+        sock: socket.socket,
+        *,
+        listener: str,
+        frame_bytes_max: int,
+        idle_ms: int,
+        counted: Connections,
+        is_protected: bool = False,
+        dispatcher: "Dispatcher | None" = None,
+    ) -> None:
+        self.runtime = runtime
+        self.counted = counted
+        self._is_protected = is_protected  # for brokers alone, beside others
+        # What is served depends on who listens here: clients, or the members of the quorum.
+        self.dispatcher = dispatcher or runtime.dispatcher
+        self.loop = loop
+        self.listener = listener
+        self.frame_bytes_max = frame_bytes_max
+        self.bad_peers = self.slow_requests = 0
+        self._idle_ms = idle_ms
+        self._sock = sock
+        self._connections: dict[int, Connection] = {}
+        loop.watch(sock.fileno(), READABLE, self._on_connect)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def _on_connect(self, _events: int) -> None:
+        try:
+            sock, address = self._sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        except (
+            OSError
+        ) as problem:  # no descriptors left: what is connected goes on, look again later
+            log.warning("cannot accept a connection: %s", problem)
+            self.loop.rewatch(self._sock.fileno(), NOTHING)
+            self.loop.call_later(0.5, self._accept_again)
+            return
+        if not self.counted.admit(address[0], is_protected=self._is_protected):
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection = Connection(self, sock, address[0], self.runtime.now_ms())
+        self._connections[sock.fileno()] = connection
+        self.counted.add(connection, is_protected=self._is_protected)
+
+    def _accept_again(self) -> None:
+        if self._sock.fileno() >= 0:
+            self.loop.rewatch(self._sock.fileno(), READABLE)
+
+    def on_bad_peer(self, connection: Connection, problem: ProtocolError) -> None:
+        """Close a connection whose bytes are no request; one line a second says so, without a traceback."""
+        self.bad_peers += 1
+        self.runtime.warn_seldom(
+            f"closed a connection from {connection.peer_host}: {str(problem)!r}"
+        )
+        connection.close()
+
+    def sweep(self, now_ms: int) -> None:
+        """Close who idles too long, has not sent one request in time, or hung up on one long ago."""
+        for connection in list(self._connections.values()):
+            quiet_ms = now_ms - connection.last_active_ms
+            if connection.is_receiving and not connection.has_ended:
+                if connection.is_too_slow(now_ms):
+                    self.slow_requests += 1
+                    why = "closed a connection from %s: its request does not become whole"
+                    self.runtime.warn_seldom(why % connection.peer_host)
+                    connection.close()
+            elif (
+                quiet_ms > self._idle_ms
+                or (not connection.requests and quiet_ms > FIRST_REQUEST_MS)
+                or (connection.has_ended and quiet_ms > ENDED_MS)
+            ):
+                connection.close()
+
+    def forget(self, fd: int) -> None:
+        """Called by a connection that closes its socket next."""
+        connection = self._connections.pop(fd)
+        self.counted.remove(connection, is_protected=self._is_protected)
+        self.loop.unwatch(fd)
+
+    def stop_accepting(self) -> None:
+        self.loop.unwatch(self._sock.fileno())
+        self._sock.close()
+
+    def close(self) -> None:
+        for connection in list(self._connections.values()):
+            connection.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket; OSError when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    return sock

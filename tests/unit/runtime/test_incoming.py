@@ -1,0 +1,221 @@
+"""Requests that do not become whole: what they hold, whom they hold up, and how long they may take."""
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from firnline.base.effects import Reply
+from firnline.base.limits import SENDER_BYTES_PER_S, SENDER_GRACE_MS
+from firnline.base.units import KIB, MIB
+from firnline.runtime.bounds.connections import Limits
+from tests.unit.runtime.echo import LIMIT, Running, frame, is_closed, read_frame
+
+FLOOD, FRIEND = "127.0.0.2", "127.0.0.3"
+BOUND = 8 * MIB
+
+
+@pytest.fixture
+def small(node: Running) -> Iterator[Running]:
+    """A node with a bound of two frames for all that comes in."""
+    node.limits = Limits(total=1_000)
+    node.runtime.incoming.bytes_max = BOUND
+    yield node
+    until(node, lambda: not node.server.connection_count)
+    incoming = node.runtime.incoming
+    assert incoming.held_bytes == incoming.waiting == 0
+    assert incoming.one is None
+
+
+def until(node: Running, is_so: Callable[[], bool]) -> None:
+    """Wait for what comes about in turns of the loop."""
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came about"
+        node.on_loop(lambda: None)
+
+
+def unfinished(
+    node: Running, size: int, *, host: str = FLOOD, less: int = 1, is_taken: bool = True
+) -> socket.socket:
+    """Send a frame of `size` bytes but for its last ones; where it is not taken, as far as that goes."""
+    sock = node.connect(host)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * KIB)
+    sock.settimeout(20 if is_taken else 0.03)
+    with contextlib.suppress(TimeoutError):
+        sock.sendall(struct.pack(">i", size) + b"e" * (size - less))
+    sock.settimeout(20)
+    return sock
+
+
+def came_bytes(node: Running) -> int:
+    """What has come of requests that are not whole."""
+    inlets = [each._inlet for each in node.server._connections.values()]
+    return sum(inlet.came_bytes for inlet in inlets if inlet is not None)
+
+
+def look(node: Running, times: int) -> None:
+    """Let so many seconds pass, as far as slow senders are concerned."""
+    for _ in range(times):
+        node.on_loop(node.runtime.incoming._look)
+
+
+def echoes(sock: socket.socket, body: bytes = b"e-small-one") -> bool:
+    sock.settimeout(20)
+    sock.sendall(frame(body))
+    return read_frame(sock) == body
+
+
+def test_unfinished_frames_hold_the_bound_and_one_more_and_small_ones_go_on(
+    small: Running,
+) -> None:
+    """Goal: 24 frames of 95 MiB without their last byte held 2.4 GB. Method: 24 of 4 MiB, a bound of 8."""
+    with small.connect(FRIEND) as friend:
+        flood = [unfinished(small, LIMIT, is_taken=False) for _ in range(24)]
+        incoming = small.runtime.incoming
+        assert BOUND - MIB <= incoming.held_bytes <= BOUND + BOUND // 4 + LIMIT
+        assert incoming.waiting
+        assert echoes(friend)
+        # Nobody is closed for it, and it is full to the last byte.
+        incoming._close = lambda inlet, why: None  # type: ignore[method-assign]
+        incoming.bytes_max = incoming.held_bytes
+        with small.connect(FRIEND) as another:
+            for piece in range(0, 50_000, 10_000):  # a small one that comes bit by bit
+                another.sendall(frame(b"e" * 50_000)[piece : piece + 10_000])
+                small.on_loop(lambda: None)
+            another.sendall(frame(b"e" * 50_000)[50_000:])
+            assert read_frame(another) == b"e" * 50_000
+        for sock in flood:
+            sock.close()
+
+
+def test_who_sends_a_large_request_gets_through_a_flood_of_unfinished_ones(small: Running) -> None:
+    flood = [unfinished(small, LIMIT, is_taken=False) for _ in range(24)]
+    sock = unfinished(small, LIMIT, host=FRIEND, less=LIMIT)
+    body = b"e" * LIMIT
+    sock.setblocking(False)
+    sent, looks = 0, 0
+    deadline = time.monotonic() + 20
+    while sent < LIMIT:
+        assert time.monotonic() < deadline
+        try:
+            sent += sock.send(body[sent:])
+        except BlockingIOError:
+            looks += 1
+            look(small, 1)
+    sock.settimeout(20)
+    assert read_frame(sock) == body
+    assert small.runtime.incoming.slow_senders >= 2
+    sock.close()
+    for each in flood:
+        each.close()
+
+
+def test_whoever_goes_on_is_not_closed_while_others_wait(small: Running) -> None:
+    steady = unfinished(small, LIMIT, host=FRIEND, less=2 * MIB)
+    flood = [unfinished(small, LIMIT, is_taken=False) for _ in range(6)]
+    for _ in range(16):
+        steady.sendall(b"e" * (128 * KIB - 1))
+        look(small, 1)
+    steady.sendall(b"e" * 16)
+    assert read_frame(steady) == b"e" * LIMIT
+    steady.close()
+    for sock in flood:
+        sock.close()
+
+
+def test_nobody_is_closed_for_being_slow_where_there_is_room(small: Running) -> None:
+    sock = unfinished(small, LIMIT)
+    look(small, 20)
+    sock.sendall(b"e")
+    assert read_frame(sock) == b"e" * LIMIT
+    sock.close()
+
+
+def test_beginnings_of_large_requests_without_number_cost_those_who_send_most_of_them(
+    small: Running,
+) -> None:
+    """None of them ever waits, as what began is here before it can be judged."""
+    friend = unfinished(small, 300 * KIB, host=FRIEND, less=10)
+    flood = [unfinished(small, LIMIT, less=LIMIT - 200 * KIB, is_taken=False) for _ in range(100)]
+    until(small, lambda: small.runtime.incoming.slow_senders > 0)
+    assert small.runtime.incoming.held_bytes <= BOUND + BOUND // 4 + MIB
+    friend.sendall(b"e" * 10)
+    assert read_frame(friend) == b"e" * 300 * KIB
+    friend.close()
+    for sock in flood:
+        sock.close()
+
+
+def test_what_came_behind_a_request_that_waits_counts_too(small: Running) -> None:
+    with small.connect() as sock:
+        sock.sendall(frame(b"h-and wait") + frame(b"e" * 100_000))
+        until(small, lambda: small.runtime.incoming.held_bytes > 50_000)
+        held = small.runtime.dispatcher.held  # type: ignore[attr-defined]
+        small.on_loop(lambda: small.runtime.execute([Reply(context=held, message=1)]))
+        assert read_frame(sock) == b"h-and wait"
+        assert read_frame(sock) == b"e" * 100_000
+        assert small.runtime.incoming.held_bytes == 0
+
+
+def test_requests_that_wait_for_their_turn_are_not_their_senders_fault(small: Running) -> None:
+    """Whole ones, admitted one after the other, and those behind one that takes long."""
+    admission = small.runtime.admission
+    admission.held_bytes = admission.bytes_max
+    waiting = [small.connect() for _ in range(3)]
+    for sock in waiting:
+        sock.sendall(frame(b"e" * 3 * MIB))
+    until(small, lambda: admission.waiting + small.runtime.incoming.waiting == 3)
+    look(small, 20)
+    now_ms = small.runtime.now_ms()
+    small.on_loop(lambda: small.server.sweep(now_ms + 300_000))
+
+    def free() -> None:
+        admission.held_bytes = 0
+        admission._go_on()
+
+    small.on_loop(free)
+    for sock in waiting:
+        assert read_frame(sock) == b"e" * 3 * MIB
+        sock.close()
+
+
+# ---------------------------------------------------------------------------- time for one request
+
+
+def test_a_byte_now_and_then_does_not_keep_a_connection(small: Running) -> None:
+    """Goal: after one request a slow loris stayed. Method: a byte just before each look."""
+    now_ms = small.runtime.now_ms()
+    with small.connect() as loris, small.connect() as idle:
+        assert echoes(loris)
+        assert echoes(idle)
+        loris.sendall(struct.pack(">i", 1_000) + b"e")
+        until(small, lambda: small.runtime.incoming.held_bytes > 0)
+        for elapsed_ms in range(0, SENDER_GRACE_MS, 5_000):
+            loris.sendall(b"e")
+            small.on_loop(lambda elapsed_ms=elapsed_ms: small.server.sweep(now_ms + elapsed_ms))
+            assert small.server.connection_count == 2
+        loris.sendall(b"e")
+        small.on_loop(lambda: small.server.sweep(now_ms + SENDER_GRACE_MS + 5_000))
+        assert is_closed(loris)
+        assert echoes(idle)
+    assert small.server.slow_requests == 1
+
+
+def test_a_large_request_over_a_thin_line_has_the_time_it_needs(small: Running) -> None:
+    """Ten minutes of silence close a connection; ten minutes of sending do not."""
+    size = 3 * MIB
+    now_ms = small.runtime.now_ms()
+    sock = unfinished(small, size, less=size)
+    until(small, lambda: small.runtime.incoming.held_bytes > 0)
+    for place in range(0, size, MIB):
+        sock.sendall(b"e" * (MIB - 1))
+        until(small, lambda place=place: came_bytes(small) > place + MIB - 10)
+        elapsed_ms = (place + MIB // 2) * 1000 // SENDER_BYTES_PER_S
+        small.on_loop(lambda elapsed_ms=elapsed_ms: small.server.sweep(now_ms + elapsed_ms))
+    sock.sendall(b"eee")
+    assert read_frame(sock) == b"e" * size
+    sock.close()
