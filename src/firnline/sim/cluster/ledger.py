@@ -33,6 +33,8 @@ class PartitionTruth(CommittedLog):
         # (first epoch, epoch after the last, offset) of what an unclean election left behind: a log whose
         # newest batch is of those epochs may be another one from the offset on.
         self._left: list[tuple[int, int, int]] = []
+        # (leader epoch, offset): the last replica standing lost what earlier leaders have from there on.
+        self._given_up: list[tuple[int, int]] = []
         self.problem: str | None = None  # rel-R12
         self.is_compacted = False  # replicas may have less
         self.keyed = KeyedHistory(self)
@@ -104,6 +106,14 @@ class PartitionTruth(CommittedLog):
         if len(over) > 1:
             # Leaders that may show themselves yet: what they have nobody knows.
             self._left.append((over[0], over[-1], 0))
+
+    def give_up(self, leader_epoch: int, border: int) -> None:
+        """The last replica standing leads that epoch, from `border` on without what was committed."""
+        self._given_up.append((leader_epoch, border))
+
+    def is_given_up(self, leader_epoch: int, offset: int) -> bool:
+        """Does a leader that has not heard of it promise what the last replica standing lost?"""
+        return any(leader_epoch < epoch and offset >= at for epoch, at in self._given_up)
 
     def skip(self, offset: int) -> None:
         """The leader's log begins there; above all that is left of the lineage the rest was deleted."""

@@ -394,6 +394,7 @@ class ReplicaChecks:
         if found is None:
             return
         border, lost = found
+        truth.give_up(partition.leader_epoch, border)
         truth.skip(self._begin(partition.log))
         if border < owed or (lost and len(partition.replicas) == 1):
             text = f"{name(key)}: {lost} records that were acknowledged are not on its disk"
@@ -586,8 +587,9 @@ class ReplicaChecks:
                 truth.acked_end = max(truth.acked_end, promise.next_offset)
 
     def _is_left_behind(self, promise: Promise, truth: PartitionTruth) -> bool:
-        """Did a leader promise it that an unclean election had left behind? Then it is lost, and counted."""
-        is_lost = truth.judged_to(promise.leader_epoch) <= promise.base_offset
+        """Did a leader promise it that an exempt loss had left behind? Then it is lost, too, and counted."""
+        at, epoch = promise.base_offset, promise.leader_epoch
+        is_lost = truth.judged_to(epoch) <= at or truth.is_given_up(epoch, at)
         if is_lost:
             truth.lost += promise.next_offset - promise.base_offset
             self._ledger.exempt += promise.next_offset - promise.base_offset
