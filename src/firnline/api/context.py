@@ -160,8 +160,8 @@ class RequestContext:
 class UntilGone:
     """An answer that may wait for minutes. When whoever asked hangs up it is let go of, with its request.
 
-    What waits for it stays as it is: a member of a group has joined, whether or not anybody hears of it. Called
-    then it does nothing.
+    What waits for it stays as it is: a member of a group has joined, whether or not anybody hears of it.
+    Called then it does nothing.
     """
 
     __slots__ = ("_make",)

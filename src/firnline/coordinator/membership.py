@@ -15,6 +15,8 @@ from firnline.base.limits import STRING_BYTES_MAX
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
+# The protocol type whose subscriptions name topics.
+CONSUMERS = "consumer"
 
 
 class Protocol(NamedTuple):
