@@ -35,7 +35,8 @@ def _delete(
     node: "BrokerNode", context: RequestContext, request: OffsetDeleteRequest, now_ms: int
 ) -> Slices:
     """Delete so many at a time, each time as one batch. An error of the group is the whole answer."""
-    response = OffsetDeleteResponse(topics=[])
+    topics: list[OffsetDeleteResponseTopic] = []
+    response = OffsetDeleteResponse(topics=topics)
     rows: list[OffsetDeleteResponsePartition] = []  # where the coordinator's codes go, in order
     gone: list[TopicPartition] = []
 
@@ -63,7 +64,7 @@ def _delete(
     count = 0
     for wanted in request.topics:
         parts: list[OffsetDeleteResponsePartition] = []
-        response.topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=parts))
+        topics.append(OffsetDeleteResponseTopic(name=wanted.name, partitions=parts))
         for part in wanted.partitions:
             index = part.partition_index
             row = OffsetDeleteResponsePartition(partition_index=index)
