@@ -242,6 +242,35 @@ static PyObject *right_body(PyObject *module, PyObject *const *args, Py_ssize_t 
     return PyBool_FromLong(is_right);
 }
 
+/* survey(data, count): (least time delta, greatest, have all a key, is it plain), or None. See records/usual.py. */
+static PyObject *survey(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "survey(data, count)");
+    long records = PyLong_AsLong(args[1]);
+    Py_buffer view;
+    if ((records == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    int is_right = records > 0 && records <= INT32_MAX && is_body(view.buf, view.len, (int32_t)records);
+    int64_t least = INT64_MAX, greatest = INT64_MIN;
+    int have_keys = 1, is_plain = 1;
+    struct reader all = {view.buf, (const uint8_t *)view.buf + view.len, 0};
+    for (int32_t i = 0; is_right && i < records; i++) {
+        int32_t length = varint32(&all);
+        const uint8_t *next = all.at + length;  /* as is_body has seen, it is within the bytes */
+        is_plain &= int8(&all) == 0;
+        int64_t delta = varint(&all, 10);
+        if (delta < least) least = delta;
+        if (delta > greatest) greatest = delta;
+        is_plain &= varint32(&all) == i;
+        have_keys &= varint32(&all) >= 0;
+        all.at = next;
+    }
+    PyBuffer_Release(&view);
+    if (!is_right) Py_RETURN_NONE;
+    PyObject *found = Py_BuildValue("(LLOO)", (long long)least, (long long)greatest, have_keys ? Py_True : Py_False,
+                                    is_plain ? Py_True : Py_False);
+    return found;
+}
+
 /* The fields of records.batch.BatchHeader if owner[start:end], the bytes at `at`, is one whole v2 batch in
  * the shape that producers send, with the right CRC, and, if not compressed, a right body. None if not, NULL with an exception. */
 static PyObject *batch_header(PyObject *owner, Py_ssize_t start, Py_ssize_t end, const uint8_t *at) {
@@ -748,6 +777,7 @@ static PyMethodDef methods[] = {
     {"map_body", (PyCFunction)(void (*)(void))map_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
     {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
+    {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "See records/usual.py."},
     {"usual_batch", usual_batch, METH_O, "See records/usual.py."},
     {"usual_records", (PyCFunction)(void (*)(void))usual_records, METH_FASTCALL, "See records/usual.py."},
     {"usual_request", (PyCFunction)(void (*)(void))usual_request, METH_FASTCALL, "See api/usual.py."},

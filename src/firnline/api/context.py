@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from firnline.base.effects import CloseConnection, Effect, Effects, Reply
+from firnline.base.effects import CancelTimer, CloseConnection, Effect, Effects, Reply
 
 # AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
 OF_BROKERS = frozenset((56, 62, 63, 67, 73))
 _FETCH = 1
+_NOTHING_TO_DO = CancelTimer(key=("answers", "to nobody"))
 
 
 class Share(Protocol):
@@ -154,3 +155,29 @@ class RequestContext:
     def close(self) -> CloseConnection:
         """Drop the connection without an answer."""
         return CloseConnection(context=self)
+
+
+class UntilGone:
+    """An answer that may wait for minutes. When whoever asked hangs up it is let go of, with its request.
+
+    What waits for it stays as it is: a member of a group has joined, whether or not anybody hears of it.
+    Called then it does nothing.
+    """
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., Effect]) -> None:
+        self._make: Callable[..., Effect] | None = make
+
+    def __call__(self, *found: Any) -> Effect:
+        make, self._make = self._make, None
+        return _NOTHING_TO_DO if make is None else make(*found)
+
+    def waits(self, context: RequestContext) -> None:
+        """The request has been handled: watch its connection, unless the answer is made."""
+        if self._make is not None:
+            context.when_gone(self._let_go)
+
+    def _let_go(self, now_ms: int) -> Effects:
+        self._make = None
+        return []

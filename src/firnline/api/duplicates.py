@@ -112,7 +112,7 @@ _FOLDS: dict[int, Fold] = {
 RULES: dict[int, Rule] = {
     **dict.fromkeys(_FOLDS, Rule.FOLDED),
     # Produce, too: each mention has records of its own. Kafka appends the last one's and drops the others'.
-    **dict.fromkeys((0, 8, 9, 10, 13, 15, 23, 32, 43, 45, 46, 55, 56, 73), Rule.EACH),
+    **dict.fromkeys((0, 8, 9, 10, 13, 15, 23, 32, 43, 45, 46, 47, 55, 56, 73), Rule.EACH),
     **dict.fromkeys((2, 19, 20, 33, 37, 44, 57), Rule.REFUSED),
     # Of members, endpoints and filters; of the quorum's single partition.
     **dict.fromkeys((11, 14, 16, 52, 53, 54, 59, 62, 63, 70, 82), Rule.NOT_NAMES),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from firnline.base.background import Work
+from firnline.base.background import Beside, Work
 from firnline.base.effects import Effects
 from firnline.base.limits import SLICE_HELD_BYTES
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Effects, then the time; at last effects.
 Slices = Generator[Effects, int, Effects]
+# The same, of which some are what threads are to do before the next slice.
+SlicesWithPauses = Generator[Effects | Beside, int, Effects]
 Row = TypeVar("Row")
 Found = TypeVar("Found")
 
@@ -50,7 +52,7 @@ class Outstanding:
 def in_slices(
     node: Busy,
     context: "RequestContext",
-    slices: Slices,
+    slices: SlicesWithPauses,
     now_ms: int,
     *,
     to_the_end: bool = False,
@@ -80,13 +82,16 @@ def in_slices(
     except Exception as problem:  # noqa: BLE001 - whoever runs the connection judges
         return [context.failed(problem)]
     context.is_large = context.is_in_turns = True
-    return effects + _go_on(node, context, slices, share, held_bytes, now_ms, to_the_end=to_the_end)
+    go_on = partial(_go_on, node, context, slices, share, held_bytes, to_the_end=to_the_end)
+    if isinstance(effects, Beside):
+        return [effects.submit(go_on)]
+    return effects + go_on(now_ms)
 
 
 def _go_on(
     node: Busy,
     context: "RequestContext",
-    slices: Slices,
+    slices: SlicesWithPauses,
     share: "Share | None",
     held_bytes: int,
     now_ms: int,
@@ -122,7 +127,7 @@ def a_step_a_slice(
 def _rest(
     node: Busy,
     context: "RequestContext",
-    slices: Slices,
+    slices: SlicesWithPauses,
     share: "Share | None",
     held_bytes: int,
     is_begun: bool,
@@ -143,6 +148,10 @@ def _rest(
             is_begun = True
             if share is not None:
                 share.grow(held_bytes)
+            if isinstance(effects, Beside):
+                is_over = False
+                go_on = partial(_go_on, node, context, slices, share, held_bytes)
+                return [effects.submit(partial(go_on, to_the_end=to_the_end))]
             now_ms = yield effects
     except StopIteration as done:
         return done.value

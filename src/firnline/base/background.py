@@ -7,16 +7,38 @@ one slice of one work is done in a turn of the loop, whatever waits.
 """
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from firnline.base.effects import Effects, SetTimer
+from firnline.base.effects import Effects, Pool, SetTimer, Submit
 from firnline.base.units import MIB
 
 _ITEMS_PER_SLICE = 200
 _BYTES_PER_SLICE = MIB
 # Where works take turns: of so many slices one is of those that are not urgent, whatever is.
 _USUAL_EVERY = 4
+
+
+class Beside:
+    """What a request that is done in slices yields in place of effects: it goes on when threads have done
+    this. `result` is then what `work` returned or raised, or the KafkaError of a full pool."""
+
+    __slots__ = ("name", "pool", "result", "work")
+
+    def __init__(self, name: str, pool: Pool, work: Callable[[], Any]) -> None:
+        self.name = name
+        self.pool = pool
+        self.work = work
+        self.result: Any = None
+
+    def submit(self, then: Callable[[int], Effects]) -> Submit:
+        def done(result: object, now_ms: int) -> Effects:
+            self.result = result
+            return then(now_ms)
+
+        return Submit(name=self.name, pool=self.pool, work=self.work, then=done)
+
+
 # Each yield gets the time; what it returns is carried out, too, if it is effects. The first yield gives
 # nothing, unless the first slice is done by whoever has the rest done (`begin`).
 Work = Generator[Effects, int, Any]

@@ -5,7 +5,7 @@ this node's own registration is in the image (rel-R4). Who needs to know that we
 longer do, is told here: coordinators, the tier. Source: KIP-631; house, walks through the broker.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -17,7 +17,7 @@ from firnline.base.ids import LOST_DIRECTORY, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.broker.tier import absence
 from firnline.config.broker import BrokerConfig
-from firnline.config.layers import topic_config
+from firnline.config.layers import broker_config, topic_config
 from firnline.config.topic import TopicConfig
 from firnline.log.recovery import told_of_recovery
 from firnline.metadata.delta import ClusterDelta
@@ -150,6 +150,7 @@ class Hosting:
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
         self._opening = Opening(self._begin, self._finish)
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
+        self._altered: tuple[Mapping[str, str], Mapping[str, str], BrokerConfig] | None = None
 
     def apply(self, delta: ClusterDelta, image: ClusterImage, now_ms: int) -> Effects:
         """Act on one committed change; `when_settled` tells when it is done with."""
@@ -230,6 +231,9 @@ class Hosting:
                 topic = self._image.topics_by_name.get(resource.name)
                 for index in sorted(topic.partitions if topic is not None else ()):
                     yield partial(self._configure, resource.name, index)
+            elif resource.resource_type == ResourceType.BROKER:  # defaults of topics are among them
+                for name, index in list(self._hosted.by_name):
+                    yield partial(self._configure, name, index)
         yield partial(self._all_acted_on, delta.after, held_up)
 
     def _all_acted_on(
@@ -433,8 +437,18 @@ class Hosting:
         known = self._topic_config
         if known is None or known[0] is not self._image or known[1] != topic:
             overrides = self._image.topic_config_overrides(topic)
-            known = self._image, topic, topic_config(self._config, overrides)
+            known = self._image, topic, topic_config(self._defaults(), overrides)
             self._topic_config = known
+        return known[2]
+
+    def _defaults(self) -> BrokerConfig:
+        """The broker's settings, with what was altered at run time."""
+        cluster, node = (
+            self._image.config(ResourceType.BROKER, name) for name in ("", str(self._node_id))
+        )
+        known = self._altered
+        if known is None or known[0] is not cluster or known[1] is not node:
+            known = self._altered = cluster, node, broker_config(self._config, cluster, node)
         return known[2]
 
     # ---------------------------------------------------------------- what does not
@@ -571,6 +585,8 @@ def _is_large(delta: ClusterDelta) -> bool:
     for changed in delta.topics:
         count += len(changed.partitions)
     for resource in delta.configs:
+        if resource.resource_type == ResourceType.BROKER:
+            return True
         topic = delta.after.topics_by_name.get(resource.name)
         count += len(topic.partitions) if topic is not None else 0
     return count > AT_ONCE

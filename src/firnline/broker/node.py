@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from firnline.base.background import Background
 from firnline.base.effects import Append, Effect, Effects, EnsureTopic, SetTimer, Warn
 from firnline.base.errors import Bug, StorageError
-from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, Uuid
+from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, Uuid
 from firnline.base.ports import Rng
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.controller_port import ControllerPort
@@ -157,6 +157,14 @@ class BrokerNode:
         """The remote log; None where remote.log.storage.system.enable is false."""
         ground = self.parts.tier_ground
         return None if ground is None else ground.tier
+
+    @property
+    def unreadable_records(self) -> list[tuple[str, int]]:
+        """How many records of each system topic this node went on without."""
+        rows = [(OFFSETS_TOPIC, self.groups.unreadable_records)]
+        if self.tier is not None:
+            rows.append((REMOTE_LOG_METADATA_TOPIC, self.tier.unreadable_offsets))
+        return rows
 
     @property
     def supported_features(self) -> Mapping[str, FeatureRange]:

@@ -2,27 +2,46 @@
 
 acks=0 and acks=1 answer at once; acks=all when every partition is committed, and, where
 `firnline.acks.fsync` asks for it, on disk. Failures are values, one per partition: a bad batch of one
-partition never costs another its append. Source: spec C13; rel-R13; design 'Durable acks'.
+partition never costs another its append.
+
+A batch in another codec than its topic's `compression.type` is opened and compressed again, which takes a
+millisecond for some 30 KiB: what is larger than a few KiB is done by threads, while other connections go on.
+That connection waits, as each of Apache Kafka's does while a request of it is handled: so the batches of a
+producer keep their order. Leadership is asked when the batch is appended. Source: spec C13; rel-R13; design
+'Durable acks'; decision 0030, KIP-390.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Generator, Iterable, MutableSequence, Sequence
+from typing import Any, Literal
 
+from firnline.base.background import Beside
 from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTimer
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, SYSTEM_TOPICS
 from firnline.base.ports import File
-from firnline.records.batch import TRANSACTIONAL_MASK
+from firnline.base.units import KIB
+from firnline.config.topic import TopicConfig
+from firnline.records.batch import COMPRESSION_MASK, TRANSACTIONAL_MASK
+from firnline.records.compression import GZIP, LZ4, NAMES, NONE, USUAL_LEVELS, ZSTD
+from firnline.records.recompress import Target, recompress
+from firnline.records.validate import BatchLimits
 from firnline.replica.partition import ACKS_ALL, Partition
 
-# Low byte of the attributes of a batch.
-_ATTRIBUTES_AT = 22
 _ATTRIBUTES = 5  # their place in a BatchHeader
 # Whoever is not us; another broker, as far as one can tell; this node itself.
 Origin = Literal["client", "broker", "coordinator"]
 Outcome = Appended | KafkaError
+# As the topic has it: producers choose.
+_PRODUCER = "producer"
+_CODECS = {name: codec for codec, name in enumerate(NAMES)} | {"uncompressed": NONE}
+# Low byte of the attributes of a batch.
+_ATTRIBUTES_AT = 22
+# What is opened and compressed on the loop, for 6 us with snappy and 0.3 ms with gzip (measured); a trip to a
+# thread and back is no cheaper. A batch that is compressed may be half of that as it comes.
+_SMALL_BYTES = 4 * KIB
 # The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
 Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
+_Job = tuple[int, Partition, Target, BatchLimits]
 Answer = Callable[[list[Outcome], int], Effects]
 
 
@@ -61,9 +80,11 @@ class Producing:
         None: nothing was done, and `produce` is to be asked, which knows all cases. After a failure ask
         `told_of_failure`, too.
         """
+        attributes = fields[_ATTRIBUTES]
         if (
-            fields[_ATTRIBUTES] & TRANSACTIONAL_MASK
+            attributes & TRANSACTIONAL_MASK
             or partition.topic_partition.topic in SYSTEM_TOPICS
+            or not is_in_its_codec(partition.log.config, attributes)
         ):
             return None
         return partition.append_at_once(batch, fields, acks, now_ms)
@@ -83,6 +104,9 @@ class Producing:
         origin: Origin = "client",
     ) -> Effects:
         """Append all of `writes`, then `answer(outcomes, now_ms)` in their order, when `acks` is reached.
+
+        They are stored as they are. Those of clients that may have to be compressed again come to
+        `produce_in_slices`.
 
         acks        0, 1 or -1; anything else is INVALID_REQUIRED_ACKS for every partition
         timeout_ms  how long an acks=all answer waits for followers before REQUEST_TIMED_OUT
@@ -110,21 +134,28 @@ class Producing:
         answer: Answer,
         now_ms: int,
         origin: Origin = "client",
-    ) -> Generator[Effects, int, Effects]:
+    ) -> Generator[Effects | Beside, int, Effects]:
         """As `produce` for a client, of whose writes one of `slices` is looked up and appended at a time.
 
-        What a slice appended is waited for from then on, so that nothing between two slices is missed. Each
-        list is emptied when it is done.
+        What has to be in another codec is compressed before, by threads if it is much. What a slice appended
+        is waited for from then on, so that nothing between two slices is missed. Each list is emptied when it
+        is done.
         """
         outcomes: list[Outcome] = []
         pending = _Pending(outcomes, answer, self._on_storage_error)
         pending.left = 1  # the answer does not come before the last slice
         until_ms = now_ms + timeout_ms
         for writes in slices:
-            pending.add(writes)
             if acks not in (0, 1, ACKS_ALL):
+                pending.add(writes)
                 outcomes += [_BAD_ACKS] * len(writes)
                 continue
+            again = Recompression(writes, now_ms)
+            if again and not again.here():
+                beside = again.beside()
+                now_ms = yield beside
+                again.placed(beside)
+            pending.add(writes)
             woken, flushes, commits = self._append_all(writes, outcomes, acks, origin, now_ms)
             writes.clear()  # no view of the receive buffer is kept while others are served
             now_ms = yield woken + self._wait(pending, flushes, commits, until_ms, now_ms)
@@ -365,6 +396,108 @@ class _Pending:
         return effects
 
 
+def is_in_its_codec(config: TopicConfig, attributes: int) -> bool:
+    """Whether a batch with these attributes is stored as it came."""
+    kind = config.compression_type
+    return kind == _PRODUCER or attributes & COMPRESSION_MASK == _CODECS[kind]
+
+
+class Recompression:
+    """The batches among `writes` that have to be compressed again. Falsy where there is none.
+
+    `here` does it at once if that is little; else `beside` has threads do it. In either case `writes` has the
+    results afterwards: batches to append, or why there is none.
+    """
+
+    __slots__ = ("_jobs", "_now_ms", "_writes")
+
+    def __init__(self, writes: MutableSequence[Write], now_ms: int) -> None:
+        self._writes = writes
+        self._now_ms = now_ms
+        self._jobs: list[_Job] = []
+        for place, (partition, batch) in enumerate(writes):
+            if isinstance(partition, KafkaError) or batch is None or len(batch) <= _ATTRIBUTES_AT:
+                continue
+            config = partition.log.config
+            attributes = batch[_ATTRIBUTES_AT]
+            if (
+                config.compression_type == _PRODUCER
+                or is_in_its_codec(config, attributes)
+                or attributes & TRANSACTIONAL_MASK
+                or partition.refusal is not None
+                or partition.topic_partition.topic in SYSTEM_TOPICS
+            ):
+                continue
+            self._jobs.append((place, partition, _target(config), partition.log.limits))
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def here(self) -> bool:
+        """Compress the one batch if it is small; False: nothing was done."""
+        if len(self._jobs) != 1:
+            return False
+        place, partition, target, limits = self._jobs[0]
+        batch = self._writes[place][1]
+        assert batch is not None
+        is_open = not batch[_ATTRIBUTES_AT] & COMPRESSION_MASK
+        if len(batch) > (_SMALL_BYTES if is_open else _SMALL_BYTES // 2) or not _is_quick(target):
+            return False
+        found = recompress(batch, target, limits, self._now_ms, opened_bytes_max=_SMALL_BYTES)
+        if isinstance(found, KafkaError):
+            return False  # for one that it opens to more, or for another reason: threads find out
+        self._writes[place] = partition, found
+        return True
+
+    def beside(self) -> Beside:
+        """Return what threads are to do; then call `placed` with it.
+
+        From here on no view of the receive buffer is kept: it is used again meanwhile.
+        """
+        for place, (partition, batch) in enumerate(self._writes):
+            self._writes[place] = partition, None if batch is None else bytearray(batch)
+        asked = [
+            (self._writes[place][1], target, limits) for place, _, target, limits in self._jobs
+        ]
+        now_ms = self._now_ms
+
+        def work() -> list[Any]:
+            return [
+                recompress(batch, target, limits, now_ms)
+                for batch, target, limits in asked
+                if batch is not None
+            ]
+
+        return Beside("compress batches", "codec", work)
+
+    def placed(self, done: Beside) -> None:
+        """Put what threads made of the batches in their place."""
+        results = done.result
+        if isinstance(results, KafkaError):
+            results = [_BUSY] * len(self._jobs)
+        elif isinstance(results, Exception):
+            raise results
+        for (place, partition, _, _), result in zip(self._jobs, results, strict=True):
+            is_refused = isinstance(result, KafkaError)
+            self._writes[place] = (result, None) if is_refused else (partition, result)
+
+
+def _target(config: TopicConfig) -> Target:
+    codec = _CODECS[config.compression_type]
+    levels = {
+        GZIP: config.compression_gzip_level,
+        LZ4: config.compression_lz4_level,
+        ZSTD: config.compression_zstd_level,
+    }
+    return Target(codec, levels.get(codec))
+
+
+def _is_quick(target: Target) -> bool:
+    """Whether its level is none of those that take many times as long."""
+    usual = USUAL_LEVELS.get(target.codec)
+    return usual is None or target.level is None or target.level <= usual
+
+
 def _not_theirs(topic: str, origin: Origin) -> KafkaError | None:
     """Say why whoever asks may not write to the topic: what the system believes, the system alone writes."""
     if topic not in SYSTEM_TOPICS:
@@ -387,3 +520,4 @@ _EMPTY = KafkaError(Code.INVALID_RECORD, "a Produce partition holds exactly one 
 _STORAGE_FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "the log directory failed")
 _EPOCH_OVER = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "another leader epoch began meanwhile")
 _TIMED_OUT = KafkaError(Code.REQUEST_TIMED_OUT, "followers did not confirm in time")
+_BUSY = KafkaError(Code.REQUEST_TIMED_OUT, "too many batches wait to be compressed: send it again")

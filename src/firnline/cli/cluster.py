@@ -53,6 +53,10 @@ def _for_programs(found: ClusterState) -> dict[str, Any]:
         "quorum": quorum
         and quorum._asdict() | {"replicas": [row._asdict() for row in quorum.replicas]},
         "brokers": [row._asdict() for row in found.brokers],
+        "unreadable": [
+            {"broker": broker_id, "topic": topic, "records": count}
+            for broker_id, topic, count in found.unreadable
+        ],
     }
 
 
@@ -82,6 +86,9 @@ def _show(found: ClusterState) -> None:
     click.echo()
     for line in found.problems or ["all is well"]:
         click.echo(line)
+    for broker_id, topic, count in found.unreadable:
+        what = f"{count} record{'s' if count > 1 else ''} of {topic} that cannot be read"
+        click.echo(f"broker {broker_id} has set aside {what}: its log names them")
 
 
 def _broker(row: dict[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,11 @@ class BrokerState(NamedTuple):
 
 
 class ClusterState(NamedTuple):
-    """A cluster at one moment; `quorum` None while nobody leads it. `problems` are for people."""
+    """A cluster at one moment; `quorum` None while nobody leads it.
+
+    problems    for people: what is wrong now
+    unreadable  records of the system's own topics that brokers go on without: (broker, topic, how many)
+    """
 
     cluster_id: str
     quorum: QuorumState | None
@@ -95,6 +99,7 @@ class ClusterState(NamedTuple):
     under_min_isr: int
     offline: int
     problems: list[str]
+    unreadable: list[tuple[int, str, int]]
 
 
 # --------------------------------------------------------------------------------- partitions
@@ -250,6 +255,7 @@ def cluster_state(
         under_min_isr=states.count(UNDER_MIN_ISR),
         offline=sum(part.leader_id < 0 for part in parts),
         problems=[],
+        unreadable=_unreadable(admin, cluster),
     )
     problems = _problems(found)
     alive = sum(each.state == ALIVE for each in brokers)
@@ -290,6 +296,21 @@ def _brokers(admin: Admin, cluster: Any, parts: Sequence[Any]) -> list[BrokerSta
         )
         for row in sorted(cluster.brokers, key=lambda row: int(row.broker_id))
     ]
+
+
+def _unreadable(admin: Admin, cluster: Any) -> list[tuple[int, str, int]]:
+    """What brokers tell that they have set aside; nothing from one that does not answer, or is Kafka's."""
+    found = []
+    for row in sorted(cluster.brokers, key=lambda row: int(row.broker_id)):
+        if row.is_fenced:
+            continue
+        try:
+            node = admin.node(row.broker_id, row.host, row.port)
+            told = node.ask(ClusterStatusRequest(topics=[])).unreadable
+        except FirnlineError:
+            continue
+        found += [(int(row.broker_id), str(each.topic), int(each.records)) for each in told]
+    return found
 
 
 def _broker_state(row: Any, known: Any) -> str:

@@ -22,7 +22,6 @@ class LogKeys:
         "Default of the topic key of the same name.",
         valid="[1,...,9] or -1",
         dynamic=True,
-        kind="inert",
     )
     compression_lz4_level: int = key(
         "INT",
@@ -30,7 +29,6 @@ class LogKeys:
         "Default of the topic key of the same name.",
         valid="[1,...,17]",
         dynamic=True,
-        kind="inert",
     )
     compression_type: str = key(
         "STRING",
@@ -39,7 +37,6 @@ class LogKeys:
         valid="[uncompressed, zstd, lz4, snappy, gzip, producer]",
         importance="HIGH",
         dynamic=True,
-        kind="promise",
     )
     compression_zstd_level: int = key(
         "INT",
@@ -47,7 +44,6 @@ class LogKeys:
         "Default of the topic key of the same name.",
         valid="[-131072,...,22]",
         dynamic=True,
-        kind="inert",
     )
     default_replication_factor: int = key(
         "INT", 1, "Replicas of a topic that is created without saying how many."

@@ -32,7 +32,6 @@ class TopicConfig:
         valid="[1,...,9] or -1",
         synonym="compression.gzip.level",
         source="KIP-390",
-        kind="inert",
     )
     compression_lz4_level: int = key(
         "INT",
@@ -41,7 +40,6 @@ class TopicConfig:
         valid="[1,...,17]",
         synonym="compression.lz4.level",
         source="KIP-390",
-        kind="inert",
     )
     compression_type: str = key(
         "STRING",
@@ -49,7 +47,6 @@ class TopicConfig:
         "Codec of stored batches; `producer` keeps what each producer chose.",
         valid="[uncompressed, zstd, lz4, snappy, gzip, producer]",
         synonym="compression.type",
-        kind="promise",
     )
     compression_zstd_level: int = key(
         "INT",
@@ -58,7 +55,6 @@ class TopicConfig:
         valid="[-131072,...,22]",
         synonym="compression.zstd.level",
         source="KIP-390",
-        kind="inert",
     )
     delete_retention_ms: int = key(
         "LONG",

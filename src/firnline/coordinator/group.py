@@ -20,6 +20,7 @@ from firnline.coordinator.group_state import (
     next_state,
 )
 from firnline.coordinator.membership import (
+    CONSUMERS,
     UNKNOWN_MEMBER,
     DescribedGroup,
     DescribedMember,
@@ -223,7 +224,7 @@ class Group:
 
     def topics_in_use(self) -> frozenset[str] | None:
         """Topics the members of a consumer group subscribe to; None when that is not known."""
-        if self.protocol_type != "consumer":
+        if self.protocol_type != CONSUMERS:
             return None
         return self.roster.topics(self.protocol_name)
 

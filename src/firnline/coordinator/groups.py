@@ -532,6 +532,19 @@ class GroupCoordinator:
             return self._background.begin(work, now_ms, is_urgent=True)
         return shard.delete(group_id, answer, now_ms)
 
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        answer: Callable[[Code, Sequence[Code]], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Forget commits of a group, but for topics in use (KIP-496); see `Shard.delete_offsets`."""
+        shard = self._shard_of(group_id) if group_id else Code.INVALID_GROUP_ID
+        if isinstance(shard, Code):
+            return answer(shard, ())
+        return shard.delete_offsets(group_id, partitions, answer, now_ms)
+
     def on_topics_deleted(self, topics: Sequence[str], now_ms: int) -> Effects:
         """Delete the offsets committed for topics that are gone, whatever their groups do."""
         effects: Effects = []

@@ -19,6 +19,8 @@ UNKNOWN_MEMBER = ""
 _WARN_EVERY_MS = 10_000
 # What a member takes besides its bytes, alone in its group.
 _MEMBER_BYTES = 3_000
+# The protocol type whose subscriptions name topics.
+CONSUMERS = "consumer"
 
 
 class Protocol(NamedTuple):

@@ -19,7 +19,7 @@ from firnline.coordinator.commits import CommittedOffset
 from firnline.coordinator.group import Group, Written
 from firnline.coordinator.group_state import GroupState
 from firnline.coordinator.loading import Replay
-from firnline.coordinator.membership import Tally
+from firnline.coordinator.membership import CONSUMERS, Tally
 from firnline.coordinator.offsets import Offsets, is_expired
 from firnline.coordinator.policy import GroupPolicy
 from firnline.coordinator.rows import commit_row, group_row, in_batches, tombstone
@@ -183,6 +183,32 @@ class Shard:
             (*self.offsets.partitions(group_id), *self.offsets.under_way(group_id))
         )
         return self._bury([(group, list(partitions))], answer, now_ms)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        answer: Callable[[Code, Sequence[Code]], Effects],
+        now_ms: int,
+    ) -> Effects:
+        """Forget what a group has committed of some partitions, but for topics its members subscribe to.
+
+        `answer(code, codes)` when that is committed: of the group, and of each partition if that one is NONE.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            return answer(Code.GROUP_ID_NOT_FOUND, ())
+        in_use: frozenset[str] | None = frozenset()
+        if group.state is not GroupState.EMPTY:
+            if group.protocol_type != CONSUMERS:
+                return answer(Code.NON_EMPTY_GROUP, ())
+            in_use = group.topics_in_use()
+        may_go = [in_use is not None and tp.topic not in in_use for tp in partitions]
+        known, under_way = self.offsets.partitions(group_id), self.offsets.under_way(group_id)
+        gone = dict.fromkeys(tp for tp, may in zip(partitions, may_go, strict=True) if may)
+        tombs = [(group_id, tp) for tp in gone if tp in known or tp in under_way]
+        codes = [Code.NONE if may else Code.GROUP_SUBSCRIBED_TO_TOPIC for may in may_go]
+        return self._write_tombs(tombs, lambda code: answer(code, codes), now_ms)
 
     def is_large(self, group_id: str) -> bool:
         """Whether to delete the group in one step would take long."""

@@ -137,7 +137,7 @@ class Log:
     def config(self, config: TopicConfig) -> None:
         self._config = config
         self._is_log_append_time = config.message_timestamp_type == "LogAppendTime"
-        self._limits = BatchLimits(
+        self.limits = BatchLimits(
             config.max_message_bytes,
             config.message_timestamp_before_max_ms,
             config.message_timestamp_after_max_ms,
@@ -212,7 +212,7 @@ class Log:
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        fields = usual_batch(data) or check_shape(data, self._limits)
+        fields = usual_batch(data) or check_shape(data, self.limits)
         if isinstance(fields, KafkaError):
             return fields
         placed = self.append_batch(data, fields, leader_epoch, now_ms)
@@ -222,7 +222,7 @@ class Log:
         self, data: bytearray | memoryview, fields: Fields, leader_epoch: int, now_ms: int
     ) -> Placed | KafkaError:
         """As `append_as_leader`, a producer's batch whose shape and CRC are right: `fields` of its header."""
-        if problem := judge(fields, data, self._limits, now_ms):
+        if problem := judge(fields, data, self.limits, now_ms):
             return problem
         _, length, _, _, _, attributes, delta, _, max_time, producer_id, _, _, _, _ = fields
         size = length + 12
@@ -268,7 +268,7 @@ class Log:
         self, data: bytearray | memoryview, leader_epoch: int, now_ms: int
     ) -> Appended | KafkaError:
         """Append whole batches of ours, offsets assigned here; one larger than a segment gets its own."""
-        found = check_batches(data, self._limits)
+        found = check_batches(data, self.limits)
         if isinstance(found, KafkaError):
             return found
         if problem := self._fenced(leader_epoch):

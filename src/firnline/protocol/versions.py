@@ -50,6 +50,7 @@ SERVED: tuple[ServedApi, ...] = tuple(
         (44, 0, 1, "incremental_alter_configs"),
         (45, 0, 1, "alter_partition_reassignments"),
         (46, 0, 0, "list_partition_reassignments"),
+        (47, 0, 0, "offset_delete"),
         (55, 0, 2, "describe_quorum"),
         (57, 0, 2, "update_features"),
         (60, 0, 2, "describe_cluster"),

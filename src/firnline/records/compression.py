@@ -101,18 +101,27 @@ def _zstd_chunks(codec: int, body: Buffer, limit_bytes: int) -> Iterator[Buffer]
         yield chunk
 
 
-def compress(codec: int, body: bytes) -> bytes:
-    """Compress a batch body as a producer would, with each codec's usual level."""
+# Where nobody asks for another level. That of lz4 means its fast method, as in Kafka; others, the slow one.
+USUAL_LEVELS = {GZIP: -1, LZ4: 9, ZSTD: 3}
+
+
+def compress(codec: int, body: bytes, level: int | None = None) -> bytes:
+    """Compress a batch body as a producer would; `level` None is each codec's usual one."""
+    if level is None:
+        level = USUAL_LEVELS.get(codec, 0)
     if codec == NONE:
         return body
     if codec == GZIP:
-        return gzip.compress(body, 6, mtime=0)
+        return gzip.compress(body, level, mtime=0)
     if codec == SNAPPY:
         return bytes(cramjam.snappy.compress_raw(body))
     if codec == LZ4:
-        return bytes(lz4.frame.compress(body, block_linked=False, store_size=False))
+        method = 0 if level == USUAL_LEVELS[LZ4] else level
+        return bytes(
+            lz4.frame.compress(body, compression_level=method, block_linked=False, store_size=False)
+        )
     assert codec == ZSTD, codec
-    return zstandard.ZstdCompressor(level=3).compress(body)
+    return zstandard.ZstdCompressor(level=level).compress(body)
 
 
 def _too_big(limit_bytes: int) -> KafkaError:

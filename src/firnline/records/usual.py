@@ -89,6 +89,32 @@ def right_body_python(data: Buffer, count: int) -> bool:
     return position == end and count >= 0
 
 
+Survey = tuple[int, int, bool, bool]
+
+
+def survey_python(data: Buffer, count: int) -> Survey | None:
+    """Look at `data`, which is to be `count` records, one or more: None where `right_body` says it is not.
+
+    Returns the least and the greatest difference of their times from the base timestamp, whether all have
+    keys, and whether it is plain: no record has attributes, and their offsets are 0, 1, 2 and so on.
+    """
+    if count <= 0 or not right_body_python(data, count):
+        return None
+    position, end = 0, len(data)
+    times: list[int] = []
+    have_keys = is_plain = True
+    for number in range(count):
+        length, start = kafka_varint(data, position, end, 5)
+        position = start + length
+        time, after = kafka_varint(data, start + 1, end, 10)
+        offset, after = kafka_varint(data, after, end, 5)
+        key_length, _ = kafka_varint(data, after, end, 5)
+        times.append(time)
+        have_keys &= key_length >= 0
+        is_plain &= data[start] == 0 and offset == number
+    return min(times), max(times), have_keys, is_plain
+
+
 class ShortBody(Exception):
     """Bytes that end early, or a varint that does not end."""
 
@@ -211,6 +237,7 @@ usual_batch: Callable[[Buffer], tuple[int, ...] | None] = (
     usual_batch_python if native is None else native.usual_batch
 )
 right_body: Callable[[Buffer, int], bool] | None = None if native is None else native.right_body
+survey: Callable[[Buffer, int], Survey | None] = survey_python if native is None else native.survey
 usual_records: Callable[[Buffer, int, int], tuple[list[Row], int]] = (
     usual_records_python if native is None else native.usual_records
 )

@@ -43,7 +43,7 @@ from firnline.runtime.listener import Server
 from firnline.runtime.poll import PollLoop
 from firnline.runtime.steps import SLOW_S
 from firnline.runtime.timers import Timer
-from firnline.runtime.workers import Doorbell, FlushGroup, Pool, problem_of
+from firnline.runtime.workers import CODEC_THREADS, Doorbell, FlushGroup, Pool, problem_of
 
 log = logging.getLogger("firnline")
 
@@ -88,7 +88,7 @@ class Runtime:
         self.failure: BaseException | None = None
         self._doorbell = Doorbell(loop, self._complete)
         self._flushes = FlushGroup(self._doorbell)
-        threads = {**threads, "names": 1}
+        threads = {"codec": CODEC_THREADS, **threads, "names": 1}
         self._pools = {name: Pool(name, count, self._doorbell) for name, count in threads.items()}
         self._compactors = Compactors(self._doorbell.ring)
         self.links = Links(self, client_id=client_id, frame_bytes_max=answer_bytes_max)

@@ -21,8 +21,17 @@ from firnline.runtime.poll import READABLE, PollLoop
 Finish = Callable[[Callable[..., Any], Any], None]
 
 # Calls that may wait in one pool; more are refused at once (T36).
-POOL_QUEUE_MAX = {"disk": 10_000, "copy": 10_000, "read": 100, "expire": 10_000, "names": 1_000}
+POOL_QUEUE_MAX = {
+    "disk": 10_000,
+    "copy": 10_000,
+    "read": 100,
+    "expire": 10_000,
+    "names": 1_000,
+    "codec": 20_000,  # one of each connection
+}
 
+# Batches that are compressed again at the same time. Each may open to DECOMPRESSED_BATCH_BYTES_MAX.
+CODEC_THREADS = max(1, min(4, os.cpu_count() or 1))
 
 # How long a thread may hold the interpreter while the loop waits for it. CPython's own 5 ms are as long as a
 # step of the loop may be, and it would wait so long after each look at its sockets.

@@ -16,7 +16,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from firnline.api.dispatch import RequestCount
 from firnline.base.errors import ConfigError
-from firnline.base.ids import OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC
 from firnline.broker.controller_node import ControllerNode
 from firnline.broker.node import BrokerNode
 from firnline.replica.partition import Partition
@@ -93,10 +92,7 @@ def _unreadable(node: BrokerNode | ControllerNode) -> list[tuple[str, int]]:
     """How many records of each system topic this node went on without."""
     if not isinstance(node, BrokerNode):
         return []
-    rows = [(OFFSETS_TOPIC, node.groups.unreadable_records)]
-    if node.tier is not None:
-        rows.append((REMOTE_LOG_METADATA_TOPIC, node.tier.unreadable_offsets))
-    return rows
+    return node.unreadable_records
 
 
 def _compaction(node: BrokerNode | ControllerNode, runtime: Runtime) -> CompactionFacts | None:

@@ -75,6 +75,7 @@ class Options(NamedTuple):
     start_offset_lag_ms: int
     min_changed_percent: int  # metadata.snapshot.min.changed_records.ratio, of a hundred
     cleaning_interval_ms: int
+    recompresses: bool  # leaders store another codec than producers send
     # The workload.
     operations_per_s: int
     topics_max: int
@@ -144,6 +145,7 @@ def draw_options(seed: int) -> Options:
         start_offset_lag_ms=chance.pick((0, 0, 5_000, 60_000)),
         min_changed_percent=Chance(seed, "ratio").pick((0, 0, 10, 50, 100)),
         cleaning_interval_ms=chance.pick((500, 2_000, 10_000)),
+        recompresses=Chance(seed, "codec").below(8) == 0,
         operations_per_s=chance.between(17, 28),
         topics_max=chance.between(10, 60),
     )

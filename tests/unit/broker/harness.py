@@ -98,6 +98,7 @@ class Connection:
     def __init__(self) -> None:
         self.answers: list[Any] = []
         self.closed = False
+        self.share: Any = None  # where the bytes of its answers are counted
 
 
 def format_disk(fs: CrashableFs, rng: SeededRng, path: str = DATA) -> None:

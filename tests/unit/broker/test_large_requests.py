@@ -53,6 +53,11 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from firnline.protocol.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 
@@ -225,6 +230,23 @@ def test_no_step_of_a_large_request_holds_up_the_node(node: LargeNode, name: str
     for _ in range(2):  # the first time its classes are compiled
         node.ask(*LARGE[name])
     assert max(node.steps) < (CALLS_MAX if name in LONGER else 10_000), node.steps
+
+
+def test_offsets_of_all_partitions_are_forgotten_in_slices() -> None:
+    node = LargeNode(NAMES[:6])
+    node.send(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    node.pass_time(2_000)
+    parts = [OffsetDeleteRequestPartition(partition_index=n) for n in range(PARTITIONS)]
+    topics = [OffsetDeleteRequestTopic(name=name, partitions=parts) for name in (*NAMES[:6], "no")]
+    request = OffsetDeleteRequest(group_id="g", topics=topics)
+    for _ in range(2):  # the first time its classes are compiled
+        node.ask(commit("g", NAMES[:6]), 8)
+        said = node.ask(request, 0)
+        assert max(node.steps) < CALLS_MAX, node.steps
+    codes = [part.error_code for topic in said.topics for part in topic.partitions]
+    assert codes == [0] * 600 + [Code.UNKNOWN_TOPIC_OR_PARTITION] * PARTITIONS
+    [left] = node.ask(fetch_offsets("g"), 8).groups
+    assert not left.topics
 
 
 @pytest.fixture

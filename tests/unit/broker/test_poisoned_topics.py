@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from firnline.base.effects import Appended
 from firnline.base.errors import StorageError
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from firnline.protocol.messages.k32003_cluster_status import ClusterStatusRequest
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.tiered.objects.memory import MemoryStore
@@ -69,6 +70,8 @@ def test_a_start_names_what_nobody_can_read_and_serves_all_else(topic: str) -> N
     with shown(fresh) as exporter:
         found = scrape(exporter)
     assert found["firnline_unreadable_records", topic] == len(partitions)
+    told = fresh.ask(ClusterStatusRequest(topics=[]), 0).unreadable
+    assert [(row.topic, row.records) for row in told] == [(topic, len(partitions))]
 
 
 @given(st.sampled_from([GROUPS, TIER]), st.lists(ANY, min_size=1, max_size=4))

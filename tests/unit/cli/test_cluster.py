@@ -35,6 +35,7 @@ from firnline.protocol.messages.k32003_cluster_status import (
     ClusterStatusReplica,
     ClusterStatusResponse,
     ClusterStatusTopic,
+    ClusterStatusUnreadable,
 )
 from tests.peers.ports import free_ports
 from tests.unit.cli.fake_broker import FakeBroker
@@ -52,6 +53,7 @@ class World:
         self.fenced = self.leaving = False
         self.leader_id, self.silent_ms = 1, 100
         self.min_isr = 1
+        self.unreadable = 0
         broker.answers = {
             3: self.metadata,
             32: lambda _: DescribeConfigsResponse(results=[DescribeConfigsResult()]),
@@ -121,7 +123,12 @@ class World:
             if leader == 1
         ]  # fmt: skip
         topics = [ClusterStatusTopic(name=name, partitions=rows) for name in request.topics]
-        return ClusterStatusResponse(brokers=brokers, topics=topics)
+        unreadable = [
+            ClusterStatusUnreadable(topic="__consumer_offsets", records=count)
+            for count in [self.unreadable]
+            if count
+        ]
+        return ClusterStatusResponse(brokers=brokers, topics=topics, unreadable=unreadable)
 
 
 @pytest.fixture
@@ -188,6 +195,16 @@ def test_what_is_wrong_is_named_and_scripts_see_it(
     assert result.exit_code == 3
     assert said in result.stdout.splitlines()
     assert said in json_of(world, "cluster", "status", "--timeout", "0", code=3)["problems"]
+
+
+def test_records_that_a_broker_set_aside_are_shown_and_are_no_reason_to_wait(world: World) -> None:
+    """They stay for as long as the log has them: scripts that wait for a cluster would wait for ever."""
+    assert json_of(world, "cluster", "status")["unreadable"] == []
+    world.unreadable = 2
+    found = json_of(world, "cluster", "status")
+    assert found["unreadable"] == [{"broker": 1, "topic": "__consumer_offsets", "records": 2}]
+    line = "broker 1 has set aside 2 records of __consumer_offsets that cannot be read: its log names them"
+    assert run(world, "cluster", "status").stdout.endswith(f"all is well\n{line}\n")
 
 
 def test_brokers_that_never_came_are_missed_by_who_counts_them(world: World) -> None:

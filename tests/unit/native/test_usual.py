@@ -31,6 +31,7 @@ from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import all_records
 from firnline.records.usual import (
     right_body_python,
+    survey_python,
     usual_batch_python,
     usual_records_python,
 )
@@ -290,6 +291,9 @@ def test_bodies_are_judged_alike(
     body = body[: len(body) - cut]
     said = native.right_body(bytes(body), len(rows) + more)
     assert said == right_body_python(body, len(rows) + more)
+    seen = native.survey(bytes(body), len(rows) + more)
+    assert seen == survey_python(body, len(rows) + more)
+    assert (seen is not None) == (said and len(rows) + more > 0)
     batch_both(with_crc(bytes(made[:61] + body)))
     asked = frame(produce(with_crc(bytes(made[:61] + body))), 9)
     asked_both(writable(asked), len(asked))
@@ -309,6 +313,7 @@ def test_bodies_that_kafka_takes_are_taken_and_no_others(what: str) -> None:
 def test_any_bytes_are_the_same_body_to_both(data: bytes, count: int) -> None:
     said = native.right_body(data, count)
     assert said == right_body_python(data, count)
+    assert native.survey(data, count) == survey_python(data, count)
 
 
 @needs
@@ -369,6 +374,7 @@ def test_nothing_is_read_beyond_the_end() -> None:
             if byte is not None:
                 data[byte] = dice.choice((0x80, 0xFE, 0xFF, 0x7E))
             native.right_body(guarded.at_the_end(bytes(data)), 3)
+            native.survey(guarded.at_the_end(bytes(data)), 3)
 
 
 @needs
@@ -381,6 +387,8 @@ def test_nothing_is_read_beyond_the_end() -> None:
         lambda: native.usual_batch(5),
         lambda: native.right_body(b"x"),
         lambda: native.right_body(b"x", "1"),
+        lambda: native.survey(b"x"),
+        lambda: native.survey(b"x", "1"),
         lambda: native.usual_records(b"x", 1),
         lambda: native.usual_records("x", 1, 1),
         lambda: native.usual_records(b"x", 1, "1"),

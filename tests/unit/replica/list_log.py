@@ -11,6 +11,7 @@ from firnline.base.slices import FileRecords, FileSlice
 from firnline.config.topic import TopicConfig
 from firnline.records.batch import HEADER_BYTES, parse_header, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.validate import BatchLimits
 from firnline.replica.partition import FsyncRule, Partition
 
 NODE_ID = 1
@@ -71,6 +72,7 @@ class ListLog:
         self.compaction = SimpleNamespace(swaps=0, may_have_gaps=False)
         self.path = f"/{topic}-{index}"
         self.config = TopicConfig()
+        self.limits = BatchLimits(1 << 20)
         self.recovery: object = None
         self.truncation: object = None
         self.waiters: list[Callable[[int], Effects]] = []  # until the truncation is over

@@ -4,7 +4,7 @@ acks=0 has no answer; an error under acks=0 closes the connection, which is how 
 it. Source: spec C13, KIP-951.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET, Uuid
 from firnline.base.limits import WAIT_MAX_MS
-from firnline.broker.produce import Outcome, Write
+from firnline.broker.produce import Outcome, Recompression, Write
 from firnline.protocol.messages.k00_produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -55,30 +55,34 @@ def handle(
     topics = request.topic_data
     answer = context.makes_replies(partial(_answer, node, context, request))
     origin = node.producing.origin_at(context.listener)
+    version = context.api_version
+    slices: Iterable[list[Write]]
     if _is_large(topics):
-        slices = node.producing.produce_in_slices(
-            _in_slices(node, context.api_version, topics),
-            acks=request.acks,
-            timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
-            answer=answer,
-            now_ms=now_ms,
-            origin=origin,
-        )
-        # Whoever wants no answer may have hung up already.
-        return in_slices(node, context, slices, now_ms, to_the_end=True)
-    writes = [
-        _write(node, context.api_version, topic, data)
-        for topic in topics
-        for data in topic.partition_data
-    ]
-    return node.producing.produce(
-        writes,
+        slices = _in_slices(node, version, topics)
+    else:
+        writes = [
+            _write(node, version, topic, data) for topic in topics for data in topic.partition_data
+        ]
+        if not Recompression(writes, now_ms):
+            return node.producing.produce(
+                writes,
+                acks=request.acks,
+                timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
+                answer=answer,
+                now_ms=now_ms,
+                origin=origin,
+            )
+        slices = (writes,)
+    appends = node.producing.produce_in_slices(
+        slices,
         acks=request.acks,
         timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
         answer=answer,
         now_ms=now_ms,
         origin=origin,
     )
+    # Whoever wants no answer may have hung up already.
+    return in_slices(node, context, appends, now_ms, to_the_end=True)
 
 
 def _is_large(topics: Sequence[TopicProduceData]) -> bool:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from firnline.api.context import RequestContext
+from firnline.api.context import RequestContext, UntilGone
 from firnline.base.effects import Effect, Effects
 from firnline.coordinator.membership import JoinRequest, JoinResult, Protocol
 from firnline.protocol.messages.k11_join_group import (
@@ -68,4 +68,7 @@ def handle(
             )
         )
 
-    return node.groups.join(asked, answer, now_ms)
+    waiting = UntilGone(answer)
+    effects = node.groups.join(asked, waiting, now_ms)
+    waiting.waits(context)
+    return effects

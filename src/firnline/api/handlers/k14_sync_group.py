@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from firnline.api.context import RequestContext
+from firnline.api.context import RequestContext, UntilGone
 from firnline.base.effects import Effect, Effects
 from firnline.base.errors import Code
 from firnline.coordinator.membership import SyncRequest, SyncResult
@@ -40,4 +40,7 @@ def handle(
         protocol_name=request.protocol_name,
         assignments={a.member_id: bytes(a.assignment) for a in request.assignments},
     )
-    return node.groups.sync(asked, answer, now_ms)
+    waiting = UntilGone(answer)
+    effects = node.groups.sync(asked, waiting, now_ms)
+    waiting.waits(context)
+    return effects

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _NOT_FOUND_VERSION = 6
 # Groups and members, 3 us each.
 _ROWS_PER_SLICE = 300
+_SLICE_BYTES = _ROWS_PER_SLICE * 500  # measured: 385 each, without members
 # What a member's row holds; what the group keeps of it is not copied before it is encoded.
 _MEMBER_BYTES = 300
 _NOT_ASKED = -(2**31)
@@ -31,7 +32,8 @@ _ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 def handle(
     node: "BrokerNode", context: RequestContext, request: DescribeGroupsRequest, now_ms: int
 ) -> Effects:
-    return in_slices(node, context, _answer(node, context, request), now_ms)
+    answer = _answer(node, context, request)
+    return in_slices(node, context, answer, now_ms, held_bytes=_SLICE_BYTES)
 
 
 def _answer(node: "BrokerNode", context: RequestContext, request: DescribeGroupsRequest) -> Slices:

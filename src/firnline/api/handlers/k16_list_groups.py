@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 # A millisecond.
 _GROUPS_PER_SLICE = 500
+_SLICE_BYTES = _GROUPS_PER_SLICE * 300  # measured: 245 each
 
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: ListGroupsRequest, now_ms: int
 ) -> Effects:
     code, groups = node.groups.list_groups(states=request.states_filter, types=request.types_filter)
-    return in_slices(node, context, _answer(context, code, groups), now_ms)
+    answer = _answer(context, code, groups)
+    return in_slices(node, context, answer, now_ms, held_bytes=_SLICE_BYTES)
 
 
 def _answer(

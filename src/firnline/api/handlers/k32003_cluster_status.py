@@ -17,6 +17,7 @@ from firnline.protocol.messages.k32003_cluster_status import (
     ClusterStatusRequest,
     ClusterStatusResponse,
     ClusterStatusTopic,
+    ClusterStatusUnreadable,
 )
 from firnline.replica.isr import Follower
 
@@ -62,7 +63,14 @@ def _answer(
             ]
             count += 1 + len(some)
     response = ClusterStatusResponse(
-        metadata_offset=image.offset, brokers=_brokers(image), topics=topics
+        metadata_offset=image.offset,
+        brokers=_brokers(image),
+        topics=topics,
+        unreadable=[
+            ClusterStatusUnreadable(topic=name, records=records)
+            for name, records in node.unreadable_records
+            if records
+        ],
     )
     return [context.reply(response)]
 

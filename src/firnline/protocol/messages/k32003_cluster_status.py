@@ -44,8 +44,14 @@ class ClusterStatusTopic(Struct):
     partitions = f([ClusterStatusPartition], "0+", "By partition.")
 
 
+class ClusterStatusUnreadable(Struct):
+    topic = f("string", "0+", "A topic of the system's own.")
+    records = f("int64", "0+", "How many of its records cannot be read, and were set aside.")
+
+
 class ClusterStatusResponse(Message, key=32003, valid="0", flexible="0+"):
     throttle_time_ms = f("int32", "0+", "Time the client is asked to wait for its quota.")
     metadata_offset = f("int64", "0+", "Last metadata record in the image.", default=-1)
     brokers = f([ClusterStatusBroker], "0+", "All that are registered.")
     topics = f([ClusterStatusTopic], "0+", "By topic.")
+    unreadable = f([ClusterStatusUnreadable], "0+", "What the asked broker goes on without.", tag=0)

@@ -70,6 +70,9 @@ def cluster_config(options: Options, node_id: int) -> BrokerConfig:
         # Clocks jump by days; a producer that is forgotten meanwhile writes twice, as Kafka's does.
         "producer.id.expiration.ms": 2_147_483_647,
     }
+    if options.recompresses:
+        # A level at which nothing is small enough to be done on the loop.
+        settings |= {"compression.type": "zstd", "compression.zstd.level": 4}
     if any(topic.is_compacted for topic in shape.topics):
         settings["log.cleaner.backoff.ms"] = 500
     return load({key: str(value) for key, value in settings.items()})

@@ -10,9 +10,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from firnline.base.errors import RecordsCut
+from firnline.base.errors import KafkaError, RecordsCut
 from firnline.base.ids import NO_EPOCH
-from firnline.records.batch import headers
+from firnline.base.units import INT32_MAX
+from firnline.records.batch import headers, parse_header, set_offset_and_epoch
+from firnline.records.compression import NONE
+from firnline.records.recompress import Target, recompress
+from firnline.records.validate import BatchLimits
 from firnline.replica.isr import NO_BROKER_EPOCH
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.budget import Atlas
@@ -602,9 +606,20 @@ class ReplicaChecks:
         if batch is None:
             text = f"{name(key)}: {base_offset} was acknowledged; up to {truth.end_offset} is committed"
             self._complain("rel-R14", text, node_id)
-        elif int.from_bytes(batch[17:21], "big") != crc:
+        elif _crc_as_sent(batch) != crc:
             text = f"{name(key)}: another batch was acknowledged at {base_offset}"
             self._complain("rel-R12", text, node_id)
+
+
+def _crc_as_sent(batch: bytes) -> int:
+    """The CRC of a batch without compression, as producers send it here, whatever its topic stores."""
+    header = parse_header(batch)
+    if header.codec == NONE:
+        return header.crc
+    sent = bytearray(batch)
+    set_offset_and_epoch(sent, 0, 0, NO_EPOCH)
+    opened = recompress(sent, Target(NONE), BatchLimits(INT32_MAX), 0)
+    return 0 if isinstance(opened, KafkaError) else parse_header(opened).crc
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from firnline.api.dispatch import find_api, read_request, start_of
 from firnline.base.effects import Send
 from firnline.base.errors import Code
+from firnline.broker.produce import is_in_its_codec
 from firnline.controller.elections import ElectionType
 from firnline.protocol.messages.k00_produce import ProduceRequest
 from firnline.protocol.messages.k01_fetch import FetchRequest
@@ -243,7 +244,9 @@ class WireChecks:
             self._ledger.acknowledged += header.record_count
             key = (found.topic_id, data.index)
             least = min(found.log.config.min_insync_replicas, len(found.replicas))
-            if isr_before < least:
+            # What is compressed again is appended later than it came, when the ISR may be another.
+            is_at_once = is_in_its_codec(found.log.config, header.attributes)
+            if isr_before < least and is_at_once:
                 text = (
                     f"{name(key)}: acknowledged at {row.base_offset}, and appended with an ISR of"
                     f" {isr_before}; {least} are asked for"

@@ -1,0 +1,102 @@
+"""Committed offsets are forgotten by request (KIP-496): answered once that is in the log, and for good."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from firnline.base.effects import Effects
+from firnline.base.errors import Code
+from firnline.base.ids import TopicPartition
+from firnline.coordinator.records import OffsetCommitKey, encode_key
+from firnline.records.record import all_records
+from tests.unit.coordinator.group_world import GROUP, GroupWorld, Told, subscription
+
+
+@pytest.fixture
+def world() -> GroupWorld:
+    return GroupWorld()
+
+
+def forget(world: GroupWorld, *places: tuple[str, int], group: str = GROUP) -> None:
+    def answer(code: Code, codes: Sequence[Code]) -> Effects:
+        return [Told("forget", (code, list(codes)))]
+
+    partitions = [TopicPartition(*place) for place in places]
+    world.run(world.groups.delete_offsets(group, partitions, answer, world.now_ms))
+
+
+def test_it_is_answered_once_the_tombstones_are_in_the_log(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5), ("t", 1, 6), ("u", 0, 7))
+    world.is_holding = True
+    forget(world, ("t", 0), ("u", 0), ("u", 9))
+    assert world.is_waiting("forget")
+    assert len(world.fetched()) == 3
+    world.commit_appends()
+    assert world.answer_to("forget") == (Code.NONE, [Code.NONE] * 3)
+    for _ in range(2):
+        assert world.fetched() == {("t", 1): 6}
+        world.crash()
+
+
+def test_what_is_not_there_is_not_written(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5))
+    world.is_holding = True
+    forget(world, ("t", 1), ("t", 1))
+    assert world.answer_to("forget") == (Code.NONE, [Code.NONE] * 2)
+    forget(world, ("t", 0), ("t", 0))
+    [append] = world.held
+    key = encode_key(OffsetCommitKey(group=GROUP, topic="t", partition=0))
+    assert [(row.key, row.value) for row in all_records(append.batch)] == [(key, None)]
+
+
+def test_a_commit_on_its_way_is_forgotten_too_and_one_after_the_tombstone_is_not(
+    world: GroupWorld,
+) -> None:
+    world.commit("before", ("t", 0, 1))
+    world.is_holding = True
+    world.commit("during", ("t", 1, 2))
+    forget(world, ("t", 0), ("t", 1))
+    world.commit("after", ("t", 1, 3))
+    world.commit_appends()
+    assert world.fetched() == {("t", 1): 3}
+    world.crash()
+    assert world.fetched() == {("t", 1): 3}
+
+
+def test_what_cannot_be_written_is_said_and_stays(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5))
+    world.is_holding = True
+    forget(world, ("t", 0))
+    world.fail_appends(Code.NOT_LEADER_OR_FOLLOWER)
+    code, _ = world.answer_to("forget")
+    assert code is Code.NOT_COORDINATOR
+    assert world.fetched() == {("t", 0): 5}
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
+def test_in_every_state_with_members_their_topics_stay(world: GroupWorld, state: str) -> None:
+    ids = world.stable("a", metadata=subscription("t"))
+    world.commit("a", ("t", 0, 5), ("u", 0, 6), member_id=ids["a"], generation=1)
+    world.take_told()
+    if state != "Stable":
+        world.enter("b", metadata=subscription("t"))
+    if state == "CompletingRebalance":
+        world.join("a", ids["a"], metadata=subscription("t"))
+    assert world.state() == state
+    world.take_told()
+    forget(world, ("t", 0), ("u", 0))
+    assert world.answer_to("forget") == (
+        Code.NONE,
+        [Code.GROUP_SUBSCRIBED_TO_TOPIC, Code.NONE],
+    )
+    assert world.fetched() == {("t", 0): 5}
+
+
+def test_who_does_not_coordinate_the_group_says_so(world: GroupWorld) -> None:
+    world.commit("a", ("t", 0, 5))
+    for group, code in (("", Code.INVALID_GROUP_ID), ("none", Code.GROUP_ID_NOT_FOUND)):
+        forget(world, ("t", 0), group=group)
+        assert world.answer_to("forget") == (code, [])
+    world.unload()
+    forget(world, ("t", 0))
+    assert world.answer_to("forget") == (Code.NOT_COORDINATOR, [])
