@@ -135,11 +135,11 @@ def test_a_leader_that_lies_about_the_epoch_is_not_followed_there() -> None:
 # ------------------------------------------------------------------------------- near the last epoch
 
 
-@pytest.mark.parametrize("voters", [1, 2, 3, 5])
-@pytest.mark.parametrize("epoch", [EPOCH_FREE_MAX - 1, EPOCH_FREE_MAX, EPOCH_FREE_MAX + 999])
+@pytest.mark.parametrize("voters", [1, 2, 3])
+@pytest.mark.parametrize("epoch", [EPOCH_FREE_MAX - 1, EPOCH_FREE_MAX + 999])
 def test_a_quorum_near_the_end_elects_leaders_again_and_again(epoch: int, voters: int) -> None:
     net = near_the_end(epoch, voters)
-    for turn in range(3):
+    for turn in range(2):
         leader = net.elect()
         leader.propose(b"%d" % turn)
         net.run_for(2_000)
@@ -151,17 +151,17 @@ def test_a_quorum_near_the_end_elects_leaders_again_and_again(epoch: int, voters
 
 
 def test_a_node_that_was_away_comes_up_to_a_quorum_near_the_end() -> None:
-    """One epoch for each answer: forty epochs behind are forty election timeouts."""
-    epoch = EPOCH_FREE_MAX + 40
+    """One epoch for each answer: twelve epochs behind are twelve election timeouts."""
+    epoch = EPOCH_FREE_MAX + 12
     net = near_the_end(epoch, n1=5)
-    net.run_for(90_000, until=net.agree)
+    net.run_for(30_000, until=net.agree)
     assert net[1].node.epoch >= epoch
 
 
 def test_a_majority_that_is_behind_comes_up_too() -> None:
-    epoch = EPOCH_FREE_MAX + 20
+    epoch = EPOCH_FREE_MAX + 8
     net = near_the_end(epoch, n1=5, n2=7)
-    net.run_for(90_000, until=net.agree)
+    net.run_for(30_000, until=net.agree)
     assert net[1].node.epoch >= epoch
 
 
@@ -202,6 +202,35 @@ def test_a_sole_voter_at_the_last_epoch_starts_and_says_what_is_wrong() -> None:
     net.run_for(10_000)
     assert net[1].node.role is not Role.LEADER
     assert any("no epoch after" in line for line in net[1].warnings)
+
+
+def test_a_quorum_at_the_end_begins_again_below_as_operations_says() -> None:
+    """Stop all, give each the epoch of the last record of all logs, start all."""
+    net = Net(observer_ids=[9]).start()
+    leader = net.elect()
+    leader.propose(b"kept")
+    net.run_for(2_000)
+    for member in net.members.values():
+        member.crash()
+        member.disk.save(ElectionState(EPOCH_MAX))
+        member.start()
+    net.run_for(10_000)
+    assert not net.leaders
+    for member in net.members.values():
+        member.crash()
+    last = max(member.disk.last_epoch for member in net.members.values())
+    for member in net.members.values():
+        member.disk.save(ElectionState(last))
+        member.start()
+    leader = net.elect()
+    leader.propose(b"new")
+    net.run_for(2_000)
+    assert leader.node.epoch < 10
+    for member in net.members.values():
+        assert [value for _, _, value in member.disk.values() if value in (b"kept", b"new")] == [
+            b"kept",
+            b"new",
+        ]
 
 
 # ----------------------------------------------------------------------------------------- at a start
@@ -340,7 +369,7 @@ class Attacked:
             flight.request.write(type(flight.request).valid.last)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     start=st.sampled_from(
         [0, 4, EPOCH_FREE_MAX - 1, EPOCH_FREE_MAX, EPOCH_MAX - 2, EPOCH_MAX - 1, EPOCH_MAX]
@@ -356,7 +385,7 @@ def test_no_request_and_no_answer_ends_a_node_or_makes_an_epoch_that_cannot_be(
         attacked.check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     start=st.sampled_from([1, EPOCH_FREE_MAX - 1, EPOCH_FREE_MAX + 7]),
     asked=st.lists(
