@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from firnline.base.errors import Code
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
 from firnline.client.admin import Admin
+from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.messages.k53_begin_quorum_epoch import (
     BeginQuorumEpochPartition,
@@ -20,12 +22,25 @@ from firnline.protocol.messages.k53_begin_quorum_epoch import (
     BeginQuorumEpochTopic,
     LeaderEndpoint,
 )
+from firnline.protocol.messages.k56_alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionTopic,
+    BrokerState,
+    ProposedPartition,
+)
+from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+from firnline.protocol.messages.k62_broker_registration import (
+    BrokerListener,
+    BrokerRegistrationRequest,
+    BrokerSupportedFeature,
+)
 from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from firnline.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest
 from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED, ServedApi
 from firnline.raft.election_state import EPOCH_FREE_MAX, EPOCH_MAX
 from tests.fuzz.shapes import Plan, frame
 from tests.peers.nodes import COMBINED, FIRNLINE, QUICK, Cluster, Node, eventually
+from tests.peers.quorum import describe_quorum
 from tests.wire.line import Line
 
 NUMBERS = (-(2**63), -1, 1, EPOCH_FREE_MAX + 1, 2**63 - 1)
@@ -150,6 +165,115 @@ def test_a_second_leader_that_is_made_up_ends_nobody(cluster: Cluster) -> None:
                     line.ask(request, 1)
     unharmed(cluster)
     eventually("a leader again", lambda: creates(cluster, "after-leaders", 1), within_s=60.0)
+
+
+def active(cluster: Cluster) -> Node:
+    """The node that decides."""
+
+    def found() -> Node | None:
+        for node in cluster.nodes.values():
+            with line_to(node) as line:
+                answer = line.ask(describe_quorum(), 2)
+                if answer.topics and answer.topics[0].partitions[0].error_code == 0:
+                    return node
+        return None
+
+    node = eventually("a leader", found, within_s=60.0)
+    assert isinstance(node, Node)
+    return node
+
+
+def registration(cluster: Cluster, broker_id: int, **changes: Any) -> BrokerRegistrationRequest:
+    """What a broker that runs this release says of itself."""
+    endpoint = {"name": "PLAINTEXT", "host": "127.0.0.1", "port": 1, "security_protocol": 0}
+    directory = (broker_id % 2**32).to_bytes(16, "little")
+    levels = BrokerSupportedFeature(
+        name="metadata.version", min_supported_version=1, max_supported_version=32_767
+    )
+    body: dict[str, Any] = {
+        "broker_id": broker_id,
+        "cluster_id": cluster.cluster_id,
+        "incarnation_id": directory,
+        "listeners": [BrokerListener(**{**endpoint, **changes.pop("endpoint", {})})],
+        "features": [levels],
+        "log_dirs": [bytes(7) + b"\1" + directory[:8]],
+    }
+    return BrokerRegistrationRequest(**{**body, **changes})
+
+
+LONG = "x" * 32_767
+MADE_UP: list[dict[str, Any]] = [
+    {},
+    {"rack": LONG},
+    {"listeners": []},
+    {"endpoint": {"host": LONG, "name": LONG}},
+    {"endpoint": {"host": "", "port": 0}},
+    {"endpoint": {"host": "\0é..", "port": 65_535, "security_protocol": -(2**15)}},
+    {"endpoint": {"security_protocol": 2**15 - 1}},
+    {"log_dirs": [index.to_bytes(16, "big") for index in range(5_000, 10_000)]},
+]
+
+
+def test_brokers_that_are_made_up_end_nobody(cluster: Cluster) -> None:
+    """They are registered, counted in, told to clients, given replicas, and unregistered again."""
+    node, made_up = active(cluster), []
+    for broker_id in (-(2**31), -2, -1):
+        with line_to(node) as line:
+            answer = line.ask(registration(cluster, broker_id), 4)
+            assert answer.error_code == Code.INVALID_REGISTRATION
+    for broker_id, changes in enumerate(MADE_UP, start=EPOCH_MAX - len(MADE_UP) + 1):
+        with line_to(node) as line:
+            answer = line.ask(registration(cluster, broker_id, **dict(changes)), 4)
+            if answer.error_code == 0:
+                made_up.append((broker_id, answer.broker_epoch))
+    assert len(made_up) >= 4
+    for offset in (-(2**63), 2**63 - 1):
+        for broker_id, epoch in made_up:
+            beat = BrokerHeartbeatRequest(
+                broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=offset
+            )
+            with line_to(node) as line:
+                assert line.ask(beat, 1).error_code == 0
+    for replicas in (1, 2, 3):
+        creates(cluster, f"on-{replicas}", replicas)
+    for each in cluster.nodes.values():
+        with Line(each.address) as line:
+            line.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)
+            line.ask(DescribeClusterRequest(), 0)
+    unharmed(cluster)
+    for broker_id, _ in made_up:
+        with line_to(node) as line:
+            assert line.ask(UnregisterBrokerRequest(broker_id=broker_id), 0).error_code == 0
+    unharmed(cluster)
+
+
+def test_what_a_broker_is_not_to_say_of_a_partition_ends_nobody(
+    cluster: Cluster, epochs: dict[int, int]
+) -> None:
+    """ISRs of strangers, of nobody and of thousands; epochs of the past, of the future and of no time."""
+    with Line(cluster[1].address) as line:
+        wanted = [MetadataRequestTopic(name="before")]
+        [topic] = line.ask(MetadataRequest(topics=wanted), 12).topics
+    for isr in ([], [77], [-1, EPOCH_MAX], [1] * 1_000, [1, 2, 3], list(range(5_000))):
+        for number in (-(2**31), -1, 0, 1, EPOCH_MAX):
+            part = ProposedPartition(
+                partition_index=0,
+                leader_epoch=number if len(isr) != 3 else 0,
+                new_isr=isr,
+                new_isr_with_epochs=[BrokerState(broker_id=n, broker_epoch=number) for n in isr],
+                leader_recovery_state=number % 128,
+                partition_epoch=number,
+            )
+            for broker_id, epoch in epochs.items():
+                request = AlterPartitionRequest(
+                    broker_id=broker_id,
+                    broker_epoch=epoch,
+                    topics=[AlterPartitionTopic(topic_id=topic.topic_id, partitions=[part])],
+                )
+                for version in (2, 3):
+                    with line_to(active(cluster)) as line:
+                        line.ask(request, version)
+    unharmed(cluster)
 
 
 def test_a_forged_wish_to_shut_down_ends_no_broker(
