@@ -231,11 +231,17 @@ class Standing:
         return [] if self.epoch >= EPOCH_FREE_MAX else self._say_once(_REFUSED, told=epoch)
 
     def refuse_leader(self, known: Known) -> Effects | None:
-        """Return what to say of a second leader of this epoch, whom nobody is to believe; None for no such."""
+        """Return what to say of a second leader of this epoch, whom nobody is to believe; None for no such.
+
+        A first one that this node has not heard is no better known than the second: it may be made up, and a
+        node that kept to it would follow nobody for as long as the real one leads.
+        """
         epoch, leader_id, _ = known
         if epoch != self.epoch or leader_id in (NOBODY, self.node_id):
             return None
         if self.leader_id in (NOBODY, leader_id):
+            return None
+        if self.leader_id != self.node_id and not self.has_fetched:
             return None
         return self._say_once(
             _TWO_LEADERS, epoch=epoch, leader_id=self.leader_id, other_id=leader_id
@@ -327,7 +333,8 @@ class Standing:
         refused = self.refuse_leader(known)
         if leader_id == NOBODY or refused is not None:
             return refused or []
-        if self.leader is None and (leader is not None or self.leader_id == NOBODY):
+        is_news = self.leader is None and (leader is not None or self.leader_id == NOBODY)
+        if is_news or self.leader_id not in (NOBODY, leader_id):
             return self.follow(epoch, leader_id, leader, now_ms)
         return []
 

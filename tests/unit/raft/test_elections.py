@@ -515,15 +515,42 @@ def test_begin_and_end_of_another_cluster_log_or_epoch_are_refused() -> None:
     assert member.stands == (Role.FOLLOWER, 4, 2)
 
 
+def fetched_from(net: Net, member: Member, leader_id: int, known: wire.Known) -> None:
+    """An answer to the open Fetch of `leader_id` comes, which says `known`."""
+    flight = [each for each in net.flights if each.target_id == leader_id][-1]
+    net.flights.remove(flight)
+    said = wire.fetch_response(Code.NONE, known, log_start_offset=0)
+    member.run(flight.send.then(said, net.now_ms))
+
+
+LEADER_2 = wire.Known(4, 2, Peer(2, "host-2", 9002))
+LEADER_3 = wire.Known(4, 3, Peer(3, "host-3", 9003))
+
+
 def test_a_second_leader_of_an_epoch_is_not_believed_and_said_once() -> None:
     """Q21: a voter forgot its vote, or somebody made it up: Kafka's node would end, by one request."""
-    _, member = alone()
+    net, member = alone()
     member.ask(begin(4, 2))
+    fetched_from(net, member, 2, LEADER_2)
     for make in (begin, begin, end):
         assert refusal(member, make(4, 3)) == Code.INVALID_REQUEST  # type: ignore[operator]
     assert member.stands == (Role.FOLLOWER, 4, 2)
     (line,) = [each for each in member.warnings if "answered" not in each]
     assert "in epoch 4 node 2 leads, and 3 is said to" in line
+
+
+def test_a_leader_that_was_made_up_gives_way_to_one_that_answers() -> None:
+    """Else one forged request keeps a voter from its leader for as long as that leads."""
+    net, member = alone()
+    assert refusal(member, begin(4, 77)) == Code.NONE
+    assert member.stands == (Role.FOLLOWER, 4, 77)
+    assert refusal(member, begin(4, 2)) == Code.NONE
+    assert member.stands == (Role.FOLLOWER, 4, 2)
+    fetched_from(net, member, 2, LEADER_2)
+    assert refusal(member, begin(4, 77)) == Code.INVALID_REQUEST
+    member.fire("fetch")  # it is silent: another may be believed
+    assert refusal(member, begin(4, 3)) == Code.NONE
+    assert member.stands == (Role.FOLLOWER, 4, 3)
 
 
 def test_a_leader_that_hears_of_another_in_its_epoch_goes_on() -> None:
@@ -541,10 +568,8 @@ def test_a_leader_that_hears_of_another_in_its_epoch_goes_on() -> None:
 def test_an_answer_that_names_a_second_leader_is_not_believed() -> None:
     net, member = alone()
     member.ask(begin(4, 2))
-    flight = [each for each in net.flights if each.target_id == 2][-1]
-    known = wire.Known(4, 3, Peer(3, "host-3", 9003))
-    said = wire.fetch_response(Code.NONE, known, log_start_offset=0)
-    member.run(flight.send.then(said, net.now_ms))
+    fetched_from(net, member, 2, LEADER_2)
+    fetched_from(net, member, 2, LEADER_3)
     assert member.stands == (Role.FOLLOWER, 4, 2)
     assert "in epoch 4 node 2 leads, and 3 is said to" in member.warnings[-1]
 
