@@ -7,6 +7,7 @@ docs/OPERATIONS.md says such a listener means.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,6 +77,10 @@ def creates(cluster: Cluster, name: str, replicas: int) -> bool:
 
 def line_to(node: Node, timeout_s: float = 20.0) -> Line:
     return Line(("127.0.0.1", node.controller_port), timeout_s)
+
+
+def says(node: Node, what: str) -> bool:
+    return what in node.log_text()
 
 
 def unharmed(cluster: Cluster) -> None:
@@ -299,7 +304,7 @@ def test_brokers_that_live_and_are_unregistered_stay_up_and_come_back_with_a_sta
                 line.ask(UnregisterBrokerRequest(broker_id=broker_id), 0)
     said = "is registered anew by another process, or unregistered"
     for node in cluster.nodes.values():
-        eventually("it says so", lambda: said in node.log_text(), within_s=30.0)
+        eventually("it says so", partial(says, node, said), within_s=30.0)
     unharmed(cluster)
     for node in cluster.nodes.values():
         node.stop()

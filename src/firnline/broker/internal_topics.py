@@ -52,7 +52,7 @@ class InternalTopics:
         return effects
 
     def _say(self, name: str, error: KafkaError | None) -> Effects:
-        """Clients are told no more than that there is no coordinator: say why, once while it stays the same."""
+        """Clients are told only that there is no coordinator: say why, once while it stays the same."""
         if error is None:
             self._said.pop(name, None)
         elif not error.is_retriable and self._said.get(name) != str(error):

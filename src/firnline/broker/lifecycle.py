@@ -40,9 +40,9 @@ _WORTH_A_RETRY = (
 )
 
 _SUPERSEDED = (
-    "broker {0} is registered anew by another process, or unregistered: the controllers refuse this one for good,"
-    " and it leads nothing and follows nobody until it is started again; if two nodes have node.id={0}, give one"
-    " of them an id and log directories of its own"
+    "broker {0} is registered anew by another process, or unregistered: the controllers refuse this one for"
+    " good, and it leads nothing and follows nobody until it is started again; if two nodes have"
+    " node.id={0}, give one of them an id and log directories of its own"
 )
 _SUPERSEDED_EVERY_MS = 60_000
 
@@ -240,7 +240,7 @@ class Lifecycle:
         if problem.code is Code.STALE_BROKER_EPOCH and self._is_superseded:
             if self.stage is Stage.LEAVING:
                 return self._leave(now_ms)  # what we led is with others
-            # Apache Kafka 4.3.1 stays up, too (asked). Anybody may unregister a broker who reaches a listener:
+            # Apache Kafka 4.3.1 stays up, too (asked). Whoever reaches a listener may unregister a broker:
             # no request is to end a process, which may be one of the controllers as well.
             interval_ms = self._config.broker_heartbeat_interval_ms
             return [*self._say_superseded(now_ms), self._timer(now_ms + interval_ms)]

@@ -186,8 +186,8 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
     if config.offsets_topic_segment_bytes < TOPIC_SEGMENT_BYTES_MIN:
         # Kafka 4.3.1 starts with it, and no group ever finds a coordinator (asked).
         yield (
-            f"offsets.topic.segment.bytes={config.offsets_topic_segment_bytes}: __consumer_offsets could not be"
-            f" made, for segment.bytes of a topic is at least {TOPIC_SEGMENT_BYTES_MIN}; raise it"
+            f"offsets.topic.segment.bytes={config.offsets_topic_segment_bytes}: __consumer_offsets could not"
+            f" be made, for segment.bytes of a topic is at least {TOPIC_SEGMENT_BYTES_MIN}; raise it"
         )
     if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
         yield "log.cleaner.min.compaction.lag.ms must not exceed log.cleaner.max.compaction.lag.ms"

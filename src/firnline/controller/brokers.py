@@ -441,8 +441,8 @@ def _has_left(broker: BrokerImage) -> bool:
 def _identity_problem(node_id: int, endpoints: Iterable[Endpoint]) -> KafkaError | None:
     """What no node says of itself, and others could not bear.
 
-    Apache Kafka 4.3.1 registers negative ids, of which -1 means nobody everywhere else. Its controller gives up its
-    leadership over a security protocol that it does not know (asked).
+    Apache Kafka 4.3.1 registers negative ids, of which -1 means nobody everywhere else. Its controller gives
+    up its leadership over a security protocol that it does not know (asked).
     """
     if node_id < 0:
         return KafkaError(Code.INVALID_REGISTRATION, f"a node with the id {node_id}")

@@ -274,7 +274,7 @@ class Election:
             return [answer(wire.vote_response(Code.INVALID_REQUEST, standing.known))]
         refused = self._refuse_epoch(epoch, partition.replica_id, now_ms)
         if refused is not None:
-            return refused.said + [answer(wire.vote_response(refused.code, standing.known))]
+            return [*refused.said, answer(wire.vote_response(refused.code, standing.known))]
         effects: Effects = []
         if epoch > standing.epoch:
             # Before the key is looked at: also whoever asked the wrong node has raised the epoch (X4).
@@ -334,7 +334,7 @@ class Election:
             return [answer(wire.BeginQuorumEpochResponse(error_code=Code.INVALID_REQUEST))]
         refused = self._refuse_leader(partition, now_ms)
         if refused is not None:
-            return refused.said + [answer(wire.begin_response(refused.code, standing.known))]
+            return [*refused.said, answer(wire.begin_response(refused.code, standing.known))]
         effects = self._believe(request, partition, now_ms)
         is_meant = self._is_meant(request.voter_id, partition.voter_directory_id)
         code = Code.NONE if is_meant else Code.INVALID_VOTER_KEY
@@ -348,7 +348,7 @@ class Election:
             return [answer(wire.EndQuorumEpochResponse(error_code=Code.INVALID_REQUEST))]
         refused = self._refuse_leader(partition, now_ms)
         if refused is not None:
-            return refused.said + [answer(wire.end_response(refused.code, standing.known))]
+            return [*refused.said, answer(wire.end_response(refused.code, standing.known))]
         effects = self._believe(request, partition, now_ms)
         if standing.role is Role.FOLLOWER and standing.leader_id == partition.leader_id:
             effects += self._override_fetch_timeout(self._patience_ms(partition), now_ms)

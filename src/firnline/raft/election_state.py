@@ -1,4 +1,4 @@
-"""What a voter must remember across a crash: epoch, vote, leader; how high epochs rise; its file's line. PURE.
+"""What a voter must remember across a crash: epoch, vote, leader; how high epochs rise; its file. PURE.
 
 `quorum-state` is JSON of `data_version` 0 while voters are static, as Kafka 4.3.1 writes it: -1 is nobody; a
 follower keeps the vote it gave in the epoch of its leader.

@@ -41,9 +41,9 @@ _LAST = (
     " 'When epochs run out' in docs/OPERATIONS.md"
 )
 _TWO_LEADERS = (
-    "metadata quorum: in epoch {epoch} node {leader_id} leads, and {other_id} is said to: that is not believed."
-    " Either a voter lost its quorum-state and voted twice, or somebody who reaches the controllers'"
-    " listener made it up; compare the metadata logs of the controllers"
+    "metadata quorum: in epoch {epoch} node {leader_id} leads, and {other_id} is said to: that is not"
+    " believed. Either a voter lost its quorum-state and voted twice, or somebody who reaches the"
+    " controllers' listener made it up; compare the metadata logs of the controllers"
 )
 # What to do with an answer's own news; None or the reason when it led nowhere.
 GoOn = Callable[[Said, int], Effects | KafkaError | None]
@@ -319,7 +319,7 @@ class Standing:
         self._save()
 
     def adopt(self, known: Known, now_ms: int) -> Effects:
-        """Believe another node about epoch and leader (Q21), but for what `refuse_leader` does not believe."""
+        """Believe another node about epoch and leader (Q21), but for what `refuse_leader` refuses."""
         epoch, leader_id, leader = known
         if epoch < self.epoch:
             return []

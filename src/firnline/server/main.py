@@ -301,10 +301,11 @@ class _Process:
 def exposed_listeners(config: BrokerConfig) -> list[str]:
     """Say which listeners of controllers everybody may reach, and what to do."""
     return [
-        f"listeners: {each.listener} at {each.host or '*'} port {each.port} is bound to all addresses of this machine. Until"
-        " there is security, whoever reaches the listener of a controller can take the cluster's metadata over:"
-        f" bind it to the address where the other nodes are, as in {each.listener}://10.0.0.1:{each.port}, and"
-        " let a firewall keep all others off (docs/OPERATIONS.md, 'Who may reach the controllers')"
+        f"listeners: {each.listener} at {each.host or '*'} port {each.port} is bound to all addresses of"
+        " this machine. Until there is security, whoever reaches the listener of a controller can take the"
+        " cluster's metadata over: bind it to the address where the other nodes are, as in"
+        f" {each.listener}://10.0.0.1:{each.port}, and let a firewall keep all others off"
+        " (docs/OPERATIONS.md, 'Who may reach the controllers')"
         for each in config.exposed_controllers
     ]
 
