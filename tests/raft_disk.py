@@ -81,7 +81,7 @@ class Disk:
 
     @property
     def last_epoch(self) -> int:
-        return self.end_offset_for(1 << 30).epoch
+        return self.end_offset_for(2**31 - 1).epoch
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
         epochs: list[tuple[int, int]] = []

@@ -299,6 +299,12 @@ VOTES = (
     Case("another partition", LEADER, 2, lambda w: vote(w, partition_index=1), "INVALID_REQUEST"),
     Case("two partitions", LEADER, 2, lambda w: vote(w, rows=2), "INVALID_REQUEST"),
     Case("no partition", LEADER, 2, lambda w: vote(w, rows=0), "INVALID_REQUEST"),
+    Case(
+        # Kafka grants it and stores the epoch: its quorum never elects again.
+        "in the last epoch", LEADER, 2,
+        lambda w: vote(w, replica_epoch=2**31 - 1, pre_vote=False, last_offset=HUGE), "",
+        _vote_error("INVALID_REQUEST"),
+    ),
 )  # fmt: skip
 
 
@@ -341,6 +347,17 @@ BEGINS_AND_ENDS = (
         "INVALID_REQUEST",
     ),
     Case("begin, two partitions", FOLLOWER, 1, lambda w: begin(w, rows=2), "INVALID_REQUEST"),
+    Case(
+        # It ends a Kafka process.
+        "begin, another leader", FOLLOWER, 1, lambda w: begin(w, leader_id=w.other), "",
+        _epoch_error("INVALID_REQUEST"),
+    ),
+    Case(
+        # And the leader's, too.
+        "begin, another leader, to the leader", LEADER, 1,
+        lambda w: begin(w, voter_id=w.leader, leader_id=w.other), "",
+        _epoch_error("INVALID_REQUEST"),
+    ),
     Case("end, stale, v0", FOLLOWER, 0, end, "NONE FENCED_LEADER_EPOCH leader:leader@now"),
     Case("end, stale", FOLLOWER, 1, end, _epoch_error("FENCED_LEADER_EPOCH")),
     Case("end, stale, to the leader", LEADER, 1, end, _epoch_error("FENCED_LEADER_EPOCH")),
@@ -414,6 +431,11 @@ REGISTRATIONS = (
     Case(
         "broker, of ZooKeeper", LEADER, 4, lambda w: register(w, is_migrating_zk_broker=True),
         "BROKER_ID_NOT_REGISTERED",
+    ),
+    Case(
+        # Kafka registers it.
+        "broker, a negative id", LEADER, 4, lambda w: register(w, broker_id=-1), "",
+        "INVALID_REGISTRATION",
     ),
     Case("broker, to a follower", FOLLOWER, 4, register, "NOT_CONTROLLER"),
     Case("heartbeat, unknown", LEADER, 2, beat, "STALE_BROKER_EPOCH"),

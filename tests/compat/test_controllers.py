@@ -260,3 +260,15 @@ def test_all_stop_in_order_and_say_so(cluster: Cluster) -> None:
     for node in cluster.nodes.values():
         assert "Traceback" not in node.log_text()
         node.process = None
+
+
+def test_a_controller_that_everybody_can_reach_says_so_once_at_its_start(tmp_path: Path) -> None:
+    """And one that is bound to an address says nothing of it."""
+    made = Cluster(tmp_path, [(FIRNLINE, CONTROLLER)], QUICK)
+    node = made[1]
+    line = "is bound to all addresses of this machine"
+    for host, count in (("127.0.0.1", 0), ("", 1)):
+        node.settings["listeners"] = f"CONTROLLER://{host}:{node.port}"
+        node.start()
+        node.stop()
+        assert node.log_text().count(line) == count

@@ -22,13 +22,14 @@ class Plan(NamedTuple):
     text      what strings say; None: null where that may be
     count     elements of the outer arrays, or of the inner ones where `is_deep`; -1: so says the count
     number    of whole numbers
-    named     what single fields say in place of that; times are short where nothing else is said
+    named     what single fields say in place of that; 16 bytes for a uuid, True for a flag. Times are short
+              where nothing else is said
     """
 
     name: str
     text: str | None = ""
     count: int = 1
-    number: int = 0
+    number: int | bytes = 0
     is_deep: bool = False
     named: tuple[tuple[str, Any], ...] = ()
 
@@ -134,12 +135,14 @@ def _text(text: str | None, is_flexible: bool) -> bytes:
     return struct.pack(">h", len(data)) + data
 
 
-def _fixed(kind: str, number: int) -> bytes:
+def _fixed(kind: str, number: int | bytes) -> bytes:
     letter, size = FIXED[kind]
     if kind == "uuid":
-        return bytes(size)
+        return number if isinstance(number, bytes) else bytes(size)
     if kind == "bool":
-        return b"\0"
+        return b"\1" if number is True else b"\0"
+    if isinstance(number, bytes):
+        number = 0
     if kind.startswith("u"):
         number = max(number, 0)
     bits = size * 8 - 1

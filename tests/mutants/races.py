@@ -109,12 +109,13 @@ RACES = (
         tests=(_REGISTRATIONS + "test_nor_for_one_that_left_when_another_controller_decided",),
     ),
     Mutant(
-        "a broker whose place was taken does not beat on in vain",
+        "a broker whose place was taken says so",
         "broker.lifecycle:Lifecycle._not_heard",
         "self._is_superseded",
         "False",
         tests=(
-            _CLUSTER + "test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_ends",
+            _CLUSTER
+            + "test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_stays_up",
         ),
     ),
     # ---------------------------------------------------------------------- the nine checks

@@ -8,6 +8,7 @@ from tests.mutants.replicas import REPLICAS
 from tests.mutants.tier import TIER
 
 _ELECTING = "tests/unit/raft/test_elections.py::"
+_EPOCHS = "tests/unit/raft/test_epochs.py::"
 _LEADING = "tests/unit/raft/test_leading.py::"
 _PLACES = "tests/unit/raft/test_fetch_rules.py::"
 _CUTTING = "tests/unit/raft/test_cutting.py::"
@@ -88,6 +89,34 @@ MUTANTS = (
         seconds=10,
         options=_ELECTIONS,
         invariants=("rel-P2",),
+    ),
+    Mutant(
+        "E3: an epoch that leaves no room for elections is refused",
+        "raft.standing:Standing.refuse_epoch",
+        "if epoch <= self.highest_to_take(now_ms):",
+        "if True:",
+        tests=(_EPOCHS + "test_an_epoch_that_leaves_no_room_for_elections_is_refused",),
+    ),
+    Mutant(
+        "E3: an answer of such an epoch is not followed there",
+        "raft.standing:Standing._heed",
+        "if known.epoch > highest:",
+        "if False:",
+        tests=(_EPOCHS + "test_a_leader_that_lies_about_the_epoch_is_not_followed_there",),
+    ),
+    Mutant(
+        "E4: nobody stands after the last epoch",
+        "raft.standing:Standing.stand",
+        "if not may_elect_in(self.epoch):",
+        "if False:",
+        tests=(_EPOCHS + "test_a_sole_voter_at_the_last_epoch_starts_and_says_what_is_wrong",),
+    ),
+    Mutant(
+        "Q21: a second leader of an epoch is not believed",
+        "raft.election:Election._refuse_leader",
+        "return refused if said is None else Refused(Code.INVALID_REQUEST, said)",
+        "return refused",
+        tests=(_ELECTING + "test_a_second_leader_of_an_epoch_is_not_believed_and_said_once",),
     ),
     Mutant(
         "X1: a leader comes back resigned",

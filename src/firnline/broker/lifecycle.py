@@ -40,9 +40,11 @@ _WORTH_A_RETRY = (
 )
 
 _SUPERSEDED = (
-    "broker {0} is registered anew by another process, or unregistered, so this one is refused for good:"
-    " start it again; if two nodes have node.id={0}, give one of them an id and log directories of its own"
+    "broker {0} is registered anew by another process, or unregistered: the controllers refuse this one for"
+    " good, and it leads nothing and follows nobody until it is started again; if two nodes have"
+    " node.id={0}, give one of them an id and log directories of its own"
 )
+_SUPERSEDED_EVERY_MS = 60_000
 
 
 class Stage(Enum):
@@ -110,6 +112,7 @@ class Lifecycle:
         self._is_unfenced = False
         self._heard_ms = 0
         self._said: Code | None = None
+        self._superseded_ms: int | None = None  # when the operator was told last
 
     @property
     def is_registered(self) -> bool:
@@ -237,7 +240,10 @@ class Lifecycle:
         if problem.code is Code.STALE_BROKER_EPOCH and self._is_superseded:
             if self.stage is Stage.LEAVING:
                 return self._leave(now_ms)  # what we led is with others
-            raise ConfigError(_SUPERSEDED.format(self._registration.broker_id))
+            # Apache Kafka 4.3.1 stays up, too (asked). Whoever reaches a listener may unregister a broker:
+            # no request is to end a process, which may be one of the controllers as well.
+            interval_ms = self._config.broker_heartbeat_interval_ms
+            return [*self._say_superseded(now_ms), self._timer(now_ms + interval_ms)]
         if self.stage is Stage.LEAVING:
             silent_ms = now_ms - self._heard_ms
             if silent_ms >= self._config.broker_session_timeout_ms:
@@ -247,6 +253,13 @@ class Lifecycle:
             return [self._timer(now_ms + _SOON_MS)]
         pause_ms = self._pause_ms(problem, self._config.broker_heartbeat_interval_ms)
         return [*self._say(problem), self._timer(now_ms + pause_ms)]
+
+    def _say_superseded(self, now_ms: int) -> Effects:
+        """Again every minute: nothing but a start mends it."""
+        if self._superseded_ms is not None and now_ms - self._superseded_ms < _SUPERSEDED_EVERY_MS:
+            return []
+        self._superseded_ms = now_ms
+        return [Warn(line=_SUPERSEDED.format(self._registration.broker_id))]
 
     @property
     def _is_superseded(self) -> bool:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from firnline.base.errors import ConfigError
+from firnline.base.units import MIB
 from firnline.config.define import Key, Value, declared_keys, key
 from firnline.config.group import GroupKeys
 from firnline.config.logs import LogKeys
@@ -103,6 +104,12 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         return [found[name] for name in names if name in found]
 
     @property
+    def exposed_controllers(self) -> list[Endpoint]:
+        """Listeners of this node as a controller that are bound to all addresses of its machine."""
+        own = self.controller_listeners if "controller" in self.process_roles else []
+        return [each for each in own if each.host in EVERY_ADDRESS]
+
+    @property
     def advertised(self) -> list[Endpoint]:
         """What clients are told to connect to."""
         if self.advertised_listeners is None:
@@ -124,6 +131,10 @@ class BrokerConfig(NetworkKeys, LogKeys, ReplicaKeys, GroupKeys, QuorumKeys, Tie
         )
 
 
+# As the host of a listener: it is bound to all addresses of the machine.
+EVERY_ADDRESS = ("", "0.0.0.0", "::")
+# The least that the controller gives a topic as segment.bytes.
+TOPIC_SEGMENT_BYTES_MIN = MIB
 # What cordoned.log.dirs says for every entry of log.dirs.
 ALL_DIRECTORIES = "*"
 
@@ -172,6 +183,12 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
         yield "group.min.session.timeout.ms must not exceed group.max.session.timeout.ms"
     if config.offsets_topic_compression_codec not in range(5):
         yield "offsets.topic.compression.codec must be 0 to 4"
+    if config.offsets_topic_segment_bytes < TOPIC_SEGMENT_BYTES_MIN:
+        # Kafka 4.3.1 starts with it, and no group ever finds a coordinator (asked).
+        yield (
+            f"offsets.topic.segment.bytes={config.offsets_topic_segment_bytes}: __consumer_offsets could not"
+            f" be made, for segment.bytes of a topic is at least {TOPIC_SEGMENT_BYTES_MIN}; raise it"
+        )
     if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
         yield "log.cleaner.min.compaction.lag.ms must not exceed log.cleaner.max.compaction.lag.ms"
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
@@ -272,7 +289,7 @@ def _listener_problems(config: BrokerConfig) -> Iterator[str]:
             "listeners: none is in controller.listener.names, where the other voters are to find this one"
         )
     for each in config.advertised:
-        if each.host in ("0.0.0.0", "::"):
+        if each.host in EVERY_ADDRESS[1:]:
             yield "advertised.listeners: 0.0.0.0 is no address that a client can use"
         if each.listener not in names:
             yield f"advertised.listeners: {each.listener} is not one of the listeners"

@@ -28,7 +28,7 @@ class QuorumKeys:
     controller_listener_names: tuple[str, ...] = key(
         "LIST",
         ("CONTROLLER",),
-        "Names of the listeners that controllers use.",
+        "Names of the listeners that controllers use. Nobody but nodes should reach them.",
         importance="HIGH",
         source="KIP-631",
         required=True,

@@ -38,6 +38,8 @@ from firnline.metadata.snapshot_records import (
 )
 from firnline.protocol.schema import Message
 
+# PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
+_SECURITY_PROTOCOLS = range(4)
 # Incarnations of one broker that are remembered, the newest ones.
 _ASKED_KEPT = 16
 
@@ -206,6 +208,9 @@ class Brokers:
         The request of a dead incarnation may come after that of the living one, whose heartbeats would be
         refused from then on; also much later, when the living one is not heard any more.
         """
+        problem = _identity_problem(wanted.broker_id, wanted.endpoints)
+        if problem is not None:
+            return problem
         existing = image.brokers.get(wanted.broker_id)
         if existing is not None and existing.incarnation_id != wanted.incarnation_id:
             if self._asked.get(wanted.broker_id, {}).get(wanted.incarnation_id):
@@ -221,8 +226,11 @@ class Brokers:
 
     def register_controller(
         self, image: ClusterImage, controller: ControllerImage
-    ) -> ControllerResult[None]:
+    ) -> ControllerResult[KafkaError | None]:
         """Write down where a controller listens, if the cluster's metadata.version has a record for it."""
+        problem = _identity_problem(controller.controller_id, controller.endpoints)
+        if problem is not None:
+            return ControllerResult([], problem)
         known = image.controllers.get(controller.controller_id)
         if image.metadata_version < CONTROLLER_REGISTRATION_SINCE or known == controller:
             return ControllerResult([], None)
@@ -428,6 +436,21 @@ def _state_of(broker: BrokerImage) -> State:
 def _has_left(broker: BrokerImage) -> bool:
     """Did it go in order? Then its next incarnation waits for nobody's session."""
     return broker.fenced and broker.in_controlled_shutdown
+
+
+def _identity_problem(node_id: int, endpoints: Iterable[Endpoint]) -> KafkaError | None:
+    """What no node says of itself, and others could not bear.
+
+    Apache Kafka 4.3.1 registers negative ids, of which -1 means nobody everywhere else. Its controller gives
+    up its leadership over a security protocol that it does not know (asked).
+    """
+    if node_id < 0:
+        return KafkaError(Code.INVALID_REGISTRATION, f"a node with the id {node_id}")
+    strange = [each for each in endpoints if each.security_protocol not in _SECURITY_PROTOCOLS]
+    if strange:
+        why = f"a listener with the security protocol {strange[0].security_protocol}"
+        return KafkaError(Code.INVALID_REGISTRATION, why)
+    return None
 
 
 def _directory_problem(

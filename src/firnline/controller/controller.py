@@ -272,7 +272,9 @@ class Controller:
             replaces_dead_incarnation=replaces_dead_incarnation,
         )
 
-    def register_controller(self, controller: ControllerImage) -> ControllerResult[None]:
+    def register_controller(
+        self, controller: ControllerImage
+    ) -> ControllerResult[KafkaError | None]:
         """Write down where this controller listens."""
         return self._brokers.register_controller(self._metadata.newest, controller)
 

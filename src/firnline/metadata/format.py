@@ -67,7 +67,7 @@ def format_storage(
     if cluster_id is None:
         known = [identity["cluster.id"] for identity in found.values() if identity]
         cluster_id = known[0] if known else uuid_text(rng.uuid())
-    if not cluster_id or cluster_id != cluster_id.strip() or not cluster_id.isprintable():
+    if not _is_word(cluster_id):
         raise ConfigError(
             f"a cluster id is a word, such as firnline makes one, and not {cluster_id!r}"
         )
@@ -111,9 +111,16 @@ def cluster_id_of(fs: Fs, config: BrokerConfig) -> str:
 
 def _identity(fs: Fs, path: str) -> Mapping[str, str] | None:
     found = read_meta_properties(fs, path)
-    if found is not None and not found.get("cluster.id"):
-        raise ConfigError(f"{path}/meta.properties names no cluster.id")
+    if found is not None and not _is_word(found.get("cluster.id", "")):
+        raise ConfigError(
+            f"{path}/meta.properties names no cluster.id: write there the one that the other directories and"
+            " nodes of the cluster have"
+        )
     return found
+
+
+def _is_word(cluster_id: str) -> bool:
+    return bool(cluster_id) and cluster_id == cluster_id.strip() and cluster_id.isprintable()
 
 
 def refuse_half(fs: Fs, config: BrokerConfig) -> None:

@@ -16,6 +16,7 @@ from firnline.base.units import KIB
 from firnline.metadata import records as metadata_records
 from firnline.metadata.features import record_version
 from firnline.protocol.schema import Message
+from firnline.raft.election_state import is_epoch
 from firnline.records.batch import (
     LOG_OVERHEAD_BYTES,
     OFFSET_AND_LENGTH,
@@ -60,9 +61,12 @@ def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
 
 
 def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
-    """Return the id in a file name; both widths of the epoch are read (Q6). None for other files."""
+    """Return the id in a file name; both widths of the epoch are read (Q6). None for other files, and for
+    what is no epoch."""
     found = _NAME.fullmatch(name)
-    return found and OffsetAndEpoch(int(found[1]), int(found[2]))
+    if found is None or not is_epoch(int(found[2])):
+        return None
+    return OffsetAndEpoch(int(found[1]), int(found[2]))
 
 
 def stored_names(fs: Fs, directory: str) -> dict[OffsetAndEpoch, str]:

@@ -4,7 +4,7 @@ Source: KIP-595, KIP-853 (keys), KIP-996 (pre-votes); spec 1.3, 1.5 Vote/Begin/E
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from firnline.base.effects import Effect, Effects, Peer, Warn
 from firnline.base.errors import Code, KafkaError
@@ -23,6 +23,13 @@ _BARRED = (
 )
 _BACK = "metadata quorum: node {node_id} has fetched what it had lost, and takes part in elections again"
 _PRE_VOTE_SINCE = 2  # version of Vote; to an older peer a pre-vote would be a vote
+
+
+class Refused(NamedTuple):
+    """Why a request changed nothing, and what the operator is to know of it."""
+
+    code: Code
+    said: Effects
 
 
 class Ballot:
@@ -142,13 +149,19 @@ class Election:
         if self.is_leaving:
             return []
         if standing.role is Role.RESIGNED:
-            effects = standing.meet_epoch(standing.epoch + 1, now_ms)
-            return effects + standing.prospect(now_ms) if standing.may_elect else effects
+            return self._begin_after_resigning(now_ms)
         if standing.role is Role.PROSPECTIVE:
             has_leader = standing.leader is not None
             effects = standing.lose(now_ms)
             return effects if has_leader else effects + standing.prospect(now_ms)
         return standing.prospect(now_ms)
+
+    def _begin_after_resigning(self, now_ms: int) -> Effects:
+        standing = self._standing
+        effects = standing.leave_epoch(now_ms)
+        if standing.role is Role.RESIGNED:
+            return effects + self._wait(standing.election_timeout_ms(), now_ms)
+        return effects + standing.prospect(now_ms) if standing.may_elect else effects
 
     def _win(self, now_ms: int) -> Effects:
         if self._standing.role is Role.PROSPECTIVE:
@@ -259,9 +272,9 @@ class Election:
         is_possible = last_epoch <= epoch if partition.pre_vote else last_epoch < epoch
         if partition.last_offset < 0 or last_epoch < 0 or not is_possible:
             return [answer(wire.vote_response(Code.INVALID_REQUEST, standing.known))]
-        refused = self._refuse_epoch(epoch, partition.replica_id)
+        refused = self._refuse_epoch(epoch, partition.replica_id, now_ms)
         if refused is not None:
-            return [answer(wire.vote_response(refused, standing.known))]
+            return [*refused.said, answer(wire.vote_response(refused.code, standing.known))]
         effects: Effects = []
         if epoch > standing.epoch:
             # Before the key is looked at: also whoever asked the wrong node has raised the epoch (X4).
@@ -319,9 +332,9 @@ class Election:
         partition = wire.only_partition(request)
         if partition is None:
             return [answer(wire.BeginQuorumEpochResponse(error_code=Code.INVALID_REQUEST))]
-        refused = self._refuse_epoch(partition.leader_epoch, partition.leader_id)
+        refused = self._refuse_leader(partition, now_ms)
         if refused is not None:
-            return [answer(wire.begin_response(refused, standing.known))]
+            return [*refused.said, answer(wire.begin_response(refused.code, standing.known))]
         effects = self._believe(request, partition, now_ms)
         is_meant = self._is_meant(request.voter_id, partition.voter_directory_id)
         code = Code.NONE if is_meant else Code.INVALID_VOTER_KEY
@@ -333,9 +346,9 @@ class Election:
         partition = wire.only_partition(request)
         if partition is None:
             return [answer(wire.EndQuorumEpochResponse(error_code=Code.INVALID_REQUEST))]
-        refused = self._refuse_epoch(partition.leader_epoch, partition.leader_id)
+        refused = self._refuse_leader(partition, now_ms)
         if refused is not None:
-            return [answer(wire.end_response(refused, standing.known))]
+            return [*refused.said, answer(wire.end_response(refused.code, standing.known))]
         effects = self._believe(request, partition, now_ms)
         if standing.role is Role.FOLLOWER and standing.leader_id == partition.leader_id:
             effects += self._override_fetch_timeout(self._patience_ms(partition), now_ms)
@@ -363,10 +376,19 @@ class Election:
                 return min(most_ms, (most_ms >> (len(order) - 1)) << (place - 1))
         return most_ms
 
-    def _refuse_epoch(self, epoch: int, node_id: int) -> Code | None:
+    def _refuse_epoch(self, epoch: int, node_id: int, now_ms: int) -> Refused | None:
         if epoch < self._standing.epoch:
-            return Code.FENCED_LEADER_EPOCH
-        return Code.INVALID_REQUEST if node_id < 0 else None
+            return Refused(Code.FENCED_LEADER_EPOCH, [])
+        if node_id < 0:
+            return Refused(Code.INVALID_REQUEST, [])
+        said = self._standing.refuse_epoch(epoch, now_ms)
+        return None if said is None else Refused(Code.INVALID_REQUEST, said)
+
+    def _refuse_leader(self, partition: Any, now_ms: int) -> Refused | None:
+        known = Known(partition.leader_epoch, partition.leader_id)
+        refused = self._refuse_epoch(known.epoch, known.leader_id, now_ms)
+        said = self._standing.refuse_leader(known)
+        return refused if said is None else Refused(Code.INVALID_REQUEST, said)
 
     def _is_meant(self, voter_id: int, directory_id: Uuid) -> bool:
         """Is the request for this replica? Older versions name none."""

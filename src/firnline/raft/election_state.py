@@ -1,15 +1,34 @@
-"""What a voter must remember across a crash: epoch, vote, leader; and its file's one line. PURE.
+"""What a voter must remember across a crash: epoch, vote, leader; how high epochs rise; its file. PURE.
 
 `quorum-state` is JSON of `data_version` 0 while voters are static, as Kafka 4.3.1 writes it: -1 is nobody; a
-follower keeps the vote it gave in the epoch of its leader. Source: KIP-595 'Quorum State'; spec Q10.
+follower keeps the vote it gave in the epoch of its leader.
+
+An epoch is a number of 31 bits, it never falls, and each election needs the next one. Whoever reaches the
+controllers' listener can name any. Apache Kafka 4.3.1 believes the last one, and its quorum never elects
+again (asked). Here:
+
+E1  Up to EPOCH_FREE_MAX every epoch is believed: a node that was away must be able to come back.
+E2  Above it an epoch rises by one at a time, and what others say raises it once in an election timeout at
+    most. With the election that follows, to use up the 2^20 epochs that are left takes somebody six days
+    without a pause, at the default of one second.
+E3  A request that names a higher one is refused, and nothing of it is kept. An answer to our own question
+    that names a higher one counts as the highest that E1 and E2 allow, without its leader and its records:
+    so a node that was away comes up to the others, one epoch after the other.
+E4  At EPOCH_MAX there are no elections: who leads goes on, nobody follows it in office, no node ends.
+E5  What the own disk says is taken as it is when it is an epoch at all, and is damage when it is not.
+
+Source: KIP-595 'Quorum State'; spec Q10; docs/decisions/0028-epochs-have-an-end.md.
 """
 
 import json
 from typing import Any, NamedTuple
 
 from firnline.base.errors import ConfigError, StorageError
+from firnline.base.units import INT32_MAX
 
 NOBODY = -1
+EPOCH_MAX = INT32_MAX
+EPOCH_FREE_MAX = 2**31 - 2**20
 _STATIC_VOTERS, _DYNAMIC_VOTERS = 0, 1
 
 
@@ -19,6 +38,29 @@ class ElectionState(NamedTuple):
     epoch: int
     leader_id: int = NOBODY
     voted_id: int = NOBODY
+
+
+def is_epoch(number: int) -> bool:
+    """Can that be written down as an epoch?"""
+    return 0 <= number <= EPOCH_MAX
+
+
+def highest_to_take(own: int, *, since_risen_ms: int | None, pause_ms: int) -> int:
+    """Return the highest epoch that a node in epoch `own` takes from others now; E1, E2, E4.
+
+    since_risen_ms  how long ago others last raised its epoch; None for never
+    pause_ms        how long it has to stay as it is above EPOCH_FREE_MAX
+    """
+    if own < EPOCH_FREE_MAX:
+        return EPOCH_FREE_MAX
+    if since_risen_ms is not None and since_risen_ms < pause_ms:
+        return own
+    return min(own + 1, EPOCH_MAX)
+
+
+def may_elect_in(own: int) -> bool:
+    """Is there an epoch after `own` to elect somebody in? E4."""
+    return own < EPOCH_MAX
 
 
 def encode_election_state(state: ElectionState, voter_ids: tuple[int, ...]) -> bytes:
@@ -53,7 +95,7 @@ def decode_election_state(data: bytes, *, path: str) -> ElectionState:
             " release does not run; it runs a quorum of controller.quorum.voters",
             path=path,
         )
-    if version != _STATIC_VOTERS or state.epoch < 0:
+    if version != _STATIC_VOTERS or not is_epoch(state.epoch):
         raise _damaged(path, version=version, epoch=state.epoch)
     return state
 

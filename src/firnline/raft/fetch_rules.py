@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from firnline.base.errors import StorageError
+from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import OffsetAndEpoch
 
 
@@ -75,17 +75,20 @@ def _is_before(start_offset: int, earliest: OffsetAndEpoch, offset: int, epoch: 
     return offset < start_offset or at_start or epoch < earliest.epoch
 
 
-def truncation_point(log: Lineage, diverging: Diverging, *, high_watermark: int) -> int:
+def truncation_point(
+    log: Lineage, diverging: Diverging, *, high_watermark: int
+) -> int | KafkaError:
     """Return where a follower that was told `diverging` cuts its log, exclusive end.
 
-    Raises StorageError when that lies below `high_watermark`: what is committed never goes (X8, rel-Q7).
+    KafkaError when that lies below `high_watermark`: what is committed never goes (X8, rel-Q7).
     """
     offset = min(diverging.end_offset, log.end_offset)
     if diverging.epoch > 0:  # epoch 0: nobody ever led, nothing of the own log can be the leader's
         own_end, own_epoch = log.end_offset_for(diverging.epoch)
         offset = min(own_end, offset) if own_epoch == diverging.epoch else own_end
     if offset < high_watermark:
-        raise StorageError(
+        return KafkaError(
+            Code.CORRUPT_MESSAGE,
             "the leader's metadata log diverges from this node's below what is committed: two quorums"
             " wrote to it, or a voter lost its disk. Keep this directory, and compare it with the others",
             truncation_offset=offset,

@@ -21,6 +21,9 @@ from firnline.raft.standing import Standing, refusal
 from firnline.raft.wire import Said
 from firnline.records.batch import headers
 
+# A log that begins after it would soon have no offsets left.
+SNAPSHOT_END_MAX = 2**62
+
 
 class Follower:
     """Fetches for a follower, and for whoever looks for a leader: both are the same request."""
@@ -160,25 +163,31 @@ class Follower:
         self._is_leader_silent = False
         return self.give_up_after(self._standing.settings.fetch_timeout_ms, now_ms)
 
-    def _cut(self, diverging: Any, now_ms: int) -> Effects | None:
-        """Drop what the leader has not. StorageError when that is committed (X8)."""
+    def _cut(self, diverging: Any, now_ms: int) -> Effects | KafkaError | None:
+        """Drop what the leader has not; but nothing that is committed, whatever it says (X8)."""
         standing = self._standing
         told = Diverging(diverging.epoch, diverging.end_offset)
         offset = truncation_point(standing.log, told, high_watermark=standing.committed)
+        if isinstance(offset, KafkaError):
+            return offset
         if offset >= standing.log.end_offset:
             return None
         return standing.cut_log(offset, now_ms)
 
-    def _start_download(self, snapshot_id: Any, now_ms: int) -> Effects | None:
+    def _start_download(self, snapshot_id: Any, now_ms: int) -> Effects | KafkaError | None:
         standing = self._standing
         wanted = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
+        if wanted.epoch > standing.epoch or wanted.offset > SNAPSHOT_END_MAX:
+            why = "a leader named a snapshot that cannot be"
+            return KafkaError(Code.CORRUPT_MESSAGE, why, snapshot=wanted, epoch=standing.epoch)
         if wanted.offset >= standing.committed:
             if self._transfer.snapshot_id != wanted:
                 self._download_began_ms = now_ms
             return [] if self._transfer.begin(wanted) else None
         if wanted.offset < 0 or wanted.epoch < standing.log.last_epoch:
             return None
-        raise StorageError(
+        return KafkaError(
+            Code.CORRUPT_MESSAGE,
             "the leader's snapshot ends before what this node knows to be committed: a voter lost its"
             " disk. Keep this directory, and compare it with the others",
             snapshot=wanted,

@@ -206,7 +206,7 @@ class RaftNode:
         """Resume from what was saved (Q15), and take part. StorageError for what cannot be read."""
         standing = self._standing
         standing.resume()
-        effects = self._clean_later(now_ms)
+        effects = self._clean_later(now_ms) + standing.look_at_epoch()
         if standing.voters.is_sole(standing.node_id):
             return effects + standing.prospect(now_ms)
         effects += self._election.look_back(now_ms) + standing.announce(now_ms)

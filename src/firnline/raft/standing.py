@@ -12,7 +12,14 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.raft.calls import Calls, Timers
-from firnline.raft.election_state import NOBODY, ElectionState
+from firnline.raft.election_state import (
+    EPOCH_FREE_MAX,
+    EPOCH_MAX,
+    NOBODY,
+    ElectionState,
+    highest_to_take,
+    may_elect_in,
+)
 from firnline.raft.ports import ElectionStore, RaftListener, ReplicatedLog
 from firnline.raft.role import Cause, Role, next_role
 from firnline.raft.settings import QuorumSettings
@@ -21,6 +28,23 @@ from firnline.raft.wire import Known, Said, read_response
 
 _EMPTY = OffsetAndEpoch(0, 0)
 _CODES = frozenset(Code)
+_REFUSED = (
+    "metadata quorum: refused epoch {told}, which leaves no room for elections, in epoch {own}: no controller"
+    " of this cluster says so, but somebody who reaches the controllers' listener"
+)
+_HIGH = (
+    f"metadata quorum: this node is in epoch {{own}}, and {EPOCH_MAX} is the last one that there can be:"
+    " somebody who reaches the controllers' listener raises it; let only controllers and brokers reach it"
+)
+_LAST = (
+    f"metadata quorum: there is no epoch after {EPOCH_MAX}, so no leader can be elected any more: see"
+    " 'When epochs run out' in docs/OPERATIONS.md"
+)
+_TWO_LEADERS = (
+    "metadata quorum: in epoch {epoch} node {leader_id} leads, and {other_id} is said to: that is not"
+    " believed. Either a voter lost its quorum-state and voted twice, or somebody who reaches the"
+    " controllers' listener made it up; compare the metadata logs of the controllers"
+)
 # What to do with an answer's own news; None or the reason when it led nowhere.
 GoOn = Callable[[Said, int], Effects | KafkaError | None]
 
@@ -39,6 +63,8 @@ class Standing:
         "_announced",
         "_elections",
         "_flushing",
+        "_risen_ms",
+        "_said",
         "_saved",
         "_warned",
         "bootstrap",
@@ -105,6 +131,8 @@ class Standing:
         self._announced = (NOBODY, 0)
         self._flushing: tuple[int, int] | None = None  # generation and end of the log
         self._warned: dict[int, KafkaError] = {}
+        self._risen_ms: int | None = None  # when others last raised the epoch
+        self._said: dict[str, int] = {}  # by line: the epoch it was last said in
         self.role = Role.UNATTACHED
         self.epoch = 0
         self.leader_id = NOBODY
@@ -189,10 +217,47 @@ class Standing:
             self.leader = self.voters.peer(self.leader_id)
             self.role = Role.UNATTACHED if self.leader is None else Role.FOLLOWER
 
+    def highest_to_take(self, now_ms: int) -> int:
+        """The highest epoch that is taken from others now (`election_state.py`)."""
+        since_ms = None if self._risen_ms is None else now_ms - self._risen_ms
+        pause_ms = self.settings.election_timeout_ms
+        return highest_to_take(self.epoch, since_risen_ms=since_ms, pause_ms=pause_ms)
+
+    def refuse_epoch(self, epoch: int, now_ms: int) -> Effects | None:
+        """Return what to say of an epoch that is not taken from others; None where it is."""
+        if epoch <= self.highest_to_take(now_ms):
+            return None
+        # Up there a candidate of this cluster may be too early by a moment; what is wrong was said then.
+        return [] if self.epoch >= EPOCH_FREE_MAX else self._say_once(_REFUSED, told=epoch)
+
+    def refuse_leader(self, known: Known) -> Effects | None:
+        """Return what to say of a second leader of this epoch, whom nobody is to believe; None for no such.
+
+        A first one that this node has not heard is no better known than the second: it may be made up, and a
+        node that kept to it would follow nobody for as long as the real one leads.
+        """
+        epoch, leader_id, _ = known
+        if epoch != self.epoch or leader_id in (NOBODY, self.node_id):
+            return None
+        if self.leader_id in (NOBODY, leader_id):
+            return None
+        if self.leader_id != self.node_id and not self.has_fetched:
+            return None
+        return self._say_once(
+            _TWO_LEADERS, epoch=epoch, leader_id=self.leader_id, other_id=leader_id
+        )
+
     def meet_epoch(self, epoch: int, now_ms: int) -> Effects:
         """Somebody is in a newer epoch: be in it too, without vote or leader."""
         assert epoch > self.epoch, "epochs only grow"
+        self._risen_ms = now_ms
         return self._change(Cause.NEWER_EPOCH, now_ms, epoch=epoch)
+
+    def leave_epoch(self, now_ms: int) -> Effects:
+        """Having led this epoch, go on to the next one; stay, where there is none any more."""
+        if not may_elect_in(self.epoch):
+            return self._say_once(_LAST)
+        return self._change(Cause.NEWER_EPOCH, now_ms, epoch=self.epoch + 1)
 
     def follow(self, epoch: int, leader_id: int, leader: Peer | None, now_ms: int) -> Effects:
         """`leader_id` leads `epoch`. Without its address this node stays unattached, and votes for nobody."""
@@ -200,6 +265,7 @@ class Standing:
         assert leader_id != self.node_id, "nobody follows itself"
         before = self.role
         if epoch > self.epoch:
+            self._risen_ms = now_ms
             self.role = next_role(self.role, Cause.NEWER_EPOCH)
             self._forget_epoch(epoch)
         if leader is not None:
@@ -222,7 +288,9 @@ class Standing:
         return self._change(Cause.TIMEOUT, now_ms)
 
     def stand(self, now_ms: int) -> Effects:
-        """Be a candidate in a new epoch, with one's own vote."""
+        """Be a candidate in a new epoch, with one's own vote; wait on, where there is none any more."""
+        if not may_elect_in(self.epoch):
+            return self._say_once(_LAST) + self.lose(now_ms)
         before = self.role
         self.role = next_role(self.role, Cause.PRE_MAJORITY)
         self._forget_epoch(self.epoch + 1)
@@ -251,26 +319,22 @@ class Standing:
         self._save()
 
     def adopt(self, known: Known, now_ms: int) -> Effects:
-        """Believe another node about epoch and leader (Q21). StorageError for two leaders of one epoch."""
+        """Believe another node about epoch and leader (Q21), but for what `refuse_leader` refuses."""
         epoch, leader_id, leader = known
         if epoch < self.epoch:
             return []
+        assert epoch <= EPOCH_MAX, "whoever asks has looked at `highest_to_take`"
         if leader_id == self.node_id:
             return self._recognise_self(epoch, now_ms)
         if epoch > self.epoch:
             if leader_id == NOBODY:
                 return self.meet_epoch(epoch, now_ms)
             return self.follow(epoch, leader_id, leader, now_ms)
-        if leader_id == NOBODY:
-            return []
-        if self.leader_id not in (NOBODY, leader_id):
-            raise StorageError(
-                "two nodes lead the metadata quorum in one epoch: a voter lost its quorum-state and voted"
-                " twice. Stop the cluster's controllers and compare their metadata logs",
-                epoch=epoch,
-                leaders=(self.leader_id, leader_id),
-            )
-        if self.leader is None and (leader is not None or self.leader_id == NOBODY):
+        refused = self.refuse_leader(known)
+        if leader_id == NOBODY or refused is not None:
+            return refused or []
+        is_news = self.leader is None and (leader is not None or self.leader_id == NOBODY)
+        if is_news or self.leader_id not in (NOBODY, leader_id):
             return self.follow(epoch, leader_id, leader, now_ms)
         return []
 
@@ -283,6 +347,7 @@ class Standing:
             return []
         before = self.role
         if epoch > self.epoch:
+            self._risen_ms = now_ms
             self._forget_epoch(epoch)
         self.role = Role.RESIGNED
         self.leader_id, self.leader = self.node_id, self.voters.peer(self.node_id)
@@ -304,8 +369,19 @@ class Standing:
         self._save()
         self.has_fetched = False
         self.calls.forget()
-        effects = self.announce(now_ms)
+        effects = self.look_at_epoch() + self.announce(now_ms)
         return effects + self.entered(before, now_ms)
+
+    def look_at_epoch(self) -> Effects:
+        """Tell the operator, once, of an epoch that no cluster comes to by elections of its own."""
+        return [] if self.epoch <= EPOCH_FREE_MAX or _HIGH in self._said else self._say_once(_HIGH)
+
+    def _say_once(self, line: str, **facts: int) -> Effects:
+        """Say it, unless it was said in this epoch."""
+        if self._said.get(line) == self.epoch:
+            return []
+        self._said[line] = self.epoch
+        return [Warn(line=line.format(own=self.epoch, **facts))]
 
     def _save(self) -> None:
         """I1: durable before it returns, thus before anything that says so leaves."""
@@ -451,6 +527,13 @@ class Standing:
         error, known, _ = said
         if known.epoch < self.epoch or error == Code.UNKNOWN_LEADER_EPOCH:
             return [], False
+        highest = self.highest_to_take(now_ms)
+        if known.epoch > highest:
+            # E3: one step towards it; whoever is there will be asked again.
+            return self.meet_epoch(highest, now_ms) if highest > self.epoch else [], False
+        refused = self.refuse_leader(known)
+        if refused is not None:
+            return refused, False
         stale = error in (Code.FENCED_LEADER_EPOCH, Code.NOT_LEADER_OR_FOLLOWER)
         if known.epoch > self.epoch or stale:
             return self.adopt(known, now_ms), False

@@ -250,6 +250,8 @@ class _Process:
             runtime.dispatcher = dispatcher
         for endpoint in _own_controller_listeners(self._config):
             self._serve_on(endpoint, dispatcher)
+        for line in exposed_listeners(self._config):
+            log.warning("%s", line)
 
     def _serve_on(self, endpoint: Listener, dispatcher: Dispatcher) -> None:
         runtime = self._runtime
@@ -320,6 +322,18 @@ class _Process:
                 server.stop_accepting()
         self._loop.call_later(SHUTDOWN_MAX_S, self._loop.stop)
         runtime.execute(runtime.node.shutdown(runtime.now_ms()))
+
+
+def exposed_listeners(config: BrokerConfig) -> list[str]:
+    """Say which listeners of controllers everybody may reach, and what to do."""
+    return [
+        f"listeners: {each.listener} at {each.host or '*'} port {each.port} is bound to all addresses of"
+        " this machine. Until there is security, whoever reaches the listener of a controller can take the"
+        " cluster's metadata over: bind it to the address where the other nodes are, as in"
+        f" {each.listener}://10.0.0.1:{each.port}, and let a firewall keep all others off"
+        " (docs/OPERATIONS.md, 'Who may reach the controllers')"
+        for each in config.exposed_controllers
+    ]
 
 
 def _own_controller_listeners(config: BrokerConfig) -> list[Listener]:

@@ -18,6 +18,7 @@ from firnline.protocol.messages import k43_elect_leaders as m43
 from firnline.protocol.messages import k44_incremental_alter_configs as m44
 from firnline.protocol.messages import k55_describe_quorum as m55
 from firnline.protocol.messages import k62_broker_registration as m62
+from firnline.protocol.messages import k70_controller_registration as m70
 from firnline.protocol.messages import k73_assign_replicas_to_dirs as m73
 from firnline.protocol.messages.k03_metadata import MetadataRequest
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
@@ -180,7 +181,24 @@ def test_a_registration_is_checked_before_it_is_written(rig: Rig) -> None:
     theirs = rig[4].broker.storage.directory_ids
     assert code(log_dirs=theirs) == Code.INVALID_REGISTRATION
     assert code(broker_id=4) == Code.DUPLICATE_BROKER_REGISTRATION
+    strange = m62.BrokerListener(name="PLAINTEXT", host="h", port=1, security_protocol=4)
+    assert code(listeners=[strange]) == Code.INVALID_REGISTRATION
+    for nobody in (-1, -(2**31)):
+        assert code(broker_id=nobody) == Code.INVALID_REGISTRATION
     assert 9 not in rig[leader(rig)].controller.image.brokers
+
+
+def test_a_controller_that_cannot_be_is_not_written_down(rig: Rig) -> None:
+    listener = m70.ControllerListener(name="CONTROLLER", host="h", port=1, security_protocol=99)
+    before = rig[leader(rig)].controller.image.controllers
+    wrong: list[dict[str, Any]] = [
+        {"controller_id": -1},
+        {"controller_id": 77, "listeners": [listener]},
+    ]
+    for changes in wrong:
+        request = ControllerRegistrationRequest(incarnation_id=b"\1" * 16, **changes)
+        assert at_leader(rig, request, 0).error_code == Code.INVALID_REGISTRATION
+    assert rig[leader(rig)].controller.image.controllers == before
 
 
 @pytest.mark.parametrize("version", range(5))

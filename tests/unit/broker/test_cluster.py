@@ -18,6 +18,7 @@ from firnline.protocol.messages.k22_init_producer_id import InitProducerIdReques
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest
 from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from firnline.protocol.messages.k62_broker_registration import BrokerRegistrationRequest
+from firnline.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest
 from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Rig
 from tests.unit.broker.harness import SeededRng
 
@@ -112,15 +113,40 @@ def silent_and_replaced() -> Rig:
     return rig
 
 
-def test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_ends() -> None:
+def superseded(rig: Rig) -> list[str]:
+    return [line for line in rig[4].warnings if "registered anew by another process" in line]
+
+
+def test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_stays_up() -> None:
     """It would be refused for ever, and nobody would know; started again it waits for a session."""
     rig = silent_and_replaced()
     rig.cut.clear()
-    with pytest.raises(ConfigError, match=r"broker 4 is registered anew .* start it again"):
-        rig.pass_time(3 * SESSION_MS)
+    rig.pass_time(59_000)
+    assert len(superseded(rig)) == 1
+    assert "until it is started again" in superseded(rig)[0]
+    rig.pass_time(60_000)
+    assert len(superseded(rig)) == 2
     rig[4].kill()
     rig[4].start()
     assert rig.until(lambda: rig[4].is_running) < 3 * SESSION_MS
+
+
+def test_a_living_broker_that_is_unregistered_stays_up_and_comes_back_with_a_start() -> None:
+    """One request ended it, and the controller that was in the same process."""
+    rig = Rig({**THREE, 1: "broker,controller", 4: "broker"}).start()
+    rig.create_topic(4, "t", replicas=2)
+    for broker_id in (1, 4):
+        answer = rig.ask(
+            active(rig), UnregisterBrokerRequest(broker_id=broker_id), 0, controller=True
+        )
+        assert answer.error_code == 0
+    rig.pass_time(30_000)
+    assert superseded(rig)
+    assert not rig[1].is_stopped
+    for node_id in (1, 4):
+        rig[node_id].kill()
+        rig[node_id].start()
+    rig.until(lambda: rig[1].is_running and rig[4].is_running, 3 * SESSION_MS)
 
 
 def test_a_broker_whose_place_was_taken_leaves_when_it_is_told_to() -> None:

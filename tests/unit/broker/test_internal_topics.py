@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from firnline.base.effects import Effects
+from firnline.base.effects import Effects, Warn
 from firnline.base.errors import Code, KafkaError
 from firnline.broker.internal_topics import InternalTopics, Then
 
@@ -29,8 +29,8 @@ class Cluster:
         self.told.append(None if error is None else error.code)
         return []
 
-    def finish(self, error: KafkaError | None = None) -> None:
-        self.creating.pop()[1](error, 0)
+    def finish(self, error: KafkaError | None = None) -> Effects:
+        return self.creating.pop()[1](error, 0)
 
 
 def test_a_topic_that_is_there_is_not_made_again() -> None:
@@ -72,3 +72,16 @@ def test_a_name_nobody_planned_is_not_made() -> None:
     cluster.ensure("orders")
     assert cluster.told == [Code.UNKNOWN_TOPIC_OR_PARTITION]
     assert cluster.creating == []
+
+
+def test_why_a_topic_cannot_be_made_is_said_once_until_it_changes() -> None:
+    """Clients hear that there is no coordinator, for ever; nobody could know why."""
+    cluster = Cluster()
+    few = KafkaError(Code.INVALID_REPLICATION_FACTOR, "1 broker for 3 replicas")
+    said = []
+    for error in (few, few, KafkaError(Code.NOT_CONTROLLER), None, few):
+        cluster.ensure()
+        said += [effect.line for effect in cluster.finish(error) if isinstance(effect, Warn)]
+    assert len(said) == 2
+    assert "__groups could not be made" in said[0]
+    assert "1 broker for 3 replicas" in said[0]

@@ -36,6 +36,7 @@ def test_as_many_controllers_as_help_and_no_factor_above_the_nodes(
     assert len(config.controller_quorum_voters) == len(controllers)
     assert config.offsets_topic_replication_factor == min(3, nodes)
     assert config.broker_listeners == {"BROKER"}
+    assert config.exposed_controllers == []
     assert not config.shares_broker_listener
     assert config.default_replication_factor == min(3, nodes)
     assert settings(members, 1)["min.insync.replicas"] == ("2" if nodes > 2 else "1")

@@ -142,6 +142,7 @@ def test_a_password_is_not_shown_in_an_error() -> None:
         ),
         ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.manager.class.name"),
         ({"offsets.topic.compression.codec": "5"}, "must be 0 to 4"),
+        ({"offsets.topic.segment.bytes": "1048575"}, "__consumer_offsets could not be made"),
     ],
 )
 def test_rules_between_keys(stated: dict[str, str], says: str) -> None:

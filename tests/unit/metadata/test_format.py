@@ -191,6 +191,20 @@ def test_a_finalised_level_out_of_range_is_refused_with_the_command_that_helps()
         refuse_unsupported_levels({"metadata.version": 6})
 
 
+@pytest.mark.parametrize("found", [b"7V-\0\0\0\0", b"", b" "])
+def test_a_damaged_cluster_id_is_said_by_path(found: bytes) -> None:
+    """`dev` formats at each start: it said that this is no cluster id, and not where it stands."""
+    fs = CrashableFs()
+    formatted(fs)
+    file = fs.open("/b/meta.properties")
+    whole = file.read(0, file.size())
+    file.truncate(0)
+    file.append(whole.replace(CLUSTER.encode(), found))
+    for asked in (formatted, cluster_id_of):
+        with pytest.raises(ConfigError, match=r"/b/meta\.properties names no cluster\.id: write"):
+            asked(fs, a_node(), **({"ignore_formatted": True} if asked is formatted else {}))
+
+
 def test_what_is_not_formatted_is_said_by_path() -> None:
     fs = CrashableFs()
     formatted(fs)

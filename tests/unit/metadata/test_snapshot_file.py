@@ -233,6 +233,7 @@ def test_names_are_kafkas_and_both_widths_of_the_epoch_are_read() -> None:
         snapshot_name(snapshot_id) + ".part",
         snapshot_name(snapshot_id) + ".deleted",
         "1234-5.checkpoint",
+        "00000000000000001234-2147483648.checkpoint",  # no epoch
         "00000000000000001234.log",
     ):
         assert parse_snapshot_name(name) is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Peer, Unanswered
-from firnline.base.errors import Code, StorageError
+from firnline.base.errors import Code
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch
 from firnline.raft import wire
 from firnline.raft.election import Ballot
@@ -515,20 +515,63 @@ def test_begin_and_end_of_another_cluster_log_or_epoch_are_refused() -> None:
     assert member.stands == (Role.FOLLOWER, 4, 2)
 
 
-def test_two_leaders_of_one_epoch_stop_the_node() -> None:
-    """Q21: a voter forgot its vote; whatever is done now may lose what was acknowledged."""
-    _, member = alone()
+def fetched_from(net: Net, member: Member, leader_id: int, known: wire.Known) -> None:
+    """An answer to the open Fetch of `leader_id` comes, which says `known`."""
+    flight = [each for each in net.flights if each.target_id == leader_id][-1]
+    net.flights.remove(flight)
+    said = wire.fetch_response(Code.NONE, known, log_start_offset=0)
+    member.run(flight.send.then(said, net.now_ms))
+
+
+LEADER_2 = wire.Known(4, 2, Peer(2, "host-2", 9002))
+LEADER_3 = wire.Known(4, 3, Peer(3, "host-3", 9003))
+
+
+def test_a_second_leader_of_an_epoch_is_not_believed_and_said_once() -> None:
+    """Q21: a voter forgot its vote, or somebody made it up: Kafka's node would end, by one request."""
+    net, member = alone()
     member.ask(begin(4, 2))
-    with pytest.raises(StorageError, match="two nodes lead"):
-        member.ask(begin(4, 3))
+    fetched_from(net, member, 2, LEADER_2)
+    for make in (begin, begin, end):
+        assert refusal(member, make(4, 3)) == Code.INVALID_REQUEST  # type: ignore[operator]
+    assert member.stands == (Role.FOLLOWER, 4, 2)
+    (line,) = [each for each in member.warnings if "answered" not in each]
+    assert "in epoch 4 node 2 leads, and 3 is said to" in line
 
 
-def test_a_leader_that_hears_of_another_in_its_epoch_stops() -> None:
+def test_a_leader_that_was_made_up_gives_way_to_one_that_answers() -> None:
+    """Else one forged request keeps a voter from its leader for as long as that leads."""
+    net, member = alone()
+    assert refusal(member, begin(4, 77)) == Code.NONE
+    assert member.stands == (Role.FOLLOWER, 4, 77)
+    assert refusal(member, begin(4, 2)) == Code.NONE
+    assert member.stands == (Role.FOLLOWER, 4, 2)
+    fetched_from(net, member, 2, LEADER_2)
+    assert refusal(member, begin(4, 77)) == Code.INVALID_REQUEST
+    member.fire("fetch")  # it is silent: another may be believed
+    assert refusal(member, begin(4, 3)) == Code.NONE
+    assert member.stands == (Role.FOLLOWER, 4, 3)
+
+
+def test_a_leader_that_hears_of_another_in_its_epoch_goes_on() -> None:
     net = Net().start()
     leader = net.elect()
     other = net.elsewhere(leader)[0]
-    with pytest.raises(StorageError, match="two nodes lead"):
-        leader.ask(begin(1, other.node_id, voter_id=leader.node_id))
+    request = begin(1, other.node_id, voter_id=leader.node_id)
+    assert refusal(leader, request) == Code.INVALID_REQUEST
+    assert leader.stands == (Role.LEADER, 1, leader.node_id)
+    leader.propose(b"a")
+    net.run_for(100)
+    assert leader.node.high_watermark == 2
+
+
+def test_an_answer_that_names_a_second_leader_is_not_believed() -> None:
+    net, member = alone()
+    member.ask(begin(4, 2))
+    fetched_from(net, member, 2, LEADER_2)
+    fetched_from(net, member, 2, LEADER_3)
+    assert member.stands == (Role.FOLLOWER, 4, 2)
+    assert "in epoch 4 node 2 leads, and 3 is said to" in member.warnings[-1]
 
 
 def test_a_disk_that_forgot_it_led_neither_leads_nor_votes_in_that_epoch() -> None:
