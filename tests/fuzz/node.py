@@ -6,12 +6,14 @@ import statistics
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from firnline.client.admin import Admin
+from firnline.protocol.messages import k55_describe_quorum as k55
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -24,10 +26,25 @@ from firnline.protocol.messages.k16_list_groups import ListGroupsRequest
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
 from firnline.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest
 from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
+from firnline.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest
+from firnline.protocol.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest
+from firnline.protocol.messages.k32011_metadata_snapshots import MetadataSnapshotsRequest
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
 from firnline.testing.plugin import Broker
-from tests.fuzz.known import COMPACTED, GROUPS, KEPT, PLAIN, SYSTEM_TOPICS, TIERED, Known
+from tests.fuzz.known import (
+    COMPACTED,
+    GROUPS,
+    KEPT,
+    NODE_ID,
+    OTHER_NODE_ID,
+    PLAIN,
+    SYSTEM_TOPICS,
+    TIERED,
+    Known,
+)
+from tests.fuzz.quorum import METADATA_TOPIC
+from tests.peers.ports import free_ports
 from tests.wire.line import MIB, Line, Target
 
 # Whatever the broker's defaults become: what is kept says for itself how long, and what it takes.
@@ -53,6 +70,11 @@ _TIERED_CONFIGS = {
     "local.retention.bytes": "16384",
 }
 _OPTIONS = {
+    # A quorum that loses its leader has one again at once, and a broker that is gone is counted out soon.
+    "controller.quorum.election.timeout.ms": 100,
+    "controller.quorum.election.backoff.max.ms": 50,
+    "broker.heartbeat.interval.ms": 500,
+    "broker.session.timeout.ms": 6_000,
     "log.segment.delete.delay.ms": 0,
     "log.retention.check.interval.ms": 500,
     "log.cleaner.backoff.ms": 500,
@@ -62,7 +84,8 @@ SLOW_S, STUCK_S = 0.1, 2.0
 # What an allocator keeps, and what is remembered of groups, producers and topics that are gone.
 GROWN_BYTES_MAX = 64 * MIB
 GROWN_FILES_MAX = 16
-SETTLES_S = 20.0
+# Whoever ends its side while an answer is waited for may still want it, for 30 s.
+SETTLES_S = 45.0
 _READ_BYTES = 4 * MIB
 
 
@@ -78,7 +101,13 @@ class Node:
     """One process with a directory and a tier of its own, its records, and another client that asks."""
 
     def __init__(self, base: Path) -> None:
-        options = [word for key, value in _OPTIONS.items() for word in ("-X", f"{key}={value}")]
+        self._port, self._controllers_port = free_ports(2)
+        told = f"127.0.0.1:{self._controllers_port}"
+        settings = _OPTIONS | {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://{told}",
+            "controller.quorum.voters": f"{NODE_ID}@{told}",
+        }
+        options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
         (base / "tier").mkdir(parents=True)
         self.broker = Broker(base / "data", tier=base / "tier", options=options)
         self.kept: dict[int, bytes] = {}  # offset -> key
@@ -105,6 +134,11 @@ class Node:
     def address(self) -> tuple[str, int]:
         return ("127.0.0.1", self.broker.port)
 
+    @property
+    def controllers_address(self) -> tuple[str, int]:
+        """Where the node, which is a controller too, listens as one."""
+        return ("127.0.0.1", self._controllers_port)
+
     def start(self) -> None:
         """Start it. Raises Finding where it does not come up."""
         try:
@@ -126,6 +160,16 @@ class Node:
             asked = MetadataRequest(topics=None, allow_auto_topic_creation=False)
             found.learn(3, {}, line.ask(asked, 12))
             found.learn(35, {}, line.ask(DescribeLogDirsRequest(topics=None), 4))
+        with Line(self.controllers_address) as line:
+            part = k55.DescribeQuorumPartition(partition_index=0)
+            topics = [k55.DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[part])]
+            found.quorum.learn(55, line.ask(k55.DescribeQuorumRequest(topics=topics), 2))
+            found.quorum.learn(32011, line.ask(MetadataSnapshotsRequest(), 0))
+            # Which epoch the broker has no answer says: whoever wants to know it tries.
+            for epoch in range(found.quorum.offset + 1):
+                wanted = AllocateProducerIdsRequest(broker_id=NODE_ID, broker_epoch=epoch)
+                if line.ask(wanted, 0).error_code == 0:
+                    found.quorum.broker_epochs[NODE_ID] = epoch
         return found
 
     def look(self) -> None:
@@ -163,7 +207,10 @@ class Node:
             if grown <= GROWN_BYTES_MAX and files <= GROWN_FILES_MAX:
                 break
             if time.monotonic() > deadline:
-                raise Finding(f"{grown / MIB:.0f} MiB and {files} open files more than before")
+                raise Finding(
+                    f"{grown / MIB:.0f} MiB and {files} open files more than before:"
+                    f" {self._most_files()}"
+                )
             time.sleep(0.5)
         self.look()
 
@@ -211,6 +258,16 @@ class Node:
                 return int(line.split()[1]) * 1024
         raise AssertionError("the kernel states no VmRSS")
 
+    def _most_files(self) -> str:
+        """Say of which topics most open files are."""
+        found: Counter[str] = Counter()
+        folder = f"/proc/{self.broker.pid}/fd"
+        for name in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):
+                path = Path(os.readlink(f"{folder}/{name}"))
+                found[path.parent.name.rpartition("-")[0] or path.name.partition(":")[0]] += 1
+        return ", ".join(f"{count} in {name}" for name, count in found.most_common(10))
+
     def _files(self) -> int:
         return len(os.listdir(f"/proc/{self.broker.pid}/fd"))
 
@@ -226,6 +283,7 @@ class Node:
     def _delete_all(self) -> None:
         """Delete topics and groups; make anew those that are there from the start."""
         with Line(self.address) as line:
+            line.ask(UnregisterBrokerRequest(broker_id=OTHER_NODE_ID), 0)
             groups = [row.group_id for row in line.ask(ListGroupsRequest(), 4).groups]
             if groups:
                 line.ask(DeleteGroupsRequest(groups_names=groups), 2)
