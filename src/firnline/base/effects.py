@@ -195,3 +195,8 @@ class Completed:
 
     then: Callable[..., Effects]
     result: Any
+
+
+def with_cause(problem: StorageError, effects: Effects) -> Effects:
+    """Say what the disk said before what becomes of it, where anything does: a runtime tells not of all errors."""
+    return [Warn(line=str(problem)), *effects] if effects else effects

@@ -262,6 +262,23 @@ def test_what_made_a_directory_fail_is_said() -> None:
     assert any("out of use" in line and "EIO" in line for line in harness.warnings)
 
 
+def test_what_a_job_met_before_it_gave_a_directory_up_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that is not there the disk itself tells nobody of: it may be no failure."""
+    harness = Harness(log_retention_check_interval_ms="30000")
+    harness.create_topic()
+    gone = StorageError("cannot rename", path="/data/t-0/7.log", error="ENOENT")
+
+    def fails(log: object, now_ms: int) -> None:
+        raise gone
+
+    monkeypatch.setattr("firnline.log.log.Log.delete_due_segments", fails)
+    with pytest.raises(StorageError, match="out of use"):
+        harness.pass_time(40_000)
+    assert str(gone) in harness.warnings
+
+
 def test_a_file_that_retention_removes_before_its_sync_is_no_failure() -> None:
     """It is opened when its turn comes, so that a thousand of them take one descriptor at a time."""
     harness = Harness()
