@@ -198,5 +198,5 @@ class Completed:
 
 
 def with_cause(problem: StorageError, effects: Effects) -> Effects:
-    """Say what the disk said before what becomes of it, where anything does: a runtime tells not of all errors."""
+    """Say what it was before what becomes of it, where anything does: the disk logs not every error."""
     return [Warn(line=str(problem)), *effects] if effects else effects

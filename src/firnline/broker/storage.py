@@ -366,7 +366,8 @@ class Storage:
         """
         if not self._holds(partition.log):
             return []
-        return self._fail(self._directory_of(partition.log), hosted, now_ms)
+        cause = {"cause": str(partition.failed_by)} if partition.failed_by else {}
+        return self._fail(self._directory_of(partition.log), hosted, now_ms, **cause)
 
     def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:
         """A disk refused while a log was opened or made durable; it says which path that was (rel-P9)."""

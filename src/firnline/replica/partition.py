@@ -85,6 +85,7 @@ class Partition:
         "brokers",
         "deletion_waiters",
         "epoch_start_offset",
+        "failed_by",
         "fetch_waiters",
         "followers",
         "fsync_rule",
@@ -127,6 +128,7 @@ class Partition:
         self.brokers = brokers
         self.is_alone = False
         self.is_offline = False
+        self.failed_by: StorageError | None = None
         self.refusal: KafkaError | None = NOT_LEADER
         self.fetch_waiters = FetchWaiters()
         self.produce_waiters = ProduceWaiters()
@@ -391,7 +393,8 @@ class Partition:
         """Note that all below `end_offset` is on disk; False where that failed, as in a deleted log."""
         try:
             self.log.flushed(end_offset)
-        except StorageError:
+        except StorageError as problem:
+            self.failed_by = problem
             return False
         return True
 

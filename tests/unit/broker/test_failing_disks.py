@@ -279,6 +279,20 @@ def test_what_a_job_met_before_it_gave_a_directory_up_is_said(
     assert str(gone) in harness.warnings
 
 
+def test_what_made_an_append_fail_after_its_sync_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    harness.create_topic()
+    gone = StorageError("a file of a log is gone before it was synced", path="/data/t-0/7.index")
+
+    def fails(log: object, upto_offset: int) -> None:
+        raise gone
+
+    monkeypatch.setattr("firnline.log.log.Log.flushed", fails)
+    assert harness.produced("a").error_code == Code.KAFKA_STORAGE_ERROR
+    with pytest.raises(StorageError, match=r"out of use.*7\.index"):
+        harness.pass_time(0)
+
+
 def test_a_file_that_retention_removes_before_its_sync_is_no_failure() -> None:
     """It is opened when its turn comes, so that a thousand of them take one descriptor at a time."""
     harness = Harness()
