@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.play --seed 7 [--bursts 3000] [--only 17,23-40]
 
-A round: bursts by number, each a function of seed and number, on 48 connections; then what they made is
+A round: bursts by number, each a function of seed and number, on 32 connections; then what they made is
 deleted, memory and descriptors are compared, the node is restarted, and its records are read. What is found
 is played again with fewer bursts, as few as forty plays allow.
 """
@@ -28,7 +28,7 @@ from tests.fuzz.node import Finding, Node, Slow, others
 from tests.fuzz.shapes import answer_head
 
 # As many wait for a group or for records as are served.
-LANES = {False: 36, True: 12}  # those of clients, and those to the listener of controllers
+LANES = {False: 24, True: 8}  # those of clients, and those to the listener of controllers
 PARKED_MAX = 40
 # Whoever hears nothing for so long is left alone, its connection open.
 PATIENCE_S = 0.4
