@@ -366,7 +366,7 @@ class Storage:
         """
         if not self._holds(partition.log):
             return []
-        cause = {"cause": str(partition.failed_by)} if partition.failed_by else {}
+        cause = {"cause": partition.failed_by} if partition.failed_by else {}
         return self._fail(self._directory_of(partition.log), hosted, now_ms, **cause)
 
     def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:

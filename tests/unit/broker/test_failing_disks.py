@@ -292,6 +292,32 @@ def test_what_made_an_append_fail_after_its_sync_is_said(monkeypatch: pytest.Mon
         harness.produced("a")
 
 
+def test_what_made_an_append_fail_is_said() -> None:
+    harness = Harness()
+    harness.create_topic()
+    harness.fs.fail("append", "t-0", "ENOENT")
+    with pytest.raises(StorageError, match=r"out of use.*ENOENT"):
+        harness.produced("a")
+
+
+def test_a_topic_that_is_deleted_while_it_is_synced_costs_a_refusal_and_no_directory() -> None:
+    """Its log was taken away under the sync: the node took that for a failed disk, and ended."""
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a")
+    log = harness.node.hosted.by_name[TopicPartition("t", 0)].log
+    log.roll(harness.now_ms)
+    harness.holds_flushes = True
+    connection = harness.produce("b")
+    log.give_up()
+    harness.holds_flushes = False
+    harness.flush()
+    harness.pass_time(0)
+    assert not harness.node.storage.failed_directories
+    part = connection.answers[0].responses[0].partition_responses[0]
+    assert part.error_code == Code.KAFKA_STORAGE_ERROR
+
+
 def test_a_file_that_retention_removes_before_its_sync_is_no_failure() -> None:
     """It is opened when its turn comes, so that a thousand of them take one descriptor at a time."""
     harness = Harness()
