@@ -69,6 +69,7 @@ soak: $(VENV)/installed
 	@$(PY) -m tests.tier_damage_soak --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.fuzz.soak --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.fuzz.stored_soak --minutes $(SOAK_MINUTES)
+	@$(PY) -m tests.fuzz.lies_soak --minutes $(SOAK_MINUTES)
 	@$(PY) -m tests.aging.cycles --minutes $(AGING_MINUTES)
 
 MUTANTS ?= 1500

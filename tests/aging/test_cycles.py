@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.aging.cycles import BOUNDS, Held, Life, grown, middle
 
 WARM_CYCLES = 6
-CYCLES_MIN, CYCLES_MAX = 6, 30
-CYCLES_S = 20.0
+CYCLES_MIN, CYCLES_MAX = 6, 60
+CYCLES_S = 45.0  # a minute, with what comes before and after
 
 
 def test_what_comes_and_goes_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -16,6 +16,19 @@ TOPICS = (PLAIN, COMPACTED, TIERED, *MADE)
 SYSTEM_TOPICS = (OFFSETS_TOPIC, REMOTE_LOG_METADATA_TOPIC, "__cluster_metadata")
 GROUPS = ("g-a", "g-b", "g-c", "g-d")
 TRANSACTIONAL_IDS = ("x-a", "x-b")
+NODE_ID = 1
+# A broker that registers, sends heartbeats and is counted out again.
+OTHER_NODE_ID = 77
+FETCH, VOTE, BEGIN_QUORUM, END_QUORUM, DESCRIBE_QUORUM = 1, 52, 53, 54, 55
+ALTER_PARTITION, ENVELOPE, FETCH_SNAPSHOT, REGISTRATION, HEARTBEAT = 56, 58, 59, 62, 63
+UNREGISTER_BROKER, ALLOCATE_IDS, UPDATE_VOTER, SNAPSHOTS = 64, 67, 82, 32011
+# On the listener of controllers these end a node that leads, where they name another leader of its epoch.
+# They are asked once that is mended.
+NOT_ASKED_YET = frozenset({BEGIN_QUORUM, END_QUORUM})
+# An answer that says so ends a node, too. It is told once that is mended.
+NOT_TOLD_YET = frozenset({"leader_id"})
+# Epochs of the quorum above it are refused, to leave room for elections. Until they are, they end a node.
+EPOCH_MAX = (1 << 31) - (1 << 20)
 _RECENT = 24
 _UNKNOWN_MEMBER_ID, _MEMBER_ID_REQUIRED = 25, 79
 
@@ -36,6 +49,39 @@ class Producer(NamedTuple):
     sequence: int
 
 
+class Quorum:
+    """Values of the quorum that the node said, the latest of each kind."""
+
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.offset = 0
+        self.directories: deque[bytes] = deque([ZERO_UUID], maxlen=4)
+        self.snapshots: deque[tuple[int, int]] = deque([(0, 0)], maxlen=4)  # end offset, epoch
+        self.broker_epochs: dict[int, int] = {}
+
+    def learn(self, key: int, answer: Any) -> None:
+        """Take what an answer of the controllers' listener says."""
+        if key == REGISTRATION and answer.error_code == 0:
+            self.broker_epochs[OTHER_NODE_ID] = answer.broker_epoch
+        elif key == SNAPSHOTS:
+            self.snapshots.extend((row.end_offset, row.epoch) for row in answer.snapshots)
+        elif key == FETCH:
+            for topic in answer.responses:
+                for part in topic.partitions:
+                    self._take(part.current_leader.leader_epoch, part.high_watermark)
+        elif key in (VOTE, BEGIN_QUORUM, END_QUORUM, DESCRIBE_QUORUM):
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    self._take(part.leader_epoch, getattr(part, "high_watermark", -1))
+                    for voter in getattr(part, "current_voters", ()):
+                        if bytes(voter.replica_directory_id) not in self.directories:
+                            self.directories.append(bytes(voter.replica_directory_id))
+
+    def _take(self, epoch: int, offset: int) -> None:
+        self.epoch = epoch if epoch > 0 else self.epoch
+        self.offset = offset if offset >= 0 else self.offset
+
+
 class Known:
     """Values that the node said, the latest of each kind."""
 
@@ -48,9 +94,15 @@ class Known:
         self.epochs: deque[int] = deque([0], maxlen=_RECENT)
         self.log_dirs: deque[str] = deque(maxlen=4)
         self.cluster_id: str | None = None
+        self.quorum = Quorum()
 
-    def learn(self, key: int, focus: dict[str, Any], answer: Any) -> None:
+    def learn(
+        self, key: int, focus: dict[str, Any], answer: Any, *, is_controllers: bool = False
+    ) -> None:
         """Take what an answer to a request of `focus` says."""
+        if is_controllers:
+            self.quorum.learn(key, answer)
+            return
         if getattr(answer, "error_code", 0) == _UNKNOWN_MEMBER_ID and "member_id" in focus:
             gone = (focus["group_id"], focus["member_id"])
             for member in [one for one in self.members if one[:2] == gone]:

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.play --seed 7 [--bursts 3000] [--only 17,23-40]
 
-A round: bursts by number, each a function of seed and number, on twelve connections; then what they made is
+A round: bursts by number, each a function of seed and number, on 32 connections; then what they made is
 deleted, memory and descriptors are compared, the node is restarted, and its records are read. What is found
 is played again with fewer bursts, as few as forty plays allow.
 """
@@ -16,42 +16,51 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from firnline.base.errors import ProtocolError
 from firnline.protocol.messages import messages_of
-from tests.fuzz.grammar import Asked, Burst, burst
+from tests.fuzz.grammar import Asked, Burst, burst, is_controllers
 from tests.fuzz.node import Finding, Node, Slow, others
 from tests.fuzz.shapes import answer_head
 
-LANES = 12
+# As many wait for a group or for records as are served.
+LANES = {False: 24, True: 8}  # those of clients, and those to the listener of controllers
 PARKED_MAX = 40
 # Whoever hears nothing for so long is left alone, its connection open.
 PATIENCE_S = 0.4
 LOOK_S = 0.25
+_PATIENCE_LOOK_S = 0.05
 SHRINK_PLAYS = 40
 _API_VERSIONS = 18
 _RECEIVE_BYTES = 1 << 18
+_JOINED_BYTES_MAX = 1 << 16
 
 
 @dataclass
 class Tally:
-    """What was asked, and what became of it. `errors`: of answers, by API key and first error code."""
+    """What was asked, and what became of it.
+
+    requests   that the node took up: answered, hung up on or left waiting, and those that want no answer
+    codes      of answers that were decoded: how many of each listener, API key and first error code
+    """
 
     requests: int = 0
     answered: int = 0
     hung_up: int = 0
     left_waiting: int = 0
     slowest_s: float = 0.0
-    codes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    codes: Counter[tuple[bool, int, int]] = field(default_factory=Counter)
 
 
 class Lane:
     """One connection, and what it waits for."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], *, is_controllers: bool) -> None:
+        self.is_controllers = is_controllers
         self.socket = socket.create_connection(address, 5)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
@@ -61,6 +70,12 @@ class Lane:
         self.heard_at = 0.0
         self.closes = False
         self.is_last = False
+
+    def reset(self) -> None:
+        """Close it so that the node knows at once that no answer is wanted any more."""
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
 
     @property
     def is_busy(self) -> bool:
@@ -78,52 +93,50 @@ class Player:
         self._selector = selectors.DefaultSelector()
         self._lanes: list[Lane] = []
         self._parked: deque[Lane] = deque()
+        self._patient_until = 0.0
         self.recent: list[int] = []  # bursts since the last look but one
         self._before: list[int] = []
 
     def play(self, numbers: Iterable[int]) -> None:
         """Play these bursts. Raises Finding."""
-        left = iter(numbers)
-        is_over = False
+        left = {kind: deque(n for n in numbers if is_controllers(n) == kind) for kind in LANES}
         looked_at = time.monotonic()
         try:
-            while not is_over or any(lane.is_busy for lane in self._lanes):
+            while any(left.values()) or any(lane.is_busy for lane in self._lanes):
                 now = time.monotonic()
                 if now - looked_at > LOOK_S:
                     self._node.look()
                     self._before, self.recent = self.recent, []
                     looked_at = now
-                if not is_over:
-                    is_over = self._begin(left, now)
+                self._begin(left, now)
                 self._turn()
         except OSError as problem:
             self._node.look_at_its_end()
-            raise Finding(f"it takes no connections: {problem}") from None
+            raise Finding(f"it takes no connections: {problem!r}") from problem
         finally:
             self.recent = self._before + self.recent
             for lane in [*self._lanes, *self._parked]:
-                lane.socket.close()
+                lane.reset()
             self._selector.close()
         self._node.look()
 
-    def _begin(self, left: Iterator[int], now: float) -> bool:
-        """Give each idle lane its next burst; True where there is none left."""
-        while len(self._lanes) < LANES:
-            lane = Lane(self._node.address)
-            self._lanes.append(lane)
-            self._selector.register(lane.socket, selectors.EVENT_READ, lane)
+    def _begin(self, left: dict[bool, deque[int]], now: float) -> None:
+        """Give each idle lane its next burst."""
+        for kind, wanted in LANES.items():
+            there = sum(lane.is_controllers == kind for lane in self._lanes)
+            for _ in range(min(wanted, len(left[kind])) - there):
+                address = self._node.controllers_address if kind else self._node.address
+                lane = Lane(address, is_controllers=kind)
+                self._lanes.append(lane)
+                self._selector.register(lane.socket, selectors.EVENT_READ, lane)
         for lane in self._lanes:
-            if lane.is_busy:
-                continue
-            number = next(left, None)
-            if number is None:
-                return True
-            self._load(lane, burst(self._seed, number, self.known), now)
-        return False
+            numbers = left[lane.is_controllers]
+            if numbers and not lane.is_busy:
+                self._load(lane, burst(self._seed, numbers.popleft(), self.known), now)
 
     def _load(self, lane: Lane, one: Burst, now: float) -> None:
         self.recent.append(one.number)
-        self.tally.requests += len(one.asked) or 1
+        self.tally.requests += one.is_last
         lane.asked.extend(one.asked)
         lane.pieces.extend(memoryview(piece) for piece in one.pieces)
         lane.closes, lane.is_last, lane.heard_at = one.closes, one.is_last, now
@@ -131,8 +144,10 @@ class Player:
             number = -1 - one.number
             lane.asked.append(Asked(_API_VERSIONS, 0, number, {}))
             last = struct.pack(">ihhih", 10, _API_VERSIONS, 0, number, -1)
-            lane.pieces.append(memoryview(last))
-            self.tally.requests += 1
+            if len(lane.pieces) == 1 and len(lane.pieces[0]) < _JOINED_BYTES_MAX:
+                lane.pieces[0] = memoryview(bytes(lane.pieces[0]) + last)
+            else:
+                lane.pieces.append(memoryview(last))
 
     def _turn(self) -> None:
         waiting = False
@@ -144,10 +159,14 @@ class Player:
             if lane in self._lanes:
                 self._receive(lane)
         now = time.monotonic()
+        if now < self._patient_until:
+            return
+        self._patient_until = now + _PATIENCE_LOOK_S
         for lane in list(self._lanes):
             if lane.is_busy and now - lane.heard_at > PATIENCE_S:
                 self._leave(lane, parked=True)
                 self.tally.left_waiting += 1
+                self.tally.requests += 1
 
     def _send(self, lane: Lane) -> bool:
         """Send a piece, or a part of it; False where some is left."""
@@ -177,6 +196,7 @@ class Player:
         if not data:
             if lane.asked:
                 self.tally.hung_up += 1
+                self.tally.requests += 1
             self._leave(lane, parked=False)
             return
         lane.heard_at = time.monotonic()
@@ -197,27 +217,30 @@ class Player:
         if len(said) < 4:
             raise Finding(f"an answer of {len(said)} bytes")
         number = struct.unpack_from(">i", said)[0]
-        waiting = list(lane.asked)
-        place = next((i for i, one in enumerate(waiting) if one.correlation_id == number), None)
-        if place is None:
-            if all(one.correlation_id is not None for one in waiting):
+        place = 0
+        if lane.asked and lane.asked[0].correlation_id != number:
+            place = next(
+                (i for i, one in enumerate(lane.asked) if one.correlation_id == number), -1
+            )
+        if place < 0 or not lane.asked:
+            if all(one.correlation_id is not None for one in lane.asked):
                 raise Finding(f"an answer of number {number}, which nobody asked for")
             return
-        asked = waiting[place]
-        for _ in range(place + 1):
+        for _ in range(place):  # no answer was wanted
             lane.asked.popleft()
+        asked = lane.asked.popleft()
+        self.tally.requests += place
+        if number < 0:
+            return
+        self.tally.requests += 1
         self.tally.answered += 1
-        response = messages_of(asked.key)[1]
-        try:
-            answer, end = response.read(said, asked.version, answer_head(asked.key, asked.version))
-        except ProtocolError as problem:
-            raise Finding(f"an answer of API {asked.key} v{asked.version}: {problem}") from None
-        if end != len(said):
-            left = f"{len(said) - end} bytes after an answer"
-            raise Finding(f"{left} of API {asked.key} v{asked.version}: {said[:2000].hex()}")
-        if number >= 0:
-            self.tally.codes[asked.key, _first_code(answer, 3)] += 1
-            self.known.learn(asked.key, asked.focus, answer)
+        if not asked.is_read:
+            return
+        answer = _decoded(asked, said)
+        key = (lane.is_controllers, asked.key, _first_code(answer, 3))
+        self.tally.codes[key] += 1
+        if asked.focus is not None:
+            self.known.learn(asked.key, asked.focus, answer, is_controllers=lane.is_controllers)
 
     def _leave(self, lane: Lane, *, parked: bool) -> None:
         self._lanes.remove(lane)
@@ -228,6 +251,19 @@ class Player:
         self._parked.append(lane)
         if len(self._parked) > PARKED_MAX:
             self._parked.popleft().socket.close()
+
+
+def _decoded(asked: Asked, said: bytes) -> Any:
+    """Decode an answer. Raises Finding."""
+    response = messages_of(asked.key)[1]
+    try:
+        answer, end = response.read(said, asked.version, answer_head(asked.key, asked.version))
+    except ProtocolError as problem:
+        raise Finding(f"an answer of API {asked.key} v{asked.version}: {problem}") from None
+    if end != len(said):
+        left = f"{len(said) - end} bytes after an answer"
+        raise Finding(f"{left} of API {asked.key} v{asked.version}: {said[:2000].hex()}")
+    return answer
 
 
 def _first_code(answer: object, depth: int) -> int:
@@ -364,8 +400,8 @@ def main() -> int:
     tally = outcome.tally
     print(f"{tally.requests} requests in {took_s:.1f} s: {tally.answered} answered,"
           f" {tally.hung_up} hung up on, {tally.left_waiting} left waiting")  # fmt: skip
-    for (key, code), count in sorted(tally.codes.items()):
-        print(f"  API {key}, error {code}: {count}")
+    for (is_theirs, key, code), count in sorted(tally.codes.items()):
+        print(f"  {'controllers, ' if is_theirs else ''}API {key}, error {code}: {count}")
     if not outcome.found:
         return 0
     print(outcome.found)

@@ -195,3 +195,8 @@ class Completed:
 
     then: Callable[..., Effects]
     result: Any
+
+
+def with_cause(problem: StorageError, effects: Effects) -> Effects:
+    """Say what it was before what becomes of it, where anything does: the disk logs not every error."""
+    return [Warn(line=str(problem)), *effects] if effects else effects

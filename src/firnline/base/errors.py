@@ -262,8 +262,14 @@ class StorageError(FirnlineError):
 class RecordsCut(StorageError):
     """What was to be read has been truncated away meanwhile. The disk is sound; whoever asks again is told.
 
-    Nothing may be sent in place of it: its place in the file may hold other records by now.
+    Nothing may be sent in place of it: its place in the file may hold other records by now. Of a log that was
+    given up while it was synced it says that nothing of it is served any more.
     """
+
+    @property
+    def is_want_of_descriptors(self) -> bool:
+        """True: here, too, the disk was not asked and has lost nothing."""
+        return True
 
 
 def records_cut(path: str, end: int, cut: int) -> RecordsCut:

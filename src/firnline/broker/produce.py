@@ -319,7 +319,7 @@ class _Pending:
             self.outcomes[index] = _STORAGE_FAILED
             if problem.is_passing or partition.is_offline:
                 return (), []
-        partition.go_offline()
+            partition.go_offline(problem)
         return (), self._on_storage_error(partition, now_ms)
 
     def await_commit(self, index: int) -> None:
@@ -369,7 +369,7 @@ class _Pending:
             self.outcomes[index] = _STORAGE_FAILED
             is_asked_again = error is not None and error.is_want_of_descriptors
             if not (partition.is_offline or is_asked_again):
-                partition.go_offline()
+                partition.go_offline(error)
                 effects += self._on_storage_error(partition, now_ms)
         return effects + self.one_less(now_ms)
 

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
 
 from firnline.base.background import Background, Work
-from firnline.base.effects import Effects, SetTimer, Submit, Warn
+from firnline.base.effects import Effects, SetTimer, Submit, Warn, with_cause
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import TopicPartition, Uuid
 from firnline.base.ports import File, Fs, Rng
@@ -366,7 +366,8 @@ class Storage:
         """
         if not self._holds(partition.log):
             return []
-        return self._fail(self._directory_of(partition.log), hosted, now_ms)
+        cause = {"cause": partition.failed_by} if partition.failed_by else {}
+        return self._fail(self._directory_of(partition.log), hosted, now_ms, **cause)
 
     def on_refusal(self, hosted: HostedPartitions, said: StorageError, now_ms: int) -> Effects:
         """A disk refused while a log was opened or made durable; it says which path that was (rel-P9)."""
@@ -450,7 +451,7 @@ class Storage:
             return work(partition, on_failure, now_ms)
         except StorageError as problem:
             # What passes is tried again in the next round; the disk has told the operator.
-            return [] if problem.is_passing else on_failure(partition, now_ms)
+            return [] if problem.is_passing else with_cause(problem, on_failure(partition, now_ms))
 
     def _retain(
         self, partition: Partition, on_failure: Callable[[Partition, int], Effects], now_ms: int
@@ -515,7 +516,7 @@ class Storage:
             except StorageError as problem:
                 result = None if problem.is_passing else problem
         if isinstance(result, StorageError) and not result.is_want_of_descriptors:
-            return [] if partition.is_offline else on_failure(partition, now_ms)
+            return [] if partition.is_offline else with_cause(result, on_failure(partition, now_ms))
         return []
 
     def _checkpoint(self, now_ms: int) -> Effects:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from firnline.base.background import Background, Work
-from firnline.base.effects import Compact, Effects, SetTimer, Warn
+from firnline.base.effects import Compact, Effects, SetTimer, Warn, with_cause
 from firnline.base.errors import StorageError
 from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Rng
@@ -214,7 +214,7 @@ class Compacting:
                 return []
             if problem.is_passing:
                 return self._failed(running.partition, log, problem)
-            return self._on_failure(running.partition, now_ms)
+            return with_cause(problem, self._on_failure(running.partition, now_ms))
         settings = self._settings()
         rules = RoundRules(
             map_bytes=settings.log_cleaner_dedupe_buffer_size // settings.log_cleaner_threads,
@@ -267,8 +267,8 @@ class Compacting:
                 put = running.log.compaction.put(group, running.cuts, now_ms)
             except SwapUndone as problem:
                 running.effects += self._failed(running.partition, running.log, problem)
-            except StorageError:
-                running.effects += self._on_failure(running.partition, now_ms)
+            except StorageError as problem:
+                running.effects += with_cause(problem, self._on_failure(running.partition, now_ms))
         if put is None:
             running.is_void = True
         return put

@@ -570,7 +570,7 @@ class Fetcher:
             found.stage = _Stage.FETCHING
             return self._later(found, Code.KAFKA_STORAGE_ERROR, now_ms, why=str(problem))
         found.stage = _Stage.FAILED
-        found.partition.go_offline()
+        found.partition.go_offline(problem)
         return self._on_storage_failure(found.partition, now_ms)
 
     # ------------------------------------------------------------------------------------ errors

@@ -85,6 +85,7 @@ class Partition:
         "brokers",
         "deletion_waiters",
         "epoch_start_offset",
+        "failed_by",
         "fetch_waiters",
         "followers",
         "fsync_rule",
@@ -127,6 +128,7 @@ class Partition:
         self.brokers = brokers
         self.is_alone = False
         self.is_offline = False
+        self.failed_by = ""  # in words: the error itself would hold the buffers of its frames
         self.refusal: KafkaError | None = NOT_LEADER
         self.fetch_waiters = FetchWaiters()
         self.produce_waiters = ProduceWaiters()
@@ -212,9 +214,9 @@ class Partition:
                 now_ms=now_ms,
             )
 
-    def go_offline(self) -> None:
-        """The files can no longer be trusted: refuse everything from here on (rel-P9)."""
-        self.is_offline = True
+    def go_offline(self, problem: StorageError | None = None) -> None:
+        """The files can no longer be trusted: refuse everything from here on (rel-P9). `problem` says why."""
+        self.is_offline, self.failed_by = True, str(problem or self.failed_by)
         self._wake()
         self._set_refusal()
 
@@ -309,7 +311,7 @@ class Partition:
 
     def _cannot_write(self, problem: StorageError) -> KafkaError:
         if not problem.is_passing:
-            self.go_offline()
+            self.go_offline(problem)
         return STORAGE_FAILED
 
     def grown(
@@ -391,7 +393,8 @@ class Partition:
         """Note that all below `end_offset` is on disk; False where that failed, as in a deleted log."""
         try:
             self.log.flushed(end_offset)
-        except StorageError:
+        except StorageError as problem:
+            self.failed_by = str(problem)
             return False
         return True
 

@@ -262,6 +262,62 @@ def test_what_made_a_directory_fail_is_said() -> None:
     assert any("out of use" in line and "EIO" in line for line in harness.warnings)
 
 
+def test_what_a_job_met_before_it_gave_a_directory_up_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file that is not there the disk itself tells nobody of: it may be no failure."""
+    harness = Harness(log_retention_check_interval_ms="30000")
+    harness.create_topic()
+    gone = StorageError("cannot rename", path="/data/t-0/7.log", error="ENOENT")
+
+    def fails(log: object, now_ms: int) -> None:
+        raise gone
+
+    monkeypatch.setattr("firnline.log.log.Log.delete_due_segments", fails)
+    with pytest.raises(StorageError, match="out of use"):
+        harness.pass_time(40_000)
+    assert str(gone) in harness.warnings
+
+
+def test_what_made_an_append_fail_after_its_sync_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness()
+    harness.create_topic()
+    gone = StorageError("a file of a log is gone before it was synced", path="/data/t-0/7.index")
+
+    def fails(log: object, upto_offset: int) -> None:
+        raise gone
+
+    monkeypatch.setattr("firnline.log.log.Log.flushed", fails)
+    with pytest.raises(StorageError, match=r"out of use.*7\.index"):
+        harness.produced("a")
+
+
+def test_what_made_an_append_fail_is_said() -> None:
+    harness = Harness()
+    harness.create_topic()
+    harness.fs.fail("append", "t-0", "ENOENT")
+    with pytest.raises(StorageError, match=r"out of use.*ENOENT"):
+        harness.produced("a")
+
+
+def test_a_topic_that_is_deleted_while_it_is_synced_costs_a_refusal_and_no_directory() -> None:
+    """Its log was taken away under the sync: the node took that for a failed disk, and ended."""
+    harness = Harness()
+    harness.create_topic()
+    harness.produced("a")
+    log = harness.node.hosted.by_name[TopicPartition("t", 0)].log
+    log.roll(harness.now_ms)
+    harness.holds_flushes = True
+    connection = harness.produce("b")
+    log.give_up()
+    harness.holds_flushes = False
+    harness.flush()
+    harness.pass_time(0)
+    assert not harness.node.storage.failed_directories
+    part = connection.answers[0].responses[0].partition_responses[0]
+    assert part.error_code == Code.KAFKA_STORAGE_ERROR
+
+
 def test_a_file_that_retention_removes_before_its_sync_is_no_failure() -> None:
     """It is opened when its turn comes, so that a thousand of them take one descriptor at a time."""
     harness = Harness()
