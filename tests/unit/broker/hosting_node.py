@@ -20,6 +20,15 @@ from tests.unit.replica.list_log import NODE_ID, ListLog
 ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
 
 
+class ToSync:
+    """A file that a new log wants synced."""
+
+    path = "/one/t-0/partition.metadata"
+
+    def sync(self) -> None:
+        """It is on disk."""
+
+
 class Store:
     """Logs in lists."""
 
@@ -30,7 +39,7 @@ class Store:
         self.broken = False
         self.error: str | None = None
         self.let_go_of: list[TopicPartition] = []
-        self.files: list[Any] = []
+        self.files: list[Any] = [ToSync()]
         self.has_failed = False
         self.may_make = True
         self.slices = 0  # of the recovery of each log
