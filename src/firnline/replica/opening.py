@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
+from itertools import islice
 from typing import Generic, TypeVar
 
 from firnline.base.effects import SYNC_THREADS, CancelTimer, Effects, SetTimer, Submit
@@ -113,18 +114,14 @@ class Opening:
                 self._queues[Urgency.ASKED_FOR][key] = None
 
     def gives_up(self, key: Key) -> bool:
-        """Open it no more; False when it does not wait, or is being opened."""
-        was_waiting = False
+        """It is nobody's any more: True when its log is not open, and nobody has begun to open it."""
         for queue in self._queues.values():
-            if key in queue:
-                was_waiting = True
+            if key in queue and key not in self._keys:
                 del queue[key]
-        if key in self._keys and (self._current is None or key != self._keys[0]):
-            was_waiting = True
-            self._keys.remove(key)
-        if was_waiting and key not in self._keys:
-            self._pending.pop(key, None)
-        return was_waiting
+                self._pending.pop(key, None)
+                return True
+        # What is next in its slice is begun in vain.
+        return key in islice(self._keys, self._current is not None, None)
 
     @property
     def _waits(self) -> bool:

@@ -166,6 +166,7 @@ def placed(
     replicas: Sequence[int] = (NODE_ID,),
     topic_id: Uuid = ID,
     leader: int | None = None,
+    directory: Uuid = bytes(16),
 ) -> Message:
     return r.PartitionRecord(
         partition_id=index,
@@ -175,7 +176,7 @@ def placed(
         leader=replicas[0] if leader is None else leader,
         leader_epoch=0,
         partition_epoch=0,
-        directories=[bytes(16)] * len(replicas),
+        directories=[directory] * len(replicas),
     )
 
 
