@@ -64,7 +64,9 @@ def node(directory: str, *, metrics_port: int = 0) -> Iterator[tuple["subprocess
     command = [sys.executable, "-m", "firnline", "dev", "--port", str(port), "--dir", directory]
     if metrics_port:
         command += ["-X", f"firnline.metrics.port={metrics_port}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True) as child:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+    ) as child:
         try:
             yield child, port
         finally:

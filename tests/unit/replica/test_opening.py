@@ -147,7 +147,9 @@ def test_whoever_waits_for_all_is_not_told_because_as_many_others_are_open() -> 
     assert set(range(SLICE + 4)) <= set(then)
 
 
-def test_a_partition_that_is_deleted_while_it_waits_is_given_up_and_one_that_is_opened_is_not() -> None:
+def test_a_partition_that_is_deleted_while_it_waits_is_given_up_and_one_that_is_opened_is_not() -> (
+    None
+):
     opening = Opening(slow, lambda job, problem, now_ms: [])
     for number in range(20):
         opening.add((ID, number))
