@@ -3,7 +3,7 @@
     python -m bench.starts                        1,000 and 5,000 partitions: some minutes
     python -m bench.starts --partitions 2000
 
-`firnline dev` is filled with some records in each partition, then stopped, or killed, and started on what that
+`firnline dev` is filled with records in each partition, then stopped, or killed, and started on what that
 left. Time runs from the start of the process. Meanwhile three connections ask, each again when it was
 answered: for Metadata, for one record to be taken by a partition in the middle, and for ApiVersions, whose
 longest answer after the first is the longest stall. A thread of this process asks, so on a machine with few

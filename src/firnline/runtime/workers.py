@@ -21,7 +21,14 @@ from firnline.runtime.poll import READABLE, PollLoop
 Finish = Callable[[Callable[..., Any], Any], None]
 
 # Calls that may wait in one pool; more are refused at once (T36).
-POOL_QUEUE_MAX = {"disk": 10_000, "copy": 10_000, "read": 100, "expire": 10_000, "names": 1_000}
+POOL_QUEUE_MAX = {
+    "disk": 10_000,
+    "copy": 10_000,
+    "read": 100,
+    "expire": 10_000,
+    "names": 1_000,
+    "pages": 10_000,
+}
 
 
 # How long a thread may hold the interpreter while the loop waits for it. CPython's own 5 ms are as long as a
