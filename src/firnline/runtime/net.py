@@ -24,8 +24,7 @@ from firnline.protocol.frame import SIZE_BYTES, FrameSplitter
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.admission import LARGE_BYTES
 from firnline.runtime.bounds.incoming import Inlet
-from firnline.runtime.disk import storage_error
-from firnline.runtime.pages import Pages
+from firnline.runtime.disk import Pages, storage_error
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE
 from firnline.runtime.turn import Answer
 

@@ -12,9 +12,8 @@ from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.slices import FileSlice
 from firnline.log.log import Log
-from firnline.runtime import pages
-from firnline.runtime.disk import RealFs
-from firnline.runtime.pages import Pages, in_memory
+from firnline.runtime import disk as real_disk
+from firnline.runtime.disk import Pages, RealFs, in_memory
 from tests.unit.runtime.echo import Running
 from tests.unit.runtime.test_truncated_answers import ask, log, node, slices
 
@@ -36,8 +35,8 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
-    monkeypatch.setattr(pages, "in_memory", lambda fd, position, size: False)
-    monkeypatch.setattr(pages, "_bring_in", disk.bring_in)
+    monkeypatch.setattr(real_disk, "in_memory", lambda fd, position, size: False)
+    monkeypatch.setattr(real_disk, "_bring_in", disk.bring_in)
     yield disk
     disk.may_read.set()
 
@@ -96,7 +95,7 @@ def test_what_was_read_once_is_sent_even_if_memory_was_too_short_to_keep_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise an answer would be read again and again, and never leave."""
-    monkeypatch.setattr(pages, "in_memory", lambda fd, position, size: False)
+    monkeypatch.setattr(real_disk, "in_memory", lambda fd, position, size: False)
     part, found, effects = part_of(tmp_path / "file"), Pages(), []
     told: list[str] = []
 
@@ -122,7 +121,7 @@ def test_who_cannot_have_the_pages_read_sends_all_the_same(
     outcome: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is wrong with the file is then found and told; a full pool makes the loop wait once."""
-    monkeypatch.setattr(pages, "in_memory", lambda fd, position, size: False)
+    monkeypatch.setattr(real_disk, "in_memory", lambda fd, position, size: False)
     part, found, effects = part_of(tmp_path / "file"), Pages(), []
     assert not found.are_here(part, 4096, effects.extend, lambda: None)
     effects[0].then(outcome, 0)
