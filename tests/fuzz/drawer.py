@@ -18,7 +18,6 @@ from firnline.records.build import NewRecord, build_batch
 from tests.fuzz import quorum, values
 from tests.fuzz.known import (
     ENVELOPE,
-    EPOCH_MAX,
     KEPT,
     MADE,
     NODE_ID,
@@ -364,8 +363,7 @@ class Drawer:
 
     def _wild_number(self) -> int:
         rng = self._rng
-        found = rng.choice(values.LONGS) if rng.random() < 0.8 else rng.getrandbits(64) - (1 << 63)
-        return min(found, EPOCH_MAX - 1) if self._is_controllers else found
+        return rng.choice(values.LONGS) if rng.random() < 0.8 else rng.getrandbits(64) - (1 << 63)
 
     def _text(self, cls: Any, name: str, is_wild: bool) -> str | None:
         rng, known = self._rng, self._known

@@ -19,12 +19,10 @@ from firnline.protocol.versions import (
     ServedApi,
 )
 from tests.fuzz.drawer import CLIENT_IDS, Drawer, request_head, spoil
-from tests.fuzz.known import NOT_ASKED_YET, UNREGISTER_BROKER, Known
+from tests.fuzz.known import UNREGISTER_BROKER, Known
 
 ROWS: tuple[ServedApi, ...] = (*SERVED, *PRIVATE)
-CONTROLLER_ROWS: tuple[ServedApi, ...] = tuple(
-    row for row in (*CONTROLLER_SERVED, *CONTROLLER_PRIVATE) if row.key not in NOT_ASKED_YET
-)
+CONTROLLER_ROWS: tuple[ServedApi, ...] = (*CONTROLLER_SERVED, *CONTROLLER_PRIVATE)
 # What is asked more often than the rest: each finds state, or makes it.
 _OFTEN = {"produce": 6, "fetch": 5, "join_group": 4, "sync_group": 2, "metadata": 2, "envelope": 3}
 _WEIGHTS = {

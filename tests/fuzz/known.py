@@ -22,13 +22,6 @@ OTHER_NODE_ID = 77
 FETCH, VOTE, BEGIN_QUORUM, END_QUORUM, DESCRIBE_QUORUM = 1, 52, 53, 54, 55
 ALTER_PARTITION, ENVELOPE, FETCH_SNAPSHOT, REGISTRATION, HEARTBEAT = 56, 58, 59, 62, 63
 UNREGISTER_BROKER, ALLOCATE_IDS, UPDATE_VOTER, SNAPSHOTS = 64, 67, 82, 32011
-# On the listener of controllers these end a node that leads, where they name another leader of its epoch.
-# They are asked once that is mended.
-NOT_ASKED_YET = frozenset({BEGIN_QUORUM, END_QUORUM})
-# An answer that says so ends a node, too. It is told once that is mended.
-NOT_TOLD_YET = frozenset({"leader_id"})
-# Epochs of the quorum above it are refused, to leave room for elections. Until they are, they end a node.
-EPOCH_MAX = (1 << 31) - (1 << 20)
 _RECENT = 24
 _UNKNOWN_MEMBER_ID, _MEMBER_ID_REQUIRED = 25, 79
 

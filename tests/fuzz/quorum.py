@@ -16,7 +16,6 @@ from tests.fuzz.known import (
     BEGIN_QUORUM,
     DESCRIBE_QUORUM,
     END_QUORUM,
-    EPOCH_MAX,
     FETCH,
     FETCH_SNAPSHOT,
     HEARTBEAT,
@@ -75,12 +74,10 @@ _FEATURES = ("metadata.version", "metadata.version", "metadata.version", "kraft.
 _LISTENERS = ("PLAINTEXT", "CONTROLLER", "BROKER", "x")
 # Whoever sends one of these in the name of the node's own broker has it count itself out, as was asked.
 OF_OTHER_BROKERS = frozenset({REGISTRATION, HEARTBEAT, UNREGISTER_BROKER})
-_LESS = [n for n in values.LONGS if n < EPOCH_MAX]
-_PACKED = {
-    letter: values.packed(letter, size, _LESS if letter == "i" else values.LONGS)
-    for letter, size in FIXED.values()
+_PACKED = {letter: values.packed(letter, size, values.LONGS) for letter, size in FIXED.values()}
+_PACKED_FOR_OTHERS = _PACKED | {
+    "i": values.packed("i", 4, [n for n in values.LONGS if n != NODE_ID])
 }
-_PACKED_FOR_OTHERS = _PACKED | {"i": values.packed("i", 4, [n for n in _LESS if n != NODE_ID])}
 
 
 def packed(key: int) -> dict[str, tuple[bytes, ...]]:
@@ -108,7 +105,7 @@ def number(quorum: Quorum, rng: Random, key: int, name: str, focus: dict[str, An
         if name == "epoch" and key in (FETCH, FETCH_SNAPSHOT):
             return quorum.snapshots[-1][1] + _near(rng, 0.1)
         # A newer one of a Vote or of a leader has the quorum choose anew: seldom, or all is refused.
-        return min(quorum.epoch + _near(rng, 0.04 if key in RAFT else 0.2), EPOCH_MAX - 1)
+        return quorum.epoch + _near(rng, 0.04 if key in RAFT else 0.2)
     if name in _OFFSETS:
         if name == "end_offset" and key == FETCH_SNAPSHOT:
             return quorum.snapshots[-1][0] + _near(rng, 0.1)

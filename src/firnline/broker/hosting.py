@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from firnline.base.background import Background, Work
 from firnline.base.effects import Effects, SetTimer, Warn
 from firnline.base.errors import StorageError
-from firnline.base.ids import LOST_DIRECTORY, TopicPartition, Uuid
+from firnline.base.ids import INTERNAL_TOPICS, LOST_DIRECTORY, TopicPartition, Uuid
 from firnline.base.ports import File
 from firnline.broker.tier import absence
 from firnline.config.broker import BrokerConfig
@@ -23,6 +23,7 @@ from firnline.log.recovery import told_of_recovery
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import (
     EMPTY_IMAGE,
+    NO_LEADER,
     ClusterImage,
     PartitionImage,
     ResourceType,
@@ -31,7 +32,7 @@ from firnline.metadata.image import (
 from firnline.metadata.loader import difference_steps
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.isr import NO_BROKERS, Brokers
-from firnline.replica.opening import Begun, Job, Key, Opening, Then
+from firnline.replica.opening import Begun, Job, Key, Opening, Then, Urgency
 from firnline.replica.partition import FsyncRule, Partition
 
 if TYPE_CHECKING:
@@ -100,8 +101,11 @@ class Hosting:
     A change of many partitions is acted on in slices, and the change after it waits for its end; each
     partition is brought to where the newest image has it. What was deleted is refused from the start. Logs
     are opened in slices, too, and what waits for the disk waits off the loop: until then the partition is
-    not led here, which clients ask again about.
+    not led here, which clients ask again about. First come logs that a client asked for meanwhile, then
+    internal topics and what we lead with records in it, then the rest.
 
+    had_records     whether a replica that lies here had any on disk when the node stopped; None where
+                    nothing lies here
     on_updated      told of each whose leader, epoch, replicas or ISR metadata changed, before the others
     on_leading      told of each partition that we lead in a new epoch
     on_not_leading  told of each that we led and do not any more, deleted ones included
@@ -121,6 +125,7 @@ class Hosting:
         fsync_rule: FsyncRule,
         on_disk_failed: Callable[[StorageError, int], Effects],
         brokers: Brokers = NO_BROKERS,
+        had_records: Callable[[TopicPartition], bool | None] = lambda _: None,
     ) -> None:
         self._node_id = node_id
         self._config = config
@@ -128,6 +133,7 @@ class Hosting:
         self._store = store
         self._fsync_rule: FsyncRule = fsync_rule
         self._brokers = brokers
+        self._had_records = had_records
         self._on_disk_failed = on_disk_failed
         self.on_updated: list[Told] = []
         self.on_leading: list[Told] = []
@@ -148,7 +154,9 @@ class Hosting:
         ] = {}  # of deleted topics, led until then, not dropped yet
         self._is_stopped = False
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
+        self._lost_before: dict[Key, None] = {}  # and not looked for yet
         self._opening = Opening(self._begin, self._finish)
+        hosted.on_missing = self._asked_for
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
         self._altered: tuple[Mapping[str, str], Mapping[str, str], BrokerConfig] | None = None
 
@@ -182,6 +190,20 @@ class Hosting:
             return self._opening.when_done(then, at_ms, at_most_ms=left_ms)
 
         return self.when_applied(applied, now_ms)
+
+    def when_ready(self, then: Then, now_ms: int, *, at_most_ms: int) -> Effects:
+        """`when_settled` for who is counted in then.
+
+        But what was lost is looked for in any case: the controller elects what is here again when it counts
+        a broker in, and not later.
+        """
+
+        def settled(at_ms: int) -> Effects:
+            if not self._lost_before:
+                return then(at_ms)
+            return self.when_settled(then, at_ms)
+
+        return self.when_settled(settled, now_ms, at_most_ms=at_most_ms)
 
     def _change(
         self, acts: Iterator[Then | None], now_ms: int, *, is_long: bool = False
@@ -299,12 +321,29 @@ class Hosting:
             is_moved = hosted is not None and topic.topic_id in self._image.topics_by_id
             return self._drop(hosted, now_ms) if is_moved and hosted is not None else []
         if hosted is None:
-            self._opening.add(key)
+            self._opening.add(key, self._urgency(*found, index))
             return []
         effects = self._update(hosted, found[1], now_ms)
         if hosted.late_copies:
             held_up.append(hosted)
         return effects
+
+    def _urgency(self, topic: TopicImage, state: PartitionImage, index: int) -> Urgency:
+        """Of a log that is not open. What is led by nobody is led by us soon, if we are in its ISR."""
+        if state.directories[state.replicas.index(self._node_id)] == LOST_DIRECTORY:
+            self._lost_before[(topic.topic_id, index)] = None
+            return Urgency.ASKED_FOR
+        had_records = self._had_records(TopicPartition(topic.name, index))
+        if had_records is None or topic.name in INTERNAL_TOPICS:
+            return Urgency.LIKELY
+        leaders = state.isr if state.leader == NO_LEADER else (state.leader,)
+        return Urgency.LIKELY if had_records and self._node_id in leaders else Urgency.IDLE
+
+    def _asked_for(self, topic: str, index: int) -> None:
+        """A client wants it: if it waits to be opened, it waits no longer than it must."""
+        found = self._image.topics_by_name.get(topic)
+        if found is not None:
+            self._opening.prefer((found.topic_id, index))
 
     # ---------------------------------------------------------------- what needs the disk
 
@@ -318,6 +357,7 @@ class Hosting:
 
     def _begin(self, key: Key, now_ms: int) -> Begun:
         """Open the log of a partition."""
+        self._lost_before.pop(key, None)
         found = self._state(key)
         if found is None:
             return self._give_up(key, now_ms)
@@ -501,10 +541,20 @@ class Hosting:
             self._opening.add(key)  # in its turn: its log may just be tried again
         partition = self._hosted.by_id.get(key)
         if partition is None:
-            return []
+            return self._drop_unopened(key, TopicPartition(topic.name, index), now_ms)
         if partition.log.truncation is not None:
             return self._when_whole(partition, now_ms)
         return self._drop(partition, now_ms)
+
+    def _drop_unopened(self, key: Key, name: TopicPartition, now_ms: int) -> Effects:
+        """It was deleted before its turn came: nobody else would remove what lies here."""
+        if key in self.failed or not self._opening.gives_up(key):
+            return []
+        self._lost_before.pop(key, None)
+        try:
+            return self._store.drop_unopened(name, key[0], now_ms)
+        except StorageError as problem:
+            return [Warn(line=f"{name} is not removed before the next start: {problem}")]
 
     def _when_whole(self, partition: Partition, now_ms: int) -> Effects:
         """Its log is being cut: act on what the image says of it when that is over, all at once."""

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 _COORDINATOR_TIMEOUT_MS = 5_000
 # How long an answer about new topics waits for their partitions to be open.
 _OPENING_WAIT_MS = 1_000
+# How long a start waits for logs: those that are open by then are served, the others follow.
+_START_WAIT_MS = 500
 _CLOSING = ("broker", "closing")
 _CLOSING_LOOK_MS = 10
 # Until there is security, an address is all that tells a broker from a client.
@@ -204,18 +206,20 @@ class BrokerNode:
         image = self.image
         absence.refuse_start(self.config, image)
 
-        def taken(at_ms: int) -> Effects:
+        def all_are_open(at_ms: int) -> Effects:
             # By what the cluster is now: a topic may have gone while the logs were opened.
-            effects = self.storage.put_strays_aside(
+            return self.storage.put_strays_aside(
                 lambda found: found in self.image.topics_by_id, self._has_replica_here
             )
-            effects += self.groups.start(at_ms)
-            return effects + replication.when_mended(then, at_ms)
+
+        def taken(at_ms: int) -> Effects:
+            return self.groups.start(at_ms) + replication.when_mended(then, at_ms)
 
         replication = self.parts.replication
         effects = replication.start(now_ms)
         effects += hosting.take(image, now_ms)
-        return effects + hosting.when_settled(taken, now_ms)
+        effects += hosting.when_settled(all_are_open, now_ms)
+        return effects + hosting.when_ready(taken, now_ms, at_most_ms=_START_WAIT_MS)
 
     def _has_replica_here(self, topic_id: Uuid, index: int) -> bool:
         state = self.image.topics_by_id[topic_id].partitions.get(index)
@@ -223,7 +227,7 @@ class BrokerNode:
 
     def begin_serving(self, now_ms: int) -> Effects:
         """The controller counts us in: once we lead what we should, take clients."""
-        return self.parts.hosting.when_settled(self._serve, now_ms)
+        return self.parts.hosting.when_settled(self._serve, now_ms, at_most_ms=_START_WAIT_MS)
 
     def _serve(self, now_ms: int) -> Effects:
         """Say so, then begin what runs beside the requests."""

@@ -14,6 +14,7 @@ from firnline.base.ids import (
     OFFSETS_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
     TopicIdPartition,
+    TopicPartition,
     Uuid,
 )
 from firnline.base.ports import Fs, Rng
@@ -301,6 +302,12 @@ def _registration(
 # --------------------------------------------------------------------------------- the other parts
 
 
+def _had_records(storage: Storage, name: TopicPartition) -> bool | None:
+    """Whether a replica that lies here had records on disk when its node stopped; None: nothing lies here."""
+    holders = [d for d in storage.directories if d.had(name)]
+    return any(d.recovery_point(name) for d in holders) if holders else None
+
+
 def _hosting(
     config: BrokerConfig,
     hosted: HostedPartitions,
@@ -320,6 +327,7 @@ def _hosting(
         fsync_rule=fsync_rule,
         on_disk_failed=lambda said, now_ms: late[0].on_disk_failed(said, now_ms),
         brokers=replication.brokers,
+        had_records=partial(_had_records, storage),
     )
     hosting.on_updated.append(replication.on_update)
     hosting.on_dropped.append(replication.on_gone)

@@ -232,7 +232,7 @@ class LogDirectory:
         found = self.owner(path)
         if found is not None and found != topic_id:
             self.put_aside(topic_partition)
-        is_new = not self._fs.exists(path)
+        is_new = found != topic_id and not self._fs.exists(path)
         if is_new:
             if topic_partition in self._forgotten:
                 yield Wait(self.checkpoint, self._keep_forgotten)

@@ -510,12 +510,12 @@ class Log:
         """
         gone: list[str] = []
         self._segments.release_idle()
-        while self.truncation is None:
+        while self.truncation is None and len(gone) < retention.NAMES_AT_ONCE:
             ages = self._segments.ages(self.log_end_offset)
             try:
                 decision = retention.decide(retention.view_of(self, ages), self._config, now_ms)
                 if decision.segments:
-                    gone += self._condemn(decision.segments)
+                    gone += self._condemn(min(decision.segments, retention.SEGMENTS_AT_ONCE))
                 if decision.roll_active:
                     self.roll(now_ms)
             except StorageError:
@@ -524,9 +524,10 @@ class Log:
                 break  # what was renamed is to be removed; the next look finds the error again
             if not (decision.roll_active or decision.segments):
                 break
-        return retention.removal(
+        effects = retention.removal(
             self._fs, gone, self.path, delay_ms=self._config.file_delete_delay_ms, now_ms=now_ms
         )
+        return effects + retention.looking_again(self, len(gone), now_ms)
 
     def _condemn(self, count: int) -> list[str]:
         """Take the oldest `count` segments out of the log: rename their files; return their new paths.

@@ -28,7 +28,6 @@ from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
     latest_snapshot,
-    snapshot_offsets,
     snapshot_path,
     write_snapshot_file,
 )
@@ -165,6 +164,7 @@ class _Opening:
         self.unsynced: list[Segment] = []
         self.is_changed = False
         self.found: list[str] = []  # the directory as it is before anything is opened
+        self.snapshots: dict[int, None] = {}  # offsets of those of producers that are there now
         self.snapshot_offset = NO_OFFSET
         self.pace = Pace()
 
@@ -177,8 +177,10 @@ class _Opening:
         high_watermark: int,
         before_truncation: Callable[[], None] | None,
     ) -> Steps[Log]:
-        self.is_changed = yield from finish_renames(self.fs, self.path)
         self.found = self.fs.list_dir(self.path)
+        self.is_changed = yield from finish_renames(self.fs, self.path, self.found)
+        if self.is_changed:
+            self.found = self.fs.list_dir(self.path)
         if len(self.found) > _NAMES_PER_SLICE:
             yield None
         segments = yield from self.segments(log_start_offset)
@@ -223,7 +225,9 @@ class _Opening:
         files: list[tuple[int, str]] = []
         for count, name in enumerate(self.found, 1):
             pair = names.parse_segment_file(name)
-            if pair is not None and pair[1] != names.SNAPSHOT:
+            if pair is not None and pair[1] == names.SNAPSHOT:
+                self.snapshots[pair[0]] = None
+            elif pair is not None:
                 files.append(pair)
             if count % _NAMES_PER_SLICE == 0:
                 yield None
@@ -235,8 +239,16 @@ class _Opening:
                 yield None
         loaded = []
         for count, base in enumerate(sorted(bases), 1):
+            is_last = count == len(bases)
             loaded.append(
-                Segment.load(self.fs, self.path, base, rules=self.rules, now_ms=self.now_ms)
+                Segment.load(
+                    self.fs,
+                    self.path,
+                    base,
+                    rules=self.rules,
+                    now_ms=self.now_ms,
+                    keeps_open=is_last,
+                )
             )
             if count % _SEGMENTS_PER_SLICE == 0:
                 yield None
@@ -328,10 +340,10 @@ class _Opening:
         yield from segments.replay_steps(self.producers, end_offset)
 
     def remove_snapshots_after(self, offset: int) -> Steps[None]:
-        for found in snapshot_offsets(self.fs, self.path):
-            if found > offset:
-                self.fs.remove(snapshot_path(self.path, found))
-                yield None
+        for found in [each for each in sorted(self.snapshots) if each > offset]:
+            self.fs.remove(snapshot_path(self.path, found))
+            del self.snapshots[found]
+            yield None
 
     def recover(self, segments: Segments, first: Segment) -> Steps[int]:
         """Verify and index every segment from `first` on; return the log end."""
@@ -354,6 +366,8 @@ class _Opening:
         end = first.base_offset
         # They are of what was here before a truncation, or the power cut; what holds is written anew.
         yield from self.remove_snapshots_after(end)
+        # One that was damaged is gone, too.
+        self.snapshots = {each: None for each in self.snapshots if each <= self.snapshot_offset}
         # What was led without a batch, and was not followed by one of it.
         self.epochs.truncate_from_end(end)
         for segment in segments.from_offset(first.base_offset):
@@ -371,6 +385,7 @@ class _Opening:
                 end = segment.base_offset
                 self.producers.end_offset = end
                 write_snapshot_file(self.fs, self.path, end, self.producers.snapshot()).close()
+                self.snapshots[end] = None
             end = yield from self.scan(segment, end)
             if segment.file_size() > segment.size_bytes:
                 self.refuse_loss(segment, end)
@@ -392,7 +407,7 @@ class _Opening:
             self.epochs.truncate_from_start(entries[0][1])
         if self.epochs.entries() != entries:
             yield from self.write_epochs()
-        self.snapshot_offset = max(snapshot_offsets(self.fs, self.path), default=NO_OFFSET)
+        self.snapshot_offset = max(self.snapshots, default=NO_OFFSET)
         return end
 
     def scan(self, segment: Segment, expected: int) -> Steps[int]:

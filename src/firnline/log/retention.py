@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from firnline.log.log import Log
 
 _FROM_TOTAL = -2
+# What leaves a log in one step, some 3 ms of the loop: each segment has up to five names to change, and any
+# of them may wait for the journal of the file system.
+SEGMENTS_AT_ONCE = 32
+NAMES_AT_ONCE = 128
 
 
 class SegmentAge(NamedTuple):
@@ -164,6 +168,23 @@ def closing(*logs: "Log") -> Effects:
     work = files.clear  # the last reference to most of them
     name = f"close {logs[0].path}"
     return [Submit(name=name, pool="disk", work=work, then=lambda result, now_ms: [])]
+
+
+def looking_again(log: "Log", names_changed: int, now_ms: int) -> Effects:
+    """Return what has the rest leave in later turns, where a step had as many names to change as it may.
+
+    An error there is left to the next look of whoever looks at all logs.
+    """
+
+    def look(at_ms: int) -> Effects:
+        try:
+            return log.delete_due_segments(at_ms)
+        except StorageError:
+            return []
+
+    if names_changed < NAMES_AT_ONCE:
+        return []
+    return [SetTimer(key=("retention", log.path), at_ms=now_ms, then=look)]
 
 
 def rename_all(fs: Fs, pairs: Sequence[tuple[str, str]]) -> None:

@@ -151,11 +151,16 @@ class Segment:
         rules: IndexRules,
         now_ms: int,
         size_bytes: int | None = None,
+        keeps_open: bool = False,
     ) -> "Segment":
-        """Take over the files of a segment as they are; only the size is looked at, if it is not given."""
+        """Take over the files of a segment as they are; only the size is looked at, if it is not given.
+
+        keeps_open  it is used next: its file stays open
+        """
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
         segment.size_bytes = segment._opened().size() if size_bytes is None else size_bytes
-        segment.file = None  # nothing was cut from it
+        if not keeps_open:
+            segment.file = None  # nothing was cut from it
         segment.is_closed = True
         segment._max_time_ms = _UNKNOWN
         return segment

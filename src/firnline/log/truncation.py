@@ -191,6 +191,7 @@ class CutTo:
         self._ledger = ledger
         self._gone: list[Segment] = []
         self._cuts: list[FileCut] = []
+        self._found: list[str] = []  # names in the directory, once the files are cut
         self._end_offset = offset
 
     def forget(self) -> None:
@@ -215,12 +216,14 @@ class CutTo:
             batches.close()
         if remove_snapshots_after(fs, path, self._end_offset):
             fs.sync_dir(path)
+        self._found = fs.list_dir(path)
 
     def end(self) -> Iterator[None]:
         """Producer state up to the log end, from the newest snapshot and what follows it."""
         self._ledger.dir_changes += 1
         self._segments.active.cut_is_done()
-        latest = latest_snapshot(self._fs, self._log.path, upto_offset=self._end_offset)
+        end, path = self._end_offset, self._log.path
+        latest = latest_snapshot(self._fs, path, upto_offset=end, found=self._found)
         found = ProducerStates()
         if latest is not None:
             yield from found.load_steps(latest[1], latest[0])

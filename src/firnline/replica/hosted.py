@@ -23,9 +23,18 @@ class HostedPartitions:
     name_of     topic name for a topic id of the committed image, or None
     deletions   who waits until deleted records are gone from all replicas
     rebuilds    builds damaged indexes of their logs
+    on_missing  told (topic, partition) when one was looked for that is not here: it may yet be opened
     """
 
-    __slots__ = ("_exists", "_name_of", "by_id", "by_name", "deletions", "rebuilds")
+    __slots__ = (
+        "_exists",
+        "_name_of",
+        "by_id",
+        "by_name",
+        "deletions",
+        "on_missing",
+        "rebuilds",
+    )
 
     def __init__(
         self, *, exists: Callable[[str, int], bool], name_of: Callable[[Uuid], str | None]
@@ -36,6 +45,7 @@ class HostedPartitions:
         self._name_of = name_of
         self.deletions = Deletions()
         self.rebuilds = IndexRebuilds(self._hosts)
+        self.on_missing: Callable[[str, int], None] = _nobody_opens
 
     def __iter__(self) -> Iterator[Partition]:
         """All hosted partitions, in the order they came."""
@@ -66,7 +76,7 @@ class HostedPartitions:
         found = self.by_name.get((topic, index))
         if found is not None:
             return found
-        return _ELSEWHERE if self._exists(topic, index) else _UNKNOWN
+        return self._missing(topic, index)
 
     def find_by_id(self, topic_id: Uuid, index: int) -> Partition | KafkaError:
         """Return the partition of that topic id; UNKNOWN_TOPIC_ID where no topic has it."""
@@ -76,11 +86,21 @@ class HostedPartitions:
         name = None if topic_id == ZERO_UUID else self._name_of(topic_id)
         if name is None:
             return _UNKNOWN_ID
-        return _ELSEWHERE if self._exists(name, index) else _UNKNOWN
+        return self._missing(name, index)
+
+    def _missing(self, topic: str, index: int) -> KafkaError:
+        if not self._exists(topic, index):
+            return _UNKNOWN
+        self.on_missing(topic, index)
+        return _ELSEWHERE
 
     def name_of(self, topic_id: Uuid) -> str | None:
         """Return the name that goes with a topic id, or None."""
         return self._name_of(topic_id)
+
+
+def _nobody_opens(topic: str, index: int) -> None:
+    """Nothing is on its way."""
 
 
 _ELSEWHERE = KafkaError(Code.NOT_LEADER_OR_FOLLOWER, "this node does not host the partition")

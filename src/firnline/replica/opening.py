@@ -2,13 +2,15 @@
 
 A slice is what the loop does in one go: make or open some logs. What then has to be on disk before a
 partition is served is synced in the disk pool, and the next slice begins when that is done; requests are
-answered in between. Order is kept: what was added first is opened first, and a slice ends before the next
-one begins. Source: reliability d 50.
+answered in between. A slice ends before the next one begins. What a client asked for meanwhile is opened
+first, then what is likely to be asked for, then the rest, each in the order it was added. Source:
+reliability d 50.
 """
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 from itertools import islice
 from typing import Generic, TypeVar
@@ -33,6 +35,14 @@ Key = tuple[Uuid, int]  # topic id, partition
 Then = Callable[[int], Effects]
 
 
+class Urgency(IntEnum):
+    """Who goes first."""
+
+    ASKED_FOR = 0
+    LIKELY = 1
+    IDLE = 2
+
+
 @dataclass(slots=True)
 class Job:
     """One partition on its way to being served; `files` are to be synced before it is."""
@@ -50,7 +60,7 @@ _TIMER = ("opening", "go on")
 
 @dataclass(slots=True)
 class _Waiter:
-    """Someone who waits until `target` keys are done with."""
+    """Someone who waits until every key is done with that was added by the time of `target`."""
 
     target: int
     then: Then
@@ -71,7 +81,8 @@ class Opening:
     ) -> None:
         self._begin = begin
         self._finish = finish
-        self._queue: dict[Key, None] = {}
+        self._queues: dict[Urgency, dict[Key, None]] = {urgency: {} for urgency in Urgency}
+        self._pending: dict[Key, int] = {}  # which addition it was, ascending
         self._keys: deque[Key] = deque()  # of the slice that is being opened
         self._jobs: list[Job] = []  # what it has come to
         self._current: Begun | None = None  # the log that is recovered, a slice at a time
@@ -79,20 +90,49 @@ class Opening:
         self._is_waiting = False  # it waits for the disk
         self._is_due = False  # the next turn goes on
         self._unfinished = 0  # jobs of the slice that is being synced
-        self._added = self._done = 0
+        self._added = 0
         self._waiters: list[_Waiter] = []
         self._serial = 0
         self._is_stopped = False
 
     def __contains__(self, key: Key) -> bool:
         """Whether `key` waits for a slice that has not begun."""
-        return key in self._queue
+        return any(key in queue for queue in self._queues.values())
 
-    def add(self, key: Key) -> None:
+    def add(self, key: Key, urgency: Urgency = Urgency.LIKELY) -> None:
         """Open the partition in its turn; `go` has to follow."""
-        if key not in self._queue:
-            self._queue[key] = None
+        if key not in self:
+            self._queues[urgency][key] = None
             self._added += 1
+            self._pending.setdefault(key, self._added)
+
+    def prefer(self, key: Key) -> None:
+        """A client asks for it: open it next, if it waits."""
+        for urgency in (Urgency.LIKELY, Urgency.IDLE):
+            if key in self._queues[urgency]:
+                del self._queues[urgency][key]
+                self._queues[Urgency.ASKED_FOR][key] = None
+
+    def gives_up(self, key: Key) -> bool:
+        """It is nobody's any more: True when its log is not open, and nobody has begun to open it."""
+        for queue in self._queues.values():
+            if key in queue and key not in self._keys:
+                del queue[key]
+                self._pending.pop(key, None)
+                return True
+        # What is next in its slice is begun in vain.
+        return key in islice(self._keys, self._current is not None, None)
+
+    @property
+    def _waits(self) -> bool:
+        return any(self._queues.values())
+
+    def _take_slice(self) -> None:
+        for queue in self._queues.values():
+            while queue and len(self._keys) < SLICE:
+                key = next(iter(queue))
+                del queue[key]
+                self._keys.append(key)
 
     def go(self, now_ms: int) -> Effects:
         """Begin the next slice, unless one is under way."""
@@ -105,14 +145,18 @@ class Opening:
     def _go_on(self, now_ms: int) -> Effects:
         self._is_due = False
         effects: Effects = []
-        while (self._queue or self._keys) and not self._unfinished and not self._is_stopped:
+        while (self._waits or self._keys) and not self._unfinished and not self._is_stopped:
             if not self._open_slice(effects, now_ms):
                 return effects if self._is_waiting else effects + self._later(now_ms)
             jobs, self._jobs = self._jobs, []
+            if not any(job.files for job in jobs):
+                for job in jobs:
+                    effects += self._finish(job, None, now_ms)
+                jobs.clear()
             self._unfinished = len(jobs)
             needs = [(job, job.files) for job in jobs]
             effects += sync_in_pool("open logs", needs, self._synced)
-            if self._queue and not jobs:
+            if self._waits and not jobs:
                 return effects + self._later(now_ms)
         return effects if self._unfinished else effects + self._tell_waiters(now_ms)
 
@@ -123,9 +167,7 @@ class Opening:
         done.
         """
         if not self._keys:
-            self._keys.extend(islice(self._queue, SLICE))
-            for key in self._keys:
-                del self._queue[key]
+            self._take_slice()
         for _ in range(_OPENED_AT_ONCE):
             current = self._current or self._begin(self._keys[0], now_ms)
             problem, self._problem = self._problem, None
@@ -140,8 +182,7 @@ class Opening:
                     self._is_waiting = True
                     effects += wait.begin(self._waited, now_ms)
                 return False
-            self._keys.popleft()
-            self._done += 1
+            self._is_done_with(self._keys.popleft())
             if isinstance(begun, Job):
                 self._jobs.append(begun)
             else:
@@ -149,6 +190,10 @@ class Opening:
             if not self._keys:
                 return True
         return False
+
+    def _is_done_with(self, key: Key) -> None:
+        if key not in self:  # it was added again while it was opened
+            self._pending.pop(key, None)
 
     def _waited(self, problem: Exception | None, now_ms: int) -> Effects:
         """The disk has done what the log that is opened asked for, or could not."""
@@ -163,14 +208,15 @@ class Opening:
             effects += self._finish(job, problem, now_ms)
         self._unfinished = 0
         effects += self._tell_waiters(now_ms)
-        return effects + self._later(now_ms) if self._queue and not self._is_due else effects
+        return effects + self._later(now_ms) if self._waits and not self._is_due else effects
 
     def stop(self) -> None:
         """Open nothing more; what is under way is forgotten."""
         self._is_stopped = True
         if self._current is not None:
             self._current.close()
-        self._queue.clear()
+        for queue in self._queues.values():
+            queue.clear()
         self._keys.clear()
         self._waiters.clear()
 
@@ -178,7 +224,7 @@ class Opening:
         """Run `then(now_ms)` once all that was added so far is open, or after `at_most_ms`."""
         if self._is_stopped:
             return []
-        if not self._queue and not self._keys and not self._unfinished:
+        if not self._waits and not self._keys and not self._unfinished:
             return then(now_ms)
         waiter = _Waiter(self._added, then)
         self._waiters.append(waiter)
@@ -196,8 +242,9 @@ class Opening:
         return [SetTimer(key=waiter.timer, at_ms=now_ms + at_most_ms, then=give_up)]
 
     def _tell_waiters(self, now_ms: int) -> Effects:
-        due = [waiter for waiter in self._waiters if waiter.target <= self._done]
-        self._waiters = [waiter for waiter in self._waiters if waiter.target > self._done]
+        first = next(iter(self._pending.values()), self._added + 1)
+        due = [waiter for waiter in self._waiters if waiter.target < first]
+        self._waiters = [waiter for waiter in self._waiters if waiter.target >= first]
         effects: Effects = []
         for waiter in due:
             if waiter.timer is not None:

@@ -48,6 +48,8 @@ from firnline.runtime.workers import CODEC_THREADS, Doorbell, FlushGroup, Pool, 
 log = logging.getLogger("firnline")
 
 _HOUSEKEEPING_S = 5.0
+# Threads that read what consumers of old segments are sent next: as many disks seek at a time.
+_PAGE_READERS = 4
 # Yields bytes that were encoded; returns the frame.
 Encoding = Generator[int, None, list[Part]]
 
@@ -88,7 +90,7 @@ class Runtime:
         self.failure: BaseException | None = None
         self._doorbell = Doorbell(loop, self._complete)
         self._flushes = FlushGroup(self._doorbell)
-        threads = {"codec": CODEC_THREADS, **threads, "names": 1}
+        threads = {"codec": CODEC_THREADS, **threads, "names": 1, "pages": _PAGE_READERS}
         self._pools = {name: Pool(name, count, self._doorbell) for name, count in threads.items()}
         self._compactors = Compactors(self._doorbell.ring)
         self.links = Links(self, client_id=client_id, frame_bytes_max=answer_bytes_max)

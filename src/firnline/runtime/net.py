@@ -24,7 +24,7 @@ from firnline.protocol.frame import SIZE_BYTES, FrameSplitter
 from firnline.protocol.schema import Part
 from firnline.runtime.bounds.admission import LARGE_BYTES
 from firnline.runtime.bounds.incoming import Inlet
-from firnline.runtime.disk import storage_error
+from firnline.runtime.disk import Pages, storage_error
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE
 from firnline.runtime.turn import Answer
 
@@ -59,6 +59,7 @@ class Connection:
         "_inlet",
         "_loop",
         "_out",
+        "_pages",
         "_reading",
         "_receive_into",
         "_runtime",
@@ -108,6 +109,7 @@ class Connection:
         ] = {}  # what to do if it closes before the answer
         self.has_ended = False  # the peer sends no more
         self._out: deque[Part] = deque()
+        self._pages = Pages()
         self.share = self._runtime.answers.share(self)
         self._reading = True
         self.closed = False
@@ -472,6 +474,9 @@ class Connection:
 
     def _on_writable(self) -> None:
         self.last_active_ms = self._runtime.now_ms()
+        if self._pages.are_awaited:
+            self._loop.rewatch(self._fd, NOTHING if self.has_ended else ENDED)
+            return
         try:
             if self._send():
                 ends = NOTHING if self.has_ended else ENDED
@@ -561,6 +566,8 @@ class Connection:
             self._out[0] = part.read()  # RecordsCut where it was truncated
             return
         step = min(part.size_bytes, _SENDFILE_STEP_BYTES)
+        if not self._pages.are_here(part, step, self._runtime.execute, self._pages_are_here):
+            raise BlockingIOError
         try:
             sent = os.sendfile(self._fd, fd, part.position, step)
         except OSError as problem:
@@ -573,6 +580,10 @@ class Connection:
         self._out.popleft()
         if sent < part.size_bytes:
             self._out.appendleft(FileSlice(part.file, part.position + sent, part.size_bytes - sent))
+
+    def _pages_are_here(self) -> None:
+        if not self.closed:
+            self._loop.rewatch(self._fd, WRITABLE)
 
     def close_slow(self) -> None:
         """Close it, because others wait for the bytes that are kept for its peer, who does not read them."""

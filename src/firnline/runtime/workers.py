@@ -28,6 +28,7 @@ POOL_QUEUE_MAX = {
     "expire": 10_000,
     "names": 1_000,
     "codec": 20_000,  # one of each connection
+    "pages": 10_000,
 }
 
 # Batches that are compressed again at the same time. Each may open to DECOMPRESSED_BATCH_BYTES_MAX.

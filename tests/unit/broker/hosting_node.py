@@ -20,6 +20,15 @@ from tests.unit.replica.list_log import NODE_ID, ListLog
 ID, OTHER_ID = b"\x01" * 16, b"\x02" * 16
 
 
+class ToSync:
+    """A file that a new log wants synced."""
+
+    path = "/one/t-0/partition.metadata"
+
+    def sync(self) -> None:
+        """It is on disk."""
+
+
 class Store:
     """Logs in lists."""
 
@@ -30,7 +39,7 @@ class Store:
         self.broken = False
         self.error: str | None = None
         self.let_go_of: list[TopicPartition] = []
-        self.files: list[Any] = []
+        self.files: list[Any] = [ToSync()]
         self.has_failed = False
         self.may_make = True
         self.slices = 0  # of the recovery of each log
@@ -157,6 +166,7 @@ def placed(
     replicas: Sequence[int] = (NODE_ID,),
     topic_id: Uuid = ID,
     leader: int | None = None,
+    directory: Uuid = bytes(16),
 ) -> Message:
     return r.PartitionRecord(
         partition_id=index,
@@ -166,7 +176,7 @@ def placed(
         leader=replicas[0] if leader is None else leader,
         leader_epoch=0,
         partition_epoch=0,
-        directories=[bytes(16)] * len(replicas),
+        directories=[directory] * len(replicas),
     )
 
 

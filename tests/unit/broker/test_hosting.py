@@ -12,6 +12,7 @@ from firnline.protocol.schema import Message
 from firnline.replica.opening import SLICE
 from firnline.replica.partition import Partition
 from firnline.replica.waiters import FetchWaiter
+from tests.unit.broker.hosting import ELSEWHERE, ELSEWHERE_ID, hosted
 from tests.unit.broker.hosting_node import ID, OTHER_ID, Node, moved, placed, topic
 from tests.unit.replica.list_log import NODE_ID, ListLog, log_of
 
@@ -466,6 +467,66 @@ def test_a_partition_that_moves_away_while_its_log_is_cut_is_given_up_after_it()
     assert node.store.dropped == []
     node.run(log_of(partition).is_whole())
     assert node.store.dropped == [TopicPartition("t", 0)]
+
+
+# ------------------------------------------------------------------- while many logs are opened
+
+
+def starting(count: int = 40) -> Node:
+    """A node that has begun to open its logs."""
+    node = Node()
+    node.holds_work = True
+    node.commit(topic(), *map(placed, range(count)))
+    return node
+
+
+def test_a_partition_that_a_client_asks_for_is_opened_next() -> None:
+    node = starting()
+    node.hosted.on_missing("t", 39)
+    while isinstance(node.hosted.find("t", 39), KafkaError):
+        node.go_on()
+    assert len(node.hosted) <= 2 * SLICE
+
+
+def test_whoever_is_told_to_ask_elsewhere_has_the_log_opened_if_it_waits_here() -> None:
+    found, asked = hosted(), []
+    found.on_missing = lambda topic, index: asked.append((topic, index))
+    for answer in (found.find(*ELSEWHERE), found.find_by_id(ELSEWHERE_ID, ELSEWHERE[1])):
+        assert isinstance(answer, KafkaError)
+        assert answer.code is Code.NOT_LEADER_OR_FOLLOWER
+    assert isinstance(found.find("unknown", 0), KafkaError)
+    assert asked == [ELSEWHERE, ELSEWHERE]
+
+
+def test_a_topic_that_is_deleted_before_its_logs_are_open_leaves_no_files() -> None:
+    node = starting()
+    while len(node.hosted) < SLICE:
+        node.go_on()
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    while node.work:
+        node.go_on()
+    gone = [name for name, _ in node.store.given_up] + node.store.dropped
+    assert sorted(gone) == [TopicPartition("t", index) for index in range(40)]
+    assert len(node.hosted) == 0
+
+
+@pytest.mark.parametrize(("directory", "expected"), [(bytes(16), [0]), (LOST_DIRECTORY, [])])
+def test_a_node_is_counted_in_before_all_is_open_but_not_before_what_was_lost_is_looked_for(
+    directory: bytes, expected: list[int]
+) -> None:
+    node = Node()
+    node.holds_work = True
+    node.store.slices = 5
+    node.commit(topic(), *[placed(index, directory=directory) for index in range(4)])
+    told: list[int] = []
+    ready = lambda now_ms: told.append(len(node.hosted)) or []  # type: ignore[func-returns-value]  # noqa: E731
+    effects = node.hosting.when_ready(ready, 0, at_most_ms=500)
+    [timer] = [e for e in effects if isinstance(e, SetTimer) and e.at_ms == 500]
+    node.run(timer.then(500))
+    assert told == expected
+    while node.work:
+        node.go_on()
+    assert told == (expected or [4])
 
 
 # --------------------------------------------------------------- while a log is being recovered

@@ -1,11 +1,15 @@
 """Partitions are opened in slices: who waits for them, and for how long."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.effects import SetTimer, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.waits import off_loop
-from firnline.replica.opening import Begun, Opening, sync_in_pool
+from firnline.replica.opening import SLICE, Begun, Opening, Urgency, sync_in_pool
+
+ID = bytes(16)
 
 
 def slow(key: object, now_ms: int) -> Begun:
@@ -79,6 +83,81 @@ def test_logs_that_need_nothing_of_the_disk_are_opened_a_few_at_a_time_too() -> 
         sizes.append(len(seen) - sum(sizes))
     assert (seen, told) == (keys, [30])
     assert max(sizes) == 4
+
+
+def in_order(*added: tuple[int, Urgency], asked: dict[int, int], late: int = -1) -> list[int]:
+    """Numbers in the order they are opened; `asked` says after which one a client asks for which."""
+    seen: list[int] = []
+
+    def begin(key: Any, now_ms: int) -> Begun:
+        yield from ()
+        seen.append(key[1])
+        if key[1] in asked:
+            opening.prefer((ID, asked[key[1]]))
+        return []
+
+    opening = Opening(begin, lambda job, problem, now_ms: [])
+    for number, urgency in added:
+        opening.add((ID, number), urgency)
+    effects = opening.go(0)
+    while effects:
+        [timer] = effects
+        assert isinstance(timer, SetTimer)
+        effects = timer.then(0)
+    return seen
+
+
+def test_what_is_likely_to_be_asked_for_is_opened_before_what_is_idle() -> None:
+    idle = [(number, Urgency.IDLE) for number in range(20)]
+    seen = in_order(*idle, (20, Urgency.LIKELY), asked={})
+    assert seen == [20, *range(20)]
+
+
+def test_a_client_waits_for_the_logs_that_are_being_opened_and_not_for_thousands() -> None:
+    likely = [(number, Urgency.LIKELY) for number in range(50)]
+    idle = [(number, Urgency.IDLE) for number in range(50, 100)]
+    seen = in_order(*likely, *idle, asked={0: 99, 1: 40})
+    assert seen[SLICE : SLICE + 2] == [99, 40]
+    assert sorted(seen) == list(range(100))
+
+
+def test_whoever_waits_for_all_is_not_told_because_as_many_others_are_open() -> None:
+    """Strays are what is not open when all is: a log that was overtaken is none."""
+    seen: list[int] = []
+
+    def begin(key: Any, now_ms: int) -> Begun:
+        yield from ()
+        seen.append(key[1])
+        return []
+
+    opening = Opening(begin, lambda job, problem, now_ms: [])
+    for number in range(SLICE + 4):
+        opening.add((ID, number), Urgency.IDLE)
+    told: list[list[int]] = []
+    [timer] = opening.go(0)
+    opening.when_done(lambda now_ms: told.append(list(seen)) or [], 0)  # type: ignore[func-returns-value]
+    for number in range(100, 120):
+        opening.add((ID, number), Urgency.ASKED_FOR)
+    effects = [timer]
+    while effects:
+        [timer] = effects
+        assert isinstance(timer, SetTimer)
+        effects = timer.then(0)
+    [then] = told
+    assert set(range(SLICE + 4)) <= set(then)
+
+
+def test_a_partition_that_is_deleted_while_it_waits_is_given_up_and_one_that_is_opened_is_not() -> (
+    None
+):
+    opening = Opening(slow, lambda job, problem, now_ms: [])
+    for number in range(20):
+        opening.add((ID, number))
+    opening.go(0)
+    assert not opening.gives_up((ID, 0)), "it is under way"
+    assert opening.gives_up((ID, 1))
+    assert opening.gives_up((ID, 19))
+    assert not opening.gives_up((ID, 19))
 
 
 def test_a_stop_forgets_a_log_that_waits_for_the_disk() -> None:

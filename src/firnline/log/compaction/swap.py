@@ -92,13 +92,12 @@ def _swap(
     return [place + names.DELETED for place in gone]
 
 
-def finish_renames(fs: Fs, path: str) -> Generator[None, None, bool]:
+def finish_renames(fs: Fs, path: str, found: list[str]) -> Generator[None, None, bool]:
     """Remove what was condemned or not finished; complete a compaction that had been decided.
 
-    True when there was anything to do. Yields after each file, and after each MiB that it has to read: what
-    was done by then is as good as a crash there would leave it.
+    `found` is the list of the directory. True when there was anything to do. Yields after each file, and
+    after each MiB that it has to read: what was done by then is as good as a crash there would leave it.
     """
-    found = fs.list_dir(path)
     odd = [name for name in found if name.endswith(_ODD)]
     if not odd:
         return False

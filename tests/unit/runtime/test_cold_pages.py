@@ -1,0 +1,128 @@
+"""Answers whose bytes the disk has to read first: nobody else waits for them, and they arrive whole."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firnline.base.effects import Effects, Submit
+from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.slices import FileSlice
+from firnline.log.log import Log
+from firnline.runtime import disk as real_disk
+from firnline.runtime.disk import Pages, RealFs, in_memory
+from tests.unit.runtime.echo import Running
+from tests.unit.runtime.test_truncated_answers import ask, log, node, slices
+
+__all__ = ["log", "node"]
+
+
+class Disk:
+    """A disk whose first read takes as long as the test likes; nothing of it is in memory."""
+
+    def __init__(self) -> None:
+        self.may_read = threading.Event()
+        self.reads = 0
+
+    def bring_in(self, part: FileSlice, size: int) -> None:
+        self.reads += 1
+        assert self.may_read.wait(20)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    disk = Disk()
+    monkeypatch.setattr(real_disk, "in_memory", lambda fd, position, size: False)
+    monkeypatch.setattr(real_disk, "_bring_in", disk.bring_in)
+    yield disk
+    disk.may_read.set()
+
+
+def rest_of(peer: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        data = peer.recv(1 << 20)
+        assert data
+        found += data
+    return bytes(found)
+
+
+def test_others_are_answered_while_the_disk_reads_what_one_peer_asked_for(
+    node: Running, log: Log, disk: Disk
+) -> None:
+    wanted = slices(log)
+    size = sum(part.size_bytes for part in wanted)
+    with ask(node, wanted) as slow:
+        with ask(node, []) as other:
+            assert rest_of(other, 3) == bytes(3)
+        disk.may_read.set()
+        data = rest_of(slow, 3 + size)[3:]
+    assert data == b"".join(bytes(part.read()) for part in wanted)
+    assert disk.reads > 1, "each step of a long answer is looked at"
+
+
+def test_a_peer_that_goes_while_the_disk_reads_for_it_leaves_nothing(
+    node: Running, log: Log, disk: Disk
+) -> None:
+    ask(node, slices(log)).close()
+    disk.may_read.set()
+    with ask(node, []) as other:
+        assert rest_of(other, 3) == bytes(3)
+    assert node.server.connection_count <= 2
+
+
+def part_of(path: Path) -> FileSlice:
+    path.write_bytes(bytes(1 << 20))
+    return FileSlice(RealFs().open(str(path)), 0, 1 << 20)
+
+
+def test_what_the_page_cache_has_not_is_known_without_a_read(tmp_path: Path) -> None:
+    part = part_of(tmp_path / "file")
+    fd = part.file.fileno()
+    assert in_memory(fd, 0, 1 << 20)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if in_memory(fd, 0, 1 << 20):
+        pytest.skip("this file system keeps its pages, or cannot say")
+    part.file.read(0, 1 << 20)
+    assert in_memory(fd, 0, 1 << 20)
+
+
+def test_what_was_read_once_is_sent_even_if_memory_was_too_short_to_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise an answer would be read again and again, and never leave."""
+    monkeypatch.setattr(real_disk, "in_memory", lambda fd, position, size: False)
+    part, found, effects = part_of(tmp_path / "file"), Pages(), []
+    told: list[str] = []
+
+    def here(at: int) -> bool:
+        rest = FileSlice(part.file, at, part.size_bytes - at)
+        return found.are_here(rest, 4096, effects.extend, lambda: told.append("go on"))
+
+    assert not here(0)
+    assert not here(0), "not before the disk has done it"
+    [submit] = effects
+    assert isinstance(submit, Submit)
+    done: Effects = submit.then(submit.work(), 0)
+    assert (done, told) == ([], ["go on"])
+    assert here(0)
+    assert here(4095)
+    assert not here(4096)
+
+
+@pytest.mark.parametrize(
+    "outcome", [StorageError("EIO"), KafkaError(Code.THROTTLING_QUOTA_EXCEEDED, "full")]
+)
+def test_who_cannot_have_the_pages_read_sends_all_the_same(
+    outcome: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with the file is then found and told; a full pool makes the loop wait once."""
+    monkeypatch.setattr(real_disk, "in_memory", lambda fd, position, size: False)
+    part, found, effects = part_of(tmp_path / "file"), Pages(), []
+    assert not found.are_here(part, 4096, effects.extend, lambda: None)
+    effects[0].then(outcome, 0)
+    assert found.are_here(part, 4096, effects.extend, lambda: None)
