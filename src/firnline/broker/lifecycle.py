@@ -31,12 +31,12 @@ _CUT_OFF_MS = 1_000
 # A controlled shutdown is a few beats long; nobody waits seconds for each.
 _LEAVING_INTERVAL_MS = 10
 NO_BROKER_EPOCH = -1
-# What another attempt may change: a controller that shuts down, and the session of a dead incarnation of
-# ours. Features that we lack are said by name once the image is here.
-_WORTH_A_RETRY = (
-    Code.BROKER_NOT_AVAILABLE,
-    Code.DUPLICATE_BROKER_REGISTRATION,
-    Code.UNSUPPORTED_VERSION,
+# What no other attempt changes: the operator has to. All else is asked again, for as long as Kafka does: a
+# session of a dead incarnation of ours, a controller that shuts down, or an answer that nobody can mean.
+_FINAL = (
+    Code.CLUSTER_AUTHORIZATION_FAILED,
+    Code.INCONSISTENT_CLUSTER_ID,
+    Code.INVALID_REGISTRATION,
 )
 
 _SUPERSEDED = (
@@ -147,9 +147,9 @@ class Lifecycle:
         return [CancelTimer(key=_REGISTER), *self.on_metadata(now_ms), *self._beat(now_ms)]
 
     def _register_again(self, problem: KafkaError, now_ms: int) -> Effects:
-        problem = self._stranger_problem() or problem
-        if not (problem.is_retriable or problem.code in _WORTH_A_RETRY):
-            raise refusal_to_join("broker", problem)
+        stranger = self._stranger_problem()
+        if stranger is not None or problem.code in _FINAL:
+            raise refusal_to_join("broker", stranger or problem)
         waited_ms = now_ms - self._started_ms
         if waited_ms >= self._config.initial_broker_registration_timeout_ms:
             raise ConfigError(

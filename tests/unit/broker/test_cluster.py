@@ -17,9 +17,12 @@ from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateT
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest
 from firnline.protocol.messages.k60_describe_cluster import DescribeClusterRequest
-from firnline.protocol.messages.k62_broker_registration import BrokerRegistrationRequest
+from firnline.protocol.messages.k62_broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
 from firnline.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest
-from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Rig
+from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Member, Rig
 from tests.unit.broker.harness import SeededRng
 
 THREE = {1: "controller", 2: "controller", 3: "controller"}
@@ -97,6 +100,26 @@ def test_a_broker_killed_and_started_at_once_waits_for_its_own_session_to_end() 
     assert SESSION_MS - 2_000 < took_ms < SESSION_MS + 9_000
     assert rig[4].broker.broker_epoch > first
     assert any("DUPLICATE_BROKER_REGISTRATION" in line for line in rig[4].warnings)
+
+
+def test_an_answer_that_nobody_can_mean_does_not_end_a_broker_that_registers() -> None:
+    """One byte of it flipped on the way, or whoever answered was no controller: it asks again."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    rig[4].kill()
+    answers = [Code.UNKNOWN_SERVER_ERROR, Code.OFFSET_OUT_OF_RANGE, Code.BROKER_ID_NOT_REGISTERED]
+    ask = rig.send
+
+    def spoilt(asker: Member, effect: Send) -> None:
+        if asker.node_id == 4 and isinstance(effect.request, BrokerRegistrationRequest) and answers:
+            answer = BrokerRegistrationResponse(error_code=answers.pop())
+            rig.at(rig.now_ms + 1, lambda _: asker.run(effect.then(answer, rig.now_ms)))
+        else:
+            ask(asker, effect)
+
+    rig.send = spoilt  # type: ignore[method-assign]
+    rig[4].start()
+    rig.until(lambda: rig[4].is_running)
+    assert not answers
 
 
 def silent_and_replaced() -> Rig:
