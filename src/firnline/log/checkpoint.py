@@ -5,12 +5,14 @@ carry no CRC of ours. Every replacement goes through a temporary file that is sy
 name, and the directory is synced after. Source: rel-P2, rel-P6; spec T46.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
 from firnline.base.ports import File, Fs
 from firnline.config.properties import parse_properties
+from firnline.log import names
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -26,6 +28,7 @@ DAMAGE_REMEDY = (
     " anew), else put a whole copy of it back, and start the broker"
 )
 _VERSION = 0
+_NO_EPOCH = -1
 _WHOLE_FILE = 1 << 31
 
 
@@ -118,6 +121,33 @@ def read_offsets(fs: Fs, path: str) -> dict[TopicPartition, int]:
     return {tp: offset for tp, offset in rows if offset >= 0 and tp.partition >= 0}
 
 
+def begin_recovery_points(fs: Fs, directory: str) -> bool:
+    """Return whether the checkpoint of the recovery points is there and whole; a new directory gets one.
+
+    A power cut in the first checkpoint could leave that of the cleaner alone. It would say that a log may
+    have gaps, and nothing where: what the power took from the middle of it would pass for compacted.
+    """
+    points = f"{directory}/{RECOVERY_POINTS}"
+    if not fs.exists(points) and not fs.exists(f"{directory}/{CLEANER_OFFSETS}"):
+        write_offsets(fs, points, {})
+    return has_offsets(fs, points)
+
+
+def lowest(
+    found: Mapping[TopicPartition, int], recovery_points: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return high watermarks that were `found`, none above what a power cut is sure to have left."""
+    return {tp: min(offset, recovery_points.get(tp, 0)) for tp, offset in found.items()}
+
+
+def parse_clean_shutdown(data: bytes) -> int:
+    """Return the broker epoch of the run that stopped cleanly, -1 where its marker does not say."""
+    try:
+        return int(json.loads(data)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return _NO_EPOCH
+
+
 def has_offsets(fs: Fs, path: str) -> bool:
     """True when there is a per-partition offset checkpoint that is not damaged."""
     data = read_whole(fs, path)
@@ -174,6 +204,21 @@ def read_partition_metadata(fs: Fs, directory: str) -> Uuid | None:
             problem=problem,
             remedy=DAMAGE_REMEDY,
         ) from None
+
+
+def owner(fs: Fs, directory: str) -> Uuid | None:
+    """Return the topic id that the directory of a partition says, None where it says nothing.
+
+    Damaged beside records it is refused. Beside none the power went before it was on disk, and so before
+    the partition was served.
+    """
+    try:
+        return read_partition_metadata(fs, directory)
+    except StorageError:
+        logs = [name for name in fs.list_dir(directory) if name.endswith(names.LOG)]
+        if any(fs.open(f"{directory}/{name}").size() for name in logs):
+            raise
+        return None
 
 
 def check_identity(

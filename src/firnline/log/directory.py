@@ -90,6 +90,7 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._found_high: dict[TopicPartition, int] = {}  # of logs not opened yet
         self._first_dirty: dict[TopicPartition, int] = {}  # of logs that may have gaps
         self._has_recovery_points = True
 
@@ -109,27 +110,16 @@ class LogDirectory:
         self._here = self._present()
         self._recovery_points = self._read(checkpoint.RECOVERY_POINTS, with_metadata=True)
         self._log_starts = self._read(checkpoint.LOG_STARTS)
-        self._high_watermarks = self._read(checkpoint.HIGH_WATERMARKS)
+        self._found_high = self._read(checkpoint.HIGH_WATERMARKS)
+        self._high_watermarks = dict(self._found_high)
         self._first_dirty = self._read(checkpoint.CLEANER_OFFSETS)
         self._say_gaps_as_found()
-        self._has_recovery_points = self._know_recovery_points()
+        self._has_recovery_points = checkpoint.begin_recovery_points(self._fs, self.path)
         return [
             self._removal(f"{self.path}/{name}")
             for name in self._fs.list_dir(self.path)
             if name.endswith(names.DELETED_DIR)
         ]
-
-    def _know_recovery_points(self) -> bool:
-        """Return whether the checkpoint of the recovery points is there and whole; a new directory gets one.
-
-        A power cut in the first checkpoint could leave that of the cleaner alone. It would say that a log may
-        have gaps, and nothing where: what the power took from the middle of it would pass for compacted.
-        """
-        points = f"{self.path}/{checkpoint.RECOVERY_POINTS}"
-        gaps = f"{self.path}/{checkpoint.CLEANER_OFFSETS}"
-        if not self._fs.exists(points) and not self._fs.exists(gaps):
-            checkpoint.write_offsets(self._fs, points, {})
-        return checkpoint.has_offsets(self._fs, points)
 
     def _say_gaps_as_found(self) -> None:
         """Remember what the checkpoint of the cleaner says on disk, also of partitions that are not here."""
@@ -163,11 +153,7 @@ class LogDirectory:
         self.was_clean = data is not None
         if data is None:
             return
-        try:
-            marker = json.loads(data)
-            self.last_broker_epoch = int(marker["brokerEpoch"])
-        except (ValueError, KeyError, TypeError):
-            self.last_broker_epoch = NO_BROKER_EPOCH
+        self.last_broker_epoch = checkpoint.parse_clean_shutdown(data)
         self._fs.remove(path)
         self._fs.sync_dir(self.path)
 
@@ -241,6 +227,9 @@ class LogDirectory:
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
+        found_high = self._found_high.get(topic_partition)
+        if found_high is None:  # it was open before
+            found_high = self._high_watermarks.get(topic_partition, 0)
         log = yield from opening_steps(
             revocable(self._fs),
             path,
@@ -251,12 +240,15 @@ class LogDirectory:
             was_clean=self.was_clean or is_new,
             recovery_point=self._recovery_points.get(topic_partition, 0),
             log_start_offset=self._log_starts.get(topic_partition, 0),
-            high_watermark=self._high_watermarks.get(topic_partition, 0),
+            high_watermark=found_high,
             before_truncation=partial(self._lower, topic_partition),
             producer_expiration_ms=self._producer_expiration_ms,
             first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
             is_recovery_point_known=self._has_recovery_points,
         )
+        if log.log_end_offset < found_high:
+            yield from self._lower_high_watermark(log)
+        self._found_high.pop(topic_partition, None)
         log.keep_lowered = partial(self._keep_lowered, topic_partition)
         self.logs[topic_partition] = log
         if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
@@ -265,19 +257,30 @@ class LogDirectory:
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         return log
 
+    def _lower_high_watermark(self, log: Log) -> Iterator[Wait | None]:
+        """Before a log is served that a power cut has shortened, the disk says no more than what is left.
+
+        The watermark would hold for the records that take the place of those that are lost: killed before the
+        next checkpoint, the node would call them committed. One write serves all that are not open yet.
+        """
+        name, tp = checkpoint.HIGH_WATERMARKS, log.topic_partition
+        self._high_watermarks |= checkpoint.lowest(self._found_high, self._recovery_points)
+        self._high_watermarks[tp] = log.high_watermark
+        said = self._said.get(name)
+        if said is not None and name not in self._keeping and said.get(tp, 0) <= log.log_end_offset:
+            return
+        try:
+            yield Wait(partial(self._write, name), lambda then, now_ms: self._keep(name, then))
+        except BaseException:
+            log.give_up()
+            raise
+
     def owner(self, path: str) -> Uuid | None:
         """Return the topic id that the directory of a partition says, None where it says nothing.
 
-        Damaged beside records it is refused. Beside none the power went before it was on disk, and so before
-        the partition was served.
+        StorageError where it is damaged beside records.
         """
-        try:
-            return checkpoint.read_partition_metadata(self._fs, path)
-        except StorageError:
-            logs = [name for name in self._fs.list_dir(path) if name.endswith(names.LOG)]
-            if any(self._fs.open(f"{path}/{name}").size() for name in logs):
-                raise
-            return None
+        return checkpoint.owner(self._fs, path)
 
     def unsynced(self, log: Log) -> list[File]:
         """Return, once, what has to be synced before a log is served: it is new, as far as we know.
@@ -348,6 +351,7 @@ class LogDirectory:
         They are written again before it does, at the latest.
         """
         self._here.pop(topic_partition, None)
+        self._found_high.pop(topic_partition, None)
         known = [offsets.pop(topic_partition, None) for offsets in self._offsets().values()]
         if any(offset is not None for offset in known):
             self._forgotten[topic_partition] = None

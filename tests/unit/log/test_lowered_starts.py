@@ -19,8 +19,10 @@ def started(fs: CrashableFs) -> LogDirectory:
     return found
 
 
-def opened(found: LogDirectory, segment_bytes: int = 10**6) -> Log:
-    log = found.open(TP, TOPIC_ID, small(segment_bytes=segment_bytes), NOW)
+def opened(found: LogDirectory, segment_bytes: int = 10**6, partition: int = 0) -> Log:
+    log = found.open(
+        TP._replace(partition=partition), TOPIC_ID, small(segment_bytes=segment_bytes), NOW
+    )
     for file in found.unsynced(log):
         file.sync()
     return log
@@ -125,3 +127,82 @@ def test_a_log_that_begins_empty_at_its_start_says_what_its_files_held() -> None
     [said] = told_of_recovery(again)
     line = "t-0 begins empty at offset 35, its log start: all that its files held ends at 30"
     assert line in str(said)
+
+
+def committed_but_lost() -> CrashableFs:
+    """What a power cut left of a log of 10 committed records: the first 4, which were synced."""
+    fs = CrashableFs()
+    format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=SeededRng(2).uuid())
+    found = started(fs)
+    log = opened(found)
+    for number in range(10):
+        append(log, batch("old"))
+        if number == 3:
+            flush(log)
+    log.advance_high_watermark(10)
+    found.checkpoint()
+    return fs.crash(SeededRng(), keep="none")
+
+
+def test_what_replaces_records_that_a_power_cut_took_is_not_committed_by_their_watermark() -> None:
+    """The last replica standing lost data and leads; it is killed before its next checkpoint."""
+    fs = committed_but_lost()
+    log = opened(started(fs))
+    assert (log.log_end_offset, log.high_watermark) == (4, 4)
+    for _ in range(3):
+        append(log, batch("new"), epoch=1)
+    flush(log)
+    again = opened(started(fs.kill()))
+    assert (again.log_end_offset, again.high_watermark) == (7, 4)
+
+
+def test_one_write_lowers_the_watermarks_of_all_logs_that_a_power_cut_has_shortened() -> None:
+    """It says nothing too high of a log that is opened later, whose watermark is not forgotten."""
+    fs = CrashableFs()
+    format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=SeededRng(2).uuid())
+    found = started(fs)
+    for partition, synced in enumerate((4, 4, 10)):
+        log = opened(found, partition=partition)
+        for number in range(10):
+            append(log, batch("old"))
+            if number == synced - 1:
+                flush(log)
+        log.advance_high_watermark(10)
+    found.checkpoint()
+    found = started(fs.crash(SeededRng(), keep="none"))
+    assert opened(found, partition=0).high_watermark == 4
+    writes = found._writes[HIGH_WATERMARKS]
+    found.checkpoint()
+    again = opened(found, partition=1)
+    assert again.high_watermark == 4
+    assert opened(found, partition=2).high_watermark == 10
+    assert found._writes[HIGH_WATERMARKS] == writes + 1, "that of the checkpoint"
+    for _ in range(3):
+        append(again, batch("new"), epoch=1)
+    flush(again)
+    after = opened(started(found._fs.kill()), partition=1)
+    assert (after.log_end_offset, after.high_watermark <= 4) == (7, True)
+
+
+def test_a_log_whose_watermark_cannot_be_lowered_is_not_served() -> None:
+    fs = committed_but_lost()
+    found = started(fs)
+    fs.fail("append", path_part=HIGH_WATERMARKS, error="ENOSPC")
+    with pytest.raises(StorageError):
+        opened(found)
+    assert not found.logs
+    assert opened(found).high_watermark == 4, "there is room again"
+    assert read_offsets(fs, f"/data/{HIGH_WATERMARKS}")[TP] <= 4
+
+
+def test_a_node_that_was_killed_knows_what_was_committed() -> None:
+    """Nothing is lost with the process alone: consumers read on at once."""
+    fs = CrashableFs()
+    format_directory(fs, "/data", cluster_id="c", node_id=1, directory_id=SeededRng(2).uuid())
+    found = started(fs)
+    log = opened(found)
+    for _ in range(5):
+        append(log, batch("old"))
+    log.advance_high_watermark(5)
+    found.checkpoint()
+    assert opened(started(fs.kill())).high_watermark == 5

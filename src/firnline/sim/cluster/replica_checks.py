@@ -302,7 +302,10 @@ class ReplicaChecks:
             claimed = -1 if follower is None else follower.end_offset
             has = claimed if there is None else there.log.log_end_offset
             heard_us = self._wire.fetched_us.get((node_id, member), -1)
-            if min(claimed, has) < begin or heard_us < seen.began_us:
+            # A Fetch that names this epoch is of this epoch, also where it came before the leader knew of it.
+            ahead = self._wire.ahead.get((node_id, member), {}).get(key)
+            is_heard = heard_us >= seen.began_us or ahead == partition.leader_epoch
+            if min(claimed, has) < begin or not is_heard:
                 text = (
                     f"{name(key)}: {member} was proposed; it fetched from {claimed} and has {has} of"
                     f" {begin}"

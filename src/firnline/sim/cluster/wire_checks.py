@@ -66,6 +66,8 @@ class WireChecks:
         self.promised: list[Promise] = []
         self.applying: dict[Key, Place] | None = None
         self.fetched_us: dict[tuple[int, int], int] = {}  # (leader, follower) -> when, last
+        # (leader, follower) -> the leader epoch of each partition that it asked in before the leader knew it.
+        self.ahead: dict[tuple[int, int], dict[Key, int]] = {}
         # (leader, follower) -> the broker epochs that its Fetches told; all of them are in order of time.
         self.told_epochs: dict[tuple[int, int], dict[int, None]] = {}
         # Partition and partition epoch -> members and the broker epochs they were proposed with.
@@ -119,6 +121,7 @@ class WireChecks:
                 pair = (process.node_id, replica_id)
                 self.told_epochs.setdefault(pair, {})[state.replica_epoch] = None
                 self.fetched_us[pair] = self._world.now_us
+                self._note_ahead(process, request, self.ahead.setdefault(pair, {}))
             call.notes = self._older_epochs(process, request)
         elif type(request) in _OF_BROKERS:
             known = process.machine.quorum.newest.brokers.get(request.broker_id)
@@ -144,6 +147,18 @@ class WireChecks:
                 if here is not None and -1 < row.current_leader_epoch < here.leader_epoch:
                     found.append((here.topic_id, row.partition))
         return found
+
+    def _note_ahead(self, process: Process, request: Any, ahead: dict[Key, int]) -> None:
+        """Partitions of which the asker knows a newer leader epoch than this broker.
+
+        A Fetch of many partitions is worked off in slices: this broker may lead in that epoch when it comes
+        to one of them.
+        """
+        for topic in request.topics:
+            for row in topic.partitions:
+                here = _hosted(process, topic.topic_id, topic.topic, row.partition)
+                if here is not None and row.current_leader_epoch > here.leader_epoch:
+                    ahead[(here.topic_id, row.partition)] = row.current_leader_epoch
 
     def _on_forwarded(self, process: Process, data: bytes) -> None:
         """An administrator may ask for an unclean election of a partition as it is now."""
@@ -223,6 +238,8 @@ class WireChecks:
                 del self._asked[key]
         for session in [each for each in self._sessions if each[0] == process.node_id]:
             del self._sessions[session]
+        for pair in [each for each in self.ahead if each[0] == process.node_id]:
+            del self.ahead[pair]
 
     def _on_produced(self, process: Process, call: Call, response: Any) -> None:
         """rel-R13: success at acks=all means an ISR that is large enough, before and after.
