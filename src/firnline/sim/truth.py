@@ -26,6 +26,7 @@ class CommittedLog:
         self._ends = [start_offset]  # where each batch ends, exclusive, by offset ...
         self._positions = [0]  # ... and by byte
         self._epochs = [0]
+        self._committed_in = [0]  # by epoch of the leader that committed it
 
     def position(self, offset: int) -> int | None:
         """Where the batch that begins at `offset` stands; None when none does."""
@@ -48,8 +49,15 @@ class CommittedLog:
         return self._ends[max(0, bisect_right(self._ends, offset) - 1) : -1]
 
     def end_before_epoch(self, epoch: int) -> int:
-        """Where what was committed in earlier epochs ends; they do not fall along the log (rel-R11)."""
-        return self._ends[bisect_left(self._epochs, epoch, lo=1) - 1]
+        """Where what was committed in earlier epochs ends.
+
+        A batch is of the epoch it was appended in, and may be committed in a much later one: leaders of the
+        epochs between have no part in it.
+        """
+        index = len(self._ends) - 1
+        while index and self._committed_in[index] >= epoch:
+            index -= 1
+        return self._ends[index]
 
     def batch_at(self, offset: int) -> bytes | None:
         """The batch that begins at `offset`; None when none does."""
@@ -58,8 +66,11 @@ class CommittedLog:
             return None
         return bytes(self._data[self._positions[index] : self._positions[index + 1]])
 
-    def extend(self, data: bytes, end_offset: int) -> str | None:
-        """Take the batches of `data` that lie in [end of the truth, end_offset); say what is wrong."""
+    def extend(self, data: bytes, end_offset: int, leader_epoch: int | None = None) -> str | None:
+        """Take the batches of `data` that lie in [end of the truth, end_offset); say what is wrong.
+
+        leader_epoch  of who commits them; None for the epoch of each batch
+        """
         for header in headers(data):
             if header.base_offset >= end_offset:
                 break
@@ -71,6 +82,8 @@ class CommittedLog:
             self._ends.append(header.next_offset)
             self._positions.append(len(self._data))
             self._epochs.append(header.leader_epoch)
+            committed_in = header.leader_epoch if leader_epoch is None else leader_epoch
+            self._committed_in.append(committed_in)
             self.on_batch(batch, header)
         return None if self.end_offset == end_offset else f"no batch ends at {end_offset}"
 
@@ -82,7 +95,8 @@ class CommittedLog:
         """Forget what is from `offset` on, the border of a batch: it is lost, and that was told."""
         index = bisect_left(self._ends, offset)
         assert self._ends[index] == offset, "a cut is between two batches"
-        del self._ends[index + 1 :], self._positions[index + 1 :], self._epochs[index + 1 :]
+        for column in (self._ends, self._positions, self._epochs, self._committed_in):
+            del column[index + 1 :]
         del self._data[self._positions[index] :]
         self.end_offset = offset
 

@@ -136,6 +136,26 @@ def test_the_last_of_an_isr_may_lose_power_when_it_has_synced() -> None:
     assert not ground.may_lose()
 
 
+def test_the_last_of_an_isr_does_not_lose_power_where_a_bit_of_a_batch_flipped() -> None:
+    """Its disk may forget the recovery point then, and recovery takes the batch for one not written whole."""
+    ground = Ground(replicas=(1, 2), isr=(1,))
+    last = ground.host(partition())
+    last.update(leader_id=1, leader_epoch=3, partition_epoch=1, replicas=(1, 2), isr=(1,))
+    ground.synced(5)
+    fs = ground.hosts[1].fs
+    fs.open(f"{PATH}/{0:020}.index", create=True).append(bytes(8))
+    index, log = (fs.files(PATH)[f"{0:020}.{kind}"] for kind in ("index", "log"))
+    index.sync()
+    index.flip(3, 0)
+    assert ground.may_lose(), "recovery makes an index anew"
+    log.flip(70, 0)
+    assert not ground.may_lose()
+    ground.atlas.loses(1)
+    assert ground.atlas.owes(1, KEY) == 0
+    log.flip(70, 0)
+    assert ground.may_lose()
+
+
 def test_what_was_on_the_disk_is_owed_until_the_replica_has_it_again() -> None:
     ground = Ground(replicas=(1, 2, 3), isr=(1,))
     ground.host(partition())

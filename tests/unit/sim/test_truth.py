@@ -22,6 +22,19 @@ def test_a_leader_answers_for_what_was_committed_before_its_epoch_and_no_more() 
     assert truth.end_before_epoch(4) == 20
 
 
+def test_a_leader_does_not_answer_for_old_records_that_were_committed_after_its_epoch() -> None:
+    """rel-R5. It was paused, and the next leader had more of the epoch before theirs than it ever had."""
+    truth = PartitionTruth()
+    data = b"".join(batch_at(offset, 1, 10) for offset in (0, 10))
+    assert truth.extend(data, 10, 1) is None
+    assert truth.extend(data[len(data) // 2 :], 20, 3) is None
+    assert [truth.end_before_epoch(epoch) for epoch in (1, 2, 3, 4)] == [0, 10, 10, 20]
+    truth.cut(10)
+    assert truth.end_before_epoch(4) == 10
+    truth.skip(15)
+    assert [truth.end_before_epoch(epoch) for epoch in (1, 2)] == [0, 15]
+
+
 @pytest.mark.parametrize("is_another_history", [True, False])
 def test_a_leader_from_outside_the_isr_has_other_sequences_of_a_producer(
     is_another_history: bool,

@@ -9,6 +9,7 @@ which is exempt, and counted. Source: reliability (c), 'Fault atlas'; I25; rel-P
 
 from collections.abc import Iterable
 
+from firnline.log.names import LOG
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, PartitionImage
 from firnline.replica.partition import Partition
 from firnline.sim.cluster.ledger import Key, Ledger
@@ -84,7 +85,7 @@ class Atlas:
     def is_kept(self, node_id: int, key: Key) -> bool:
         """Is it all of the ISR, with whatever was acknowledged on its disk?"""
         state = self.partition(key)
-        if state is None or state.isr != (node_id,):
+        if state is None or state.isr != (node_id,) or self._has_flipped_batches(node_id, key):
             return False
         if len(state.replicas) > 1:
             found = self._hosted(node_id, key)
@@ -95,6 +96,16 @@ class Atlas:
             ):
                 return False  # others may truncate it, or have what it has not
         return self.durable_end(node_id, key) >= self._ledger.of(key).acked_end
+
+    def _has_flipped_batches(self, node_id: int, key: Key) -> bool:
+        """Did a bit of a batch flip there?
+
+        Others were in sync when it did, and fell out since. A power cut takes back the name of a recovery
+        point that was not synced, and above that point recovery cannot tell such a batch from one that was
+        not written whole: it ends the log there. Two faults of the only copy are beyond the budget.
+        """
+        files = self._hosts[node_id].fs.files(self.path_of(node_id, key))
+        return any(each.flipped for name, each in files.items() if name.endswith(LOG))
 
     def durable_end(self, node_id: int, key: Key) -> int:
         """Up to where the platter has it."""

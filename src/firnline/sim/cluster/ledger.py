@@ -123,6 +123,7 @@ class PartitionTruth(CommittedLog):
         self._ends.append(offset)
         self._positions.append(len(self._data))
         self._epochs.append(self._epochs[-1])
+        self._committed_in.append(self._committed_in[-1])
         self.end_offset = offset
 
     def judged_to(self, epoch: int) -> int:

@@ -503,7 +503,7 @@ class ReplicaChecks:
                 if not leads:
                     problem = f"a follower knows more than any leader said, {truth.end_offset}"
                 else:
-                    problem = self._extend(log, truth, high)
+                    problem = self._extend(log, truth, high, leader_epoch)
             if problem is not None:
                 self._complain("rel-R9", f"{name(key)} up to {high}: {problem}", process.node_id)
             if truth.problem is not None:
@@ -513,9 +513,10 @@ class ReplicaChecks:
         if seen.verified >= truth.end_offset:
             self._atlas.has_caught_up(process.node_id, key)
 
-    def _extend(self, log: Any, truth: PartitionTruth, high: int) -> str | None:
+    def _extend(self, log: Any, truth: PartitionTruth, high: int, leader_epoch: int) -> str | None:
         # The log start may lie within the batch that is next.
-        return truth.extend(read(log, max(truth.end_offset, log.log_start_offset), high), high)
+        data = read(log, max(truth.end_offset, log.log_start_offset), high)
+        return truth.extend(data, high, leader_epoch)
 
     def _check_isr(self, process: Process, key: Key, partition: Partition, high: int) -> None:
         """rel-R6, rel-R7: all that the controller has in the ISR, or may have any moment, have it."""
