@@ -283,6 +283,12 @@ class _Opening:
                 first_bad = segments.active
                 self.was_clean = self.report.was_clean = False
                 self.recovery_point = min(self.recovery_point, first_bad.base_offset)
+            else:
+                # A clean stop left the recovery point where the log ends. A header that says otherwise may
+                # have a flipped bit, and what is appended then would leave offsets out, or give them twice.
+                if end != self.recovery_point and not segments.active.last_batch_is_right():
+                    first_bad = segments.active
+                    self.was_clean = self.report.was_clean = False
         if first_bad is not None:
             return (yield from self.recover(segments, first_bad))
         self.is_changed |= segments.active.is_rebuilt

@@ -31,6 +31,7 @@ from firnline.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     BatchHeader,
+    crc_is_right,
     parse_header,
 )
 from firnline.records.file_scan import FoundBatch, good_batches, whole_batches
@@ -487,6 +488,13 @@ class Segment:
             yield from self.rebuild_steps()
         self._is_indexed = True
         return self._begin_active()
+
+    def last_batch_is_right(self) -> bool:
+        """Whether the CRC of the active segment's last batch is right; it covers where that batch ends."""
+        last = None
+        for header in self.headers(self.index.last_position()):
+            last = header
+        return last is None or crc_is_right(self.read_batch(last), last._replace(position=0))
 
     def _begin_active(self) -> int:
         self._opened()

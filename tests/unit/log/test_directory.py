@@ -148,6 +148,53 @@ def test_a_clean_stop_and_start(fs: CrashableFs) -> None:
     assert report_of(again, A).segments_scanned == 0
 
 
+def flip(fs: CrashableFs, path: str, at: int, bit: int) -> None:
+    fs.files(path.rpartition("/")[0])[path.rpartition("/")[2]].flip(at, bit)
+
+
+def closed_with_three(fs: CrashableFs) -> int:
+    """Stop in order a log of three batches; return where the last one begins in its file."""
+    directory = started(fs)
+    log = opened(directory, A, segment_bytes=10**6)
+    for _ in range(3):
+        append(log, batch("x" * 40))
+    log.advance_high_watermark(3)
+    last = [header.position for header in found_headers(log)][-1]
+    directory.close()
+    return last
+
+
+@pytest.mark.parametrize(("at", "bit"), [(23, 0), (24, 4), (25, 0), (26, 0), (26, 7)])
+def test_a_flipped_bit_does_not_move_the_end_of_a_log_after_a_clean_stop(
+    fs: CrashableFs, at: int, bit: int
+) -> None:
+    """The delta of the last offset says where the log ends: what is appended would leave offsets out."""
+    last = closed_with_three(fs)
+    flip(fs, "/data/a-0/00000000000000000000.log", last + at, bit)
+    with pytest.raises(StorageError, match="damaged below its recovery point"):
+        opened(started(fs), A, segment_bytes=10**6)
+
+
+def test_a_flipped_bit_that_leaves_the_end_alone_costs_no_other_batch_after_a_clean_stop(
+    fs: CrashableFs,
+) -> None:
+    last = closed_with_three(fs)
+    flip(fs, "/data/a-0/00000000000000000000.log", last + 70, 0)
+    log = opened(started(fs), A, segment_bytes=10**6)
+    assert log.log_end_offset == 3
+    assert len(found_headers(log)) == 3
+
+
+def test_a_recovery_point_of_before_costs_a_look_at_the_last_batch_and_nothing_else(
+    fs: CrashableFs,
+) -> None:
+    closed_with_three(fs)
+    write_offsets(fs, f"/data/{RECOVERY_POINTS}", {A: 1})
+    again = started(fs)
+    assert opened(again, A, segment_bytes=10**6).log_end_offset == 3
+    assert report_of(again, A).segments_scanned == 0
+
+
 def test_the_marker_is_gone_for_good_before_anything_is_appended(fs: CrashableFs) -> None:
     """rel-P7: else a crash of this run would be taken for the clean stop of the last one."""
     started(fs).close()
