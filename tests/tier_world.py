@@ -401,7 +401,10 @@ class Node:
         self.log.advance_log_start(log.log_start_offset)
 
     def expire_local(self) -> None:
+        """All that is due; the log itself gives up so many segments a turn."""
         self.run(self.log.delete_due_segments(self.cluster.now_ms))
+        while (rest := self.timers.pop(("retention", self.log.path), None)) is not None:
+            self.run(rest[1](self.cluster.now_ms))
 
     def damage(self, path: str, change: Callable[[bytes], bytes]) -> None:
         """Change the bytes of a file behind the node's back."""
