@@ -199,6 +199,9 @@ class Rounds:
         node.kill()
         node.wipe()
         node.start()
+        # A fetch that the dead process left waiting at the leader counts once more when it is answered,
+        # after the new process runs: the log itself says when records are there.
+        eventually(f"records in the log of {node}", lambda: has_records(node), within_s=PATIENCE_S)
         await_caught_up(self.cluster, within_s=PATIENCE_S)
         if not came_by_snapshot(node):
             self.report.violations.append(f"{node} was wiped and came back without a snapshot")
@@ -279,6 +282,11 @@ class Rounds:
 def has_snapshot(node: Node) -> bool:
     """Is there another one than that at 0, which the format leaves?"""
     return any(int(p.name.partition("-")[0]) > 0 for p in node.metadata.glob("0*.checkpoint"))
+
+
+def has_records(node: Node) -> bool:
+    """Is there a batch in the log of a node?"""
+    return any(p.stat().st_size > 0 for p in node.metadata.glob("*.log"))
 
 
 def came_by_snapshot(node: Node) -> bool:
