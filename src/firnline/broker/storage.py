@@ -22,6 +22,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names
 from firnline.log.directory import LogDirectory
 from firnline.log.log import Log
+from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps
 from firnline.log.retention import closing
 from firnline.replica.directories import put_strays_aside, told_of_strays
@@ -75,6 +76,9 @@ class Storage:
     def __init__(self, fs: Fs, config: BrokerConfig, *, rng: Rng, cluster_id: str) -> None:
         self._config = config
         self._fs = fs
+        self.producers = ProducerTable(
+            config.firnline_producer_ids_max, config.producer_id_expiration_ms
+        )
         self.directories = [
             LogDirectory(
                 fs,
@@ -82,7 +86,7 @@ class Storage:
                 cluster_id=cluster_id,
                 node_id=config.node_id,
                 unique=rng.uuid,
-                producer_expiration_ms=config.producer_id_expiration_ms,
+                producers=self.producers,
             )
             for path in config.directories
         ]

@@ -51,6 +51,14 @@ class LogKeys:
     delete_topic_enable: bool = key(
         "BOOLEAN", True, "Whether topics may be deleted.", importance="HIGH"
     )
+    firnline_producer_ids_max: int = key(
+        "INT",
+        500000,
+        "Idempotent producers that the partitions of this node remember, all together, a little more than 1 KiB"
+        " each. Beyond it a partition that has its share forgets the one that wrote longest ago for each that"
+        " is new: a retry of that one is not seen as a repeat.",
+        valid="[1,...]",
+    )
     log_cleaner_backoff_ms: int = key(
         "LONG",
         15000,

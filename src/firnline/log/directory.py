@@ -23,12 +23,12 @@ from firnline.base.ids import (
 )
 from firnline.base.ports import File, Fs
 from firnline.base.revocable import revocable
-from firnline.base.units import DAY_MS
 from firnline.base.waits import Wait
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
 from firnline.log.checkpoint import format_directory
 from firnline.log.log import Kept, Log
+from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps, at_once, opening_steps
 from firnline.log.retention import closing
 from firnline.log.sync_ledger import DirSync
@@ -61,7 +61,7 @@ class LogDirectory:
         cluster_id: str,
         node_id: int,
         unique: Callable[[], bytes],
-        producer_expiration_ms: int = DAY_MS,
+        producers: ProducerTable | None = None,
     ) -> None:
         self._fs = fs
         self.path = path
@@ -72,7 +72,7 @@ class LogDirectory:
         self.was_clean = False
         self.last_broker_epoch = NO_BROKER_EPOCH  # of the run that stopped cleanly
         self._unique = unique
-        self._producer_expiration_ms = producer_expiration_ms
+        self._producers = producers
         self._release: Callable[[], None] | None = None
         self._is_checkpointing = False
         self._refusal: StorageError | None = None  # of a name, in the checkpoint under way
@@ -242,7 +242,7 @@ class LogDirectory:
             log_start_offset=self._log_starts.get(topic_partition, 0),
             high_watermark=found_high,
             before_truncation=partial(self._lower, topic_partition),
-            producer_expiration_ms=self._producer_expiration_ms,
+            producers=self._producers,
             first_dirty_offset=self._first_dirty.get(topic_partition, NO_OFFSET),
             is_recovery_point_known=self._has_recovery_points,
         )

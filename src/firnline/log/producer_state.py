@@ -13,17 +13,18 @@ Source: ProducerSnapshot v1. Only the file functions at the end touch `Fs`.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
+from weakref import WeakSet, ref
 
 from crc32c import crc32c
 
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ports import Buffer, File, Fs
-from firnline.base.units import INT64_MAX
+from firnline.base.units import DAY_MS, INT64_MAX
 from firnline.log import names
 from firnline.log.checkpoint import read_whole
 from firnline.log.txn_index import AbortedTxn
@@ -39,6 +40,7 @@ BATCHES_KEPT = 5
 _PRODUCERS_PER_STEP = 500
 # Producers that a partition remembers, whatever ids clients make up; all of them are in each snapshot.
 PRODUCERS_MAX = 20_000
+_COUNTED_AFTER = 10_000  # new producers; a count of 20,000 partitions takes 3 ms
 _LOOKED_AT = 16
 SEQUENCE_MASK = 0x7FFFFFFF
 ABORT, COMMIT = 0, 1
@@ -139,20 +141,74 @@ class Producer:
         )
 
 
+class ProducerTable:
+    """How many producers the partitions of a node remember, all together: `producers_max`.
+
+    At the bound the partition that has most forgets one for each that is new. How many there are is an
+    estimate between two counts, which look at every partition: what goes with a log that is dropped makes
+    room by the next one.
+
+    expiration_ms  a producer that was silent for so long is not remembered when a log is opened
+    """
+
+    def __init__(self, producers_max: int, expiration_ms: int = DAY_MS) -> None:
+        self.producers_max = producers_max
+        self.expiration_ms = expiration_ms
+        self.forgotten = 0  # before their time, since the start
+        self._partitions: WeakSet[ProducerStates] = WeakSet()
+        self._largest: Callable[[], ProducerStates | None] = lambda: None  # at the last count
+        self._total = 0
+        self._taken = 0  # since the last count
+
+    def add(self, partition: "ProducerStates") -> None:
+        """Count the producers that a partition will have for as long as somebody holds it."""
+        self._partitions.add(partition)
+
+    def make_room(self, partition: "ProducerStates") -> None:
+        """A partition takes one that it does not know."""
+        self._total += 1
+        self._taken += 1
+        if self._total <= self.producers_max:
+            return
+        largest = self._largest()
+        if largest is None or self._taken >= _COUNTED_AFTER:
+            largest = self.count(partition)
+            self._total += 1
+        if len(largest) <= len(partition):
+            largest = partition
+        if self._total > self.producers_max and largest.forget_one():
+            self._total -= 1
+
+    def left(self, count: int) -> None:
+        """So many producers of a partition are known no more."""
+        self._total -= count
+
+    def count(self, one: "ProducerStates") -> "ProducerStates":
+        """Find out how many there are; return the partition that has most, `one` where there is no other."""
+        self._taken = 0
+        self._total = sum(map(len, self._partitions))
+        largest = max(self._partitions, key=len, default=one)
+        self._largest = ref(largest)
+        return largest
+
+
 class ProducerStates:
-    """All producers of one partition.
+    """All producers of one partition; `table` bounds them and those of the node's other partitions.
 
     Invariants: `_open` holds exactly the producers with a `txn_first_offset`, in ascending order of it;
     `end_offset` is the end of what has been noted.
     """
 
-    __slots__ = ("_ended", "_open", "_producers", "end_offset")
+    __slots__ = ("__weakref__", "_ended", "_open", "_producers", "end_offset", "table")
 
-    def __init__(self) -> None:
+    def __init__(self, table: ProducerTable | None = None) -> None:
+        self.table = table
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset, oldest transaction first
         self._ended: list[CompletedTxn] = []  # marker not below the high watermark yet
         self.end_offset = 0
+        if table is not None:
+            table.add(self)
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -302,7 +358,9 @@ class ProducerStates:
         producer = self._producers.get(producer_id)
         if producer is None:
             if len(self._producers) >= PRODUCERS_MAX:
-                self._make_room()
+                self.forget_one()
+            elif self.table is not None:
+                self.table.make_room(self)
             producer = self._producers[producer_id] = Producer(producer_id)
         producer.packed = b""
         if producer.producer_epoch != epoch:
@@ -310,17 +368,22 @@ class ProducerStates:
             producer.batches.clear()
         return producer
 
-    def _make_room(self) -> None:
+    def forget_one(self) -> bool:
         """Forget one that wrote longest ago, of those looked at: each time others are, in turn.
 
         Its next batch is taken, whatever its sequence; a retry of one from before is not seen as such.
+        Returns False where all that were looked at have an open transaction: they stay.
         """
         looked_at = [self._producers[key] for key in islice(self._producers, _LOOKED_AT)]
         idle = [producer for producer in looked_at if producer.txn_first_offset < 0]
         for producer in looked_at:
             self._producers[producer.producer_id] = self._producers.pop(producer.producer_id)
-        if idle:
-            del self._producers[min(idle, key=lambda producer: producer.last_offset).producer_id]
+        if not idle:
+            return False
+        del self._producers[min(idle, key=lambda producer: producer.last_offset).producer_id]
+        if self.table is not None:
+            self.table.forgotten += 1
+        return True
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -347,6 +410,8 @@ class ProducerStates:
         ]
         for key in gone:
             del self._producers[key]
+        if gone and self.table is not None:
+            self.table.left(len(gone))
         return len(gone)
 
     def entries(self) -> list[SnapshotEntry]:
@@ -387,6 +452,8 @@ class ProducerStates:
                         entry.timestamp_ms,
                     )
                 )
+            if self.table is not None:
+                self.table.make_room(self)
             self._producers[entry.producer_id] = producer
         still_open = [p for p in self._producers.values() if p.txn_first_offset >= 0]
         still_open.sort(key=lambda producer: producer.txn_first_offset)

@@ -17,7 +17,7 @@ from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import Fs
-from firnline.base.units import DAY_MS, INT64_MAX, KIB
+from firnline.base.units import INT64_MAX, KIB
 from firnline.base.waits import Wait, off_loop
 from firnline.config.topic import TopicConfig
 from firnline.log import names, retention
@@ -26,7 +26,9 @@ from firnline.log.compaction.swap import finish_renames
 from firnline.log.epochs import Entries, LeaderEpochs
 from firnline.log.log import Log
 from firnline.log.producer_state import (
+    PRODUCERS_MAX,
     ProducerStates,
+    ProducerTable,
     latest_snapshot,
     snapshot_path,
     write_snapshot_file,
@@ -98,7 +100,7 @@ def opening_steps(
     log_start_offset: int = 0,
     high_watermark: int = 0,
     before_truncation: Callable[[], None] | None = None,
-    producer_expiration_ms: int = DAY_MS,
+    producers: ProducerTable | None = None,
     first_dirty_offset: int = NO_OFFSET,
     is_recovery_point_known: bool = True,
 ) -> Steps[Log]:
@@ -109,12 +111,15 @@ def opening_steps(
     The three offsets are what the checkpoints of the log directory say, 0 for nothing. StorageError when
     the log is damaged below its recovery point or cannot be read.
 
+    producers                what the node remembers of all partitions; None: a table of this log's own
     first_dirty_offset       what the cleaner's checkpoint says; -1: neither it nor its leader was compacted
     is_recovery_point_known  False when the checkpoint of the recovery points is lost, of all logs
     """
     fs.make_dir(path)
     has_gaps = first_dirty_offset >= 0 or "compact" in config.cleanup_policy
-    opening = _Opening(fs, path, index_rules(config), now_ms, was_clean, recovery_point, has_gaps)
+    table = producers or ProducerTable(PRODUCERS_MAX)
+    rules = index_rules(config)
+    opening = _Opening(fs, path, rules, now_ms, was_clean, recovery_point, has_gaps, table)
     if first_dirty_offset >= 0:
         # Compaction ends below the recovery point, which a Kafka that was killed may have written down late.
         opening.gaps_upto = max(recovery_point, first_dirty_offset)
@@ -129,7 +134,7 @@ def opening_steps(
         before_truncation,
     )
     log.compaction.found(first_dirty_offset)
-    log.producers.expire(now_ms, producer_expiration_ms)
+    log.producers.expire(now_ms, table.expiration_ms)
     log.producers.on_high_watermark(log.high_watermark)
     return log
 
@@ -146,6 +151,7 @@ class _Opening:
         was_clean: bool,
         recovery_point: int,
         has_gaps: bool,
+        producers: ProducerTable,
     ) -> None:
         self.fs = fs
         self.path = path
@@ -160,7 +166,7 @@ class _Opening:
         self.upto = INT64_MAX  # what ends beyond it contradicts something
         self.report = RecoveryReport(was_clean)
         self.epochs = LeaderEpochs(fs, f"{path}/{LEADER_EPOCHS}")
-        self.producers = ProducerStates()
+        self.producers = ProducerStates(producers)
         self.unsynced: list[Segment] = []
         self.is_changed = False
         self.found: list[str] = []  # the directory as it is before anything is opened

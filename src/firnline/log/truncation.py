@@ -224,7 +224,7 @@ class CutTo:
         self._segments.active.cut_is_done()
         end, path = self._end_offset, self._log.path
         latest = latest_snapshot(self._fs, path, upto_offset=end, found=self._found)
-        found = ProducerStates()
+        found = ProducerStates(self._log.producers.table)
         if latest is not None:
             yield from found.load_steps(latest[1], latest[0])
         yield from self._segments.replay_steps(found, self._end_offset)
@@ -307,7 +307,7 @@ class StartOver:
         self._segments.replace_all(new)
         ledger.recovery_point = self._offset
         ledger.dir_changes += 1
-        found = ProducerStates()
+        found = ProducerStates(self._log.producers.table)
         yield from found.load_steps(self._producers, self._offset)
         self._log.producers = found
 

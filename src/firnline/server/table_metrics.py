@@ -21,12 +21,14 @@ class TableFacts(NamedTuple):
     members_evicted: int = 0
     members_bytes: int = 0
     members_refused: int = 0
+    producers_forgotten: int = 0
 
 
 def look(runtime: Runtime) -> TableFacts:
     """Take the numbers, on the loop."""
     counted = list({id(server.counted): server.counted for server in runtime.servers}.values())
-    groups = runtime.node.groups if isinstance(runtime.node, BrokerNode) else None
+    broker = runtime.node if isinstance(runtime.node, BrokerNode) else None
+    groups = None if broker is None else broker.groups
     incoming = runtime.incoming
     slow_requests = sum(server.slow_requests for server in runtime.servers)
     return TableFacts(
@@ -39,6 +41,7 @@ def look(runtime: Runtime) -> TableFacts:
         0 if groups is None else groups.evicted_members,
         0 if groups is None else groups.members_held_bytes,
         0 if groups is None else groups.refused_members,
+        0 if broker is None else broker.storage.producers.forgotten,
     )
 
 
@@ -66,6 +69,11 @@ def families(found: TableFacts) -> Iterator[Metric]:
             found.members_evicted,
         ),
         ("group_members_refused", "Requests of members that found no room.", found.members_refused),
+        (
+            "producers_forgotten",
+            "Producers that partitions forgot before their time.",
+            found.producers_forgotten,
+        ),
     ):
         yield CounterMetricFamily(f"firnline_{name}", words, count)
     for name, words, count in (

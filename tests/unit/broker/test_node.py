@@ -446,6 +446,19 @@ def test_a_deletion_that_cannot_be_written_down_is_no_success() -> None:
     assert Harness(harness.cut_power(keep="none")).offset(-2) == (0, 2)
 
 
+def test_the_bound_of_producers_holds_for_all_partitions_together() -> None:
+    """firnline.producer.ids.max: a client that makes up ids cannot fill the memory partition by partition."""
+    harness = Harness(firnline_producer_ids_max="5")
+    for topic in ("t", "u"):
+        harness.create_topic(topic)
+        for number in range(20):
+            data = batch("a", producer_id=number, producer_epoch=0, base_sequence=0)
+            assert harness.produced(data=data, topic=topic).error_code == 0
+    held = [len(harness.node.partitions[topic, 0].log.producers) for topic in ("t", "u")]
+    assert sum(held) == 5
+    assert harness.node.storage.producers.forgotten == 40 - 5
+
+
 def test_an_idle_producer_is_forgotten_when_its_time_is_over_and_not_before() -> None:
     """producer.id.expiration.ms, also across a stop that lasted longer than a day."""
     settings = {

@@ -1,5 +1,6 @@
 """Producers of one log: repeats are not written twice, and open transactions hold what may be read."""
 
+import gc
 import random
 
 import pytest
@@ -10,6 +11,7 @@ from firnline.log import producer_state
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     Producer,
+    ProducerTable,
     SnapshotEntry,
     decode_snapshot,
     encode_snapshot,
@@ -48,6 +50,89 @@ def test_a_flood_of_producer_ids_is_forgotten_and_not_the_producer_that_goes_on(
     # Whoever was forgotten goes on where it was.
     assert log.producers.get(1_000) is None
     append(log, batch("forgotten", pid=1_000, seq=1))
+
+
+class Flooded:
+    """A node's partitions, each a log of its own directory, and one table of their producers."""
+
+    def __init__(self, producers_max: int) -> None:
+        self.table = ProducerTable(producers_max)
+        self.disks: list[CrashableFs] = []
+        self.logs: list[Log] = []
+        self.ids = 0
+
+    def log(self) -> Log:
+        self.disks.append(CrashableFs())
+        self.logs.append(opened(self.disks[-1], producers=self.table))
+        return self.logs[-1]
+
+    def flood(self, log: Log, count: int) -> None:
+        for _ in range(count):
+            self.ids += 1
+            append(log, batch("x", pid=self.ids, seq=0))
+
+    @property
+    def held(self) -> int:
+        return sum(len(log.producers) for log in self.logs)
+
+
+@pytest.fixture
+def flooded(monkeypatch: pytest.MonkeyPatch) -> Flooded:
+    monkeypatch.setattr(producer_state, "_COUNTED_AFTER", 10)
+    return Flooded(100)
+
+
+def test_a_flood_of_producer_ids_over_many_partitions_holds_the_bound_of_the_node(
+    flooded: Flooded,
+) -> None:
+    """Each of 1,000 partitions may remember 20,000: that was 24 GB."""
+    for _ in range(20):
+        flooded.flood(flooded.log(), 50)
+    assert flooded.held == 100
+    assert flooded.table.forgotten == 19 * 50 - 50
+    assert all(log.producers for log in flooded.logs)
+
+
+def test_a_partition_that_took_all_of_the_table_leaves_the_others_their_share(
+    flooded: Flooded,
+) -> None:
+    greedy, modest = flooded.log(), flooded.log()
+    flooded.flood(greedy, 300)
+    for seq in range(20):
+        for pid in range(10_000, 10_040):
+            append(modest, batch("good", pid=pid, seq=seq))
+        flooded.flood(greedy, 20)
+    assert len(modest.producers) == 40
+    assert len(greedy.producers) == 60
+    assert refused(modest, batch("gap", pid=10_000, seq=21)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_what_is_forgotten_expired_or_deleted_makes_room_again(flooded: Flooded) -> None:
+    """A count that went wrong once would make partitions forget for as long as the node runs."""
+    flooded.flood(flooded.log(), 200)
+    flooded.logs.clear()
+    gc.collect()
+    log = flooded.log()
+    flooded.flood(log, 60)
+    assert len(log.producers) >= 50  # what came before the count was taken for one too many
+    log.producers.expire(NOW + 1_000, 1_000)
+    flooded.flood(log, 90)
+    assert len(log.producers) == 90
+
+
+def test_a_start_after_a_crash_or_a_truncation_does_not_pass_the_bound(flooded: Flooded) -> None:
+    """A log that is opened replays what was written, and remembers what it may."""
+    for _ in range(10):
+        flooded.flood(flooded.log(), 40)
+    assert flooded.held == 100
+    flooded.table = ProducerTable(100)
+    flooded.logs = [opened(disk.kill(), producers=flooded.table) for disk in flooded.disks]
+    assert flooded.held == 100
+    for log in flooded.logs:
+        log.truncate_to(35)  # what it remembers is counted beside what it is about to remember
+    assert 80 <= flooded.held <= 100
+    flooded.flood(flooded.logs[0], 100)
+    assert flooded.held == 100
 
 
 # -- idempotence -----------------------------------------------------------------------------------

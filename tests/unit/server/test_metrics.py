@@ -215,6 +215,7 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
         runtime.servers = [server, server]  # two listeners that are counted together
         runtime.incoming = SimpleNamespace(held_bytes=7, waiting=8, slow_senders=9)
         harness.node.groups._tally.evicted = 10
+        harness.node.storage.producers.forgotten = 11
         found = scrape(exporter)
         assert found["firnline_connections_evicted_total", ""] == 5
         assert found["firnline_connections_refused_total", ""] == 6
@@ -223,6 +224,7 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
         assert found["firnline_slow_senders_closed_total", ""] == 9 + 2 + 2
         assert found["firnline_group_members_evicted_total", ""] == 10
         assert found["firnline_group_members_pending", ""] == 0
+        assert found["firnline_producers_forgotten_total", ""] == 11
 
 
 def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
