@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from firnline.client.wire import encode_request
+from firnline.protocol.messages import k01_fetch as m01
+from firnline.protocol.messages import k02_list_offsets as m02
 from firnline.protocol.messages import k11_join_group as m11
 from firnline.protocol.messages import k14_sync_group as m14
 from firnline.protocol.messages import k15_describe_groups as m15
@@ -20,6 +22,7 @@ from firnline.protocol.messages import k32_describe_configs as m32
 from firnline.protocol.messages.k03_metadata import MetadataRequest
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest
+from firnline.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from firnline.protocol.schema import Message
 from firnline.testing.plugin import Broker
 from tests.wire.line import MIB, Line, Target
@@ -139,6 +142,49 @@ def test_a_member_of_nearly_a_megabyte_five_hundred_times(broker: Broker, target
             assert line.frame(timeout_s=120) is None, "closed: 450 MB"
     others.are_unharmed()
     assert "Traceback" not in broker.log_text()
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path / "data", options=["-X", "firnline.answers.max.bytes=1048576"])
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.mark.parametrize("api", ["list_offsets", "fetch"])
+def test_answers_that_are_made_in_two_parts_do_not_wait_for_one_another(
+    narrow: Broker, api: str
+) -> None:
+    """The second part of each waited for room that the others' first parts held: no answer ever came."""
+    parts = 1_200
+    target = Target("firnline", narrow.bootstrap, narrow.pid, Path())
+    topic = CreatableTopic(name="many", num_partitions=parts, replication_factor=1)
+    target.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 5)
+    offsets = [m02.ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(parts)]
+    records = [m01.FetchPartition(partition=n, partition_max_bytes=1) for n in range(parts)]
+    requests: dict[str, tuple[Message, int]] = {
+        "list_offsets": (
+            m02.ListOffsetsRequest(
+                replica_id=-1, topics=[m02.ListOffsetsTopic(name="many", partitions=offsets)]
+            ),
+            7,
+        ),
+        "fetch": (
+            m01.FetchRequest(
+                max_bytes=MIB, topics=[m01.FetchTopic(topic="many", partitions=records)]
+            ),
+            12,
+        ),
+    }
+    lines = [Line(target.address) for _ in range(60)]
+    for line in lines:
+        _send(line, *requests[api])
+    for line in lines:
+        said = line.frame(timeout_s=60)
+        assert said is not None
+        assert len(said) > parts * 20
+        line.socket.close()
 
 
 def test_many_clients_that_ask_and_never_read_are_closed_and_not_the_one_that_does(

@@ -7,7 +7,6 @@ from firnline.base.effects import CancelTimer, CloseConnection, Effect, Effects,
 
 # AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, AssignReplicasToDirs.
 OF_BROKERS = frozenset((56, 62, 63, 67, 73))
-_FETCH = 1
 _NOTHING_TO_DO = CancelTimer(key=("answers", "to nobody"))
 
 
@@ -15,6 +14,7 @@ class Share(Protocol):
     """What the answers of one connection hold (runtime/bounds/answers)."""
 
     def grow(self, size_bytes: int) -> None: ...
+    def made(self) -> None: ...
     def must_wait(self) -> bool: ...
     def must_wait_to_begin(self) -> bool: ...
     def wait(self, again: Callable[[int], Effects], *, to_begin: bool = False) -> None: ...
@@ -100,10 +100,9 @@ class RequestContext:
     def share(self) -> "Share | None":
         """Where bytes of its answer are counted (runtime/bounds/answers). None: nowhere, and it never waits.
 
-        Replicas and brokers do not wait for clients, of a Fetch most bytes stay in files, and who changed
-        something is to hear of it.
+        Replicas and brokers do not wait for clients, and who changed something is to hear of it.
         """
-        if self.is_urgent or self.is_change or self.api_key == _FETCH:
+        if self.is_urgent or self.is_change:
             return None
         return getattr(self.connection, "share", None)
 

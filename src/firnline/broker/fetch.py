@@ -8,11 +8,12 @@ several partitions of one request at once (better than T37), and whatever is rea
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
@@ -66,6 +67,18 @@ class RemoteRead(Protocol):
     ) -> Effects: ...
 
 
+class Held(Protocol):
+    """Where the bytes of an answer are counted until it is made: a share of runtime/bounds/answers."""
+
+    def grow(self, size_bytes: int) -> None:
+        """The answer holds so many more. ProtocolError: more than one may."""
+        ...
+
+    def made(self) -> None:
+        """It holds none any more."""
+        ...
+
+
 class FetchAsk:
     """One Fetch request in our terms. Bytes and milliseconds.
 
@@ -76,10 +89,12 @@ class FetchAsk:
     is_any_replica             of a consumer that may be answered by followers, or sent to one: version 11 on
     rack, listener             where that consumer is, and by what listener it came
     when_gone                  is told what to do if whoever asked hangs up while the request waits
+    held                       where bytes are counted that were read and wait for the rest; None: nowhere
     """
 
     __slots__ = (
         "forgotten",
+        "held",
         "is_any_replica",
         "isolation",
         "listener",
@@ -116,8 +131,10 @@ class FetchAsk:
         rack: str = "",
         listener: str = "",
         when_gone: "WhenGone | None" = None,
+        held: Held | None = None,
     ) -> None:
         self.when_gone = when_gone
+        self.held = held
         self.is_any_replica = is_any_replica
         self.rack = rack
         self.listener = listener
@@ -530,6 +547,9 @@ class OneFetch:
             self._remote[index] = result
         else:
             self._remote[index] = _local(below, result.records, result.aborted)
+            if self._ask.held is not None:
+                with suppress(ProtocolError):  # fetch.max.bytes says what one Fetch may have
+                    self._ask.held.grow(len(result.records))
         self._remote_left -= 1
         if self._remote_left:
             return []
@@ -589,6 +609,10 @@ class OneFetch:
         self._waits_at += more
 
     def _wait_until(self, at_ms: int) -> Effects:
+        # All is read again then: nothing is held for a client that may wait for minutes.
+        self._outcomes = []
+        if self._ask.held is not None:
+            self._ask.held.made()
         if self._ask.when_gone is not None:
             self._ask.when_gone(self._abandon)
         return [SetTimer(key=("fetch", self._serial), at_ms=at_ms, then=self._wait_over)]

@@ -20,6 +20,8 @@ from firnline.broker.fetch_session import Answered, FetchContext, Wanted
 
 # The tier is asked for so many at a time, some 50 us each.
 _REMOTE_PER_SLICE = 20
+# What is known of a partition that was read, and said of it in the answer: its records stay in files.
+_ROW_BYTES = 300
 # Effects, then the time; at last effects.
 Slices = Generator[Effects, int, Effects]
 # Does a slice at a time, with others in between, unless who asked has hung up.
@@ -74,7 +76,7 @@ class LargeFetch(OneFetch):
                 if self._outcomes:
                     now_ms = yield effects
                 first = len(self._outcomes)
-                self._read_some(portion)
+                self._read_portion(portion)
                 effects = [] if ask.replica_id < 0 else self._note_follower(first, now_ms)
                 if self._waiter is not None:
                     self._wait_at(portion)
@@ -128,9 +130,15 @@ class LargeFetch(OneFetch):
     def _read_again(self) -> Slices:
         now_ms = yield []  # this is in the step of who woke us
         for portion in self._portions():
-            self._read_some(portion)
+            self._read_portion(portion)
             now_ms = yield []
         return self._finish(now_ms)
+
+    def _read_portion(self, portion: Sequence[Wanted]) -> None:
+        """Read it; what that holds of memory is counted until the answer is made, or waits."""
+        self._read_some(portion)
+        if self._ask.held is not None:
+            self._ask.held.grow(_ROW_BYTES * len(portion))
 
     def _finish(self, now_ms: int) -> Effects:
         if self._is_small():

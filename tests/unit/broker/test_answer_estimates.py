@@ -12,7 +12,7 @@ from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorReque
 from firnline.protocol.schema import Message
 
 from .large import NAMES, PARTITIONS, LargeNode
-from .test_large_requests import LARGE, commit, fetch_offsets
+from .test_large_requests import LARGE, commit, fetch, fetch_offsets, produce
 
 NOTE_CHARS = 4_000
 ASKED = (
@@ -21,6 +21,8 @@ ASKED = (
     "describe_log_dirs",
     "list_groups",
     "offset_fetch",
+    "fetch without a session",
+    "fetch, a new session",
 )
 
 
@@ -34,6 +36,9 @@ class Counted:
     def grow(self, size_bytes: int) -> None:
         self.bytes += size_bytes
         self.greatest = max(self.greatest, size_bytes)
+
+    def made(self) -> None:
+        self.bytes = 0
 
     def must_wait(self) -> bool:
         return False
@@ -108,3 +113,17 @@ def test_notes_in_commits_are_counted(node: LargeNode) -> None:
     node.finish()
     texts = len(NAMES) * PARTITIONS * NOTE_CHARS
     assert texts <= share.bytes < 2 * texts
+
+
+def test_partitions_with_records_are_counted_until_the_fetch_is_answered_or_waits() -> None:
+    """Records stay in files; what is known of each partition does not."""
+    node = LargeNode(NAMES)
+    node.ask(produce(1), 9)
+    share, held = estimated_and_held(node, fetch(-1), 12)
+    assert held / 2 < share.bytes + share.greatest < 3 * held, (share.bytes, share.greatest, held)
+    share = Counted()
+    node.begin(fetch(-1, min_bytes=50 << 20, max_wait_ms=60_000), 12, share)
+    node.finish()
+    assert share.bytes == 0, "it waits for a minute, and all is read again then"
+    node.pass_time(60_000)
+    assert share.bytes > 200 * len(NAMES) * PARTITIONS

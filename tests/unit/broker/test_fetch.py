@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Code, KafkaError
+from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import ZERO_UUID, TopicPartition
 from firnline.base.units import MIB
 from firnline.broker.fetch import FetchAnswer, FetchAsk, Fetching, RemoteData
@@ -350,6 +350,43 @@ def test_what_only_the_tier_has_is_empty_where_local_records_take_all_the_room(
     consumer.fetch(want(0), want(1), max_bytes=3 * ONE, min_bytes=1, isolation=isolation)
     assert consumer.tier.asked == []
     assert consumer.answers == [[(0, 3 * ONE), (1, 0)]]
+
+
+class Bounded:
+    """Where the bytes of one connection's answers are counted, 100 at most."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def grow(self, size_bytes: int) -> None:
+        self.bytes += size_bytes
+        if self.bytes > 100:
+            raise ProtocolError("its answer is larger than all answers may be")
+
+    def made(self) -> None:
+        self.bytes = 0
+
+
+def test_what_came_from_the_tier_is_counted_while_it_waits_for_the_rest() -> None:
+    """And a fetch that is larger than all answers may be is no failure of the tier's own step."""
+    held = Bounded()
+    consumer = Consumer(tiered(0), tiered(1), tiered(2), tiered=True)
+    consumer.fetch(want(0), want(1), want(2), held=held)
+    consumer.remote(remote(70))
+    assert held.bytes == 70
+    consumer.remote(remote(70))
+    assert held.bytes == 140
+    consumer.remote(remote(10))
+    assert consumer.answers == [[(0, 70), (1, 70), (2, 10)]]
+
+
+def test_nothing_is_held_for_a_client_that_waits_for_more_than_there_is() -> None:
+    held = Bounded()
+    consumer = Consumer(tiered(0), tiered=True)
+    consumer.fetch(want(0), min_bytes=1, max_wait_ms=60_000, held=held)
+    held.grow(50)
+    consumer.remote(remote(0))
+    assert held.bytes == 0
 
 
 def test_a_tail_is_not_kept_waiting_longer_than_the_remote_wait() -> None:

@@ -96,6 +96,17 @@ def test_at_the_bound_one_answer_goes_on_and_the_others_follow_one_by_one() -> N
     assert world.answers.held_bytes == 800
 
 
+def test_the_second_part_of_an_answer_does_not_wait_as_one_that_begins() -> None:
+    """It would wait for room that it holds itself, and so would all the others."""
+    world = World()
+    peers = [world.peer(name) for name in "abcd"]
+    for each in peers:
+        assert not each.share.must_wait_to_begin()
+        each.share.grow(400)
+    assert world.peer("e").share.must_wait_to_begin()
+    assert not any(each.share.must_wait_to_begin() for each in peers)
+
+
 def test_an_answer_above_the_bound_is_refused_and_gives_all_back() -> None:
     world = World()
     a, b = map(world.peer, "ab")

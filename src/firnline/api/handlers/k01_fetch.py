@@ -62,7 +62,8 @@ def handle(
     if _replica_id(context, request) >= 0:
         context.is_urgent = True
     if sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE:
-        return in_slices(node, context, _ask_in_slices(node, context, request), now_ms)
+        slices = _ask_in_slices(node, context, request)
+        return in_slices(node, context, slices, now_ms, held_bytes=0)
     wanted: list[Wanted] = []
     uses_ids = context.api_version >= _TOPIC_ID_VERSION
     for topic in topics:
@@ -132,6 +133,7 @@ def _fetch(
         owner=(context.principal, context.peer_host),
         uses_ids=uses_ids,
         when_gone=context.when_gone,
+        held=context.share,
     )
     if version >= _RACK_VERSION and ask.replica_id < 0:
         ask.is_any_replica, ask.rack, ask.listener = True, request.rack_id, context.listener
@@ -154,7 +156,7 @@ def _large(
     fetch_context: FetchContext,
     answer: Answer,
 ) -> LargeFetch:
-    run = partial(in_slices, node, context)
+    run = partial(in_slices, node, context, held_bytes=0)
     sliced = partial(_answer_in_slices, node, context)
     return LargeFetch(run, sliced, fetching, ask, fetch_context, answer)
 

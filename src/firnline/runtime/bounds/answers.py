@@ -69,8 +69,8 @@ class Share:
         return not self._answers.may_go_on(self)
 
     def must_wait_to_begin(self) -> bool:
-        """Whether no answer is to begin now."""
-        return self._answers.is_without_room
+        """Whether the answer is not to begin now. One that holds something has begun: its work has parts."""
+        return self._answers.is_without_room and not self.making_bytes
 
     def wait(self, again: Again, *, to_begin: bool = False) -> None:
         """Have `again(now_ms)` called once there is room, or the connection has closed."""
