@@ -144,12 +144,22 @@ REPLICAS = (
     ),
     Mutant(
         "rel-P9: a disk that refuses while a log is opened has failed",
-        "broker.hosting:Hosting._not_opened",
-        "effects += self._on_disk_failed(problem, now_ms)",
-        "pass",
+        "broker.hosting:Hosting._disk_failed",
+        "effects = self._on_disk_failed(problem, now_ms)",
+        "effects = []",
         tests=(
             "tests/unit/broker/test_hosting.py::"
             "test_a_disk_that_refuses_while_a_log_is_opened_has_failed",
+        ),
+    ),
+    Mutant(
+        "rel-P9: a new replica whose directory fails while it is made is made in another one",
+        "broker.hosting:Hosting._disk_failed",
+        "self._store.is_unmade(name, problem)",
+        "False",
+        tests=(
+            "tests/unit/broker/test_failing_disks.py::test_a_new_replica_whose_directory_fails"
+            "_while_it_is_made_is_made_in_another_one",
         ),
     ),
     Mutant(

@@ -77,6 +77,10 @@ class LogStore(Protocol):
         """Serve the log no more; its files stay."""
         ...
 
+    def is_unmade(self, topic_partition: TopicPartition, said: StorageError) -> bool:
+        """Whether a new replica could not be made where `said` says, and may be in another directory."""
+        ...
+
     def drop(self, log: "Log", now_ms: int) -> Effects:
         """Delete a log, its files at leisure."""
         ...
@@ -394,18 +398,18 @@ class Hosting:
         partition, found = job.partition, self._state(job.key)
         log = partition.log
         if problem is None and self._store.directory_of(log) is None:
-            problem = StorageError("its log directory failed meanwhile")
+            problem = StorageError("its log directory failed meanwhile", path=log.path)
         if problem is None:
             try:
                 log.flushed(log.log_end_offset)
             except StorageError as refused:
                 problem = refused
         if problem is not None:
-            effects = self._store.let_go(log)
-            effects += self._not_served(job.key, partition.topic_partition, problem, now_ms)
-            if problem.is_want_of_descriptors:
-                return [*effects, self._timer(now_ms)]
-            return effects + self._on_disk_failed(problem, now_ms)
+            name, effects = partition.topic_partition, self._store.let_go(log)
+            if not problem.is_want_of_descriptors:
+                return effects + self._disk_failed(job.key, name, problem, now_ms)
+            effects += self._not_served(job.key, name, problem, now_ms)
+            return [*effects, self._timer(now_ms)]
         self.failed.pop(job.key, None)
         if found is None:
             return self._remove(job.key, log, now_ms)
@@ -423,14 +427,28 @@ class Hosting:
 
         A partition that is left lying here is out of its ISR, or led by nobody, for as long as we run.
         """
-        effects = self._not_served(key, name, problem, now_ms)
-        if problem.is_passing:
-            effects += [] if self._state(key) is None else [self._timer(now_ms)]
-        elif problem.facts.get("error") is not None:
-            effects += self._on_disk_failed(problem, now_ms)
+        if not problem.is_passing and problem.facts.get("error") is not None:
+            effects = self._disk_failed(key, name, problem, now_ms)
+        else:
+            effects = self._not_served(key, name, problem, now_ms)
+            if problem.is_passing and self._state(key) is not None:
+                effects.append(self._timer(now_ms))
         if self._state(key) is None:  # it was deleted, or moved away, meanwhile
             effects += self._give_up(key, now_ms)
         return effects
+
+    def _disk_failed(
+        self, key: Key, name: TopicPartition, problem: StorageError, now_ms: int
+    ) -> Effects:
+        """A disk failed under a log that is not served yet; a new one is made in another directory, if any.
+
+        Told as lost, it would be waited for: nobody knows then that it never had a record.
+        """
+        effects = self._on_disk_failed(problem, now_ms)
+        if self._store.is_unmade(name, problem):
+            self._opening.add(key)
+            return effects
+        return self._not_served(key, name, problem, now_ms) + effects
 
     def _give_up(self, key: Key, now_ms: int) -> Effects:
         """Have the files removed of a partition that could not be opened and is not ours any more."""

@@ -25,7 +25,7 @@ from firnline.log.log import Log
 from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps
 from firnline.log.retention import closing
-from firnline.replica.directories import put_strays_aside, told_of_strays
+from firnline.replica.directories import put_strays_aside, told_of_strays, where_it_lies
 from firnline.replica.hosted import HostedPartitions
 from firnline.replica.opening import SLICE, sync_in_pool
 from firnline.replica.partition import Partition
@@ -157,8 +157,8 @@ class Storage:
         may_make      False for a replica that was lost and that nobody else has: only its files will do
 
         It is served when its `unsynced` files are on disk. StorageError where metadata has it in a directory
-        that failed, or says nothing of directories and it was there: its records may be in it, and a second,
-        empty replica must not take their place.
+        that failed, or names no other one and it was there: its records may be in it, and a second, empty
+        replica must not take their place.
         """
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
@@ -169,10 +169,11 @@ class Storage:
                 error="EMFILE",
                 remedy="raise the limit of open files (ulimit -n, LimitNOFILE), or delete topics",
             )
-        present = self._present(healthy, topic_partition, topic_id, directory_id)
+        present = where_it_lies(self._fs, healthy, topic_partition, topic_id, directory_id)
         failed = [d for d in self.directories if d.path in self._offline]
         had = any(d.had(topic_partition) for d in failed)
-        if any(d.directory_id == directory_id for d in failed) or (not present and had):
+        is_named = any(d.directory_id == directory_id for d in present)
+        if any(d.directory_id == directory_id for d in failed) or (had and not is_named):
             raise StorageError("the log directory of this replica failed")
         if not present and not may_make:
             raise StorageError(
@@ -190,32 +191,6 @@ class Storage:
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
         chosen = min(free, key=lambda d: len(d.logs))
         return (yield from self._open_in(chosen, topic_partition, topic_id, config, now_ms))
-
-    def _present(
-        self,
-        healthy: Sequence[LogDirectory],
-        topic_partition: TopicPartition,
-        topic_id: Uuid,
-        directory_id: Uuid | None,
-    ) -> list[LogDirectory]:
-        """Where a replica lies: one directory, or none.
-
-        A second copy comes back with a power cut, or with a disk that had failed, when the replica had been
-        removed from there and was made anew in another directory. Metadata knows which one counts.
-        """
-        found = [d for d in healthy if self._fs.exists(d.partition_path(topic_partition))]
-        if len(found) > 1:
-            found = [d for d in found if d.directory_id == directory_id] or [
-                d for d in found if d.owner(d.partition_path(topic_partition)) == topic_id
-            ]
-        if len(found) > 1:
-            raise StorageError(
-                "two log directories have this replica, and metadata does not say which one counts",
-                path=found[0].partition_path(topic_partition),
-                other=found[1].partition_path(topic_partition),
-                remedy="stop this broker, move the copy away that is the older one, and start it",
-            )
-        return found
 
     def _open_in(
         self,
@@ -278,7 +253,10 @@ class Storage:
 
     def let_go(self, log: Log) -> Effects:
         """Serve a log no more that could not be made durable; its files stay."""
-        return self._directory_of(log).let_go(log)
+        directory = self._directory_of(log)
+        if log.log_end_offset == 0:  # an empty one in another directory is as good
+            directory.is_gone(log.topic_partition)
+        return directory.let_go(log)
 
     def drop(self, log: Log, now_ms: int) -> Effects:
         """Delete a log; one whose directory failed is left to the next start."""
@@ -357,7 +335,8 @@ class Storage:
         self, is_known: Callable[[Uuid], bool], is_here: Callable[[Uuid, int], bool]
     ) -> Effects:
         """See `replica/directories`."""
-        return put_strays_aside(self._fs, self.directories, is_known, is_here)
+        healthy = [d for d in self.directories if d.path not in self._offline]
+        return put_strays_aside(self._fs, healthy, is_known, is_here)
 
     # -------------------------------------------------------------------------------- failures
 
@@ -377,11 +356,30 @@ class Storage:
         """A disk refused while a log was opened or made durable; it says which path that was (rel-P9)."""
         if said.is_want_of_descriptors:
             return []  # the disk was not asked
+        found = self._directory_at(said)
+        return [] if found is None else self._fail(found, hosted, now_ms, cause=str(said))
+
+    def is_unmade(self, topic_partition: TopicPartition, said: StorageError) -> bool:
+        """Whether a new replica could not be made where `said` says, and may be in another directory.
+
+        It was never served: there is nothing in the directory that failed that another one would lack. Not
+        where the node stops with that directory.
+        """
+        failed = self._directory_at(said)
+        if failed is None or failed.path not in self._offline or self._stops_with(failed):
+            return False
+        return not any(directory.had(topic_partition) for directory in self.directories)
+
+    def _directory_at(self, said: StorageError) -> LogDirectory | None:
+        """The directory in which a disk refused; None where that was elsewhere."""
         path = f"{said.facts.get('path', '')}/"
         found = [d for d in self.directories if path.startswith(f"{d.path}/")]
-        if not found:
-            return []
-        return self._fail(max(found, key=lambda d: len(d.path)), hosted, now_ms, cause=str(said))
+        return max(found, key=lambda d: len(d.path)) if found else None
+
+    def _stops_with(self, failed: LogDirectory) -> bool:
+        is_last = len(self._offline) == len(self.directories)
+        is_metadata = failed.path == self._config.metadata_directory
+        return is_last or is_metadata or not self.is_failure_known()
 
     def _fail(
         self, directory: LogDirectory, hosted: HostedPartitions, now_ms: int, **cause: str
@@ -399,9 +397,7 @@ class Storage:
                 effects += other.release_all(now_ms)
         works = Background(f"storage: close {directory.path}")  # another may fail meanwhile
         effects += works.begin(_close_logs(directory), now_ms)
-        is_metadata = directory.path == self._config.metadata_directory
-        is_last = len(self._offline) == len(self.directories)
-        if is_metadata or is_last or not self.is_failure_known():
+        if self._stops_with(directory):
             # Those who wait are answered first.
             effects.append(
                 SetTimer(key=("storage", "failed"), at_ms=now_ms, then=partial(_stop, problem))

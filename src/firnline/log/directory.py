@@ -179,7 +179,7 @@ class LogDirectory:
         return topic_partition in self._here
 
     def is_gone(self, topic_partition: TopicPartition) -> None:
-        """It was deleted while nothing here could be: the next start finds it."""
+        """It was deleted while nothing here could be, or had no record: the next start finds what is left."""
         self._here.pop(topic_partition, None)
 
     def recovery_point(self, topic_partition: TopicPartition) -> int:
@@ -223,7 +223,6 @@ class LogDirectory:
             if topic_partition in self._forgotten:
                 yield Wait(self.checkpoint, self._keep_forgotten)
             self._fs.make_dir(path)
-            self._here[topic_partition] = None
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
@@ -251,6 +250,7 @@ class LogDirectory:
         self._found_high.pop(topic_partition, None)
         log.keep_lowered = partial(self._keep_lowered, topic_partition)
         self.logs[topic_partition] = log
+        self._here[topic_partition] = None
         if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
             # Made in a run that was killed, maybe before it was on disk; one with records was served.
             file = checkpoint.open_partition_metadata(self._fs, path)

@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import KafkaError, StorageError
-from firnline.base.ids import LOST_DIRECTORY, TopicPartition, Uuid
+from firnline.base.ids import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, TopicPartition, Uuid
 from firnline.base.ports import Fs
-from firnline.log.checkpoint import read_partition_metadata
+from firnline.log import names
+from firnline.log.checkpoint import owner
 from firnline.log.directory import LogDirectory
 from firnline.replica.partition import Partition
 
@@ -175,6 +176,43 @@ class DirectoryAssignments:
         return effects if self._is_mending() else effects + self._tell_mended(now_ms)
 
 
+def where_it_lies(
+    fs: Fs,
+    directories: Sequence[LogDirectory],
+    topic_partition: TopicPartition,
+    topic_id: Uuid,
+    said: Uuid | None,
+) -> list[LogDirectory]:
+    """Where a replica lies, of which metadata says `said`: one directory, or none. StorageError for two.
+
+    A second copy comes back with a power cut, or with a disk that had failed, when the replica had been
+    removed from there and was made anew in another directory. Metadata knows which one counts. Where it was
+    never told, one of them could not be made, and was never served: that one has no records.
+    """
+    found = [d for d in directories if fs.exists(d.partition_path(topic_partition))]
+    if len(found) > 1:
+        found = [d for d in found if d.directory_id == said] or [
+            d for d in found if d.owner(d.partition_path(topic_partition)) == topic_id
+        ]
+    if len(found) > 1 and said == UNASSIGNED_DIRECTORY:
+        found = [d for d in found if _had_records(fs, d.partition_path(topic_partition))] or found[:1]
+    if len(found) > 1:
+        raise StorageError(
+            "two log directories have this replica, and metadata does not say which one counts",
+            path=found[0].partition_path(topic_partition),
+            other=found[1].partition_path(topic_partition),
+            remedy="stop this broker, move the copy away that is the older one, and start it",
+        )
+    return found
+
+
+def _had_records(fs: Fs, path: str) -> bool:
+    """Whether the log in a directory of a partition ever ended above 0."""
+    first = f"{names.stem(0)}{names.LOG}"
+    logs = [name for name in fs.list_dir(path) if name.endswith(names.LOG)]
+    return any(name != first or fs.open(f"{path}/{name}").size() for name in logs)
+
+
 def put_strays_aside(
     fs: Fs,
     directories: Sequence[LogDirectory],
@@ -184,7 +222,7 @@ def put_strays_aside(
     """Rename what is not served here, and say so; nothing of it is deleted.
 
     Its topic is not known, or has this partition on other brokers: it was deleted, or moved, while this one
-    was down. Or it is a second copy. A directory that does not say whose it is stays.
+    was down. Or it is a second copy. A directory with records that does not say whose it is stays.
     """
     effects: Effects = []
     for directory in directories:
@@ -192,10 +230,12 @@ def put_strays_aside(
         for topic_partition in directory.unopened():
             path = directory.partition_path(topic_partition)
             try:
-                topic_id = read_partition_metadata(fs, path)
+                topic_id = owner(fs, path)
                 if topic_id is None:
-                    continue
-                if not is_known(topic_id):
+                    # A replica that could not be made there, and is in another directory.
+                    if _is_open(directories, topic_partition) and not _had_records(fs, path):
+                        said[directory.put_aside(topic_partition)] = _OLDER
+                elif not is_known(topic_id):
                     directory.put_aside(topic_partition)
                 elif not is_here(topic_id, topic_partition.partition):
                     said[directory.put_aside(topic_partition)] = _ELSEWHERE
@@ -208,10 +248,13 @@ def put_strays_aside(
 
 
 def _is_open(
-    directories: Sequence[LogDirectory], topic_partition: TopicPartition, topic_id: Uuid
+    directories: Sequence[LogDirectory],
+    topic_partition: TopicPartition,
+    topic_id: Uuid | None = None,
 ) -> bool:
+    """Is a partition of that name served from one of them, of that topic where one is named?"""
     logs = (directory.logs.get(topic_partition) for directory in directories)
-    return any(log is not None and log.topic_id == topic_id for log in logs)
+    return any(log is not None and topic_id in (None, log.topic_id) for log in logs)
 
 
 def told_of_strays(directory: LogDirectory, said: Mapping[str, str] | None = None) -> Effects:

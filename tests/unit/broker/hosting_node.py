@@ -78,6 +78,9 @@ class Store:
         self.let_go_of.append(log.topic_partition)
         return []
 
+    def is_unmade(self, topic_partition: TopicPartition, said: StorageError) -> bool:
+        return False
+
     def drop(self, log: Any, now_ms: int) -> Effects:
         self.dropped.append(log.topic_partition)
         return []

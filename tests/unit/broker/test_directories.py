@@ -1,11 +1,12 @@
 """Directories that are new, that fail and that are cordoned: what broker and controller tell each other."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from firnline.base.errors import Code, StorageError
-from firnline.base.ids import TopicPartition
+from firnline.base.ids import UNASSIGNED_DIRECTORY, TopicPartition
 from firnline.broker.node import BrokerNode
 from firnline.log.checkpoint import write_partition_metadata
 from firnline.log.recovery import at_once
@@ -386,6 +387,99 @@ def test_an_old_copy_does_not_take_the_place_of_a_replica_whose_directory_failed
     write_partition_metadata(rig[lost].fs, f"/one/{name}", topic_id)
     with pytest.raises(StorageError, match="directory of this replica failed"):
         at_once(storage.open_steps(name, topic_id, config, rig.now_ms, directory_id=failed))
+
+
+def test_a_copy_of_which_metadata_was_not_told_takes_the_place_of_no_failed_one() -> None:
+    """A replica that could not be made there left it, and the one that was made instead has the records."""
+    rig = two_directories()
+    rig.until(lambda: settled(rig))
+    lost = BROKERS[0]
+    storage = rig[lost].broker.storage
+    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
+    name, topic_id, config = partition.topic_partition, partition.topic_id, partition.log.config
+    rig[lost].run(storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms))
+    rig[lost].fs.make_dir(f"/one/{name}")
+    write_partition_metadata(rig[lost].fs, f"/one/{name}", topic_id)
+    said = UNASSIGNED_DIRECTORY
+    with pytest.raises(StorageError, match="directory of this replica failed"):
+        at_once(storage.open_steps(name, topic_id, config, rig.now_ms, directory_id=said))
+
+
+@pytest.mark.parametrize("with_records", [(), ("/one",), ("/two",), BOTH.split(",")])
+def test_of_two_copies_of_which_metadata_was_not_told_the_one_with_records_is_served(
+    with_records: Sequence[str],
+) -> None:
+    """The other one could not be made, and was never served."""
+    rig = two_directories()
+    node_id, name, topic_id = BROKERS[0], TopicPartition("u", 0), b"x" * 16
+    storage, fs = rig[node_id].broker.storage, rig[node_id].fs
+    for path in (f"{each}/{name}" for each in BOTH.split(",")):
+        fs.make_dir(path)
+        write_partition_metadata(fs, path, topic_id)
+        data = batch("v") if any(path.startswith(each) for each in with_records) else b""
+        fs.open(f"{path}/{0:020}.log", create=True).append(data)
+    config = replica_of(rig, node_id, 0).log.config
+    said = UNASSIGNED_DIRECTORY
+    steps = storage.open_steps(name, topic_id, config, rig.now_ms, directory_id=said)
+    if len(with_records) > 1:
+        with pytest.raises(StorageError, match="two log directories have this replica"):
+            at_once(steps)
+        return
+    log = at_once(steps)
+    assert log.log_end_offset == len(with_records)
+    assert not with_records or log.path.startswith(with_records[0])
+
+
+def test_a_replica_is_made_elsewhere_only_where_it_never_was_and_the_node_goes_on() -> None:
+    rig = two_directories(metadata_log_dir="/one")
+    rig.until(lambda: settled(rig))
+    broker = rig[BROKERS[0]].broker
+    storage, here = broker.storage, replica_of(rig, BROKERS[0], index_in(rig, BROKERS[0], "/two"))
+    new, said = TopicPartition("u", 0), StorageError("cannot open", path="/two/u-0", error="EIO")
+    assert not storage.is_unmade(new, said), "that directory does not count as failed"
+    rig[BROKERS[0]].run(storage.on_failure(broker.hosted, here, rig.now_ms))
+    assert storage.is_unmade(new, said)
+    assert not storage.is_unmade(here.topic_partition, said), "it was served from there"
+    assert not storage.is_unmade(new, StorageError("cannot open", path="/twofold/u-0"))
+    storage.is_failure_known = lambda: False
+    assert not storage.is_unmade(new, said), "the node stops"
+
+
+def test_what_is_left_of_a_replica_that_is_elsewhere_is_put_aside_and_nothing_else() -> None:
+    """A directory that does not say whose it is has records, or is the empty one that an operator made."""
+    rig = two_directories()
+    node_id = BROKERS[0]
+    storage, fs = rig[node_id].broker.storage, rig[node_id].fs
+    name = replica_of(rig, node_id, index_in(rig, node_id, "/one")).topic_partition
+    for each in (f"/two/{name}", "/two/u-1"):
+        fs.make_dir(each)
+    rig[node_id].run(storage.put_strays_aside(lambda _: True, lambda *_: True))
+    assert not fs.exists(f"/two/{name}")
+    assert fs.exists("/two/u-1")
+    fs.make_dir(f"/two/{name}")
+    fs.open(f"/two/{name}/{0:020}.log", create=True).append(batch("v"))
+    rig[node_id].run(storage.put_strays_aside(lambda _: True, lambda *_: True))
+    assert fs.exists(f"/two/{name}")
+
+
+def test_strays_are_not_looked_for_in_a_directory_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It failed while the node started, which ended when it could not be listed."""
+    rig = two_directories()
+    node_id = BROKERS[0]
+    storage = rig[node_id].broker.storage
+    partition = replica_of(rig, node_id, index_in(rig, node_id, "/two"))
+    rig[node_id].run(storage.on_failure(rig[node_id].broker.hosted, partition, rig.now_ms))
+    list_dir = rig[node_id].fs.list_dir
+
+    def fails(path: str) -> Any:
+        if path.startswith("/two"):
+            raise StorageError("cannot list", path=path, error="EIO")
+        return list_dir(path)
+
+    monkeypatch.setattr(rig[node_id].fs, "list_dir", fails)
+    assert storage.put_strays_aside(lambda _: True, lambda *_: True) == []
 
 
 def cordoned(rig: Rig, node_id: int) -> tuple[bytes, ...] | None:

@@ -63,6 +63,42 @@ def test_one_failed_directory_of_two_takes_down_its_partitions_alone() -> None:
     assert harness.produced("a", index=kept.topic_partition.partition).error_code == 0
 
 
+@pytest.mark.parametrize("keep", ["none", "all"])
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("operation", ["open", "append", "sync", "sync_dir"])
+def test_a_new_replica_whose_directory_fails_while_it_is_made_is_made_in_another_one(
+    operation: Any, is_told: bool, keep: Any
+) -> None:
+    """Kafka tries the next directory. It was told as lost, and waited for files that had never been there.
+
+    What is left in the directory that failed takes the place of nothing, whether metadata was told or not.
+    """
+    fs, rng = CrashableFs(), SeededRng(7)
+    both: Any = {"log_dirs": "/one,/two,/three", "metadata_log_dir": "/one"}
+    for path in ("/one", "/two", "/three"):
+        format_disk(fs, rng, path)
+    harness = Harness(fs, **both)
+    fs.fail(operation, "/two/t-", "EIO", times=1000)
+    fs.fail(operation, "/two", "EIO", times=1000)
+    made = CreatableTopic(name="t", num_partitions=3, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[made]), 7)
+    harness.pass_time(1_000 if is_told else 0)
+    assert len(harness.node.hosted.by_id) == 3
+    assert not any(p.log.path.startswith("/two") for p in harness.node.hosted)
+    [line] = [line for line in harness.warnings if "out of use" in line]
+    assert "/two" in line
+    assert "EIO" in line
+    assert not any("not served" in line for line in harness.warnings)
+    for index in range(3):
+        assert harness.produced("a", index=index, acks=-1).error_code == 0
+    fs.forgive()
+    assert any(name.startswith("t-") for name in fs.list_dir("/two"))
+    again = Harness(harness.cut_power(keep=keep), **both)
+    again.pass_time(10_000)
+    assert [again.values(index=index) for index in range(3)] == [["a"]] * 3
+    assert not any(name in ("t-0", "t-1", "t-2") for name in again.fs.list_dir("/two"))
+
+
 @pytest.mark.parametrize(("operation", "path"), [("open", "t-0/0"), ("append", "t-0/")])
 def test_a_topic_that_a_full_node_could_not_make_leaves_no_files_when_it_is_deleted(
     operation: str, path: str

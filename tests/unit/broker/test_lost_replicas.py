@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from firnline.base.ids import LOST_DIRECTORY
+from firnline.base.ids import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from firnline.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -178,16 +178,26 @@ def test_the_last_in_sync_replica_does_not_lead_without_its_files() -> None:
     assert produce(rig, "anew").error_code == 0
 
 
-def test_a_new_replica_whose_directory_failed_before_it_was_told_is_told_as_lost() -> None:
+def test_a_replica_that_cannot_be_opened_and_was_never_told_is_told_as_lost() -> None:
     """Metadata has it in no directory, so the heartbeat that tells of the failed one says nothing of it."""
     rig = two_directories()
     lost = BROKERS[0]
-    storage = rig[lost].broker.storage
     index = index_in(rig, lost, "/two")
-    rig[lost].fs.fail("open", "/two/u-", "EIO", times=99)
+    send = rig.send
+
+    def untold(asker: Any, effect: Any) -> None:
+        if not isinstance(effect.request, AssignReplicasToDirsRequest):
+            send(asker, effect)
+
+    rig.until(lambda: LOST_DIRECTORY != directory(rig, lost) != UNASSIGNED_DIRECTORY)
+    rig.send = untold  # type: ignore[method-assign]
     made = rig.create_topic(4, "u", replicas=3, partitions=4)
     assert made.error_code == 0, made
-    rig.until(lambda: storage.failed_directories)
+    rig.until(lambda: all(("u", number) in rig[lost].broker.partitions for number in range(4)))
+    rig[lost].kill()
+    rig.send = send  # type: ignore[method-assign]
+    rig[lost].fs.fail("open", "/two/u-", "EIO", times=99)
+    start(rig, lost)
 
     def lost_ones() -> list[int]:
         found = [state(rig, "u", number) for number in range(4)]
@@ -196,7 +206,7 @@ def test_a_new_replica_whose_directory_failed_before_it_was_told_is_told_as_lost
 
     rig.until(lambda: lost_ones())
     for number in lost_ones():
-        assert lost not in state(rig, "u", number).isr
+        rig.until(lambda number=number: lost not in state(rig, "u", number).isr)  # type: ignore[misc]
         assert state(rig, "u", number).leader in BROKERS
     assert LOST_DIRECTORY not in state(rig, "t", index).directories, (
         "the heartbeat told of that one"

@@ -75,6 +75,7 @@ class ListLog:
         self.limits = BatchLimits(1 << 20)
         self.recovery: object = None
         self.truncation: object = None
+        self.is_half_cut = False
         self.waiters: list[Callable[[int], Effects]] = []  # until the truncation is over
         self.epochs = ListEpochs()
         self.batches: list[tuple[int, bytes]] = []  # last offset, bytes

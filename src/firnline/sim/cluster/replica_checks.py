@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError, RecordsCut
 from firnline.base.ids import NO_EPOCH
 from firnline.base.units import INT32_MAX
@@ -104,17 +105,34 @@ class ReplicaChecks:
         if node is None:
             return
         self._check_sizes(process, seen)
-        process.host.fs.is_examined = True
         for key, partition in node.hosted.by_id.items():
-            one, truth = seen.get(key), self._ledger.of(key)
-            if one is None or one.partition is not partition:
-                continue
-            self._note_cuts(one, partition, truth)
-            if partition.log.high_watermark > one.high_watermark:
-                with _unless_out_of_use(node, partition):
-                    self._on_high_watermark(process, key, one, partition, truth)
-        process.host.fs.is_examined = False
+            self._look_last(process, node, key, partition)
         self._check_promises(process)
+
+    def _on_dropped(self, process: Process, partition: Partition, now_ms: int) -> Effects:
+        """It leaves this node: look at it while its log can be read.
+
+        One commit can enlarge the ISR and delete the topic. The leader has told a watermark in between, and at
+        the end of the step nothing of the partition is left here.
+        """
+        key = (partition.topic_id, partition.topic_partition.partition)
+        one = self._seen.get(process.node_id, {}).get(key)
+        # Nobody has asked who did not lead when the step began.
+        if one is not None and one.is_leader and partition.log.truncation is None:
+            self._look_last(process, process.machine.broker, key, partition)
+        return []
+
+    def _look_last(self, process: Process, node: Any, key: Key, partition: Partition) -> None:
+        """Look at what it may have told in a step that it does not see the end of."""
+        one, truth = self._seen.get(process.node_id, {}).get(key), self._ledger.of(key)
+        if one is None or one.partition is not partition:
+            return
+        process.host.fs.is_examined = True
+        self._note_cuts(one, partition, truth)
+        if partition.log.high_watermark > one.high_watermark:
+            with _unless_out_of_use(node, partition):
+                self._on_high_watermark(process, key, one, partition, truth)
+        process.host.fs.is_examined = False
 
     def stepped(self, process: Process) -> None:
         """Look at every partition that is not as it was."""
@@ -124,6 +142,7 @@ class ReplicaChecks:
         seen = self._seen.get(process.node_id)
         if seen is None:
             seen = self._seen[process.node_id] = {}
+            node.parts.hosting.on_dropped.append(partial(self._on_dropped, process))
         hosted = node.hosted.by_id
         self._check_sizes(process, seen)
         for key, partition in hosted.items():
