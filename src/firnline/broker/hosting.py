@@ -69,6 +69,10 @@ class LogStore(Protocol):
         """Return, once, what has to be synced before the log is served."""
         ...
 
+    def still_unsynced(self, log: "Log", files: Sequence[File]) -> None:
+        """Nobody knows whether these were synced: the end of the store waits for them."""
+        ...
+
     def directory_of(self, log: "Log") -> Uuid | None:
         """Return the id of the directory that the log is in; None where that failed."""
         ...
@@ -110,6 +114,8 @@ class Hosting:
 
     had_records     whether a replica that lies here had any on disk when the node stopped; None where
                     nothing lies here
+    is_in           whether the broker that an image has under our id is this process: where another one
+                    took its place nothing is led or followed here
     on_updated      told of each whose leader, epoch, replicas or ISR metadata changed, before the others
     on_leading      told of each partition that we lead in a new epoch
     on_not_leading  told of each that we led and do not any more, deleted ones included
@@ -130,6 +136,7 @@ class Hosting:
         on_disk_failed: Callable[[StorageError, int], Effects],
         brokers: Brokers = NO_BROKERS,
         had_records: Callable[[TopicPartition], bool | None] = lambda _: None,
+        is_in: Callable[[ClusterImage], bool] = lambda _: True,
     ) -> None:
         self._node_id = node_id
         self._config = config
@@ -138,6 +145,7 @@ class Hosting:
         self._fsync_rule: FsyncRule = fsync_rule
         self._brokers = brokers
         self._had_records = had_records
+        self._is_in = is_in
         self._on_disk_failed = on_disk_failed
         self.on_updated: list[Told] = []
         self.on_leading: list[Told] = []
@@ -158,7 +166,7 @@ class Hosting:
         ] = {}  # of deleted topics, led until then, not dropped yet
         self._is_stopped = False
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
-        self._lost_before: dict[Key, None] = {}  # and not looked for yet
+        self._lost_before: dict[Key, None] = {}  # and not known yet whether it is here
         self._opening = Opening(self._begin, self._finish)
         hosted.on_missing = self._asked_for
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
@@ -170,7 +178,7 @@ class Hosting:
             return []
         self._image = image
         self._refuse_deleted(delta)
-        is_large = _is_large(delta)
+        is_large = _is_large(delta) or self._is_taken(delta)
         if not self._changes_left and not is_large:
             self.acted_on = image
         return self._change(self._acts(delta), now_ms, is_long=is_large)
@@ -260,7 +268,14 @@ class Hosting:
             elif resource.resource_type == ResourceType.BROKER:  # defaults of topics are among them
                 for name, index in list(self._hosted.by_name):
                     yield partial(self._configure, name, index)
+        if self._is_taken(delta):
+            for partition in self._hosted:
+                yield partial(self._again_if_hosted, partition)
         yield partial(self._all_acted_on, delta.after, held_up)
+
+    def _is_taken(self, delta: ClusterDelta) -> bool:
+        """Whether with this change another process, or nobody, is in our place."""
+        return self._node_id in delta.brokers and not self._is_in(delta.after)
 
     def _all_acted_on(
         self, image: ClusterImage, held_up: Sequence[Partition], now_ms: int
@@ -308,7 +323,8 @@ class Hosting:
     def stop(self) -> None:
         """Open nothing more, and act on no change: the next start does."""
         self._is_stopped = True
-        self._opening.stop()
+        for job in self._opening.stop():
+            self._store.still_unsynced(job.partition.log, job.files)
 
     def _apply_partition(
         self, topic: TopicImage, index: int, held_up: list[Partition], now_ms: int
@@ -361,7 +377,12 @@ class Hosting:
 
     def _begin(self, key: Key, now_ms: int) -> Begun:
         """Open the log of a partition."""
-        self._lost_before.pop(key, None)
+        begun = yield from self._open(key, now_ms)
+        if not isinstance(begun, Job):
+            self._lost_before.pop(key, None)
+        return begun
+
+    def _open(self, key: Key, now_ms: int) -> Begun:
         found = self._state(key)
         if found is None:
             return self._give_up(key, now_ms)
@@ -396,6 +417,8 @@ class Hosting:
     def _finish(self, job: Job, problem: StorageError | None, now_ms: int) -> Effects:
         """It is on disk: serve the partition as the newest image says, unless that took it away."""
         partition, found = job.partition, self._state(job.key)
+        if job.key not in self._opening:
+            self._lost_before.pop(job.key, None)
         log = partition.log
         if problem is None and self._store.directory_of(log) is None:
             problem = StorageError("its log directory failed meanwhile", path=log.path)
@@ -406,10 +429,11 @@ class Hosting:
                 problem = refused
         if problem is not None:
             name, effects = partition.topic_partition, self._store.let_go(log)
-            if not problem.is_want_of_descriptors:
-                return effects + self._disk_failed(job.key, name, problem, now_ms)
-            effects += self._not_served(job.key, name, problem, now_ms)
-            return [*effects, self._timer(now_ms)]
+            if problem.is_want_of_descriptors:
+                effects += self._not_served(job.key, name, problem, now_ms)
+                return [*effects, self._timer(now_ms)]
+            effects += self._disk_failed(job.key, name, problem, now_ms)
+            return effects + (self._give_up(job.key, now_ms) if found is None else [])
         self.failed.pop(job.key, None)
         if found is None:
             return self._remove(job.key, log, now_ms)
@@ -453,15 +477,16 @@ class Hosting:
     def _give_up(self, key: Key, now_ms: int) -> Effects:
         """Have the files removed of a partition that could not be opened and is not ours any more."""
         found = self.failed.pop(key, None)
-        if found is None:
-            return []
+        return [] if found is None else self._remove_unopened(key, found.name, now_ms)
+
+    def _remove_unopened(self, key: Key, name: TopicPartition, now_ms: int) -> Effects:
         try:
-            return self._store.drop_unopened(found.name, key[0], now_ms)
+            return self._store.drop_unopened(name, key[0], now_ms)
         except StorageError as problem:
             if problem.is_passing:
-                self.failed[key] = _Unserved(found.name, problem)
+                self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
-            return [Warn(line=f"{found.name} is not removed before the next start: {problem}")]
+            return [Warn(line=f"{name} is not removed before the next start: {problem}")]
 
     def _timer(self, now_ms: int) -> SetTimer:
         return SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)
@@ -515,7 +540,7 @@ class Hosting:
         was_leader = partition.is_leader
         high_before = partition.log.high_watermark
         leads_anew = partition.update(
-            leader_id=state.leader,
+            leader_id=state.leader if self._is_in(self._image) else NO_LEADER,
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
             replicas=state.replicas,
@@ -569,10 +594,7 @@ class Hosting:
         if key in self.failed or not self._opening.gives_up(key):
             return []
         self._lost_before.pop(key, None)
-        try:
-            return self._store.drop_unopened(name, key[0], now_ms)
-        except StorageError as problem:
-            return [Warn(line=f"{name} is not removed before the next start: {problem}")]
+        return self._remove_unopened(key, name, now_ms)
 
     def _when_whole(self, partition: Partition, now_ms: int) -> Effects:
         """Its log is being cut: act on what the image says of it when that is over, all at once."""

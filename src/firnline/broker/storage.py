@@ -189,7 +189,7 @@ class Storage:
         cordoned = self.cordoned_directories
         # Whoever chose this broker by hand may have found all of them cordoned.
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
-        chosen = min(free, key=lambda d: len(d.logs))
+        chosen = min(free, key=lambda d: d.partition_count)
         return (yield from self._open_in(chosen, topic_partition, topic_id, config, now_ms))
 
     def _open_in(
@@ -251,6 +251,10 @@ class Storage:
         """Return, once, what has to be synced before a log that was opened is served."""
         return self._directory_of(log).unsynced(log)
 
+    def still_unsynced(self, log: Log, files: Sequence[File]) -> None:
+        """Have `close` sync these files of a log that was not served yet."""
+        self._directory_of(log).still_unsynced(log, files)
+
     def let_go(self, log: Log) -> Effects:
         """Serve a log no more that could not be made durable; its files stay."""
         directory = self._directory_of(log)
@@ -277,7 +281,10 @@ class Storage:
         effects: Effects = []
         for directory in self.directories:
             path = directory.partition_path(topic_partition)
-            if directory.path in self._offline or not self._fs.exists(path):
+            if directory.path in self._offline:
+                directory.is_gone(topic_partition)
+                continue
+            if not self._fs.exists(path):
                 continue
             owner = directory.owner(path)
             # One that says nothing and has no log was being made when the disk refused.

@@ -1,5 +1,6 @@
 """A whole node whose disk fails, is full, or loses one directory of two."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,9 @@ import pytest
 from firnline.base.effects import Flush
 from firnline.base.errors import Code, RecordsCut, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.broker.storage import Storage
+from firnline.config.topic import TopicConfig
+from firnline.log.recovery import at_once
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -19,7 +23,14 @@ from firnline.protocol.messages.k37_create_partitions import (
     CreatePartitionsTopic,
 )
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import Harness, SeededRng, batch, format_disk
+from tests.unit.broker.harness import (
+    CLUSTER_ID,
+    START_MS,
+    Harness,
+    SeededRng,
+    batch,
+    format_disk,
+)
 
 
 def test_a_full_disk_refuses_appends_and_still_serves_reads() -> None:
@@ -249,6 +260,35 @@ def test_new_logs_wait_as_long_as_the_descriptors_are_gone_and_no_directory_fail
     assert harness.produced("a", acks=-1).base_offset == 0
 
 
+def test_a_new_log_that_waited_for_descriptors_survives_a_power_cut_also_after_a_clean_stop() -> (
+    None
+):
+    """Opened for the second time it passed for what the clean stop had left, and its name was not synced."""
+    harness = Harness(Harness().stop())
+    harness.fs.fail("sync_dir", "t-0", "EMFILE", times=100_000)
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    harness.pass_time(60_000)
+    assert any("t-0 is not served" in line for line in harness.warnings)
+    harness.fs.forgive()
+    harness.pass_time(6_000)
+    assert harness.produced("a", acks=-1).base_offset == 0
+    assert Harness(harness.cut_power(keep="none")).values() == ["a"]
+
+
+def test_a_new_log_whose_first_sync_a_stop_overtook_survives_the_next_power_cut() -> None:
+    """The marker said that all was on disk: with its topic id lost the partition was refused for ever."""
+    harness = Harness()
+    harness.holds_work = True
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    harness.work.clear()
+    harness.holds_work = False
+    harness = Harness(harness.stop(), seed=1)
+    assert harness.produced("a", acks=-1).base_offset == 0
+    assert Harness(harness.cut_power(keep="none")).values() == ["a"]
+
+
 def test_no_log_is_opened_with_the_last_descriptors_and_each_is_once_there_are_more() -> None:
     """They are for segments that roll, checkpoints and syncs."""
     harness = Harness()
@@ -376,6 +416,38 @@ def with_directories(*paths: str) -> Harness:
     for path in paths:
         format_disk(fs, rng, path)
     return Harness(fs, log_dirs=",".join(paths), metadata_log_dir=paths[0])
+
+
+def test_a_topic_that_is_made_anew_after_its_disk_failed_at_the_start_is_served_from_another() -> (
+    None
+):
+    """What lay on that disk was the old topic's: nothing of the new one can be there."""
+    harness = with_directories("/one", "/two")
+    harness.create_topic(partitions=2)
+    fs = harness.stop()
+    fs.fail("open", "/two/t-", "EIO", times=1000)
+    harness = Harness(fs, seed=1, log_dirs="/one,/two", metadata_log_dir="/one")
+    assert len(harness.node.storage.failed_directories) == 1
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    harness.create_topic(partitions=2)
+    for index in range(2):
+        assert harness.produced("a", index=index).error_code == 0
+
+
+def test_a_new_log_goes_where_the_fewest_are_also_while_these_are_not_open_yet() -> None:
+    """Topics that are made soon after a start would all go to one disk, however full, and stay there."""
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    harness = Harness(fs, log_dirs="/one")
+    harness.create_topic(partitions=3)
+    fs = harness.stop()
+    config = replace(harness.config, log_dirs=("/one", "/two"))
+    storage = Storage(fs, config, rng=rng, cluster_id=CLUSTER_ID)
+    storage.start()
+    for topic in ("u", "v", "w"):
+        steps = storage.open_steps(TopicPartition(topic, 0), b"u" * 16, TopicConfig(), START_MS)
+        assert at_once(steps).path.startswith("/two/")
 
 
 def test_what_a_directory_that_failed_meanwhile_did_not_sync_is_not_acknowledged() -> None:

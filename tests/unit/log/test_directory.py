@@ -1,6 +1,8 @@
 """One log directory: whose it is, what survives a stop and a crash, what deletion leaves behind."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from firnline.log.checkpoint import (
     RECOVERY_POINTS,
     format_directory,
     read_meta_properties,
+    read_offsets,
     write_offsets,
 )
 from firnline.log.directory import LogDirectory
@@ -29,6 +32,7 @@ from tests.log_world import (
     found_records,
     small,
 )
+from tests.meta_log_world import carry_out as perform
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 ID, OTHER_ID, DIR_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
@@ -48,7 +52,7 @@ def started(fs: CrashableFs, **more: object) -> LogDirectory:
     return directory
 
 
-def opened(directory: LogDirectory, topic_partition: TopicPartition, **more: int) -> Log:
+def opened(directory: LogDirectory, topic_partition: TopicPartition, **more: Any) -> Log:
     """A log that may be served: what making it left unsynced is on disk."""
     log = directory.open(topic_partition, ID, small(**more), NOW)
     for file in directory.unsynced(log):
@@ -152,33 +156,61 @@ def flip(fs: CrashableFs, path: str, at: int, bit: int) -> None:
     fs.files(path.rpartition("/")[0])[path.rpartition("/")[2]].flip(at, bit)
 
 
-def closed_with_three(fs: CrashableFs) -> int:
-    """Stop in order a log of three batches; return where the last one begins in its file."""
+def closed_with(fs: CrashableFs, batches: int, **rules: Any) -> int:
+    """Stop in order a log of some batches; return where the last one begins in its file."""
     directory = started(fs)
-    log = opened(directory, A, segment_bytes=10**6)
-    for _ in range(3):
+    log = opened(directory, A, **rules)
+    for _ in range(batches):
         append(log, batch("x" * 40))
-    log.advance_high_watermark(3)
+    log.advance_high_watermark(batches)
     last = [header.position for header in found_headers(log)][-1]
     directory.close()
     return last
 
 
-@pytest.mark.parametrize(("at", "bit"), [(23, 0), (24, 4), (25, 0), (26, 0), (26, 7)])
+# Of the header of the last batch: where it begins, how long it is, its last offset.
+ENDS = [(0, 7), (4, 6), (6, 0), (7, 0), (7, 1), (8, 7), (11, 0), (23, 0), (24, 4), (26, 7)]
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize(("at", "bit"), ENDS)
 def test_a_flipped_bit_does_not_move_the_end_of_a_log_after_a_clean_stop(
-    fs: CrashableFs, at: int, bit: int
+    fs: CrashableFs, at: int, bit: int, batches: int, policy: str
 ) -> None:
-    """The delta of the last offset says where the log ends: what is appended would leave offsets out."""
-    last = closed_with_three(fs)
+    """What is appended would leave offsets out, or give them twice. No CRC covers the base offset.
+
+    A log that seemed to end below its start was emptied; one whose last batch seemed longer than the file
+    lost it.
+    """
+    rules: dict[str, Any] = {"segment_bytes": 10**6, "cleanup_policy": (policy,)}
+    last = closed_with(fs, batches, **rules)
     flip(fs, "/data/a-0/00000000000000000000.log", last + at, bit)
     with pytest.raises(StorageError, match="damaged below its recovery point"):
-        opened(started(fs), A, segment_bytes=10**6)
+        opened(started(fs), A, **rules)
+
+
+def test_the_start_of_a_compacted_log_comes_to_its_end_where_a_batch_begins_below_its_segment(
+    fs: CrashableFs,
+) -> None:
+    """Recovery took the batches before it for wrong, of which there are none, and began anew for ever."""
+    rules: dict[str, Any] = {"segment_bytes": 150, "cleanup_policy": ("compact",)}
+    directory = started(fs)
+    log = opened(directory, A, **rules)
+    for _ in range(2):
+        append(log, batch("x" * 40))
+    log.sync_now()
+    directory.checkpoint()
+    directory.abandon()
+    flip(fs, "/data/a-0/00000000000000000001.log", 7, 0)
+    with pytest.raises(StorageError, match="damaged below its recovery point"):
+        opened(started(fs), A, **rules)
 
 
 def test_a_flipped_bit_that_leaves_the_end_alone_costs_no_other_batch_after_a_clean_stop(
     fs: CrashableFs,
 ) -> None:
-    last = closed_with_three(fs)
+    last = closed_with(fs, 3, segment_bytes=10**6)
     flip(fs, "/data/a-0/00000000000000000000.log", last + 70, 0)
     log = opened(started(fs), A, segment_bytes=10**6)
     assert log.log_end_offset == 3
@@ -188,7 +220,7 @@ def test_a_flipped_bit_that_leaves_the_end_alone_costs_no_other_batch_after_a_cl
 def test_a_recovery_point_of_before_costs_a_look_at_the_last_batch_and_nothing_else(
     fs: CrashableFs,
 ) -> None:
-    closed_with_three(fs)
+    closed_with(fs, 3, segment_bytes=10**6)
     write_offsets(fs, f"/data/{RECOVERY_POINTS}", {A: 1})
     again = started(fs)
     assert opened(again, A, segment_bytes=10**6).log_end_offset == 3
@@ -534,23 +566,64 @@ def test_no_half_of_a_later_deletion_comes_back_with_a_power_cut(fs: CrashableFs
     assert [name for name in after.list_dir("/data") if name in ("t-0", "t-1")] == []
 
 
-def test_gaps_of_a_compacted_log_are_no_damage_after_the_recovery_points_were_lost(
-    fs: CrashableFs,
-) -> None:
-    """The other checkpoints were written before the round, too: they say nothing of where it went."""
-    directory = started(fs)
+def with_gaps(fs: CrashableFs, directory: LogDirectory) -> Log:
+    """A log that was compacted after the last checkpoint, with a gap between two segments."""
     log = directory.open(A, ID, compacted(), NOW)
     for number in range(40):
         put(log, f"k{number}" if number % 4 == 0 else "k", "v" * 40)
     settled(log)
     directory.checkpoint()
     round_of(fs, log)
-    wanted = rows(log)
     starts = [each.base_offset for each in log.closed_segments()]
     assert starts[1] - 1 not in [header.last_offset for header in found_headers(log)]
+    return log
+
+
+def test_gaps_of_a_compacted_log_are_no_damage_after_the_recovery_points_were_lost(
+    fs: CrashableFs,
+) -> None:
+    """The other checkpoints were written before the round, too: they say nothing of where it went."""
+    wanted = rows(with_gaps(fs, started(fs)))
     fs.open(f"/data/{RECOVERY_POINTS}").truncate(1)
     again = started(fs.crash(SeededRng(), keep="all")).open(A, ID, compacted(), NOW)
     assert rows(again) == wanted
+
+
+def checkpoint_now(directory: LogDirectory, log: Log) -> None:
+    directory.checkpoint()
+
+
+def checkpoint_off_the_loop(directory: LogDirectory, log: Log) -> None:
+    assert perform(directory.checkpoint_later(0)) == []
+
+
+def compact_another(directory: LogDirectory, log: Log) -> None:
+    told: list[Exception | None] = []
+    then = lambda problem, now_ms: told.append(problem) or []  # type: ignore[func-returns-value]  # noqa: E731
+    perform(directory.keep_for_compaction(log, then))
+    assert told == [None]
+
+
+def stop(directory: LogDirectory, log: Log) -> None:
+    directory.close()
+
+
+@pytest.mark.parametrize("write", [checkpoint_now, checkpoint_off_the_loop, compact_another, stop])
+def test_gaps_of_a_log_that_was_not_opened_before_a_kill_are_no_damage_either(
+    fs: CrashableFs, write: Callable[[LogDirectory, Log], None]
+) -> None:
+    """The recovery points were written again, without its own, while it waited for its turn."""
+    directory = started(fs)
+    wanted = rows(with_gaps(fs, directory))
+    fs.open(f"/data/{RECOVERY_POINTS}").truncate(1)
+    fs = fs.crash(SeededRng(), keep="all")
+    directory = started(fs)
+    write(directory, opened(directory, B))
+    fs = fs.crash(SeededRng(), keep="all")
+    directory = started(fs)
+    assert rows(directory.open(A, ID, compacted(), NOW)) == wanted
+    directory.checkpoint()
+    assert A in read_offsets(fs, f"/data/{RECOVERY_POINTS}")
 
 
 def test_what_the_power_took_from_the_middle_of_a_log_does_not_pass_for_compacted(
