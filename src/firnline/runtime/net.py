@@ -603,6 +603,7 @@ class Connection:
             return
         self.closed = True
         self._out.clear()
+        self._pages.give_up()
         self.share.close()
         self._early.clear()
         self._backlog = b""
