@@ -144,15 +144,18 @@ class ProducerStates:
 
     Invariants: `_open` holds exactly the producers with a `txn_first_offset`, in ascending order of it;
     `end_offset` is the end of what has been noted.
+
+    evicted  producers that made room for others
     """
 
-    __slots__ = ("_ended", "_open", "_producers", "end_offset")
+    __slots__ = ("_ended", "_open", "_producers", "end_offset", "evicted")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # producer id -> first offset, oldest transaction first
         self._ended: list[CompletedTxn] = []  # marker not below the high watermark yet
         self.end_offset = 0
+        self.evicted = 0
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -320,6 +323,7 @@ class ProducerStates:
         for producer in looked_at:
             self._producers[producer.producer_id] = self._producers.pop(producer.producer_id)
         if idle:
+            self.evicted += 1
             del self._producers[min(idle, key=lambda producer: producer.last_offset).producer_id]
 
     @property

@@ -20,7 +20,10 @@ _MANAGER = "kafka_server_replicamanager_"
 
 
 class ReplicaFacts(NamedTuple):
-    """Counts of partitions that are led here, and of what was proposed for them."""
+    """Counts of partitions that are led here, and of what was proposed for them.
+
+    evicted_producers  that partitions which are here forgot to make room for others, since they were opened
+    """
 
     partitions: int = 0
     leaders: int = 0
@@ -31,6 +34,7 @@ class ReplicaFacts(NamedTuple):
     reassigning: int = 0
     changes: IsrCounters = IsrCounters()
     unassigned_directories: int = 0
+    evicted_producers: int = 0
 
 
 def look(node: BrokerNode) -> Generator[None, None, ReplicaFacts]:
@@ -65,6 +69,8 @@ def _with(facts: ReplicaFacts, node: BrokerNode, some: Sequence[Partition]) -> R
             state is not None and bool(state.adding_replicas or state.removing_replicas)
             for _, state in states
         ),
+        evicted_producers=facts.evicted_producers
+        + sum(partition.log.producers.evicted for partition in some),
     )
 
 
@@ -99,4 +105,10 @@ def families(found: ReplicaFacts) -> Iterator[Metric]:
         "kafka_server_assignmentsmanager_queuedreplicatodirassignments",
         "Replicas whose directory the controller does not know yet.",
         found.unassigned_directories,
+    )
+    # Not a counter: a partition that goes takes its own with it.
+    yield GaugeMetricFamily(
+        "firnline_producers_evicted",
+        "Producers that partitions here forgot before their time.",
+        found.evicted_producers,
     )
