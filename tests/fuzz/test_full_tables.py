@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from firnline.client.wire import encode_request
+from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.protocol.messages.k03_metadata import MetadataRequest
 from firnline.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from firnline.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -130,6 +131,33 @@ def test_a_flood_of_new_groups_locks_no_new_group_out(broker: Broker) -> None:
         told = friend.ask(join("a new group", member_id=told.member_id), 4)
         assert told.error_code == 0
     assert f"most were handed out to /{FLOOD}" in broker.log_text()
+
+
+def new_session(line: Line, partitions: int) -> int:
+    """Ask for a fetch session of so many partitions; return its id, 0 where there is none."""
+    rows = [
+        FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1)
+        for index in range(partitions)
+    ]
+    topics = [FetchTopic(topic="nowhere", partitions=rows)]
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=0, session_epoch=0, topics=topics
+    )
+    found: int = line.ask(request, 11).session_id
+    return found
+
+
+def test_a_fetch_session_of_tens_of_thousands_of_partitions_is_none(broker: Broker) -> None:
+    """Each of 100,000 kept 30 MiB until the node ended, a thousand of them, whoever had hung up.
+
+    The bound of all of them together: tests/unit/broker/test_fetch_session.py.
+    """
+    with LineFrom(broker, FLOOD) as flood:
+        assert new_session(flood, 50_001) == 0
+        assert new_session(flood, 50_000) != 0
+    with LineFrom(broker, "127.0.0.3") as friend:
+        assert new_session(friend, 1_000) != 0
+        assert is_served(friend)
 
 
 def test_24_unfinished_frames_of_95_mib(tmp_path: Path) -> None:

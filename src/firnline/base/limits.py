@@ -4,8 +4,6 @@ from firnline.base.units import KIB, MIB
 
 # A frame whose header cannot be complete is refused before anything is read of it.
 FRAME_BYTES_MIN = 8
-# What one connection may hold of a frame it only announced: memory grows with bytes that arrived.
-RECEIVE_STEP_BYTES = 256 * KIB
 # Where answers have no room, a peer that takes fewer bytes a second of what waits for it reads too slowly.
 READER_BYTES_PER_LOOK = 64 * KIB
 # Where requests have no room, a peer of which fewer bytes a second come sends too slowly.
@@ -23,7 +21,9 @@ STRING_BYTES_MAX = 32_767
 WHY_CHARS_MAX = 2_000
 # Elements over all arrays of one request; each element costs an object.
 ARRAY_ELEMENTS_MAX = 500_000
-FETCH_SESSIONS_MAX = 1000
+# Partitions that one fetch session remembers, and all of them: some 300 bytes each, as long as the session.
+SESSION_PARTITIONS_MAX = 50_000
+ALL_SESSION_PARTITIONS_MAX = 1_000_000
 # An answer waits no longer than this, whatever the request allows: the longest wait that librdkafka lets a
 # consumer ask for, ten times the request.timeout.ms of Java's clients, and half of connections.max.idle.ms,
 # after which nobody would be there to hear it. Kafka 4.3.1 has no bound of its own.

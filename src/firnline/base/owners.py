@@ -38,8 +38,8 @@ class Owners(Generic[Thing]):
             self._largest = [(-size, owner) for owner, size in self._sizes.items()]
             heapify(self._largest)
 
-    def remove(self, owner: str, thing: Thing) -> None:
-        """The thing has gone. KeyError where the owner does not have it."""
+    def remove(self, owner: str, thing: Thing) -> int:
+        """The thing has gone; return its size. KeyError where the owner does not have it."""
         things = self._of[owner]
         size = things.pop(thing)
         self.count -= 1
@@ -48,6 +48,7 @@ class Owners(Generic[Thing]):
             self._sizes[owner] -= size
         else:
             del self._of[owner], self._sizes[owner]
+        return size
 
     def size_of(self, owner: str) -> int:
         """Return the size of all that an owner has."""

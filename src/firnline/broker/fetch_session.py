@@ -11,6 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Uuid
+from firnline.base.limits import (
+    ALL_SESSION_PARTITIONS_MAX,
+    SESSION_PARTITIONS_MAX,
+    TOPIC_NAME_CHARS_MAX,
+)
 from firnline.base.owners import Owners
 from firnline.base.ports import Rng
 from firnline.base.units import INT32_MAX
@@ -81,6 +86,11 @@ class Wanted:
     @property
     def key(self) -> Key:
         return (self.topic_id if self.topic is None else self.topic, self.index)
+
+    @property
+    def weight(self) -> int:
+        """As how many partitions it counts where all are bounded: more for a name that no topic can have."""
+        return 1 if self.topic is None else 1 + len(self.topic) // (TOPIC_NAME_CHARS_MAX + 1)
 
     def ask_again(self, news: "Wanted") -> None:
         """Take the position of a later request; what was told stays.
@@ -166,7 +176,11 @@ class Sessionless:
 
 
 class FetchSession:
-    """The partitions of one client, in the order they are served. `clock`: when it fetched, if it follows."""
+    """The partitions of one client, in the order they are served.
+
+    clock   when it fetched, if it follows
+    weight  of all its partitions
+    """
 
     __slots__ = (
         "_partitions",
@@ -177,6 +191,7 @@ class FetchSession:
         "session_id",
         "used_ms",
         "uses_ids",
+        "weight",
     )
 
     def __init__(
@@ -196,6 +211,7 @@ class FetchSession:
         self.created_ms = now_ms
         self.used_ms = now_ms
         self._partitions: dict[Key, Wanted] = {w.key: w for w in wanted}
+        self.weight = sum([w.weight for w in self._partitions.values()])
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -210,11 +226,13 @@ class FetchSession:
             known = self._partitions.get(news.key)
             if known is None:
                 self._partitions[news.key] = news
+                self.weight += news.weight
             else:
                 known.ask_again(news)
         for key in forgotten:
             gone = self._partitions.pop(key, None)
             if gone is not None:
+                self.weight -= gone.weight
                 gone.wake()
 
     def advance(self) -> None:
@@ -273,18 +291,30 @@ class FetchSessions:
     A new session pushes one out only if that was unused for `eviction_ms`, or is smaller and old
     enough; with nobody to push out the client gets no session and keeps sending full requests. Beyond Kafka's
     rule, so that one address cannot have all: one with less than half as many as the address with most takes
-    the place of that one's least used, and nobody pushes out a small one of who has fewer.
+    the place of that one's least used, and nobody pushes out a small one of who has fewer. What sessions
+    remember is bounded, too: an address is given as much as is then left for others. What was unused for
+    `eviction_ms` makes room for it. A session that would outgrow that is forgotten, and its client hears so.
+
+    evicted  sessions that made room for others
+    refused  clients that asked for a session and were given none, or outgrew theirs
     """
 
     def __init__(self, *, sessions_max: int, eviction_ms: int, rng: Rng) -> None:
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
         self._by_address: Owners[int] = Owners()
+        self._weights: Owners[int] = Owners()
+        self.evicted = self.refused = 0
         self._sessions_max = sessions_max
         self._eviction_ms = eviction_ms
         self._rng = rng
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions they remember."""
+        return self._weights.size
 
     def context(
         self,
@@ -315,14 +345,17 @@ class FetchSessions:
             return _BAD_EPOCH
         if session.uses_ids != uses_ids:
             return _TOPIC_IDS
+        session.used_ms = now_ms
+        self._sessions[session_id] = self._sessions.pop(session_id)
         if wanted or forgotten:
+            weight = session.weight
             session.update(wanted, forgotten)
+            if session.weight != weight and not self._weigh_again(session, now_ms):
+                return _NOT_FOUND
         if not len(session):
             self._drop(session)
             return Sessionless(())
-        session.used_ms = now_ms
         session.advance()
-        self._sessions[session_id] = self._sessions.pop(session_id)
         return Incremental(session)
 
     def of_one(
@@ -350,29 +383,65 @@ class FetchSessions:
     def _make(
         self, wanted: Sequence[Wanted], *, uses_ids: bool, now_ms: int, owner: Owner
     ) -> FetchSession | None:
-        if not wanted or not self._has_room(len(wanted), owner, now_ms):
+        if not wanted:
+            return None
+        address, weight = owner[1], sum([w.weight for w in wanted])
+        if not (
+            self._has_room_for(weight, address, now_ms)
+            and self._has_place(len(wanted), address, now_ms)
+        ):
+            self.refused += 1
             return None
         session_id = 0
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = 1 + self._rng.below(INT32_MAX)
         session = FetchSession(session_id, wanted, uses_ids=uses_ids, now_ms=now_ms, owner=owner)
         self._sessions[session_id] = session
-        self._by_address.add(owner[1], session_id)
+        self._by_address.add(address, session_id)
+        self._weights.add(address, session_id, session.weight)
         return session
 
     def _drop(self, session: FetchSession) -> None:
         del self._sessions[session.session_id]
         self._by_address.remove(session.owner[1], session.session_id)
+        self._weights.remove(session.owner[1], session.session_id)
 
-    def _has_room(self, size: int, owner: Owner, now_ms: int) -> bool:
-        """Find or make room for a session of `size` partitions."""
+    def _push_out(self, session: FetchSession) -> None:
+        self.evicted += 1
+        self._drop(session)
+
+    def _weigh_again(self, session: FetchSession, now_ms: int) -> bool:
+        """Count what it remembers now; False: that is too much, and it was forgotten."""
+        address, session_id = session.owner[1], session.session_id
+        is_more = session.weight > self._weights.remove(address, session_id)
+        fits = not is_more or self._has_room_for(session.weight, address, now_ms)
+        self._weights.add(address, session_id, session.weight)
+        if not fits:
+            self.refused += 1
+            self._drop(session)
+        return fits
+
+    def _has_room_for(self, weight: int, address: str, now_ms: int) -> bool:
+        """Find or make room for so many partitions more of an address."""
+        if weight > SESSION_PARTITIONS_MAX:
+            return False
+        weights = self._weights
+        while weights.size_of(address) + 2 * weight > ALL_SESSION_PARTITIONS_MAX - weights.size:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.used_ms <= self._eviction_ms:
+                return False
+            self._push_out(oldest)
+        return True
+
+    def _has_place(self, size: int, address: str, now_ms: int) -> bool:
+        """Find or make a place for a session of `size` partitions."""
         if len(self._sessions) < self._sessions_max:
             return True
         if not self._sessions:
             return False
-        gone = self._to_push_out(size, self._by_address.size_of(owner[1]), now_ms)
+        gone = self._to_push_out(size, self._by_address.size_of(address), now_ms)
         if gone is not None:
-            self._drop(gone)
+            self._push_out(gone)
         return gone is not None
 
     def _to_push_out(self, size: int, has: int, now_ms: int) -> FetchSession | None:

@@ -347,10 +347,11 @@ _is_supported = [hasattr(os, "RWF_NOWAIT")]
 class Pages:
     """What one connection knows of the pages that it sends next."""
 
-    __slots__ = ("_begin", "_end", "_path", "are_awaited")
+    __slots__ = ("_begin", "_end", "_is_given_up", "_path", "are_awaited")
 
     def __init__(self) -> None:
         self.are_awaited = False  # a thread reads them
+        self._is_given_up = False
         self._path, self._begin, self._end = "", 0, 0  # these are here, or were a moment ago
 
     def are_here(
@@ -374,10 +375,19 @@ class Pages:
         if in_memory(part.file.fileno(), position, size):
             return True
         self.are_awaited = True
-        read = partial(_bring_in, part, size)
+        read = partial(self._read, part, size)
         done = partial(self._arrived, then)
         execute([Submit(name="read cold pages", pool="pages", work=read, then=done)])
         return False
+
+    def give_up(self) -> None:
+        """Nobody is sent anything any more: what no thread has begun to read is left."""
+        self._is_given_up = True
+
+    def _read(self, part: FileSlice, size: int) -> None:
+        """Called on a thread."""
+        if not self._is_given_up:
+            _bring_in(part, size)
 
     def _arrived(self, then: Callable[[], None], result: object, now_ms: int) -> Effects:
         """They were read, or cannot be, or too many wait for theirs: whoever sends them finds out."""

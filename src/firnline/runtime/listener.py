@@ -2,6 +2,7 @@
 
 import logging
 import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from firnline.base.errors import ProtocolError
@@ -91,6 +92,10 @@ class Server:
 
     def sweep(self, now_ms: int) -> None:
         """Close who idles too long, has not sent one request in time, or hung up on one long ago."""
+        self.loop.take_in_turns(self._sweeping(now_ms))
+
+    def _sweeping(self, now_ms: int) -> Iterator[None]:
+        """Look at one connection in each step: thousands that came together are closed together."""
         for connection in list(self._connections.values()):
             quiet_ms = now_ms - connection.last_active_ms
             if connection.is_receiving and not connection.has_ended:
@@ -105,6 +110,7 @@ class Server:
                 or (connection.has_ended and quiet_ms > ENDED_MS)
             ):
                 connection.close()
+            yield
 
     def forget(self, fd: int) -> None:
         """Called by a connection that closes its socket next."""

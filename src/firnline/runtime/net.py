@@ -241,7 +241,7 @@ class Connection:
         self._inlet.go_on(self._runtime.now_ms())
         if self._has_memory() and not self._reading:
             self._reading = True
-            self._loop.rewatch(self._fd, READABLE)
+            self._rewatch()
 
     def _note_held(self) -> None:
         """Count what is here of requests that are not handled."""
@@ -390,12 +390,23 @@ class Connection:
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.rewatch(self._fd, NOTHING if self.has_ended else ENDED)
+            self._rewatch()
 
     def _note_end(self) -> None:
         """The peer ended its side while its request is under way: it is answered if that is soon."""
         self.has_ended = True
-        self._loop.rewatch(self._fd, NOTHING)
+        self._rewatch()
+
+    def _rewatch(self) -> None:
+        """Wait for what is needed now. Not for what an event calls for: it may be older than an answer that
+        was taken up in the same turn, which then would never be sent on."""
+        if self._out and not self._pages.are_awaited:
+            events = WRITABLE
+        elif self._reading:
+            events = READABLE
+        else:
+            events = NOTHING if self.has_ended else ENDED
+        self._loop.rewatch(self._fd, events)
 
     def when_gone(self, turn: int, abandon: Callable[[int], Effects]) -> None:
         """Call `abandon(now_ms)` if this closes before the request of that turn is answered."""
@@ -428,7 +439,7 @@ class Connection:
             return
         if not is_sent:
             self._busy = True
-            self._loop.rewatch(self._fd, WRITABLE)
+            self._rewatch()
         elif self._busy and self._is_free():
             self._go_on()
 
@@ -474,15 +485,13 @@ class Connection:
 
     def _on_writable(self) -> None:
         self.last_active_ms = self._runtime.now_ms()
-        if self._pages.are_awaited:
-            self._loop.rewatch(self._fd, NOTHING if self.has_ended else ENDED)
-            return
         try:
             if self._send():
-                ends = NOTHING if self.has_ended else ENDED
-                self._loop.rewatch(self._fd, READABLE if self._reading else ends)
+                self._rewatch()
                 if self._is_free():
                     self._go_on()
+            elif self._pages.are_awaited:
+                self._rewatch()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         except (OSError, StorageError) as problem:
@@ -506,7 +515,7 @@ class Connection:
                 self._on_bytes(memoryview(bytearray(backlog)))
             if not self._busy and not self.closed and not self._reading:
                 self._reading = True
-                self._loop.rewatch(self._fd, READABLE)
+                self._rewatch()
         except ProtocolError as problem:
             self._server.on_bad_peer(self, problem)
         self._settle()
@@ -583,7 +592,7 @@ class Connection:
 
     def _pages_are_here(self) -> None:
         if not self.closed:
-            self._loop.rewatch(self._fd, WRITABLE)
+            self._rewatch()
 
     def close_slow(self) -> None:
         """Close it, because others wait for the bytes that are kept for its peer, who does not read them."""
@@ -603,6 +612,7 @@ class Connection:
             return
         self.closed = True
         self._out.clear()
+        self._pages.give_up()
         self.share.close()
         self._early.clear()
         self._backlog = b""

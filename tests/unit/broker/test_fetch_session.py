@@ -5,6 +5,7 @@ import pytest
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID
 from firnline.base.units import INT32_MAX
+from firnline.broker import fetch_session
 from firnline.broker.fetch_session import (
     FetchContext,
     FetchSession,
@@ -271,6 +272,79 @@ def test_a_session_nobody_uses_makes_room() -> None:
     ask(s, 42, 2)
 
 
+# -- how much they remember -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> FetchSessions:
+    """Forty partitions in a session, a hundred in all."""
+    monkeypatch.setattr(fetch_session, "SESSION_PARTITIONS_MAX", 40)
+    monkeypatch.setattr(fetch_session, "ALL_SESSION_PARTITIONS_MAX", 100)
+    return sessions(1_000)
+
+
+def many(count: int, first: int = 0) -> list[Wanted]:
+    return [want(index) for index in range(first, first + count)]
+
+
+def test_sessions_of_one_address_remember_a_bounded_number_of_partitions(
+    bounded: FetchSessions,
+) -> None:
+    """A thousand of 500,000 partitions each are 150 GB, and stay when their client has hung up."""
+    found = [ask(bounded, 0, 0, *many(10), owner=ME) for _ in range(100)]
+    assert [type(context) for context in found] == [Full] * 5 + [Sessionless] * 95
+    assert isinstance(ask(bounded, 0, 0, *many(10), owner=OTHERS[0]), Full)
+    assert (len(bounded), bounded.partitions, bounded.refused) == (6, 60, 95)
+
+
+def test_a_session_of_too_many_partitions_is_none(bounded: FetchSessions) -> None:
+    assert isinstance(ask(bounded, 0, 0, *many(41)), Sessionless)
+    assert isinstance(ask(bounded, 0, 0, *many(40)), Full)
+
+
+def test_a_session_that_grows_without_end_is_forgotten_and_its_client_hears_so(
+    bounded: FetchSessions,
+) -> None:
+    ask(bounded, 0, 0, *many(10))
+    for epoch in (1, 2, 3):
+        ask(bounded, 42, epoch, *many(10, 10 * epoch))
+    ask(bounded, 42, 4, *many(40))  # nothing new
+    assert bounded.partitions == 40
+    assert code(attempt(bounded, 42, 5, want(40))) == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(bounded), bounded.partitions, bounded.refused) == (0, 0, 1)
+    assert isinstance(ask(bounded, 0, 0, *many(10)), Full)
+
+
+def test_what_a_session_forgets_makes_room(bounded: FetchSessions) -> None:
+    ask(bounded, 0, 0, *many(40))
+    assert isinstance(ask(bounded, 0, 0, *many(20)), Sessionless)
+    gone = tuple(("t", index) for index in range(10, 40))
+    ask(bounded, 42, 1, forgotten=gone)
+    assert bounded.partitions == 10
+    assert isinstance(ask(bounded, 0, 0, *many(20)), Full)
+    ask(bounded, 42, -1)
+    assert bounded.partitions == 20
+
+
+def test_a_name_that_no_topic_can_have_counts_as_what_it_holds(bounded: FetchSessions) -> None:
+    assert isinstance(ask(bounded, 0, 0, want(0, topic="n" * 249)), Full)
+    assert isinstance(ask(bounded, 0, 0, want(0, topic="n" * 32_767)), Sessionless)
+    ask(bounded, 42, 1, want(0, topic="n" * 5_000))
+    assert bounded.partitions == 1 + 21
+    assert isinstance(attempt(bounded, 42, 2, want(0, topic="m" * 5_000)), KafkaError)
+
+
+def test_partitions_of_sessions_that_nobody_uses_make_room(bounded: FetchSessions) -> None:
+    ask(bounded, 0, 0, *many(20))
+    ask(bounded, 0, 0, *many(20), now_ms=500)
+    ask(bounded, 42, 1, now_ms=600)
+    later = EVICTION_MS + 501
+    assert isinstance(ask(bounded, 0, 0, *many(20), now_ms=later), Full)
+    assert code(attempt(bounded, 43, 1, now_ms=later)) == Code.FETCH_SESSION_ID_NOT_FOUND
+    ask(bounded, 42, 2, now_ms=later)
+    assert (bounded.evicted, bounded.refused) == (1, 0)
+
+
 @pytest.mark.parametrize(("age_ms", "comes_in"), [(EVICTION_MS, False), (EVICTION_MS + 1, True)])
 def test_a_larger_session_takes_the_place_of_a_small_old_one(age_ms: int, comes_in: bool) -> None:
     s = sessions(1)
@@ -278,3 +352,4 @@ def test_a_larger_session_takes_the_place_of_a_small_old_one(age_ms: int, comes_
     ask(s, 42, 1, now_ms=age_ms)
     context = ask(s, 0, 0, want(0), want(1), now_ms=age_ms)
     assert isinstance(context, Full) is comes_in
+    assert (s.evicted, s.refused) == (int(comes_in), int(not comes_in))

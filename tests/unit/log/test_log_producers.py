@@ -49,6 +49,8 @@ def test_a_flood_of_producer_ids_is_forgotten_and_not_the_producer_that_goes_on(
     assert log.producers.has_open_transaction(8, 0)
     # Whoever was forgotten goes on where it was.
     assert log.producers.get(1_000) is None
+    assert log.producers.table is not None
+    assert log.producers.table.forgotten == 2 + 1_000 - 50
     append(log, batch("forgotten", pid=1_000, seq=1))
 
 

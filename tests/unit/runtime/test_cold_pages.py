@@ -11,10 +11,14 @@ import pytest
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.slices import FileSlice
+from firnline.base.units import MIB
 from firnline.log.log import Log
 from firnline.runtime import disk as real_disk
+from firnline.runtime.bounds.connections import Limits
 from firnline.runtime.disk import Pages, RealFs, in_memory
+from firnline.runtime.loop import _PAGE_READERS
 from tests.unit.runtime.echo import Running
+from tests.unit.runtime.test_gone_peers import until
 from tests.unit.runtime.test_truncated_answers import ask, log, node, slices
 
 __all__ = ["log", "node"]
@@ -72,6 +76,25 @@ def test_a_peer_that_goes_while_the_disk_reads_for_it_leaves_nothing(
     with ask(node, []) as other:
         assert rest_of(other, 3) == bytes(3)
     assert node.server.connection_count <= 2
+
+
+def test_those_who_ask_for_cold_records_and_hang_up_do_not_keep_the_disk_from_others(
+    node: Running, log: Log, disk: Disk
+) -> None:
+    """Each of them had a MiB read for nobody, before whoever came next had his."""
+    node.limits = Limits(total=1_000)
+    wanted = slices(log)
+    for _ in range(40):
+        ask(node, wanted).close()
+    until(node, lambda: not node.server.connection_count)
+    reads_before = disk.reads
+    with ask(node, wanted) as patient:
+        disk.may_read.set()
+        size = sum(part.size_bytes for part in wanted)
+        assert len(rest_of(patient, 3 + size)) == 3 + size
+    steps = sum(1 + part.size_bytes // MIB for part in wanted)
+    assert reads_before <= _PAGE_READERS
+    assert disk.reads <= reads_before + steps, "all that is read now is for who is there"
 
 
 def part_of(path: Path) -> FileSlice:

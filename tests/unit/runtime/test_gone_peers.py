@@ -4,6 +4,7 @@ import gc
 import os
 import socket
 import struct
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,7 +15,10 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Reply
+from firnline.base.slices import FileSlice
+from firnline.runtime import disk
 from firnline.runtime.bounds.connections import Limits
+from firnline.runtime.disk import RealFs
 from firnline.runtime.listener import ENDED_MS
 from tests.unit.runtime.echo import Echo, Running, Ticket, frame, is_closed, read_frame
 
@@ -170,3 +174,48 @@ def test_a_wait_that_is_given_up_needs_no_garbage_collector(node: Running) -> No
         until(node, lambda: held() is None)
     finally:
         gc.enable()
+
+
+# ---- what is told of a connection in the turn in which its answer begins to leave
+
+
+@pytest.mark.parametrize("act", ["asks", "ends its side"])
+@pytest.mark.parametrize("are_cold", [False, True])
+def test_an_answer_leaves_whole_whatever_its_peer_did_a_moment_before(
+    node: Running, act: str, are_cold: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its peer asks the next thing, or ends its side, and that is told after the answer was taken up, and
+    did not fit into the socket, in the same turn: it was never sent on."""
+    monkeypatch.setattr(disk, "in_memory", lambda fd, position, size: not are_cold)
+    size = 8 << 20
+    (tmp_path / "large").write_bytes(bytes(size))
+    part = FileSlice(RealFs().open(str(tmp_path / "large")), 0, size)
+    with node.connect() as sock:
+        sock.sendall(frame(b"h-a large one"))
+        until(node, lambda: bool(waiting(node).waiting))
+        [ticket] = waiting(node).waiting
+        if act == "ends its side":  # it had asked before, and is not read from
+            sock.sendall(frame(b"e-behind"))
+            until(node, lambda: not ticket.connection._reading)
+        begun, may_go_on = threading.Event(), threading.Event()
+
+        def hold_up(_: object, now_ms: int) -> list[Any]:
+            begun.set()
+            assert may_go_on.wait(20)
+            time.sleep(0.01)  # longer than one look at what threads have done: the answer is for the next
+            return []
+
+        def answer(_: object, now_ms: int) -> list[Any]:
+            ticket.connection.answer([struct.pack(">i", size), part], ticket.turn)
+            return []
+
+        node.runtime._doorbell.ring(hold_up, None)
+        assert begun.wait(20)
+        node.runtime._doorbell.ring(answer, None)
+        if act == "asks":
+            sock.sendall(frame(b"e-behind"))
+        else:
+            sock.shutdown(socket.SHUT_WR)
+        may_go_on.set()
+        assert read_frame(sock) == bytes(size)
+        assert read_frame(sock) == b"e-behind"

@@ -14,6 +14,7 @@ import pytest
 from firnline.base.effects import Flush, Reply, Submit
 from firnline.base.errors import KafkaError
 from firnline.protocol.schema import Part
+from firnline.runtime import poll
 from firnline.runtime.bounds.connections import Connections, Limits
 from firnline.runtime.listener import Server, listen
 from firnline.runtime.net import OPEN_MAX
@@ -175,6 +176,28 @@ def test_who_never_sends_a_request_is_closed_in_time(node: Running) -> None:
         assert is_closed(silent)
         active.sendall(frame(b"e-still-here"))
         assert read_frame(active) == b"e-still-here"
+
+
+def test_connections_that_have_to_go_together_are_closed_a_few_in_each_turn(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine thousand that came at once and never asked took 150 ms of the loop when they were closed."""
+    monkeypatch.setattr(poll, "_STEPS_S", 0)
+    node.limits = Limits(total=100)
+    socks = [node.connect() for _ in range(50)]
+    left: list[int] = []
+
+    def sweep() -> None:
+        node.server.sweep(node.runtime.now_ms() + 31_000)
+        left.append(node.server.connection_count)
+
+    while node.server.connection_count < 50:
+        node.on_loop(lambda: None)
+    node.on_loop(sweep)
+    assert left == [49]
+    for sock in socks:
+        assert is_closed(sock)
+        sock.close()
 
 
 def test_a_failing_continuation_stops_the_node_with_its_reason(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from firnline.base.errors import ConfigError
+from firnline.broker.fetch_session import Full, Wanted
 from firnline.runtime.failed_requests import FailedRequests
 from firnline.runtime.loop import Runtime
 from firnline.runtime.poll import PollLoop
@@ -216,6 +218,12 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
         runtime.incoming = SimpleNamespace(held_bytes=7, waiting=8, slow_senders=9)
         harness.node.groups._tally.evicted = 10
         harness.node.storage.producers.forgotten = 11
+        sessions = harness.node.fetching.sessions
+        asked = partial(sessions.context, uses_ids=True, now_ms=0, owner=("User:me", "10.0.0.1"))
+        topic_id = b"t" * 16
+        wanted = [Wanted(None, topic_id, index, fetch_offset=0, max_bytes=1) for index in (0, 1)]
+        assert isinstance(asked(0, 0, wanted, ()), Full)
+        sessions.evicted, sessions.refused = 3, 4
         found = scrape(exporter)
         assert found["firnline_connections_evicted_total", ""] == 5
         assert found["firnline_connections_refused_total", ""] == 6
@@ -225,6 +233,11 @@ def test_full_tables_and_who_made_room_are_shown() -> None:
         assert found["firnline_group_members_evicted_total", ""] == 10
         assert found["firnline_group_members_pending", ""] == 0
         assert found["firnline_producers_forgotten_total", ""] == 11
+        cache = "kafka_server_fetchsessioncache_"
+        assert found[cache + "incrementalfetchsessionevictions_total", ""] == 3
+        assert found["firnline_fetch_sessions_refused_total", ""] == 4
+        assert found[cache + "numincrementalfetchsessions", ""] == 1
+        assert found[cache + "numincrementalfetchpartitionscached", ""] == 2
 
 
 def test_a_look_at_many_partitions_is_taken_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

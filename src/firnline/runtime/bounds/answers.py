@@ -8,19 +8,17 @@ read what waits for it is closed then, the one with the most bytes first. Decisi
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from operator import attrgetter
+from typing import Protocol
 
 from firnline.base.effects import Effects
 from firnline.base.errors import ProtocolError
 from firnline.base.limits import READER_BYTES_PER_LOOK
 from firnline.base.units import MIB
+from firnline.runtime.bounds.looks import Looks, slow_ones
 from firnline.runtime.poll import PollLoop
 
-if TYPE_CHECKING:
-    from firnline.runtime.timers import Timer
-
 ANSWERS_BYTES_MAX = 512 * MIB
-_LOOK_S = 1.0
 # Looks after which a reader is closed: where one answer can go on, where none can, and where none may begin.
 _LOOKS_OF_A_SLOW_READER, _LOOKS_WHILE_NONE_GOES_ON, _LOOKS_WITHOUT_ROOM = 10, 3, 1
 _CLOSED_PER_LOOK = 100
@@ -122,7 +120,7 @@ class Answers:
         self._going_on: dict[Share, Again] = {}
         self._beginning: dict[Share, Again] = {}
         self._is_due = False
-        self._look_timer: Timer | None = None
+        self._looks = Looks(loop, self._look)
 
     @property
     def held_bytes(self) -> int:
@@ -145,7 +143,7 @@ class Answers:
         if self.held_bytes < self.bytes_max:
             self.one = None
             return True
-        self._look_soon()
+        self._looks.soon()
         if self.one is None and self.unsent_bytes < self.bytes_max:
             self.one = share
         return self.one is share
@@ -173,11 +171,11 @@ class Answers:
         if size_bytes < 0:
             self._go_on()
         elif self.held_bytes >= self.bytes_max:
-            self._look_soon()
+            self._looks.soon()
 
     def wait(self, share: Share, again: Again, *, to_begin: bool) -> None:
         (self._beginning if to_begin else self._going_on)[share] = again
-        self._look_soon()
+        self._looks.soon()
 
     def forget(self, share: Share) -> None:
         """Let what waits for room end, for nobody wants it any more."""
@@ -217,27 +215,17 @@ class Answers:
         self._resume(again)
         self._go_on()
 
-    def _look_soon(self) -> None:
-        if self._look_timer is None:
-            self._look_timer = self._loop.call_later(_LOOK_S, self._look)
-
     def _look(self) -> None:
         """Close who does not read, as far as others wait for the bytes that are kept for him."""
-        self._look_timer = None
         if self.held_bytes < self.bytes_max and not self.waiting:
             return
-        self._look_soon()
+        self._looks.soon()
         looks = _LOOKS_OF_A_SLOW_READER
         if self.is_without_room:
             looks = _LOOKS_WITHOUT_ROOM
         elif self.unsent_bytes >= self.bytes_max:
             looks = _LOOKS_WHILE_NONE_GOES_ON
-        slow = []
-        for share in self._unsent:
-            share.look()
-            if share.looks >= looks:
-                slow.append(share)
-        slow.sort(key=lambda share: share.unsent_bytes, reverse=True)
+        slow = slow_ones(self._unsent, looks, attrgetter("unsent_bytes"))
         for share in slow[:_CLOSED_PER_LOOK]:
             if self.held_bytes < self.bytes_max // 2:
                 break
@@ -247,5 +235,4 @@ class Answers:
         self._go_on()
 
     def close(self) -> None:
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        self._looks.close()

@@ -7,24 +7,22 @@ is slow while others need the room loses its connection, and so does, a quarter 
 most. Decision 0027.
 """
 
-from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Protocol
 
 from firnline.base.limits import SENDER_BYTES_PER_LOOK, SENDER_BYTES_PER_S, SENDER_GRACE_MS
 from firnline.base.units import KIB, MIB, SECOND_MS
 from firnline.protocol.frame import BufferPool
+from firnline.runtime.bounds.looks import Looks, slow_ones
 from firnline.runtime.poll import PollLoop
-
-if TYPE_CHECKING:
-    from firnline.runtime.timers import Timer
 
 INCOMING_BYTES_MAX = 512 * MIB
 # A request that holds no more than this waits for nothing.
 _SMALL_BYTES = 64 * KIB
-_LOOK_S = 1.0
 # Looks after which a slow sender is closed: where all others wait for it, and where nobody waits.
 _LOOKS_WHILE_OTHERS_WAIT, _LOOKS_OF_A_SLOW_SENDER = 3, 10
+_held_bytes = attrgetter("held_bytes")
 
 
 class Sender(Protocol):
@@ -141,9 +139,9 @@ class Incoming:
         self.one: Inlet | None = None
         self._holding: dict[Inlet, None] = {}
         # By address, the one whose turn it is first.
-        self._waiting: dict[str, deque[tuple[Inlet, Callable[[], None]]]] = {}
+        self._waiting: dict[str, dict[Inlet, Callable[[], None]]] = {}
         self._is_due = self._is_relief_due = False
-        self._look_timer: Timer | None = None
+        self._looks = Looks(loop, self._look)
 
     @property
     def waiting(self) -> int:
@@ -166,33 +164,32 @@ class Incoming:
         if more_bytes < 0:
             self._go_on()
         elif self.held_bytes >= self.bytes_max:
-            self._look_soon()
+            self._looks.soon()
             if self._is_overfull and not self._is_relief_due:
                 self._is_relief_due = True
-                self._loop.call_soon(self._relieve)
+                self._loop.call_soon(self._loop.take_in_turns, self._relief())
 
     def may_grow(self, inlet: Inlet, more_bytes: int) -> bool:
         if self.held_bytes + more_bytes <= self.bytes_max:
             return True
         if inlet.held_bytes + more_bytes <= _SMALL_BYTES:
             return True
-        self._look_soon()
+        self._looks.soon()
         if self.one is None:
             self.one = inlet
         return self.one is inlet
 
     def wait(self, inlet: Inlet, again: Callable[[], None]) -> None:
         assert inlet.sender is not None
-        self._waiting.setdefault(inlet.sender.peer_host, deque()).append((inlet, again))
-        self._look_soon()
+        self._waiting.setdefault(inlet.sender.peer_host, {})[inlet] = again
+        self._looks.soon()
 
     def forget(self, inlet: Inlet) -> None:
         assert inlet.sender is not None
         of_address = self._waiting.get(inlet.sender.peer_host)
         if of_address is not None:
-            left = deque(row for row in of_address if row[0] is not inlet)
-            self._waiting[inlet.sender.peer_host] = left
-            if not left:
+            of_address.pop(inlet, None)
+            if not of_address:
                 del self._waiting[inlet.sender.peer_host]
         held, inlet.held_bytes = inlet.held_bytes, 0
         if self.one is inlet:
@@ -221,7 +218,8 @@ class Incoming:
             return
         address = next(iter(self._waiting))
         of_address = self._waiting.pop(address)
-        inlet, again = of_address.popleft()
+        inlet = next(iter(of_address))
+        again = of_address.pop(inlet)
         if of_address:
             self._waiting[address] = of_address  # behind all others
         again()
@@ -230,49 +228,52 @@ class Incoming:
 
     # ---- who has to go
 
-    def _look_soon(self) -> None:
-        if self._look_timer is None:
-            self._look_timer = self._loop.call_later(_LOOK_S, self._look)
-
     def _look(self) -> None:
         """Close who is slow, as far as others wait for the room."""
-        self._look_timer = None
         if self.held_bytes < self.bytes_max and not self._waiting:
             for inlet in self._holding:
                 inlet.looks = 0
             return
-        self._look_soon()
+        self._looks.soon()
         looks = _LOOKS_WHILE_OTHERS_WAIT if self._waiting else _LOOKS_OF_A_SLOW_SENDER
-        slow = []
-        for inlet in self._holding:
-            inlet.look()
-            if inlet.looks >= looks:
-                slow.append(inlet)
-        slow.sort(key=lambda inlet: inlet.held_bytes, reverse=True)
+        slow = slow_ones(self._holding, looks, _held_bytes)
         # The one for whose end all others wait goes however little is held.
         slow.sort(key=lambda inlet: inlet is not self.one)
+        self._loop.take_in_turns(self._closing_slow(slow))
+
+    def _closing_slow(self, slow: list[Inlet]) -> Iterator[None]:
+        """Close one in each step: thousands of them hold little each."""
         for inlet in slow:
             if self.held_bytes < self.bytes_max // 2 and inlet is not self.one:
                 break
-            self._close(inlet, "sends too slowly")
+            if inlet.looks:  # else its request is whole meanwhile
+                self._close(inlet, "sends too slowly")
+            yield
 
-    def _relieve(self) -> None:
-        """Too many began large requests at once: the addresses that hold most of them make room."""
-        self._is_relief_due = False
-        if not self._is_overfull:
-            return
-        of_address: dict[str, int] = {}
-        rows = [
-            (inlet, inlet.sender.peer_host) for inlet in self._holding if inlet.sender is not None
-        ]
-        for inlet, address in rows:
-            of_address[address] = of_address.get(address, 0) + inlet.held_bytes
-        rows.sort(key=lambda row: (of_address[row[1]], row[0].held_bytes), reverse=True)
-        for inlet, _ in rows:
+    def _relief(self) -> Iterator[None]:
+        """Too many began large requests at once: the addresses that hold most of them make room.
+
+        One connection is closed in each step.
+        """
+        for inlet in self._by_what_their_addresses_hold() if self._is_overfull else ():
             if self._others_bytes <= self.bytes_max:
                 break
-            if inlet is not self.one:
+            if inlet.held_bytes and inlet is not self.one:
                 self._close(inlet, "is one of too many")
+            yield
+        self._is_relief_due = False
+
+    def _by_what_their_addresses_hold(self) -> Iterator[Inlet]:
+        """All that hold something, the largest of the address with most first."""
+        of_address: dict[str, list[Inlet]] = {}
+        for inlet in self._holding:
+            if inlet.sender is not None:
+                of_address.setdefault(inlet.sender.peer_host, []).append(inlet)
+        addresses = [(sum(map(_held_bytes, inlets)), inlets) for inlets in of_address.values()]
+        addresses.sort(key=lambda row: row[0], reverse=True)
+        for _, inlets in addresses:
+            inlets.sort(key=_held_bytes, reverse=True)
+            yield from inlets
 
     def _close(self, inlet: Inlet, why: str) -> None:
         if inlet.sender is not None:
@@ -280,5 +281,4 @@ class Incoming:
             inlet.sender.close_sender(inlet.held_bytes, why)
 
     def close(self) -> None:
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        self._looks.close()
