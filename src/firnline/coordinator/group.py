@@ -341,11 +341,10 @@ class Group:
     def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> Effects:
         # One member, one waiting join: the older request's connection is told to try again.
         effects = _answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
-        member.protocols = request.protocols
+        self.roster.subscribe(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.join_answer = answer
-        self.roster.resized(member)
         return effects
 
     def _replace_static(
@@ -556,8 +555,7 @@ class Group:
         if code is not Code.NONE:
             return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
         for member_id, member in self.roster.members.items():
-            member.assignment = parts[member_id]
-            self.roster.resized(member)
+            self.roster.assign(member, parts[member_id])
         self._enter(Cause.ASSIGNED, now_ms)
         return self._answer_all_syncs(Code.NONE, now_ms)
 
