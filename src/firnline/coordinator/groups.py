@@ -5,7 +5,7 @@ leads but has not read yet answers COORDINATOR_LOAD_IN_PROGRESS, one it does not
 Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from firnline.coordinator.membership import (
 )
 from firnline.coordinator.policy import GroupPolicy, Settings
 from firnline.coordinator.shard import Shard
+from firnline.coordinator.subscriptions import Subscribed
 
 GROUP_TYPE = "classic"
 # A millisecond or less.
@@ -532,10 +533,21 @@ class GroupCoordinator:
             return self._background.begin(work, now_ms, is_urgent=True)
         return shard.delete(group_id, answer, now_ms)
 
+    def find_subscribed(
+        self, group_id: str, among: Container[str]
+    ) -> Generator[None, None, Subscribed | None]:
+        """Find which of those topics the members of a group subscribe to; None where there are no members."""
+        shard = self._shard_of(group_id)
+        group = None if isinstance(shard, Code) else shard.groups.get(group_id)
+        if group is None or group.state is GroupState.EMPTY:
+            return None
+        return (yield from group.find_subscribed(among))
+
     def delete_offsets(
         self,
         group_id: str,
         partitions: Sequence[TopicPartition],
+        subscribed: Subscribed | None,
         answer: Callable[[Code, Sequence[Code]], Effects],
         now_ms: int,
     ) -> Effects:
@@ -543,7 +555,7 @@ class GroupCoordinator:
         shard = self._shard_of(group_id) if group_id else Code.INVALID_GROUP_ID
         if isinstance(shard, Code):
             return answer(shard, ())
-        return shard.delete_offsets(group_id, partitions, answer, now_ms)
+        return shard.delete_offsets(group_id, partitions, subscribed, answer, now_ms)
 
     def on_topics_deleted(self, topics: Sequence[str], now_ms: int) -> Effects:
         """Delete the offsets committed for topics that are gone, whatever their groups do."""

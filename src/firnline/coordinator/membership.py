@@ -337,24 +337,3 @@ def choose_protocol(members: Sequence[Member], leader_id: str, shared: Collectio
     leader = next((m for m in members if m.member_id == leader_id), members[0])
     order = {p.name: place for place, p in reversed(list(enumerate(leader.protocols)))}
     return min(shared, key=lambda name: (-votes[name], order[name]))
-
-
-def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Return the topics of a consumer's subscription, or None when the bytes are no such thing.
-
-    Layout of every version: version int16, then an array of strings. Source: ConsumerProtocolSubscription.
-    """
-    count = int.from_bytes(metadata[2:6], "big", signed=True)
-    position, topics = 6, []
-    if len(metadata) < 6 or not 0 <= count * 2 <= len(metadata) - 6:
-        return None
-    for _ in range(count):
-        end = position + 2 + int.from_bytes(metadata[position : position + 2], "big")
-        if end > len(metadata):
-            return None
-        try:
-            topics.append(metadata[position + 2 : end].decode())
-        except UnicodeDecodeError:
-            return None
-        position = end
-    return frozenset(topics)

@@ -11,7 +11,6 @@ from firnline.coordinator.membership import (
     Protocol,
     Tally,
     choose_protocol,
-    subscribed_topics,
 )
 
 
@@ -158,16 +157,6 @@ class Roster:
             JoinedMember(m.member_id, m.instance_id, m.metadata_for(protocol_name))
             for m in self.members.values()
         )
-
-    def topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """Return the topics the members subscribe to, or None when one's bytes cannot be read."""
-        topics: frozenset[str] = frozenset()
-        for member in self.members.values():
-            of_member = subscribed_topics(member.metadata_for(protocol_name))
-            if of_member is None:
-                return None
-            topics |= of_member
-        return topics
 
     def _note(self, member: Member) -> None:
         supported = self._supported

@@ -471,6 +471,37 @@ def test_ten_thousand_offsets_are_expired_in_batches_that_fit_a_log(world: Group
     assert world.listed()[1] == []
 
 
+@pytest.mark.parametrize("rejoins", [False, True])
+def test_subscriptions_to_thousands_of_topics_are_read_in_slices_when_offsets_expire(
+    world: GroupWorld, rejoins: bool
+) -> None:
+    """200 groups of 300,000 names each were one slice, half a minute long."""
+    names = [f"n{number}" for number in range(700)]
+    ids = {}
+    for group in ("one", "two", "three", "four", "five"):
+        ids[group] = world.stable(
+            "a", group=group, metadata=subscription("t", *names), session_ms=1_800_000
+        )["a"]
+        world.commit(
+            "a", ("t", 0, 5), ("u", 0, 6), member_id=ids[group], generation=1, group=group,
+            retention_ms=1,
+        )  # fmt: skip
+        world.take_told()
+    due = world.timers["group", "expiry"]
+    world.now_ms = due.at_ms
+    world.run(due.then(world.now_ms))
+    slices = 0
+    while any(timer.at_ms <= world.now_ms for timer in world.timers.values()):
+        if rejoins and slices == 1:  # in the middle of the second group
+            world.enter("b", group="two", metadata=subscription("u"))
+        world.one_slice()
+        slices += 1
+    assert slices > 3
+    for group in ids:
+        stays = rejoins and group == "two"
+        assert world.fetched(group) == {("t", 0): 5, **({("u", 0): 6} if stays else {})}
+
+
 def test_offsets_of_a_deleted_topic_go_even_while_the_group_is_in_use(world: GroupWorld) -> None:
     ids = world.stable("a")
     world.commit("a", ("t", 0, 5), ("u", 0, 6), member_id=ids["a"], generation=1)
