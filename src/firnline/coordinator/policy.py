@@ -8,7 +8,8 @@ from firnline.base.units import MIB, MINUTE_MS
 # A member whose id is not known to it yet cannot heartbeat; it is forgotten after this long. As Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
 # Ids handed out for which no member has come yet, over all groups of the node (rel d 55), what they hold, and
-# those of one group: as many as can join in the same second.
+# those of one group: as many as can join in the same second. They may be alone in their groups, of which they
+# take no more than a quarter.
 PENDING_MEMBERS_MAX = 50_000
 PENDING_BYTES_MAX = 128 * MIB
 PENDING_OF_GROUP_MAX = 10_000
@@ -66,6 +67,7 @@ class GroupPolicy:
     def from_config(cls, config: Settings) -> "GroupPolicy":
         return cls(
             groups_max=config.firnline_groups_max,
+            pending_members_max=min(PENDING_MEMBERS_MAX, max(config.firnline_groups_max // 4, 1)),
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             max_size=config.group_max_size,

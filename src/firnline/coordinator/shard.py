@@ -118,6 +118,13 @@ class Shard:
             )
         return group
 
+    def keeps(self, group_id: str) -> bool:
+        """Whether a group is there, or soon will be, that stays though nobody comes with an id of it."""
+        group = self.groups.get(group_id)
+        has_members = group is not None and group.protocol_type is not None
+        offsets = self.offsets
+        return has_members or bool(offsets.partitions(group_id) or offsets.under_way(group_id))
+
     def write_group(self, group: Group, now_ms: int) -> Effects:
         """Write a group that was just made, so that it is known after a load too."""
         group.state_since_ms = now_ms
