@@ -5,7 +5,7 @@ What survives a crash is one record per completed generation, written before its
 assignment. Source: KIP-62, KIP-134, KIP-345, KIP-394, KIP-814 as 4.3.1 runs them; spec C15, rel-C6.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from firnline.base.effects import CancelTimer, Effect, Effects, SetTimer
@@ -20,7 +20,6 @@ from firnline.coordinator.group_state import (
     next_state,
 )
 from firnline.coordinator.membership import (
-    CONSUMERS,
     UNKNOWN_MEMBER,
     DescribedGroup,
     DescribedMember,
@@ -38,7 +37,6 @@ from firnline.coordinator.membership import (
 )
 from firnline.coordinator.policy import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupPolicy
 from firnline.coordinator.roster import Roster
-from firnline.coordinator.subscriptions import FindSubscribed, Subscribed, subscribed_topics
 from firnline.coordinator.telling import Later, Telling, Told
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
@@ -222,16 +220,6 @@ class Group:
     def is_simple(self) -> bool:
         """It exists for its offsets alone: no member ever came."""
         return self.is_deserted and self.protocol_type is None
-
-    def find_subscribed(
-        self, among: Container[str], names: Iterator[int] | None = None
-    ) -> FindSubscribed:
-        """Find which of those topics the members of a consumer group subscribe to now."""
-        if self.protocol_type != CONSUMERS:
-            return Subscribed(self.generation, None)
-        generation, name = self.generation, self.protocol_name
-        data = [member.metadata_for(name) for member in self.roster.members.values()]
-        return Subscribed(generation, (yield from subscribed_topics(data, among, names)))
 
     # ------------------------------------------------------------------------ begin and end of life
 

@@ -35,7 +35,7 @@ from firnline.coordinator.membership import (
 )
 from firnline.coordinator.policy import GroupPolicy, Settings
 from firnline.coordinator.shard import Shard
-from firnline.coordinator.subscriptions import Subscribed
+from firnline.coordinator.subscriptions import Subscribed, find_subscribed
 
 GROUP_TYPE = "classic"
 # A millisecond or less.
@@ -556,7 +556,7 @@ class GroupCoordinator:
         group = None if isinstance(shard, Code) else shard.groups.get(group_id)
         if group is None or group.state is GroupState.EMPTY:
             return None
-        return (yield from group.find_subscribed(among))
+        return (yield from find_subscribed(group, among))
 
     def delete_offsets(
         self,

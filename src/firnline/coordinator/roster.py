@@ -160,13 +160,13 @@ class Roster:
 
     def _note(self, member: Member) -> None:
         supported = self._supported
-        for name in {p.name for p in member.protocols}:
+        for name in dict.fromkeys(p.name for p in member.protocols):
             supported[name] = supported.get(name, 0) + 1
         self._tally.count(member)
 
     def _forget(self, member: Member) -> None:
         supported = self._supported
-        for name in {p.name for p in member.protocols}:
+        for name in dict.fromkeys(p.name for p in member.protocols):
             supported[name] -= 1
             if not supported[name]:
                 del supported[name]

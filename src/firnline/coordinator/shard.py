@@ -24,7 +24,7 @@ from firnline.coordinator.membership import CONSUMERS, Tally
 from firnline.coordinator.offsets import Offsets, is_expired
 from firnline.coordinator.policy import GroupPolicy
 from firnline.coordinator.rows import commit_row, group_row, in_batches, tombstone
-from firnline.coordinator.subscriptions import Subscribed
+from firnline.coordinator.subscriptions import Subscribed, find_subscribed
 from firnline.coordinator.telling import Later
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.set_aside import SetAside
@@ -203,7 +203,7 @@ class Shard:
     ) -> Effects:
         """Forget what a group has committed of some partitions, but for topics its members subscribe to.
 
-        `subscribed` is what `Group.find_subscribed` found; where a generation has begun since, clients are to
+        `subscribed` is what `find_subscribed` found; where a generation has begun since, clients are to
         ask again. `answer(code, codes)` when that is committed: of the group, and of each partition if that
         one is NONE.
         """
@@ -293,7 +293,7 @@ class Shard:
     ) -> Generator[Effects, int, tuple[Subscribed, int]]:
         """Find which topics with offsets of a group are in use; before each pause what is over is buried."""
         topics = {tp.topic for tp in self.offsets.partitions(group.group_id)}
-        steps = group.find_subscribed(topics, names)
+        steps = find_subscribed(group, topics, names)
         while True:
             try:
                 next(steps)

@@ -7,6 +7,9 @@ from collections.abc import Container, Generator, Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
+from firnline.coordinator.group import Group
+from firnline.coordinator.membership import CONSUMERS
+
 # Half a millisecond.
 _NAMES_PER_SLICE = 1_000
 
@@ -21,19 +24,28 @@ class Subscribed(NamedTuple):
     topics: frozenset[str] | None
 
 
-# Yields between two slices.
-FindSubscribed = Generator[None, None, Subscribed]
+def find_subscribed(
+    group: Group, among: Container[str], names_read: Iterator[int] | None = None
+) -> Generator[None, None, Subscribed]:
+    """Find which topics of `among` the members of a group subscribe to now; yields between two slices.
 
-
-def subscribed_topics(
-    subscriptions: Iterable[bytes], among: Container[str], names_read: Iterator[int] | None = None
-) -> Generator[None, None, frozenset[str] | None]:
-    """Return which topics of `among` the subscriptions name; None when the bytes of one are no such thing.
-
-    Layout of every version: version int16, then an array of strings. `names_read` goes on counting where
-    several calls share a slice.
+    `names_read` goes on counting where several calls share a slice.
     """
-    names_read = names_read or count(1)
+    if group.protocol_type != CONSUMERS:
+        return Subscribed(group.generation, None)
+    generation, name = group.generation, group.protocol_name
+    data = [member.metadata_for(name) for member in group.roster.members.values()]
+    topics = yield from _subscribed_topics(data, among, names_read or count(1))
+    return Subscribed(generation, topics)
+
+
+def _subscribed_topics(
+    subscriptions: Iterable[bytes], among: Container[str], names_read: Iterator[int]
+) -> Generator[None, None, frozenset[str] | None]:
+    """Return what is named; None when the bytes of one are no subscription.
+
+    Layout of every version: version int16, then an array of strings.
+    """
     found: set[str] = set()
     for data in subscriptions:
         left = int.from_bytes(data[2:6], "big", signed=True)
