@@ -115,6 +115,17 @@ def test_in_every_state_with_members_their_topics_stay(world: GroupWorld, state:
     assert world.fetched() == {("t", 0): 5}
 
 
+def test_what_a_member_subscribes_to_that_is_joining_stays(world: GroupWorld) -> None:
+    """Apache Kafka 4.3.1 deletes it, and the member begins anew there (asked)."""
+    ids = world.stable("a", metadata=subscription("t"))
+    world.commit("a", ("u", 0, 6), member_id=ids["a"], generation=1)
+    world.enter("b", metadata=subscription("u"))
+    assert world.state() == "PreparingRebalance"
+    forget(world, ("u", 0))
+    assert world.answer_to("forget") == (Code.NONE, [Code.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert world.fetched() == {("u", 0): 6}
+
+
 def test_where_members_join_while_their_topics_are_looked_for_clients_ask_again(
     world: GroupWorld,
 ) -> None:
