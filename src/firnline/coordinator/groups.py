@@ -307,6 +307,8 @@ class GroupCoordinator:
         low, high = policy.min_session_timeout_ms, policy.max_session_timeout_ms
         if not low <= request.session_timeout_ms <= high:
             return Code.INVALID_SESSION_TIMEOUT
+        if len(request.protocols) > policy.protocols_max:
+            return Code.INCONSISTENT_GROUP_PROTOCOL
         return Code.NONE
 
     def sync(self, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> Effects:

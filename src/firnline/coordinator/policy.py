@@ -13,6 +13,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
 PENDING_MEMBERS_MAX = 50_000
 PENDING_BYTES_MAX = 128 * MIB
 PENDING_OF_GROUP_MAX = 10_000
+# Assignors that a member names; clients name one to three.
+PROTOCOLS_MAX = 1_000
 # What members of all groups hold: subscriptions, assignments, themselves.
 MEMBERS_BYTES_MAX = 512 * MIB
 # Tombstones of one batch, so that it stays far below max.message.bytes.
@@ -60,6 +62,7 @@ class GroupPolicy:
     pending_members_max: int = PENDING_MEMBERS_MAX
     pending_bytes_max: int = PENDING_BYTES_MAX
     pending_of_group_max: int = PENDING_OF_GROUP_MAX
+    protocols_max: int = PROTOCOLS_MAX
     members_bytes_max: int = MEMBERS_BYTES_MAX
     groups_max: int = 200_000
 

@@ -220,9 +220,20 @@ def test_votes_decide_before_the_leaders_taste_and_the_leaders_taste_before_any_
     assert choose_protocol([a, b], "b", ["y", "x"]) == "y"
 
 
+def test_who_names_more_assignors_than_there_can_be_is_refused(world: GroupWorld) -> None:
+    """Kafka has no bound: a request of 450,000 held the loop for a second."""
+    world.join("a", version=3, protocols=[f"{number}" for number in range(1_001)])
+    assert world.answer_to("a").code is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert world.groups.group_count == 0
+    world.join("a", version=3, protocols=[f"{number}" for number in range(1_000)])
+    world.advance(3_000)
+    assert world.answer_to("a").protocol_name == "0"
+
+
 def test_twenty_thousand_assignors_of_a_member_hold_up_nobody(world: GroupWorld) -> None:
     """Goal: 100 KB held the loop for 7 s, each name looked for among all others, and took 30 times what was
     counted. Method: the processor's time, for twice as much."""
+    bound(world, "protocols_max", 20_002)
     names = [f"a{number}" for number in range(20_000)]
     began_s = process_time()
     world.join("one", version=3, protocols=[*names, "shared"])
