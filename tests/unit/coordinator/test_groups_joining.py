@@ -220,6 +220,25 @@ def test_votes_decide_before_the_leaders_taste_and_the_leaders_taste_before_any_
     assert choose_protocol([a, b], "b", ["y", "x"]) == "y"
 
 
+def test_what_is_counted_of_members_goes_with_the_partition_and_comes_back_with_it(
+    world: GroupWorld,
+) -> None:
+    groups = world.groups
+    world.stable("a", "b", session_ms=1_800_000)
+    world.join("pending")
+    held_bytes = groups.members_held_bytes
+    for _ in range(3):
+        assert groups.members_held_bytes == held_bytes > 0
+        world.unload()
+        assert (groups.members_held_bytes, groups.pending_members) == (0, 0)
+        world.load(bytes(world.log))
+    # Another load begins before this one ends.
+    world.run(groups.load_partition(0, [bytes(world.log)], lambda *_: [], world.now_ms))
+    world.unload()
+    assert (groups.members_held_bytes, groups.group_count) == (0, 0)
+    assert not groups._tally._held_of
+
+
 def test_who_names_more_assignors_than_there_can_be_is_refused(world: GroupWorld) -> None:
     """Kafka has no bound: a request of 450,000 held the loop for a second."""
     world.join("a", version=3, protocols=[f"{number}" for number in range(1_001)])
