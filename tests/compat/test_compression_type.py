@@ -23,31 +23,20 @@ from firnline.records.batch import parse_header
 from firnline.records.compression import NAMES, ZSTD
 from firnline.testing.plugin import Broker
 from tests.compat.compression_cases import CASES, OURS, TOLD, TOPICS, fetch, told
+from tests.compat.one_server import KINDS, one_server
 from tests.peers import kafka
 from tests.wire.line import Target
 
 RECORDS = 300
 
 
-@pytest.fixture(scope="module", params=[pytest.param("kafka", marks=pytest.mark.peer), "firnline"])
+@pytest.fixture(scope="module", params=KINDS)
 def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
     """A server of one kind with the topics of the cases."""
-    base = tmp_path_factory.mktemp("compression")
-    if request.param == "kafka":
-        with kafka.start(base) as cluster:
-            log = base / "node-1" / "kafka.log"
-            yield _with_topics(Target("kafka", cluster.bootstrap, cluster.pids[0], log))
-        return
-    broker = Broker(base / "data")
-    broker.start()
-    try:
-        yield _with_topics(Target("firnline", broker.bootstrap, broker.pid, base / "data.log"))
-        assert broker.stop() == 0
-    finally:
-        if broker.process is not None:
-            broker.kill()
+    with one_server(request.param, tmp_path_factory.mktemp("compression")) as server:
+        yield _with_topics(server)
 
 
 def _with_topics(target: Target) -> Target:

@@ -8,7 +8,6 @@ import pytest
 from firnline.protocol.messages import k08_offset_commit as m08
 from firnline.protocol.messages import k10_find_coordinator as m10
 from firnline.protocol.messages.k03_metadata import MetadataRequest
-from firnline.testing.plugin import Broker
 from tests.compat.duplicate_cases import (
     CASES,
     GROUPS,
@@ -20,7 +19,7 @@ from tests.compat.duplicate_cases import (
     World,
     told,
 )
-from tests.peers import kafka
+from tests.compat.one_server import KINDS, one_server
 from tests.wire.line import Line, Target
 
 _ANSWER_S = 5.0
@@ -55,25 +54,13 @@ class Asked:
             time.sleep(0.1)
 
 
-@pytest.fixture(scope="module", params=[pytest.param("kafka", marks=pytest.mark.peer), "firnline"])
+@pytest.fixture(scope="module", params=KINDS)
 def asked(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Asked]:
     """A server of one kind, used by all tests of this file."""
-    base = tmp_path_factory.mktemp("twice")
-    if request.param == "kafka":
-        with kafka.start(base) as cluster:
-            log = base / "node-1" / "kafka.log"
-            yield Asked(Target("kafka", cluster.bootstrap, cluster.pids[0], log))
-        return
-    broker = Broker(base / "data")
-    broker.start()
-    try:
-        yield Asked(Target("firnline", broker.bootstrap, broker.pid, base / "data.log"))
-        assert broker.stop() == 0
-    finally:
-        if broker.process is not None:
-            broker.kill()
+    with one_server(request.param, tmp_path_factory.mktemp("twice")) as server:
+        yield Asked(server)
 
 
 def _answer(asked: Asked, case: Case) -> str:

@@ -13,8 +13,7 @@ from firnline.protocol.messages import k10_find_coordinator as m10
 from firnline.protocol.messages import k11_join_group as m11
 from firnline.protocol.messages import k14_sync_group as m14
 from firnline.protocol.messages import k47_offset_delete as m47
-from firnline.testing.plugin import Broker
-from tests.peers import kafka
+from tests.compat.one_server import KINDS, one_server
 from tests.wire.line import Target
 
 # A subscription to topic t.
@@ -22,25 +21,13 @@ _SUBSCRIPTION = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff"
 Named = Sequence[tuple[str, Sequence[int]]]
 
 
-@pytest.fixture(scope="module", params=[pytest.param("kafka", marks=pytest.mark.peer), "firnline"])
+@pytest.fixture(scope="module", params=KINDS)
 def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Target]:
     """A server of one kind with topics t and u of two partitions."""
-    base = tmp_path_factory.mktemp("offset-delete")
-    if request.param == "kafka":
-        with kafka.start(base) as cluster:
-            log = base / "node-1" / "kafka.log"
-            yield _with_topics(Target("kafka", cluster.bootstrap, cluster.pids[0], log))
-        return
-    broker = Broker(base / "data")
-    broker.start()
-    try:
-        yield _with_topics(Target("firnline", broker.bootstrap, broker.pid, base / "data.log"))
-        assert broker.stop() == 0
-    finally:
-        if broker.process is not None:
-            broker.kill()
+    with one_server(request.param, tmp_path_factory.mktemp("offset-delete")) as server:
+        yield _with_topics(server)
 
 
 def _with_topics(target: Target) -> Target:

@@ -6,6 +6,8 @@ does not serve it they are -1 or None. A node that does not answer leaves its pa
 """
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, NamedTuple
 
 from firnline.base.errors import FirnlineError, KafkaError
@@ -23,6 +25,8 @@ UNDER_REPLICATED, UNDER_MIN_ISR = "under-replicated", "under-min-isr"
 ALIVE, FENCED, LEAVING = "alive", "fenced", "controlled-shutdown"
 # A controller that fetches, does so every half second.
 _SILENT_MS = 10_000
+_ASKED_AT_ONCE = 32
+_SET_ASIDE_TIMEOUT_S = 2.0
 
 
 class FollowerState(NamedTuple):
@@ -255,7 +259,7 @@ def cluster_state(
         under_min_isr=states.count(UNDER_MIN_ISR),
         offline=sum(part.leader_id < 0 for part in parts),
         problems=[],
-        unreadable=_unreadable(admin, cluster),
+        unreadable=_unreadable(cluster),
     )
     problems = _problems(found)
     alive = sum(each.state == ALIVE for each in brokers)
@@ -298,19 +302,23 @@ def _brokers(admin: Admin, cluster: Any, parts: Sequence[Any]) -> list[BrokerSta
     ]
 
 
-def _unreadable(admin: Admin, cluster: Any) -> list[tuple[int, str, int]]:
-    """What brokers tell that they have set aside; nothing from one that does not answer, or is Kafka's."""
-    found = []
-    for row in sorted(cluster.brokers, key=lambda row: int(row.broker_id)):
-        if row.is_fenced:
-            continue
-        try:
-            node = admin.node(row.broker_id, row.host, row.port)
+def _unreadable(cluster: Any) -> list[tuple[int, str, int]]:
+    """What brokers tell that they have set aside; nothing from one that does not answer, or is Kafka's.
+
+    Whoever is beyond a firewall reaches one of them, maybe: they are not waited for one after the other.
+    """
+    rows = [row for row in cluster.brokers if not row.is_fenced]
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        return sorted(chain.from_iterable(pool.map(_set_aside, rows)))
+
+
+def _set_aside(row: Any) -> list[tuple[int, str, int]]:
+    try:
+        with Connection(row.host, row.port, timeout_s=_SET_ASIDE_TIMEOUT_S) as node:
             told = node.ask(ClusterStatusRequest(topics=[])).unreadable
-        except FirnlineError:
-            continue
-        found += [(int(row.broker_id), str(each.topic), int(each.records)) for each in told]
-    return found
+    except FirnlineError:
+        return []
+    return [(int(row.broker_id), str(each.topic), int(each.records)) for each in told]
 
 
 def _broker_state(row: Any, known: Any) -> str:

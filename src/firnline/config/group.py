@@ -12,8 +12,8 @@ class GroupKeys:
     firnline_groups_max: int = key(
         "INT",
         200000,
-        "Groups that this node coordinates. Commits of new groups beyond it, or beyond what an address leaves"
-        " for others, are refused with COORDINATOR_NOT_AVAILABLE.",
+        "Groups that this node coordinates. New ones beyond it, or beyond what an address leaves for others,"
+        " are refused with COORDINATOR_NOT_AVAILABLE.",
         valid="[1,...]",
     )
     group_initial_rebalance_delay_ms: int = key(

@@ -20,7 +20,6 @@ from firnline.coordinator.group_state import (
     next_state,
 )
 from firnline.coordinator.membership import (
-    CONSUMERS,
     UNKNOWN_MEMBER,
     DescribedGroup,
     DescribedMember,
@@ -222,12 +221,6 @@ class Group:
         """It exists for its offsets alone: no member ever came."""
         return self.is_deserted and self.protocol_type is None
 
-    def topics_in_use(self) -> frozenset[str] | None:
-        """Topics the members of a consumer group subscribe to; None when that is not known."""
-        if self.protocol_type != CONSUMERS:
-            return None
-        return self.roster.topics(self.protocol_name)
-
     # ------------------------------------------------------------------------ begin and end of life
 
     def restore(
@@ -341,11 +334,10 @@ class Group:
     def _update(self, member: Member, request: JoinRequest, answer: JoinAnswer) -> Effects:
         # One member, one waiting join: the older request's connection is told to try again.
         effects = _answer_join(member, JoinResult(code=Code.REBALANCE_IN_PROGRESS))
-        member.protocols = request.protocols
+        self.roster.subscribe(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.join_answer = answer
-        self.roster.resized(member)
         return effects
 
     def _replace_static(
@@ -556,8 +548,7 @@ class Group:
         if code is not Code.NONE:
             return [*self._answer_all_syncs(code, now_ms), *self._rebalance(now_ms)]
         for member_id, member in self.roster.members.items():
-            member.assignment = parts[member_id]
-            self.roster.resized(member)
+            self.roster.assign(member, parts[member_id])
         self._enter(Cause.ASSIGNED, now_ms)
         return self._answer_all_syncs(Code.NONE, now_ms)
 

@@ -5,7 +5,7 @@ leads but has not read yet answers COORDINATOR_LOAD_IN_PROGRESS, one it does not
 Source: spec C15; KIP-848 'Group Coordinator'; rel-C5, rel-C6.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from firnline.coordinator.membership import (
 )
 from firnline.coordinator.policy import GroupPolicy, Settings
 from firnline.coordinator.shard import Shard
+from firnline.coordinator.subscriptions import Subscribed, find_subscribed
 
 GROUP_TYPE = "classic"
 # A millisecond or less.
@@ -121,7 +122,7 @@ class GroupCoordinator:
         self._loads: dict[int, _Load] = {}
         self._not_ready: dict[int, Code] = {}  # loading, or failed to load
         self._background = Background("group")
-        # By address, new groups it committed for since groups were last looked through.
+        # By address, groups it made since groups were last looked through.
         self._made: dict[str, int] = {}
 
     def partition_for(self, group_id: str) -> int:
@@ -258,8 +259,16 @@ class GroupCoordinator:
             code = Code.COORDINATOR_NOT_AVAILABLE
             refused = answer(JoinResult(code=code, member_id=request.member_id))
             return [refused, *self._tally.refuse(request.client_host, now_ms)]
-        room = self._make_room_for_stranger(shard, request, now_ms)
-        return room + self._join(shard, request, answer, now_ms)
+        is_new = not shard.keeps(request.group_id)
+        if is_new and not self._may_make_a_group(request.client_host):
+            code = Code.COORDINATOR_NOT_AVAILABLE
+            refused = answer(JoinResult(code=code, member_id=request.member_id))
+            return [refused, *self._tally.refuse(request.client_host, now_ms)]
+        effects = self._make_room_for_stranger(shard, request, now_ms)
+        effects += self._join(shard, request, answer, now_ms)
+        if is_new and shard.keeps(request.group_id):
+            self._note_made(request.client_host, 1)
+        return effects
 
     def _has_room(self, host: str, more_bytes: int) -> bool:
         return self._tally.has_room(host, more_bytes, self.policy.members_bytes_max)
@@ -298,6 +307,8 @@ class GroupCoordinator:
         low, high = policy.min_session_timeout_ms, policy.max_session_timeout_ms
         if not low <= request.session_timeout_ms <= high:
             return Code.INVALID_SESSION_TIMEOUT
+        if len(request.protocols) > policy.protocols_max:
+            return Code.INCONSISTENT_GROUP_PROTOCOL
         return Code.NONE
 
     def sync(self, request: SyncRequest, answer: SyncAnswer, now_ms: int) -> Effects:
@@ -386,30 +397,37 @@ class GroupCoordinator:
         refusal = shard if isinstance(shard, Code) else self._commit_refusal(shard, request)
         if refusal is not Code.NONE or isinstance(shard, Code):
             return answer([refusal] * count)
-        group = shard.groups.get(request.group_id)
-        if group is None and not self._may_make_a_group(request.client_host):
-            told = self._tally.refuse(request.client_host, now_ms)
-            return answer([Code.COORDINATOR_NOT_AVAILABLE] * count) + told
+        host, group = request.client_host, shard.groups.get(request.group_id)
         effects = [] if group is None else group.touch(request.member_id, now_ms)
         codes, commits = self._judge(request, now_ms)
         if not commits:
             return effects + answer(codes)
+        is_new = not shard.keeps(request.group_id)
+        if is_new:
+            if not self._may_make_a_group(host):
+                told = self._tally.refuse(host, now_ms)
+                return answer([Code.COORDINATOR_NOT_AVAILABLE] * count) + told
+            self._note_made(host, 1)
 
         def done(code: Code) -> Effects:
+            if is_new and code is not Code.NONE:
+                self._note_made(host, -1)
             return answer([code if c is Code.NONE else c for c in codes])
 
         return effects + shard.commit(request.group_id, commits, done, now_ms)
 
     def _may_make_a_group(self, host: str) -> bool:
-        """Whether an address may commit for a new group: no more of them in a while than are left then.
+        """Whether an address may make one more group: no more of them in a while than are left then.
 
-        They stay for offsets.retention.minutes, and nobody's may go before.
+        With commits they stay for offsets.retention.minutes, without until the next look, and nobody's may
+        go before.
         """
-        made = self._made.get(host, 0)
-        if made >= self.policy.groups_max - self.group_count:
-            return False
-        self._made[host] = made + 1
-        return True
+        return self._made.get(host, 0) < self.policy.groups_max - self.group_count
+
+    def _note_made(self, host: str, more: int) -> None:
+        made = self._made.pop(host, 0) + more
+        if made > 0:  # what failed may have been begun before the last look
+            self._made[host] = made
 
     def _commit_refusal(self, shard: Shard, request: CommitRequest) -> Code:
         group = shard.groups.get(request.group_id)
@@ -532,10 +550,21 @@ class GroupCoordinator:
             return self._background.begin(work, now_ms, is_urgent=True)
         return shard.delete(group_id, answer, now_ms)
 
+    def find_subscribed(
+        self, group_id: str, among: Container[str]
+    ) -> Generator[None, None, Subscribed | None]:
+        """Find which of those topics the members of a group subscribe to; None where there are no members."""
+        shard = self._shard_of(group_id)
+        group = None if isinstance(shard, Code) else shard.groups.get(group_id)
+        if group is None or group.state is GroupState.EMPTY:
+            return None
+        return (yield from find_subscribed(group, among))
+
     def delete_offsets(
         self,
         group_id: str,
         partitions: Sequence[TopicPartition],
+        subscribed: Subscribed | None,
         answer: Callable[[Code, Sequence[Code]], Effects],
         now_ms: int,
     ) -> Effects:
@@ -543,7 +572,7 @@ class GroupCoordinator:
         shard = self._shard_of(group_id) if group_id else Code.INVALID_GROUP_ID
         if isinstance(shard, Code):
             return answer(shard, ())
-        return shard.delete_offsets(group_id, partitions, answer, now_ms)
+        return shard.delete_offsets(group_id, partitions, subscribed, answer, now_ms)
 
     def on_topics_deleted(self, topics: Sequence[str], now_ms: int) -> Effects:
         """Delete the offsets committed for topics that are gone, whatever their groups do."""

@@ -5,7 +5,7 @@ Times are milliseconds, metadata and assignments are the assignor's bytes and ne
 KIP-394 (known member ids), KIP-559 (protocol type and name), KIP-814 (skip assignment).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from firnline.base.effects import Effect, Effects, Warn
@@ -17,8 +17,9 @@ from firnline.base.owners import Owners
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""
 _WARN_EVERY_MS = 10_000
-# What a member takes besides its bytes, alone in its group.
+# What a member takes besides its bytes, alone in its group; and each assignor that it names.
 _MEMBER_BYTES = 3_000
+_PROTOCOL_BYTES = 200
 # The protocol type whose subscriptions name topics.
 CONSUMERS = "consumer"
 
@@ -305,13 +306,10 @@ class Member:
         """Return the subscription the member sent for that assignor, or nothing."""
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
-    def supports(self, protocol_name: str) -> bool:
-        return any(p.name == protocol_name for p in self.protocols)
-
 
 def size_of(protocols: Sequence[Protocol]) -> int:
-    """Return how many bytes of its member the assignors carry."""
-    return sum(len(p.name) + len(p.metadata) for p in protocols)
+    """Return how many bytes of its member the assignors take, about."""
+    return sum(_PROTOCOL_BYTES + len(p.name) + len(p.metadata) for p in protocols)
 
 
 def made_member_id(stem: str, unique: str) -> str:
@@ -326,13 +324,12 @@ def made_member_id(stem: str, unique: str) -> str:
     return f"{stem}-{unique}"
 
 
-def choose_protocol(members: Sequence[Member], leader_id: str) -> str:
-    """Return the assignor that most members prefer among those that all of them can run.
+def choose_protocol(members: Sequence[Member], leader_id: str, shared: Collection[str]) -> str:
+    """Return the assignor that most members prefer among `shared`, those that all of them can run.
 
     Each member votes for the first of its list that all can run; a draw goes to the one the leader
     names first. There is one at least: nobody joins who shares none with the others.
     """
-    shared = [p.name for p in members[0].protocols if all(m.supports(p.name) for m in members)]
     assert shared, "members without a common protocol"
     votes = dict.fromkeys(shared, 0)
     for member in members:
@@ -340,24 +337,3 @@ def choose_protocol(members: Sequence[Member], leader_id: str) -> str:
     leader = next((m for m in members if m.member_id == leader_id), members[0])
     order = {p.name: place for place, p in reversed(list(enumerate(leader.protocols)))}
     return min(shared, key=lambda name: (-votes[name], order[name]))
-
-
-def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Return the topics of a consumer's subscription, or None when the bytes are no such thing.
-
-    Layout of every version: version int16, then an array of strings. Source: ConsumerProtocolSubscription.
-    """
-    count = int.from_bytes(metadata[2:6], "big", signed=True)
-    position, topics = 6, []
-    if len(metadata) < 6 or not 0 <= count * 2 <= len(metadata) - 6:
-        return None
-    for _ in range(count):
-        end = position + 2 + int.from_bytes(metadata[position : position + 2], "big")
-        if end > len(metadata):
-            return None
-        try:
-            topics.append(metadata[position + 2 : end].decode())
-        except UnicodeDecodeError:
-            return None
-        position = end
-    return frozenset(topics)

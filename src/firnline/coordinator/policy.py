@@ -8,10 +8,13 @@ from firnline.base.units import MIB, MINUTE_MS
 # A member whose id is not known to it yet cannot heartbeat; it is forgotten after this long. As Kafka.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * MINUTE_MS
 # Ids handed out for which no member has come yet, over all groups of the node (rel d 55), what they hold, and
-# those of one group: as many as can join in the same second.
+# those of one group: as many as can join in the same second. They may be alone in their groups, of which they
+# take no more than a quarter.
 PENDING_MEMBERS_MAX = 50_000
 PENDING_BYTES_MAX = 128 * MIB
 PENDING_OF_GROUP_MAX = 10_000
+# Assignors that a member names; clients name one to three.
+PROTOCOLS_MAX = 1_000
 # What members of all groups hold: subscriptions, assignments, themselves.
 MEMBERS_BYTES_MAX = 512 * MIB
 # Tombstones of one batch, so that it stays far below max.message.bytes.
@@ -59,6 +62,7 @@ class GroupPolicy:
     pending_members_max: int = PENDING_MEMBERS_MAX
     pending_bytes_max: int = PENDING_BYTES_MAX
     pending_of_group_max: int = PENDING_OF_GROUP_MAX
+    protocols_max: int = PROTOCOLS_MAX
     members_bytes_max: int = MEMBERS_BYTES_MAX
     groups_max: int = 200_000
 
@@ -66,6 +70,7 @@ class GroupPolicy:
     def from_config(cls, config: Settings) -> "GroupPolicy":
         return cls(
             groups_max=config.firnline_groups_max,
+            pending_members_max=min(PENDING_MEMBERS_MAX, max(config.firnline_groups_max // 4, 1)),
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             max_size=config.group_max_size,

@@ -11,7 +11,6 @@ from firnline.coordinator.membership import (
     Protocol,
     Tally,
     choose_protocol,
-    subscribed_topics,
 )
 
 
@@ -23,7 +22,15 @@ class Roster:
       I2  no member is also pending; an instance id names exactly one member.
     """
 
-    __slots__ = ("_static_count", "_tally", "instances", "leader", "members", "pending")
+    __slots__ = (
+        "_static_count",
+        "_supported",
+        "_tally",
+        "instances",
+        "leader",
+        "members",
+        "pending",
+    )
 
     def __init__(self, tally: Tally) -> None:
         self.members: dict[str, Member] = {}
@@ -32,6 +39,7 @@ class Roster:
         self.leader: str | None = None
         self._tally = tally
         self._static_count = 0  # members with an instance id
+        self._supported: dict[str, int] = {}  # assignor -> members that can run it
 
     def stranger(self, member_id: str, instance_id: str | None) -> Code:
         """Return NONE for a member that is who it says it is, or what it is to hear."""
@@ -46,10 +54,10 @@ class Roster:
     def fill(self, members: Sequence[Member], leader: str | None) -> None:
         """Become what a record says."""
         for gone in self.members.values():
-            self._tally.discount(gone)
+            self._forget(gone)
         self.members = {m.member_id: m for m in members}
-        for member in members:
-            self._tally.count(member)
+        for member in self.members.values():
+            self._note(member)
         self.instances = {m.instance_id: m.member_id for m in members if m.instance_id is not None}
         # A log of before KIP-394 may name a leader that had gone: any member will do.
         self.leader = leader if leader in self.members else next(iter(self.members), None)
@@ -69,7 +77,7 @@ class Roster:
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
-        self._tally.count(member)
+        self._note(member)
         self._forget_pending(member.member_id)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
@@ -81,9 +89,9 @@ class Roster:
     def replace(self, old_id: str, new: Member) -> None:
         """Put the new incarnation of a static member in the old one's place."""
         assert new.instance_id is not None
-        self._tally.discount(self.members.pop(old_id))
+        self._forget(self.members.pop(old_id))
         self.members[new.member_id] = new
-        self._tally.count(new)
+        self._note(new)
         self.instances[new.instance_id] = new.member_id
         if self.leader == old_id:
             self.leader = new.member_id
@@ -95,7 +103,7 @@ class Roster:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        self._tally.discount(member)
+        self._forget(member)
         if member.instance_id is not None:
             del self.instances[member.instance_id]
             self._static_count -= 1
@@ -104,8 +112,14 @@ class Roster:
         self._check()
         return member
 
-    def resized(self, member: Member) -> None:
-        """It brought another subscription, or has another assignment."""
+    def subscribe(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+        """It has come again, and brought other subscriptions."""
+        self._forget(member)
+        member.protocols = protocols
+        self._note(member)
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        member.assignment = assignment
         self._tally.count(member)
 
     def elect_leader_that_joined(self) -> bool:
@@ -130,10 +144,13 @@ class Roster:
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def shares_a_protocol(self, protocols: Sequence[Protocol]) -> bool:
-        return any(all(m.supports(p.name) for m in self.members.values()) for p in protocols)
+        count = len(self.members)
+        return any(self._supported.get(p.name, 0) == count for p in protocols)
 
     def choose_protocol(self) -> str:
-        return choose_protocol(list(self.members.values()), self.leader or "")
+        members = list(self.members.values())
+        shared = [p.name for p in members[0].protocols if self._supported[p.name] == len(members)]
+        return choose_protocol(members, self.leader or "", shared)
 
     def seen_by_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
         return tuple(
@@ -141,15 +158,19 @@ class Roster:
             for m in self.members.values()
         )
 
-    def topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """Return the topics the members subscribe to, or None when one's bytes cannot be read."""
-        topics: frozenset[str] = frozenset()
-        for member in self.members.values():
-            of_member = subscribed_topics(member.metadata_for(protocol_name))
-            if of_member is None:
-                return None
-            topics |= of_member
-        return topics
+    def _note(self, member: Member) -> None:
+        supported = self._supported
+        for name in dict.fromkeys(p.name for p in member.protocols):
+            supported[name] = supported.get(name, 0) + 1
+        self._tally.count(member)
+
+    def _forget(self, member: Member) -> None:
+        supported = self._supported
+        for name in dict.fromkeys(p.name for p in member.protocols):
+            supported[name] -= 1
+            if not supported[name]:
+                del supported[name]
+        self._tally.discount(member)
 
     def _forget_pending(self, member_id: str) -> None:
         if member_id in self.pending:

@@ -6,8 +6,9 @@ group protocols is left alone; its group's offsets are served like any other's.
 Source: KIP-848 'Group Coordinator' (one shard per partition), KIP-915 (record versions); rel-C5.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count as counting
 from itertools import pairwise
 
 from firnline.base.background import Work
@@ -23,6 +24,7 @@ from firnline.coordinator.membership import CONSUMERS, Tally
 from firnline.coordinator.offsets import Offsets, is_expired
 from firnline.coordinator.policy import GroupPolicy
 from firnline.coordinator.rows import commit_row, group_row, in_batches, tombstone
+from firnline.coordinator.subscriptions import Subscribed, find_subscribed
 from firnline.coordinator.telling import Later
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.set_aside import SetAside
@@ -116,6 +118,13 @@ class Shard:
             )
         return group
 
+    def keeps(self, group_id: str) -> bool:
+        """Whether a group is there, or soon will be, that stays though nobody comes with an id of it."""
+        group = self.groups.get(group_id)
+        has_members = group is not None and group.protocol_type is not None
+        offsets = self.offsets
+        return has_members or bool(offsets.partitions(group_id) or offsets.under_way(group_id))
+
     def write_group(self, group: Group, now_ms: int) -> Effects:
         """Write a group that was just made, so that it is known after a load too."""
         group.state_since_ms = now_ms
@@ -188,12 +197,15 @@ class Shard:
         self,
         group_id: str,
         partitions: Sequence[TopicPartition],
+        subscribed: Subscribed | None,
         answer: Callable[[Code, Sequence[Code]], Effects],
         now_ms: int,
     ) -> Effects:
         """Forget what a group has committed of some partitions, but for topics its members subscribe to.
 
-        `answer(code, codes)` when that is committed: of the group, and of each partition if that one is NONE.
+        `subscribed` is what `find_subscribed` found; where a generation has begun since, clients are to
+        ask again. `answer(code, codes)` when that is committed: of the group, and of each partition if that
+        one is NONE.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -202,7 +214,9 @@ class Shard:
         if group.state is not GroupState.EMPTY:
             if group.protocol_type != CONSUMERS:
                 return answer(Code.NON_EMPTY_GROUP, ())
-            in_use = group.topics_in_use()
+            if subscribed is None or subscribed.generation != group.generation:
+                return answer(Code.COORDINATOR_NOT_AVAILABLE, ())
+            in_use = subscribed.topics
         may_go = [in_use is not None and tp.topic not in in_use for tp in partitions]
         known, under_way = self.offsets.partitions(group_id), self.offsets.under_way(group_id)
         gone = dict.fromkeys(tp for tp, may in zip(partitions, may_go, strict=True) if may)
@@ -258,18 +272,35 @@ class Shard:
         """Write tombstones for offsets that have outlived their group, and for empty groups."""
         now_ms = yield []
         dead: list[Dead] = []
-        count = 0
+        count, names = 0, counting(1)
         for group in list(self.groups.values()):
+            subscribed = None
+            if group.state is GroupState.STABLE:
+                subscribed, now_ms = yield from self._find_subscribed(group, names, dead, now_ms)
             for portion in self._portions(group.group_id):
                 if self.is_closed:
                     return
                 if self.groups.get(group.group_id) is group:
-                    dead += self._dead(group, portion, now_ms)
+                    dead += self._dead(group, portion, subscribed, now_ms)
                 count += len(portion) + 1
                 if count >= _OFFSETS_PER_SLICE:
                     now_ms = yield self._bury(dead, _nobody, now_ms)
                     dead, count = [], 0
         yield self._bury(dead, _nobody, now_ms)
+
+    def _find_subscribed(
+        self, group: Group, names: Iterator[int], dead: list[Dead], now_ms: int
+    ) -> Generator[Effects, int, tuple[Subscribed, int]]:
+        """Find which topics with offsets of a group are in use; before each pause what is over is buried."""
+        topics = {tp.topic for tp in self.offsets.partitions(group.group_id)}
+        steps = find_subscribed(group, topics, names)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as found:
+                return found.value, now_ms
+            now_ms = yield self._bury(dead, _nobody, now_ms)
+            dead.clear()
 
     def forget_topics(self, topics: frozenset[str], newest_offset: int) -> Work:
         """Write tombstones for every offset of these topics whose record is not above `newest_offset`.
@@ -305,10 +336,16 @@ class Shard:
         is_there = partition in self.offsets.partitions(group_id)
         return is_there and self.offsets.record_offset(group_id, partition) <= newest_offset
 
-    def _dead(self, group: Group, portion: Sequence[TopicPartition], now_ms: int) -> Sequence[Dead]:
+    def _dead(
+        self,
+        group: Group,
+        portion: Sequence[TopicPartition],
+        subscribed: Subscribed | None,
+        now_ms: int,
+    ) -> Sequence[Dead]:
         """Return what of a group is over: itself, some of its offsets, or nothing."""
         name = group.group_id
-        expired = self._expired(group, portion, now_ms)
+        expired = self._expired(group, portion, subscribed, now_ms)
         if expired is None:
             return ()
         # A group of more than one portion goes with the next look, when its offsets have gone.
@@ -319,7 +356,11 @@ class Shard:
         return ((name, expired),) if expired else ()
 
     def _expired(
-        self, group: Group, portion: Sequence[TopicPartition], now_ms: int
+        self,
+        group: Group,
+        portion: Sequence[TopicPartition],
+        subscribed: Subscribed | None,
+        now_ms: int,
     ) -> list[TopicPartition] | None:
         """Return which offsets are over; None where a group's state keeps all of them."""
         since_ms: int | None = None
@@ -327,11 +368,11 @@ class Shard:
         if group.protocol_type is not None:
             if group.state is GroupState.EMPTY:
                 since_ms = group.state_since_ms if group.state_since_ms >= 0 else None
-            elif group.state is GroupState.STABLE:
-                topics = group.topics_in_use()
-                if topics is None:
+            elif group.state is GroupState.STABLE and subscribed is not None:
+                # With a generation that has begun since, others may be in use: the next look finds out.
+                if subscribed.topics is None or subscribed.generation != group.generation:
                     return None
-                in_use = topics
+                in_use = subscribed.topics
             else:
                 return None
         busy = self.offsets.under_way(group.group_id)

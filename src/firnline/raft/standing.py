@@ -29,8 +29,8 @@ from firnline.raft.wire import Known, Said, read_response
 _EMPTY = OffsetAndEpoch(0, 0)
 _CODES = frozenset(Code)
 _REFUSED = (
-    "metadata quorum: refused epoch {told}, which leaves no room for elections, in epoch {own}: no controller"
-    " of this cluster says so, but somebody who reaches the controllers' listener"
+    "metadata quorum: refused epoch {told}, which leaves no room for elections, in epoch {own}: no cluster"
+    " comes to it by itself, but somebody who reaches the controllers' listener may raise it"
 )
 _HIGH = (
     f"metadata quorum: this node is in epoch {{own}}, and {EPOCH_MAX} is the last one that there can be:"

@@ -1,6 +1,8 @@
 """`firnline cluster status` and `firnline topic describe`: what is well, what is not, what nobody told."""
 
 import json
+import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,6 +56,7 @@ class World:
         self.leader_id, self.silent_ms = 1, 100
         self.min_isr = 1
         self.unreadable = 0
+        self.deaf: list[DescribeClusterBroker] = []
         broker.answers = {
             3: self.metadata,
             32: lambda _: DescribeConfigsResponse(results=[DescribeConfigsResult()]),
@@ -87,7 +90,9 @@ class World:
             DescribeClusterBroker(broker_id=2, host="two", port=9, rack="b", is_fenced=self.fenced),
             DescribeClusterBroker(broker_id=1, host="127.0.0.1", port=self.broker.port),
         ]
-        shown = [row for row in rows if request.include_fenced_brokers or not row.is_fenced]
+        shown = [
+            row for row in rows + self.deaf if request.include_fenced_brokers or not row.is_fenced
+        ]
         return DescribeClusterResponse(cluster_id="c", controller_id=1, brokers=shown)
 
     def quorum(self, _: Any) -> DescribeQuorumResponse:
@@ -205,6 +210,19 @@ def test_records_that_a_broker_set_aside_are_shown_and_are_no_reason_to_wait(wor
     assert found["unreadable"] == [{"broker": 1, "topic": "__consumer_offsets", "records": 2}]
     line = "broker 1 has set aside 2 records of __consumer_offsets that cannot be read: its log names them"
     assert run(world, "cluster", "status").stdout.endswith(f"all is well\n{line}\n")
+
+
+def test_brokers_that_do_not_answer_are_not_waited_for_one_after_the_other(world: World) -> None:
+    """Beyond a firewall a cluster of ten was asked for ten times twenty seconds. Here each is two."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        host, port = deaf.getsockname()
+        world.deaf = [
+            DescribeClusterBroker(broker_id=n, host=host, port=port) for n in range(3, 15)
+        ]
+        world.unreadable = 2
+        began_s = time.monotonic()
+        assert json_of(world, "cluster", "status")["unreadable"][0]["broker"] == 1
+        assert time.monotonic() - began_s < 12
 
 
 def test_brokers_that_never_came_are_missed_by_who_counts_them(world: World) -> None:

@@ -471,6 +471,37 @@ def test_ten_thousand_offsets_are_expired_in_batches_that_fit_a_log(world: Group
     assert world.listed()[1] == []
 
 
+@pytest.mark.parametrize("rejoins", [False, True])
+def test_subscriptions_to_thousands_of_topics_are_read_in_slices_when_offsets_expire(
+    world: GroupWorld, rejoins: bool
+) -> None:
+    """200 groups of 300,000 names each were one slice, half a minute long."""
+    names = [f"n{number}" for number in range(700)]
+    ids = {}
+    for group in ("one", "two", "three", "four", "five"):
+        ids[group] = world.stable(
+            "a", group=group, metadata=subscription("t", *names), session_ms=1_800_000
+        )["a"]
+        world.commit(
+            "a", ("t", 0, 5), ("u", 0, 6), member_id=ids[group], generation=1, group=group,
+            retention_ms=1,
+        )  # fmt: skip
+        world.take_told()
+    due = world.timers["group", "expiry"]
+    world.now_ms = due.at_ms
+    world.run(due.then(world.now_ms))
+    slices = 0
+    while any(timer.at_ms <= world.now_ms for timer in world.timers.values()):
+        if rejoins and slices == 1:  # in the middle of the second group
+            world.enter("b", group="two", metadata=subscription("u"))
+        world.one_slice()
+        slices += 1
+    assert slices > 3
+    for group in ids:
+        stays = rejoins and group == "two"
+        assert world.fetched(group) == {("t", 0): 5, **({("u", 0): 6} if stays else {})}
+
+
 def test_offsets_of_a_deleted_topic_go_even_while_the_group_is_in_use(world: GroupWorld) -> None:
     ids = world.stable("a")
     world.commit("a", ("t", 0, 5), ("u", 0, 6), member_id=ids["a"], generation=1)
@@ -498,3 +529,54 @@ def test_an_address_that_commits_for_new_groups_without_end_leaves_room_for_othe
     world.commit("flood", ("t", 0, 2), group="flood 0", host="/10.0.0.1")
     assert world.answer_to("flood") == [Code.NONE]
     assert "/10.0.0.1" in world.warnings[0]
+
+
+def test_an_address_that_joins_and_leaves_new_groups_without_end_leaves_room_for_others() -> None:
+    """A group that its members have left stays until the next look: 20,000 of them took all of 100."""
+    world = GroupWorld(firnline_groups_max=100)
+    codes = []
+    for number in range(200):
+        name = f"flood {number}"
+        world.join(name, group=name, version=3, host="/10.0.0.1")
+        for member in world.groups.describe(name).members:
+            world.leave((member.member_id, None), group=name)
+        world.advance(12_000 if number == 199 else 0)
+    codes = [told.result.code for told in world.take_told()]
+    assert codes.count(Code.COORDINATOR_NOT_AVAILABLE) == 150
+    assert world.groups.group_count == 50
+    world.commit("friend", ("t", 0, 1), group="new", host="/10.0.0.2")
+    assert world.answer_to("friend") == [Code.NONE]
+    world.stable("friend", group="another", host="/10.0.0.2", session_ms=1_800_000)
+    world.advance(CHECK_MS)
+    assert {row.group_id for row in world.listed()[1]} == {"new", "another"}
+    # They have gone, and are forgotten.
+    world.join("flood", group="once more", version=3, host="/10.0.0.1")
+    world.advance(3_000)
+    assert world.answer_to("flood").generation_id == 1
+
+
+def test_commits_for_groups_that_were_only_told_to_come_count_too() -> None:
+    world = GroupWorld(firnline_groups_max=100)
+    codes = []
+    for number in range(200):
+        world.join("flood", group=f"flood {number}", host="/10.0.0.1")
+        world.take_told()
+        world.commit("flood", ("t", 0, 1), group=f"flood {number}", host="/10.0.0.1")
+        codes += world.answer_to("flood")
+    assert codes.count(Code.NONE) <= 50
+    world.commit("friend", ("t", 0, 1), group="new", host="/10.0.0.2")
+    assert world.answer_to("friend") == [Code.NONE]
+
+
+def test_commits_that_could_not_be_written_take_no_room() -> None:
+    world = GroupWorld(firnline_groups_max=10)
+    for number in range(100):
+        world.is_holding = True
+        world.commit("a", ("t", 0, 1), group=f"g {number % 2}")
+        world.fail_appends(Code.NOT_ENOUGH_REPLICAS)
+        assert world.answer_to("a") == [Code.COORDINATOR_NOT_AVAILABLE]
+    world.is_holding = False
+    for number in range(5):
+        world.commit("a", ("t", 0, 1), group=f"g {number}")
+        assert world.answer_to("a") == [Code.NONE]
+    assert not any("refused" in line for line in world.warnings)

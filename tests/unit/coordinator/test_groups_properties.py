@@ -1,5 +1,6 @@
 """Random lives of a group, with crashes: what was answered stays true. rel-C5, rel-C6; rel d 55."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -272,6 +273,9 @@ class Life(RuleBasedStateMachine):
         rosters = [g.roster for s in groups._shards.values() for g in s.groups.values()]
         members = [member for roster in rosters for member in roster.members.values()]
         assert groups.members_held_bytes == sum(member.held_bytes for member in members)
+        for roster in rosters:
+            names = [p.name for m in roster.members.values() for p in m.protocols]
+            assert roster._supported == Counter(names)
 
 
 def kept(group: Group) -> object:

@@ -1,6 +1,8 @@
 """Committed offsets are forgotten by request (KIP-496): answered once that is in the log, and for good."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -17,12 +19,33 @@ def world() -> GroupWorld:
     return GroupWorld()
 
 
-def forget(world: GroupWorld, *places: tuple[str, int], group: str = GROUP) -> None:
+def forget(
+    world: GroupWorld,
+    *places: tuple[str, int],
+    group: str = GROUP,
+    meanwhile: Callable[[], Any] | None = None,
+) -> None:
     def answer(code: Code, codes: Sequence[Code]) -> Effects:
         return [Told("forget", (code, list(codes)))]
 
     partitions = [TopicPartition(*place) for place in places]
-    world.run(world.groups.delete_offsets(group, partitions, answer, world.now_ms))
+    topics = {topic for topic, _ in places}
+    subscribed, _ = to_the_end(world.groups.find_subscribed(group, topics))
+    delete = partial(world.groups.delete_offsets, group, partitions, subscribed, answer)
+    if meanwhile is not None:
+        meanwhile()
+    world.run(delete(world.now_ms))
+
+
+def to_the_end(steps: Generator[None, None, Any]) -> tuple[Any, int]:
+    """Return what is found, and after how many pauses."""
+    pauses = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as found:
+            return found.value, pauses
+        pauses += 1
 
 
 def test_it_is_answered_once_the_tombstones_are_in_the_log(world: GroupWorld) -> None:
@@ -90,6 +113,41 @@ def test_in_every_state_with_members_their_topics_stay(world: GroupWorld, state:
         [Code.GROUP_SUBSCRIBED_TO_TOPIC, Code.NONE],
     )
     assert world.fetched() == {("t", 0): 5}
+
+
+def test_what_a_member_subscribes_to_that_is_joining_stays(world: GroupWorld) -> None:
+    """Apache Kafka 4.3.1 deletes it, and the member begins anew there (asked)."""
+    ids = world.stable("a", metadata=subscription("t"))
+    world.commit("a", ("u", 0, 6), member_id=ids["a"], generation=1)
+    world.enter("b", metadata=subscription("u"))
+    assert world.state() == "PreparingRebalance"
+    forget(world, ("u", 0))
+    assert world.answer_to("forget") == (Code.NONE, [Code.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert world.fetched() == {("u", 0): 6}
+
+
+def test_where_members_join_while_their_topics_are_looked_for_clients_ask_again(
+    world: GroupWorld,
+) -> None:
+    world.commit("before", ("t", 0, 5))
+    forget(world, ("t", 0), meanwhile=lambda: world.enter("a", metadata=subscription("t")))
+    assert world.answer_to("forget") == (Code.COORDINATOR_NOT_AVAILABLE, [])
+    world.advance(3_000)
+    assert world.answer_to("a").generation_id == 1
+    forget(world, ("t", 0))
+    assert world.answer_to("forget") == (Code.NONE, [Code.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert world.fetched() == {("t", 0): 5}
+
+
+def test_a_subscription_to_a_hundred_thousand_topics_holds_up_nobody(world: GroupWorld) -> None:
+    """A member that named 20 million held the loop for 9 s at each OffsetDelete of 40 bytes."""
+    names = [f"n{number}" for number in range(50_000)]
+    for who, topics in (("a", ["t", *names]), ("b", [*names, "u"])):
+        world.enter(who, metadata=subscription(*topics))
+    world.advance(6_000)
+    found, pauses = to_the_end(world.groups.find_subscribed(GROUP, {"t", "u", "v"}))
+    assert found.topics == {"t", "u"}
+    assert pauses == 100
 
 
 def test_who_does_not_coordinate_the_group_says_so(world: GroupWorld) -> None:

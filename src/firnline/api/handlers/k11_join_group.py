@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from firnline.api.context import RequestContext, UntilGone
 from firnline.base.effects import Effect, Effects
 from firnline.coordinator.membership import JoinRequest, JoinResult, Protocol
+from firnline.coordinator.policy import PROTOCOLS_MAX
 from firnline.protocol.messages.k11_join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -25,6 +26,9 @@ def handle(
     node: "BrokerNode", context: RequestContext, request: JoinGroupRequest, now_ms: int
 ) -> Effects:
     version = context.api_version
+    protocols = request.protocols[
+        : PROTOCOLS_MAX + 1
+    ]  # one too many is refused like half a million
     asked = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -38,7 +42,7 @@ def handle(
             else request.session_timeout_ms
         ),
         protocol_type=request.protocol_type,
-        protocols=tuple(Protocol(p.name, bytes(p.metadata)) for p in request.protocols),
+        protocols=tuple(Protocol(p.name, bytes(p.metadata)) for p in protocols),
         needs_known_member_id=version >= _KNOWN_MEMBER_ID_VERSION,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_VERSION,
     )

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.api.slices import Outstanding, Slices, a_step_a_slice, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.base.ids import TopicPartition
@@ -58,9 +58,11 @@ def _delete(
     def delete(at_ms: int) -> Effects:
         outstanding.left += 1
         answer = partial(settle, rows)
-        return node.groups.delete_offsets(request.group_id, gone, answer, at_ms)
+        return node.groups.delete_offsets(request.group_id, gone, subscribed, answer, at_ms)
 
     outstanding = Outstanding(finish)
+    steps = node.groups.find_subscribed(request.group_id, node.image.topics_by_name)
+    subscribed, now_ms = yield from a_step_a_slice(steps, now_ms)
     count = 0
     for wanted in request.topics:
         parts: list[OffsetDeleteResponsePartition] = []
