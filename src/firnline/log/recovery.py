@@ -285,21 +285,33 @@ class _Opening:
         if first_bad is None:
             try:
                 end = yield from segments.active.open_active()
-            except StorageError:  # not closed as cleanly as it was said to be
+                is_right = self.is_end_right(segments.active, end)
+            except StorageError:
+                is_right = False
+            if not is_right:  # not closed as cleanly as it was said to be
                 first_bad = segments.active
                 self.was_clean = self.report.was_clean = False
-                self.recovery_point = min(self.recovery_point, first_bad.base_offset)
-            else:
-                # A clean stop left the recovery point where the log ends. A header that says otherwise may
-                # have a flipped bit, and what is appended then would leave offsets out, or give them twice.
-                if end != self.recovery_point and not segments.active.last_batch_is_right():
-                    first_bad = segments.active
-                    self.was_clean = self.report.was_clean = False
         if first_bad is not None:
             return (yield from self.recover(segments, first_bad))
         self.is_changed |= segments.active.is_rebuilt
         yield from self.load_producers(segments, end)
         return end
+
+    def is_end_right(self, active: Segment, end: int) -> bool:
+        """Whether headers say where the log ends; all is verified where they may not.
+
+        A clean stop left the recovery point there. A header that says otherwise may have a flipped bit, and
+        what is appended then would leave offsets out, or give them twice.
+        """
+        if end <= self.recovery_point:
+            return end == self.recovery_point
+        before, last = active.last_batch()
+        if before < self.recovery_point:
+            # No CRC covers where a batch begins, and in a log with gaps it may begin anywhere: but the log
+            # ended at the recovery point once, which is amid the last batch, or amid the gap before it.
+            self.upto = self.recovery_point
+            return False
+        return last is None or active.crc_is_right(last)
 
     def first_to_scan(self, segments: Segments) -> Steps[Segment | None]:
         """The oldest segment that has to be verified, None when none has to."""
@@ -436,7 +448,8 @@ class _Opening:
             if self.pace.is_over(header.size_bytes):
                 yield None
         after = segment.after_good() if self.has_gaps else None
-        if after is not None and after.base_offset < end:
+        # One that begins below the segment says nothing of the batches before it: it is wrong itself.
+        if after is not None and segment.base_offset <= after.base_offset < end:
             raise _Contradiction(after.base_offset)
         self.producers.end_offset = end
         self.report.segments_scanned += 1

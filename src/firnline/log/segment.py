@@ -489,12 +489,21 @@ class Segment:
         self._is_indexed = True
         return self._begin_active()
 
-    def last_batch_is_right(self) -> bool:
-        """Whether the CRC of the active segment's last batch is right; it covers where that batch ends."""
-        last = None
-        for header in self.headers(self.index.last_position()):
+    def last_batch(self) -> tuple[int, BatchHeader | None]:
+        """Return where the batch before the last one ends, and the last one; an empty segment has none.
+
+        Of the active segment. Reads the headers from the last index entry but one on.
+        """
+        end, last = self.base_offset, None
+        start, _ = self.index.entry_below(self.index.last_position() - 1)
+        for header in self.headers(start):
+            end = last.next_offset if last else end
             last = header
-        return last is None or crc_is_right(self.read_batch(last), last._replace(position=0))
+        return end, last
+
+    def crc_is_right(self, header: BatchHeader) -> bool:
+        """Whether the CRC of a batch that is here is right."""
+        return crc_is_right(self.read_batch(header), header._replace(position=0))
 
     def _begin_active(self) -> int:
         self._opened()

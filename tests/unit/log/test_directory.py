@@ -1,6 +1,7 @@
 """One log directory: whose it is, what survives a stop and a crash, what deletion leaves behind."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def started(fs: CrashableFs, **more: object) -> LogDirectory:
     return directory
 
 
-def opened(directory: LogDirectory, topic_partition: TopicPartition, **more: int) -> Log:
+def opened(directory: LogDirectory, topic_partition: TopicPartition, **more: Any) -> Log:
     """A log that may be served: what making it left unsynced is on disk."""
     log = directory.open(topic_partition, ID, small(**more), NOW)
     for file in directory.unsynced(log):
@@ -152,33 +153,61 @@ def flip(fs: CrashableFs, path: str, at: int, bit: int) -> None:
     fs.files(path.rpartition("/")[0])[path.rpartition("/")[2]].flip(at, bit)
 
 
-def closed_with_three(fs: CrashableFs) -> int:
-    """Stop in order a log of three batches; return where the last one begins in its file."""
+def closed_with(fs: CrashableFs, batches: int, **rules: Any) -> int:
+    """Stop in order a log of some batches; return where the last one begins in its file."""
     directory = started(fs)
-    log = opened(directory, A, segment_bytes=10**6)
-    for _ in range(3):
+    log = opened(directory, A, **rules)
+    for _ in range(batches):
         append(log, batch("x" * 40))
-    log.advance_high_watermark(3)
+    log.advance_high_watermark(batches)
     last = [header.position for header in found_headers(log)][-1]
     directory.close()
     return last
 
 
-@pytest.mark.parametrize(("at", "bit"), [(23, 0), (24, 4), (25, 0), (26, 0), (26, 7)])
+# Of the header of the last batch: where it begins, how long it is, its last offset.
+ENDS = [(0, 7), (4, 6), (6, 0), (7, 0), (7, 1), (8, 7), (11, 0), (23, 0), (24, 4), (26, 7)]
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize(("at", "bit"), ENDS)
 def test_a_flipped_bit_does_not_move_the_end_of_a_log_after_a_clean_stop(
-    fs: CrashableFs, at: int, bit: int
+    fs: CrashableFs, at: int, bit: int, batches: int, policy: str
 ) -> None:
-    """The delta of the last offset says where the log ends: what is appended would leave offsets out."""
-    last = closed_with_three(fs)
+    """What is appended would leave offsets out, or give them twice. No CRC covers the base offset.
+
+    A log that seemed to end below its start was emptied; one whose last batch seemed longer than the file
+    lost it.
+    """
+    rules: dict[str, Any] = {"segment_bytes": 10**6, "cleanup_policy": (policy,)}
+    last = closed_with(fs, batches, **rules)
     flip(fs, "/data/a-0/00000000000000000000.log", last + at, bit)
     with pytest.raises(StorageError, match="damaged below its recovery point"):
-        opened(started(fs), A, segment_bytes=10**6)
+        opened(started(fs), A, **rules)
+
+
+def test_the_start_of_a_compacted_log_comes_to_its_end_where_a_batch_begins_below_its_segment(
+    fs: CrashableFs,
+) -> None:
+    """Recovery took the batches before it for wrong, of which there are none, and began anew for ever."""
+    rules: dict[str, Any] = {"segment_bytes": 150, "cleanup_policy": ("compact",)}
+    directory = started(fs)
+    log = opened(directory, A, **rules)
+    for _ in range(2):
+        append(log, batch("x" * 40))
+    log.sync_now()
+    directory.checkpoint()
+    directory.abandon()
+    flip(fs, "/data/a-0/00000000000000000001.log", 7, 0)
+    with pytest.raises(StorageError, match="damaged below its recovery point"):
+        opened(started(fs), A, **rules)
 
 
 def test_a_flipped_bit_that_leaves_the_end_alone_costs_no_other_batch_after_a_clean_stop(
     fs: CrashableFs,
 ) -> None:
-    last = closed_with_three(fs)
+    last = closed_with(fs, 3, segment_bytes=10**6)
     flip(fs, "/data/a-0/00000000000000000000.log", last + 70, 0)
     log = opened(started(fs), A, segment_bytes=10**6)
     assert log.log_end_offset == 3
@@ -188,7 +217,7 @@ def test_a_flipped_bit_that_leaves_the_end_alone_costs_no_other_batch_after_a_cl
 def test_a_recovery_point_of_before_costs_a_look_at_the_last_batch_and_nothing_else(
     fs: CrashableFs,
 ) -> None:
-    closed_with_three(fs)
+    closed_with(fs, 3, segment_bytes=10**6)
     write_offsets(fs, f"/data/{RECOVERY_POINTS}", {A: 1})
     again = started(fs)
     assert opened(again, A, segment_bytes=10**6).log_end_offset == 3
