@@ -69,6 +69,10 @@ class LogStore(Protocol):
         """Return, once, what has to be synced before the log is served."""
         ...
 
+    def still_unsynced(self, log: "Log", files: Sequence[File]) -> None:
+        """Nobody knows whether these were synced: the end of the store waits for them."""
+        ...
+
     def directory_of(self, log: "Log") -> Uuid | None:
         """Return the id of the directory that the log is in; None where that failed."""
         ...
@@ -308,7 +312,8 @@ class Hosting:
     def stop(self) -> None:
         """Open nothing more, and act on no change: the next start does."""
         self._is_stopped = True
-        self._opening.stop()
+        for job in self._opening.stop():
+            self._store.still_unsynced(job.partition.log, job.files)
 
     def _apply_partition(
         self, topic: TopicImage, index: int, held_up: list[Partition], now_ms: int

@@ -251,6 +251,10 @@ class Storage:
         """Return, once, what has to be synced before a log that was opened is served."""
         return self._directory_of(log).unsynced(log)
 
+    def still_unsynced(self, log: Log, files: Sequence[File]) -> None:
+        """Have `close` sync these files of a log that was not served yet."""
+        self._directory_of(log).still_unsynced(log, files)
+
     def let_go(self, log: Log) -> Effects:
         """Serve a log no more that could not be made durable; its files stay."""
         directory = self._directory_of(log)

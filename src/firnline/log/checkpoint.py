@@ -6,7 +6,7 @@ name, and the directory is synced after. Source: rel-P2, rel-P6; spec T46.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import TopicPartition, Uuid, uuid_from_text, uuid_text
@@ -219,6 +219,23 @@ def owner(fs: Fs, directory: str) -> Uuid | None:
         if any(fs.open(f"{directory}/{name}").size() for name in logs):
             raise
         return None
+
+
+def identity(
+    fs: Fs, path: str, *, cluster_id: str, node_id: int, unique: Callable[[], Uuid]
+) -> Uuid:
+    """Return the id of a directory of that node; one from before directories had ids gets one from `unique`.
+
+    StorageError when it is not formatted, or belongs to another cluster or node.
+    """
+    found = check_identity(
+        read_meta_properties(fs, path), path=path, cluster_id=cluster_id, node_id=node_id
+    )
+    if "directory.id" in found:
+        return uuid_from_text(found["directory.id"])
+    made = unique()
+    format_directory(fs, path, cluster_id=cluster_id, node_id=node_id, directory_id=made)
+    return made
 
 
 def check_identity(

@@ -14,19 +14,12 @@ from itertools import islice
 
 from firnline.base.effects import Effects, Flush, SetTimer, Submit, Warn
 from firnline.base.errors import KafkaError, StorageError
-from firnline.base.ids import (
-    METADATA_TOPIC,
-    NO_OFFSET,
-    TopicPartition,
-    Uuid,
-    uuid_from_text,
-)
+from firnline.base.ids import METADATA_TOPIC, NO_OFFSET, TopicPartition, Uuid
 from firnline.base.ports import File, Fs
 from firnline.base.revocable import revocable
 from firnline.base.waits import Wait
 from firnline.config.topic import TopicConfig
 from firnline.log import checkpoint, names
-from firnline.log.checkpoint import format_directory
 from firnline.log.log import Kept, Log
 from firnline.log.producer_state import ProducerTable
 from firnline.log.recovery import Steps, at_once, opening_steps
@@ -81,6 +74,7 @@ class LogDirectory:
         self._said: dict[str, dict[TopicPartition, int]] = {}  # by checkpoint: what it says on disk
         self.put_aside_as: list[str] = []  # paths, in this run
         self._here: dict[TopicPartition, None] = {}  # what had a directory when that could be read
+        self._let_go: dict[TopicPartition, None] = {}  # of it: opened in this run, and not closed
         self._guest: Log | None = None
         self._forgotten: dict[TopicPartition, None] = {}  # dropped, but in checkpoints on disk
         self._unsynced: dict[TopicPartition, list[File]] = {}  # of logs that were not served yet
@@ -102,7 +96,13 @@ class LogDirectory:
         self._fs.make_dir(self.path)
         self._release = self._fs.lock(f"{self.path}/{LOCK}")
         try:
-            self._check_identity()
+            self.directory_id = checkpoint.identity(
+                self._fs,
+                self.path,
+                cluster_id=self.cluster_id,
+                node_id=self.node_id,
+                unique=self._unique,
+            )
         except StorageError:
             self._release()
             raise
@@ -126,25 +126,6 @@ class LogDirectory:
         path = f"{self.path}/{checkpoint.CLEANER_OFFSETS}"
         if not self._fs.exists(path) or checkpoint.has_offsets(self._fs, path):
             self._said[checkpoint.CLEANER_OFFSETS] = checkpoint.read_offsets(self._fs, path)
-
-    def _check_identity(self) -> None:
-        found = checkpoint.check_identity(
-            checkpoint.read_meta_properties(self._fs, self.path),
-            path=self.path,
-            cluster_id=self.cluster_id,
-            node_id=self.node_id,
-        )
-        if "directory.id" in found:
-            self.directory_id = uuid_from_text(found["directory.id"])
-        else:  # written before directories had ids
-            self.directory_id = self._unique()
-            format_directory(
-                self._fs,
-                self.path,
-                cluster_id=self.cluster_id,
-                node_id=self.node_id,
-                directory_id=self.directory_id,
-            )
 
     def _read_marker(self) -> None:
         """See whether the last run stopped cleanly, and forget it before anything can be appended."""
@@ -226,6 +207,7 @@ class LogDirectory:
         if found != topic_id:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
+        is_as_left = self.was_clean and topic_partition not in self._let_go
         found_high = self._found_high.get(topic_partition)
         if found_high is None:  # it was open before
             found_high = self._high_watermarks.get(topic_partition, 0)
@@ -236,7 +218,7 @@ class LogDirectory:
             topic_id=topic_id,
             config=config,
             now_ms=now_ms,
-            was_clean=self.was_clean or is_new,
+            was_clean=is_as_left or is_new,
             recovery_point=self._recovery_points.get(topic_partition, 0),
             log_start_offset=self._log_starts.get(topic_partition, 0),
             high_watermark=found_high,
@@ -251,8 +233,8 @@ class LogDirectory:
         log.keep_lowered = partial(self._keep_lowered, topic_partition)
         self.logs[topic_partition] = log
         self._here[topic_partition] = None
-        if found == topic_id and log.log_end_offset == 0 and not self.was_clean:
-            # Made in a run that was killed, maybe before it was on disk; one with records was served.
+        if found == topic_id and log.log_end_offset == 0 and not is_as_left:
+            # Made before, and maybe never on disk; one with records was served.
             file = checkpoint.open_partition_metadata(self._fs, path)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         return log
@@ -290,9 +272,14 @@ class LogDirectory:
         files = self._unsynced.pop(log.topic_partition, [])
         return [*log.dirty_files(), *files] if files else []
 
+    def still_unsynced(self, log: Log, files: Sequence[File]) -> None:
+        """They were `unsynced`, and nobody knows of their sync: `close` does it again."""
+        self._unsynced[log.topic_partition] = list(files)
+
     def let_go(self, log: Log) -> Effects:
         """Serve a log no more; its files stay for the next start to look at."""
         self._unsynced.pop(log.topic_partition, None)
+        self._let_go[log.topic_partition] = None
         del self.logs[log.topic_partition]
         return closing(log)
 
@@ -350,8 +337,8 @@ class LogDirectory:
 
         They are written again before it does, at the latest.
         """
-        self._here.pop(topic_partition, None)
-        self._found_high.pop(topic_partition, None)
+        for known_here in (self._here, self._let_go, self._found_high):
+            known_here.pop(topic_partition, None)
         known = [offsets.pop(topic_partition, None) for offsets in self._offsets().values()]
         if any(offset is not None for offset in known):
             self._forgotten[topic_partition] = None
@@ -676,7 +663,8 @@ class LogDirectory:
         """Sync and close every log, write the checkpoints, and last the marker of a clean stop.
 
         StorageError when anything failed: there is then no marker, and the next start recovers. Neither is
-        there one when a log that a crash left was not opened in this run: nobody has recovered it.
+        there one when a log that a crash left was not opened in this run, or one that was is not open now:
+        nobody has recovered it, or put it on disk.
         """
         for files in self._unsynced.values():
             for file in files:
@@ -684,7 +672,7 @@ class LogDirectory:
         for log in self.logs.values():
             log.close()
         self.checkpoint()
-        if not self.was_clean and self.unopened():
+        if any(not self.was_clean or tp in self._let_go for tp in self.unopened()):
             self.abandon()
             return
         marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))

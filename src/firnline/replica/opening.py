@@ -89,7 +89,7 @@ class Opening:
         self._problem: Exception | None = None  # with what that one waited for
         self._is_waiting = False  # it waits for the disk
         self._is_due = False  # the next turn goes on
-        self._unfinished = 0  # jobs of the slice that is being synced
+        self._unfinished: list[Job] = []  # of the slice that is being synced
         self._added = 0
         self._waiters: list[_Waiter] = []
         self._serial = 0
@@ -153,7 +153,7 @@ class Opening:
                 for job in jobs:
                     effects += self._finish(job, None, now_ms)
                 jobs.clear()
-            self._unfinished = len(jobs)
+            self._unfinished = jobs
             needs = [(job, job.files) for job in jobs]
             effects += sync_in_pool("open logs", needs, self._synced)
             if self._waits and not jobs:
@@ -206,12 +206,12 @@ class Opening:
         effects: Effects = []
         for job, problem in jobs:
             effects += self._finish(job, problem, now_ms)
-        self._unfinished = 0
+        self._unfinished = []
         effects += self._tell_waiters(now_ms)
         return effects + self._later(now_ms) if self._waits and not self._is_due else effects
 
-    def stop(self) -> None:
-        """Open nothing more; what is under way is forgotten."""
+    def stop(self) -> list[Job]:
+        """Open nothing more; what is under way is forgotten. Return what may not be on disk."""
         self._is_stopped = True
         if self._current is not None:
             self._current.close()
@@ -219,6 +219,7 @@ class Opening:
             queue.clear()
         self._keys.clear()
         self._waiters.clear()
+        return [*self._jobs, *self._unfinished]
 
     def when_done(self, then: Then, now_ms: int, *, at_most_ms: int | None = None) -> Effects:
         """Run `then(now_ms)` once all that was added so far is open, or after `at_most_ms`."""

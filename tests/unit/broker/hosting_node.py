@@ -71,6 +71,9 @@ class Store:
     def unsynced(self, log: Any) -> list[Any]:
         return self.files
 
+    def still_unsynced(self, log: Any, files: Sequence[Any]) -> None:
+        """They are on no disk."""
+
     def directory_of(self, log: Any) -> Uuid | None:
         return None if self.has_failed else b"d" * 16
 

@@ -249,6 +249,35 @@ def test_new_logs_wait_as_long_as_the_descriptors_are_gone_and_no_directory_fail
     assert harness.produced("a", acks=-1).base_offset == 0
 
 
+def test_a_new_log_that_waited_for_descriptors_survives_a_power_cut_also_after_a_clean_stop() -> (
+    None
+):
+    """Opened for the second time it passed for what the clean stop had left, and its name was not synced."""
+    harness = Harness(Harness().stop())
+    harness.fs.fail("sync_dir", "t-0", "EMFILE", times=100_000)
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    harness.pass_time(60_000)
+    assert any("t-0 is not served" in line for line in harness.warnings)
+    harness.fs.forgive()
+    harness.pass_time(6_000)
+    assert harness.produced("a", acks=-1).base_offset == 0
+    assert Harness(harness.cut_power(keep="none")).values() == ["a"]
+
+
+def test_a_new_log_whose_first_sync_a_stop_overtook_survives_the_next_power_cut() -> None:
+    """The marker said that all was on disk: with its topic id lost the partition was refused for ever."""
+    harness = Harness()
+    harness.holds_work = True
+    wanted = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    harness.send(CreateTopicsRequest(topics=[wanted]), 7)
+    harness.work.clear()
+    harness.holds_work = False
+    harness = Harness(harness.stop(), seed=1)
+    assert harness.produced("a", acks=-1).base_offset == 0
+    assert Harness(harness.cut_power(keep="none")).values() == ["a"]
+
+
 def test_no_log_is_opened_with_the_last_descriptors_and_each_is_once_there_are_more() -> None:
     """They are for segments that roll, checkpoints and syncs."""
     harness = Harness()
