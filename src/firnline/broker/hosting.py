@@ -162,7 +162,7 @@ class Hosting:
         ] = {}  # of deleted topics, led until then, not dropped yet
         self._is_stopped = False
         self._being_cut: dict[TopicPartition, None] = {}  # and there is news of them
-        self._lost_before: dict[Key, None] = {}  # and not looked for yet
+        self._lost_before: dict[Key, None] = {}  # and not known yet whether it is here
         self._opening = Opening(self._begin, self._finish)
         hosted.on_missing = self._asked_for
         self._topic_config: tuple[ClusterImage, str, TopicConfig] | None = None
@@ -366,7 +366,12 @@ class Hosting:
 
     def _begin(self, key: Key, now_ms: int) -> Begun:
         """Open the log of a partition."""
-        self._lost_before.pop(key, None)
+        begun = yield from self._open(key, now_ms)
+        if not isinstance(begun, Job):
+            self._lost_before.pop(key, None)
+        return begun
+
+    def _open(self, key: Key, now_ms: int) -> Begun:
         found = self._state(key)
         if found is None:
             return self._give_up(key, now_ms)
@@ -401,6 +406,8 @@ class Hosting:
     def _finish(self, job: Job, problem: StorageError | None, now_ms: int) -> Effects:
         """It is on disk: serve the partition as the newest image says, unless that took it away."""
         partition, found = job.partition, self._state(job.key)
+        if job.key not in self._opening:
+            self._lost_before.pop(job.key, None)
         log = partition.log
         if problem is None and self._store.directory_of(log) is None:
             problem = StorageError("its log directory failed meanwhile", path=log.path)
@@ -412,7 +419,8 @@ class Hosting:
         if problem is not None:
             name, effects = partition.topic_partition, self._store.let_go(log)
             if not problem.is_want_of_descriptors:
-                return effects + self._disk_failed(job.key, name, problem, now_ms)
+                effects += self._disk_failed(job.key, name, problem, now_ms)
+                return effects + (self._give_up(job.key, now_ms) if found is None else [])
             effects += self._not_served(job.key, name, problem, now_ms)
             return [*effects, self._timer(now_ms)]
         self.failed.pop(job.key, None)
@@ -458,15 +466,16 @@ class Hosting:
     def _give_up(self, key: Key, now_ms: int) -> Effects:
         """Have the files removed of a partition that could not be opened and is not ours any more."""
         found = self.failed.pop(key, None)
-        if found is None:
-            return []
+        return [] if found is None else self._remove_unopened(key, found.name, now_ms)
+
+    def _remove_unopened(self, key: Key, name: TopicPartition, now_ms: int) -> Effects:
         try:
-            return self._store.drop_unopened(found.name, key[0], now_ms)
+            return self._store.drop_unopened(name, key[0], now_ms)
         except StorageError as problem:
             if problem.is_passing:
-                self.failed[key] = _Unserved(found.name, problem)
+                self.failed[key] = _Unserved(name, problem)
                 return [self._timer(now_ms)]
-            return [Warn(line=f"{found.name} is not removed before the next start: {problem}")]
+            return [Warn(line=f"{name} is not removed before the next start: {problem}")]
 
     def _timer(self, now_ms: int) -> SetTimer:
         return SetTimer(key=_AGAIN, at_ms=now_ms + _AGAIN_MS, then=self._again)
@@ -574,10 +583,7 @@ class Hosting:
         if key in self.failed or not self._opening.gives_up(key):
             return []
         self._lost_before.pop(key, None)
-        try:
-            return self._store.drop_unopened(name, key[0], now_ms)
-        except StorageError as problem:
-            return [Warn(line=f"{name} is not removed before the next start: {problem}")]
+        return self._remove_unopened(key, name, now_ms)
 
     def _when_whole(self, partition: Partition, now_ms: int) -> Effects:
         """Its log is being cut: act on what the image says of it when that is over, all at once."""

@@ -281,7 +281,10 @@ class Storage:
         effects: Effects = []
         for directory in self.directories:
             path = directory.partition_path(topic_partition)
-            if directory.path in self._offline or not self._fs.exists(path):
+            if directory.path in self._offline:
+                directory.is_gone(topic_partition)
+                continue
+            if not self._fs.exists(path):
                 continue
             owner = directory.owner(path)
             # One that says nothing and has no log was being made when the disk refused.

@@ -407,6 +407,22 @@ def with_directories(*paths: str) -> Harness:
     return Harness(fs, log_dirs=",".join(paths), metadata_log_dir=paths[0])
 
 
+def test_a_topic_that_is_made_anew_after_its_disk_failed_at_the_start_is_served_from_another() -> (
+    None
+):
+    """What lay on that disk was the old topic's: nothing of the new one can be there."""
+    harness = with_directories("/one", "/two")
+    harness.create_topic(partitions=2)
+    fs = harness.stop()
+    fs.fail("open", "/two/t-", "EIO", times=1000)
+    harness = Harness(fs, seed=1, log_dirs="/one,/two", metadata_log_dir="/one")
+    assert len(harness.node.storage.failed_directories) == 1
+    harness.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    harness.create_topic(partitions=2)
+    for index in range(2):
+        assert harness.produced("a", index=index).error_code == 0
+
+
 def test_what_a_directory_that_failed_meanwhile_did_not_sync_is_not_acknowledged() -> None:
     """A closed segment is opened when its turn comes: without its files the log passed for synced."""
     harness = with_directories("/one", "/two")

@@ -510,14 +510,39 @@ def test_a_topic_that_is_deleted_before_its_logs_are_open_leaves_no_files() -> N
     assert len(node.hosted) == 0
 
 
+def test_a_topic_that_is_deleted_on_a_full_disk_before_its_logs_are_open_is_removed_later() -> None:
+    """Its files stayed, and were kept aside by the next start: the disk stayed full."""
+    node = starting()
+    node.store.broken, node.store.error = True, "ENOSPC"
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    assert node.store.given_up == []
+    node.store.broken = False
+    while node.work:
+        node.go_on()
+    gone = [name for name, _ in node.store.given_up] + node.store.dropped
+    assert sorted(gone) == [TopicPartition("t", index) for index in range(40)]
+
+
+def test_a_topic_that_is_deleted_while_its_new_log_is_synced_in_vain_is_given_up() -> None:
+    node = starting(1)
+    node.commit(r.RemoveTopicRecord(topic_id=ID))
+    node.store.has_failed = True
+    while node.work:
+        node.go_on()
+    assert node.store.given_up == [(TopicPartition("t", 0), ID)]
+    assert node.hosting.failed == {}
+
+
+@pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize(("directory", "expected"), [(bytes(16), [0]), (LOST_DIRECTORY, [])])
 def test_a_node_is_counted_in_before_all_is_open_but_not_before_what_was_lost_is_looked_for(
-    directory: bytes, expected: list[int]
+    directory: bytes, expected: list[int], count: int
 ) -> None:
+    """Also where the one that was lost takes long to recover: the controller would elect nobody for it."""
     node = Node()
     node.holds_work = True
     node.store.slices = 5
-    node.commit(topic(), *[placed(index, directory=directory) for index in range(4)])
+    node.commit(topic(), *[placed(index, directory=directory) for index in range(count)])
     told: list[int] = []
     ready = lambda now_ms: told.append(len(node.hosted)) or []  # type: ignore[func-returns-value]  # noqa: E731
     effects = node.hosting.when_ready(ready, 0, at_most_ms=500)
@@ -526,7 +551,7 @@ def test_a_node_is_counted_in_before_all_is_open_but_not_before_what_was_lost_is
     assert told == expected
     while node.work:
         node.go_on()
-    assert told == (expected or [4])
+    assert told == (expected or [count])
 
 
 # --------------------------------------------------------------- while a log is being recovered
