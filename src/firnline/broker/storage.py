@@ -189,7 +189,7 @@ class Storage:
         cordoned = self.cordoned_directories
         # Whoever chose this broker by hand may have found all of them cordoned.
         free = [d for d in healthy if d.directory_id not in cordoned] or healthy
-        chosen = min(free, key=lambda d: len(d.logs))
+        chosen = min(free, key=lambda d: d.partition_count)
         return (yield from self._open_in(chosen, topic_partition, topic_id, config, now_ms))
 
     def _open_in(

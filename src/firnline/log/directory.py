@@ -159,6 +159,11 @@ class LogDirectory:
         """Whether that partition is here, as far as is known: also of a directory that failed."""
         return topic_partition in self._here
 
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are here, open or not."""
+        return len(self._here)
+
     def is_gone(self, topic_partition: TopicPartition) -> None:
         """It was deleted while nothing here could be, or had no record: the next start finds what is left."""
         self._here.pop(topic_partition, None)

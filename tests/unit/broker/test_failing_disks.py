@@ -1,5 +1,6 @@
 """A whole node whose disk fails, is full, or loses one directory of two."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,9 @@ import pytest
 from firnline.base.effects import Flush
 from firnline.base.errors import Code, RecordsCut, StorageError
 from firnline.base.ids import TopicPartition
+from firnline.broker.storage import Storage
+from firnline.config.topic import TopicConfig
+from firnline.log.recovery import at_once
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -19,7 +23,14 @@ from firnline.protocol.messages.k37_create_partitions import (
     CreatePartitionsTopic,
 )
 from firnline.sim.disk import CrashableFs
-from tests.unit.broker.harness import Harness, SeededRng, batch, format_disk
+from tests.unit.broker.harness import (
+    CLUSTER_ID,
+    START_MS,
+    Harness,
+    SeededRng,
+    batch,
+    format_disk,
+)
 
 
 def test_a_full_disk_refuses_appends_and_still_serves_reads() -> None:
@@ -421,6 +432,22 @@ def test_a_topic_that_is_made_anew_after_its_disk_failed_at_the_start_is_served_
     harness.create_topic(partitions=2)
     for index in range(2):
         assert harness.produced("a", index=index).error_code == 0
+
+
+def test_a_new_log_goes_where_the_fewest_are_also_while_these_are_not_open_yet() -> None:
+    """Topics that are made soon after a start would all go to one disk, however full, and stay there."""
+    fs, rng = CrashableFs(), SeededRng(7)
+    for path in ("/one", "/two"):
+        format_disk(fs, rng, path)
+    harness = Harness(fs, log_dirs="/one")
+    harness.create_topic(partitions=3)
+    fs = harness.stop()
+    config = replace(harness.config, log_dirs=("/one", "/two"))
+    storage = Storage(fs, config, rng=rng, cluster_id=CLUSTER_ID)
+    storage.start()
+    for topic in ("u", "v", "w"):
+        steps = storage.open_steps(TopicPartition(topic, 0), b"u" * 16, TopicConfig(), START_MS)
+        assert at_once(steps).path.startswith("/two/")
 
 
 def test_what_a_directory_that_failed_meanwhile_did_not_sync_is_not_acknowledged() -> None:
