@@ -222,7 +222,7 @@ def owner(fs: Fs, directory: str) -> Uuid | None:
 
 
 def identity(
-    fs: Fs, path: str, *, cluster_id: str, node_id: int, unique: Callable[[], Uuid]
+    fs: Fs, path: str, cluster_id: str, node_id: int, *, unique: Callable[[], Uuid]
 ) -> Uuid:
     """Return the id of a directory of that node; one from before directories had ids gets one from `unique`.
 

@@ -97,11 +97,7 @@ class LogDirectory:
         self._release = self._fs.lock(f"{self.path}/{LOCK}")
         try:
             self.directory_id = checkpoint.identity(
-                self._fs,
-                self.path,
-                cluster_id=self.cluster_id,
-                node_id=self.node_id,
-                unique=self._unique,
+                self._fs, self.path, self.cluster_id, self.node_id, unique=self._unique
             )
         except StorageError:
             self._release()
@@ -213,9 +209,8 @@ class LogDirectory:
             file = checkpoint.place_partition_metadata(self._fs, path, topic_id)
             self._unsynced[topic_partition] = [file, DirSync(self._fs, self.path)]
         is_as_left = self.was_clean and topic_partition not in self._let_go
-        found_high = self._found_high.get(topic_partition)
-        if found_high is None:  # it was open before
-            found_high = self._high_watermarks.get(topic_partition, 0)
+        noted = self._high_watermarks.get(topic_partition, 0)  # if it was open before
+        found_high = self._found_high.get(topic_partition, noted)
         log = yield from opening_steps(
             revocable(self._fs),
             path,
@@ -379,7 +374,7 @@ class LogDirectory:
         contents = {
             name: dict(offsets)
             for name, offsets in known.items()
-            if self._said.get(name) != offsets
+            if self._said.get(name) != offsets and not self._stays_lost(name)
         }
         fs, root = self._fs, self.path
 
@@ -525,6 +520,9 @@ class LogDirectory:
             return self._keep(checkpoint.CLEANER_OFFSETS, go_on)
         offsets, writes = dict(self._offsets()[name]), self._writes[name]
         fs, path = self._fs, f"{self.path}/{name}{_KEPT}"
+        if self._stays_lost(name):
+            kept = partial(self._kept, name, waiters)
+            return [Flush(files=[DirSync(fs, self.path)], then=kept)]
 
         def written(result: object, now_ms: int) -> Effects:
             if isinstance(result, KafkaError):  # the pool is full
@@ -563,6 +561,14 @@ class LogDirectory:
         """
         said = self._said.get(checkpoint.CLEANER_OFFSETS)
         return said is None or not self._first_dirty.keys() <= said.keys()
+
+    def _stays_lost(self, name: str) -> bool:
+        """Whether the recovery points were lost, and a log that may have gaps is not open yet.
+
+        Written without its own, they would have the next start take its gaps for damage, and cut them off.
+        """
+        is_lost = name == checkpoint.RECOVERY_POINTS and not self._has_recovery_points
+        return is_lost and not self._first_dirty.keys() <= self.logs.keys()
 
     def _gaps_are_kept(
         self, waiters: list[Kept], problem: Exception | None, now_ms: int
@@ -660,6 +666,8 @@ class LogDirectory:
             self._write(checkpoint.CLEANER_OFFSETS)
         offsets = dict(self._offsets()[name])
         self._writes[name] += 1
+        if self._stays_lost(name):
+            return
         self._said.pop(name, None)  # until it is written, nobody knows what a power cut leaves
         checkpoint.write_offsets(self._fs, f"{self.path}/{name}", offsets)
         self._said[name] = offsets
@@ -668,8 +676,7 @@ class LogDirectory:
         """Sync and close every log, write the checkpoints, and last the marker of a clean stop.
 
         StorageError when anything failed: there is then no marker, and the next start recovers. Neither is
-        there one when a log that a crash left was not opened in this run, or one that was is not open now:
-        nobody has recovered it, or put it on disk.
+        there one beside a log that is not open and that a crash left, or this run: nobody has recovered it.
         """
         for files in self._unsynced.values():
             for file in files:

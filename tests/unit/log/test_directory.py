@@ -1,6 +1,7 @@
 """One log directory: whose it is, what survives a stop and a crash, what deletion leaves behind."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from firnline.log.checkpoint import (
     RECOVERY_POINTS,
     format_directory,
     read_meta_properties,
+    read_offsets,
     write_offsets,
 )
 from firnline.log.directory import LogDirectory
@@ -30,6 +32,7 @@ from tests.log_world import (
     found_records,
     small,
 )
+from tests.meta_log_world import carry_out as perform
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 ID, OTHER_ID, DIR_ID = bytes(range(16)), bytes(range(1, 17)), bytes(range(2, 18))
@@ -563,23 +566,64 @@ def test_no_half_of_a_later_deletion_comes_back_with_a_power_cut(fs: CrashableFs
     assert [name for name in after.list_dir("/data") if name in ("t-0", "t-1")] == []
 
 
-def test_gaps_of_a_compacted_log_are_no_damage_after_the_recovery_points_were_lost(
-    fs: CrashableFs,
-) -> None:
-    """The other checkpoints were written before the round, too: they say nothing of where it went."""
-    directory = started(fs)
+def with_gaps(fs: CrashableFs, directory: LogDirectory) -> Log:
+    """A log that was compacted after the last checkpoint, with a gap between two segments."""
     log = directory.open(A, ID, compacted(), NOW)
     for number in range(40):
         put(log, f"k{number}" if number % 4 == 0 else "k", "v" * 40)
     settled(log)
     directory.checkpoint()
     round_of(fs, log)
-    wanted = rows(log)
     starts = [each.base_offset for each in log.closed_segments()]
     assert starts[1] - 1 not in [header.last_offset for header in found_headers(log)]
+    return log
+
+
+def test_gaps_of_a_compacted_log_are_no_damage_after_the_recovery_points_were_lost(
+    fs: CrashableFs,
+) -> None:
+    """The other checkpoints were written before the round, too: they say nothing of where it went."""
+    wanted = rows(with_gaps(fs, started(fs)))
     fs.open(f"/data/{RECOVERY_POINTS}").truncate(1)
     again = started(fs.crash(SeededRng(), keep="all")).open(A, ID, compacted(), NOW)
     assert rows(again) == wanted
+
+
+def checkpoint_now(directory: LogDirectory, log: Log) -> None:
+    directory.checkpoint()
+
+
+def checkpoint_off_the_loop(directory: LogDirectory, log: Log) -> None:
+    assert perform(directory.checkpoint_later(0)) == []
+
+
+def compact_another(directory: LogDirectory, log: Log) -> None:
+    told: list[Exception | None] = []
+    then = lambda problem, now_ms: told.append(problem) or []  # type: ignore[func-returns-value]  # noqa: E731
+    perform(directory.keep_for_compaction(log, then))
+    assert told == [None]
+
+
+def stop(directory: LogDirectory, log: Log) -> None:
+    directory.close()
+
+
+@pytest.mark.parametrize("write", [checkpoint_now, checkpoint_off_the_loop, compact_another, stop])
+def test_gaps_of_a_log_that_was_not_opened_before_a_kill_are_no_damage_either(
+    fs: CrashableFs, write: Callable[[LogDirectory, Log], None]
+) -> None:
+    """The recovery points were written again, without its own, while it waited for its turn."""
+    directory = started(fs)
+    wanted = rows(with_gaps(fs, directory))
+    fs.open(f"/data/{RECOVERY_POINTS}").truncate(1)
+    fs = fs.crash(SeededRng(), keep="all")
+    directory = started(fs)
+    write(directory, opened(directory, B))
+    fs = fs.crash(SeededRng(), keep="all")
+    directory = started(fs)
+    assert rows(directory.open(A, ID, compacted(), NOW)) == wanted
+    directory.checkpoint()
+    assert A in read_offsets(fs, f"/data/{RECOVERY_POINTS}")
 
 
 def test_what_the_power_took_from_the_middle_of_a_log_does_not_pass_for_compacted(
