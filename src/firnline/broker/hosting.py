@@ -114,6 +114,8 @@ class Hosting:
 
     had_records     whether a replica that lies here had any on disk when the node stopped; None where
                     nothing lies here
+    is_in           whether the broker that an image has under our id is this process: where another one
+                    took its place nothing is led or followed here
     on_updated      told of each whose leader, epoch, replicas or ISR metadata changed, before the others
     on_leading      told of each partition that we lead in a new epoch
     on_not_leading  told of each that we led and do not any more, deleted ones included
@@ -134,6 +136,7 @@ class Hosting:
         on_disk_failed: Callable[[StorageError, int], Effects],
         brokers: Brokers = NO_BROKERS,
         had_records: Callable[[TopicPartition], bool | None] = lambda _: None,
+        is_in: Callable[[ClusterImage], bool] = lambda _: True,
     ) -> None:
         self._node_id = node_id
         self._config = config
@@ -142,6 +145,7 @@ class Hosting:
         self._fsync_rule: FsyncRule = fsync_rule
         self._brokers = brokers
         self._had_records = had_records
+        self._is_in = is_in
         self._on_disk_failed = on_disk_failed
         self.on_updated: list[Told] = []
         self.on_leading: list[Told] = []
@@ -174,7 +178,7 @@ class Hosting:
             return []
         self._image = image
         self._refuse_deleted(delta)
-        is_large = _is_large(delta)
+        is_large = _is_large(delta) or self._is_taken(delta)
         if not self._changes_left and not is_large:
             self.acted_on = image
         return self._change(self._acts(delta), now_ms, is_long=is_large)
@@ -264,7 +268,14 @@ class Hosting:
             elif resource.resource_type == ResourceType.BROKER:  # defaults of topics are among them
                 for name, index in list(self._hosted.by_name):
                     yield partial(self._configure, name, index)
+        if self._is_taken(delta):
+            for partition in self._hosted:
+                yield partial(self._again_if_hosted, partition)
         yield partial(self._all_acted_on, delta.after, held_up)
+
+    def _is_taken(self, delta: ClusterDelta) -> bool:
+        """Whether with this change another process, or nobody, is in our place."""
+        return self._node_id in delta.brokers and not self._is_in(delta.after)
 
     def _all_acted_on(
         self, image: ClusterImage, held_up: Sequence[Partition], now_ms: int
@@ -529,7 +540,7 @@ class Hosting:
         was_leader = partition.is_leader
         high_before = partition.log.high_watermark
         leads_anew = partition.update(
-            leader_id=state.leader,
+            leader_id=state.leader if self._is_in(self._image) else NO_LEADER,
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
             replicas=state.replicas,

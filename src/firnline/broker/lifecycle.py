@@ -264,10 +264,12 @@ class Lifecycle:
     @property
     def _is_superseded(self) -> bool:
         """Whether committed metadata has another in our place, or nobody: a controller's word may be old."""
-        if not self.is_registered:
-            return False
-        broker = self._image().brokers.get(self._registration.broker_id)
-        return broker is None or broker.epoch != self.broker_epoch
+        return self.is_registered and not self.is_in(self._image())
+
+    def is_in(self, image: ClusterImage) -> bool:
+        """Whether the broker that `image` has under our id is this incarnation."""
+        broker = image.brokers.get(self._registration.broker_id)
+        return broker is not None and broker.epoch == self.broker_epoch
 
     def _timer(self, at_ms: int) -> SetTimer:
         return SetTimer(key=_BEAT, at_ms=at_ms, then=self._beat)

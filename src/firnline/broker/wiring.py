@@ -328,6 +328,7 @@ def _hosting(
         on_disk_failed=lambda said, now_ms: late[0].on_disk_failed(said, now_ms),
         brokers=replication.brokers,
         had_records=partial(_had_records, storage),
+        is_in=lambda image: late[0].lifecycle.is_in(image),
     )
     hosting.on_updated.append(replication.on_update)
     hosting.on_dropped.append(replication.on_gone)

@@ -111,7 +111,9 @@ class Node:
             store=self.store,
             fsync_rule="never",
             on_disk_failed=self._on_disk_failed,
+            is_in=lambda image: not self.was_replaced,
         )
+        self.was_replaced = False  # by another process of its id
         self.failures: list[StorageError] = []
         self.lost: list[Any] = []
         self.hosting.on_lost.append(lambda key, now_ms: self.lost.append(key) or [])  # type: ignore[func-returns-value]

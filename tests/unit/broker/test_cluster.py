@@ -21,6 +21,7 @@ from firnline.protocol.messages.k62_broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from firnline.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest
 from tests.unit.broker.cluster import CLIENT_PORT, CONTROLLER_PORT, Member, Rig
 from tests.unit.broker.harness import SeededRng
@@ -122,9 +123,11 @@ def test_an_answer_that_nobody_can_mean_does_not_end_a_broker_that_registers() -
     assert not answers
 
 
-def silent_and_replaced() -> Rig:
+def silent_and_replaced(*topics: str) -> Rig:
     """Broker 4 was cut off for longer than its session; an old request to register its id arrived then."""
     rig = Rig({**THREE, 4: "broker"}).start()
+    for topic in topics:
+        assert rig.create_topic(4, topic).error_code == 0
     late = next(m for _, _, m in rig.sent if isinstance(m, BrokerRegistrationRequest))
     epoch = rig[4].broker.broker_epoch
     rig.cut = {(4, n) for n in THREE}
@@ -152,6 +155,23 @@ def test_a_broker_whose_place_was_taken_while_it_was_silent_says_so_and_stays_up
     rig[4].kill()
     rig[4].start()
     assert rig.until(lambda: rig[4].is_running) < 3 * SESSION_MS
+
+
+def test_a_broker_whose_place_was_taken_acknowledges_nothing_that_the_other_one_leads() -> None:
+    """Both have one id: what metadata says of the other it took for itself, and said that it led nothing."""
+    rig = silent_and_replaced("t")
+    partition = rig[4].broker.partitions["t", 0]
+    epoch = rig[active(rig)].controller.image.brokers[4].epoch
+    beat = BrokerHeartbeatRequest(broker_id=4, broker_epoch=epoch, current_metadata_offset=1 << 40)
+    assert not rig.ask(active(rig), beat, 1, controller=True).is_fenced
+    rig.cut.clear()
+    rig.until(lambda: rig[4].broker.image.brokers[4].epoch == epoch)
+    rig.pass_time(5_000)
+    state = rig[4].broker.image.partition("t", 0)
+    assert state is not None
+    assert (state.leader, state.isr) == (4, (4,))
+    assert not partition.is_leader
+    assert rig[4].broker.hosted.find("t", 0) is partition, "its files stay"
 
 
 def test_a_living_broker_that_is_unregistered_stays_up_and_comes_back_with_a_start() -> None:

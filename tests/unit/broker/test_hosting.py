@@ -469,6 +469,20 @@ def test_a_partition_that_moves_away_while_its_log_is_cut_is_given_up_after_it()
     assert node.store.dropped == [TopicPartition("t", 0)]
 
 
+def test_a_node_in_whose_place_another_one_is_leads_and_follows_nothing_and_keeps_its_files() -> (
+    None
+):
+    node = Node()
+    node.commit(topic(), placed(0), placed(1, replicas=(2, NODE_ID)))
+    assert [node.partition(index=index).leader_id for index in (0, 1)] == [NODE_ID, 2]
+    node.was_replaced = True
+    node.commit(r.RegisterBrokerRecord(broker_id=NODE_ID, broker_epoch=9))
+    assert [node.partition(index=index).leader_id for index in (0, 1)] == [-1, -1]
+    node.commit(moved(0, leader=NODE_ID))
+    assert not node.partition(index=0).is_leader
+    assert (node.store.dropped, node.store.given_up) == ([], [])
+
+
 # ------------------------------------------------------------------- while many logs are opened
 
 
