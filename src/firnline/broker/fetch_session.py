@@ -87,11 +87,6 @@ class Wanted:
     def key(self) -> Key:
         return (self.topic_id if self.topic is None else self.topic, self.index)
 
-    @property
-    def weight(self) -> int:
-        """As how many partitions it counts where all are bounded: more for a name that no topic can have."""
-        return 1 if self.topic is None else 1 + len(self.topic) // (TOPIC_NAME_CHARS_MAX + 1)
-
     def ask_again(self, news: "Wanted") -> None:
         """Take the position of a later request; what was told stays.
 
@@ -162,6 +157,12 @@ class Wanted:
 Answered = list[tuple[Wanted, ReadOutcome]]
 
 
+def weight_of(partitions: Iterable[Wanted]) -> int:
+    """As how many they count where all are bounded: one, and more for a name that no topic can have."""
+    names = [each.topic for each in partitions]
+    return len(names) + sum([len(name) // (TOPIC_NAME_CHARS_MAX + 1) for name in names if name])
+
+
 class Sessionless:
     """A Fetch that stands for itself: everything asked is answered."""
 
@@ -211,7 +212,7 @@ class FetchSession:
         self.created_ms = now_ms
         self.used_ms = now_ms
         self._partitions: dict[Key, Wanted] = {w.key: w for w in wanted}
-        self.weight = sum([w.weight for w in self._partitions.values()])
+        self.weight = weight_of(self._partitions.values())
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -226,13 +227,13 @@ class FetchSession:
             known = self._partitions.get(news.key)
             if known is None:
                 self._partitions[news.key] = news
-                self.weight += news.weight
+                self.weight += weight_of([news])
             else:
                 known.ask_again(news)
         for key in forgotten:
             gone = self._partitions.pop(key, None)
             if gone is not None:
-                self.weight -= gone.weight
+                self.weight -= weight_of([gone])
                 gone.wake()
 
     def advance(self) -> None:
@@ -385,9 +386,9 @@ class FetchSessions:
     ) -> FetchSession | None:
         if not wanted:
             return None
-        address, weight = owner[1], sum([w.weight for w in wanted])
+        address = owner[1]
         if not (
-            self._has_room_for(weight, address, now_ms)
+            self._has_room_for(weight_of(wanted), address, now_ms)
             and self._has_place(len(wanted), address, now_ms)
         ):
             self.refused += 1

@@ -54,9 +54,9 @@ class LogKeys:
     firnline_producer_ids_max: int = key(
         "INT",
         500000,
-        "Idempotent producers that the partitions of this node remember, all together, a little more than 1 KiB"
-        " each. Beyond it a partition that has its share forgets the one that wrote longest ago for each that"
-        " is new: a retry of that one is not seen as a repeat.",
+        "Idempotent producers that the partitions of this node remember, all together, 1.2 KB each. Beyond it"
+        " the partition with most forgets, for each that is new, one that wrote long ago: a retry of that one"
+        " is not seen as a repeat.",
         valid="[1,...]",
     )
     log_cleaner_backoff_ms: int = key(

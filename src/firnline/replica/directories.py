@@ -195,7 +195,9 @@ def where_it_lies(
             d for d in found if d.owner(d.partition_path(topic_partition)) == topic_id
         ]
     if len(found) > 1 and said == UNASSIGNED_DIRECTORY:
-        found = [d for d in found if _had_records(fs, d.partition_path(topic_partition))] or found[:1]
+        found = [d for d in found if _had_records(fs, d.partition_path(topic_partition))] or found[
+            :1
+        ]
     if len(found) > 1:
         raise StorageError(
             "two log directories have this replica, and metadata does not say which one counts",

@@ -68,13 +68,15 @@ class Server:
             self.loop.rewatch(self._sock.fileno(), NOTHING)
             self.loop.call_later(0.5, self._accept_again)
             return
-        if not self.counted.admit(address[0], is_protected=self._is_protected):
+        # An IPv4 address at a listener of IPv6: limits name it as it is, and it has one share of each table.
+        host = address[0].removeprefix("::ffff:")
+        if not self.counted.admit(host, is_protected=self._is_protected):
             sock.close()
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection = Connection(self, sock, address[0], self.runtime.now_ms())
+        connection = Connection(self, sock, host, self.runtime.now_ms())
         self._connections[sock.fileno()] = connection
         self.counted.add(connection, is_protected=self._is_protected)
 

@@ -293,14 +293,20 @@ def test_a_new_log_goes_where_metadata_has_the_replica() -> None:
         assert log.path.startswith("/two/")
 
 
-def test_no_empty_replica_takes_the_place_of_one_in_a_failed_directory() -> None:
+def with_failed_directory() -> tuple[Rig, int, Any]:
+    """A cluster; a broker whose second directory failed; a replica in there."""
     rig = two_directories()
     rig.until(lambda: settled(rig))
     lost = BROKERS[0]
-    storage = rig[lost].broker.storage
     partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
-    rig[lost].run(storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms))
-    log = partition.log
+    failure = rig[lost].broker.storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms)
+    rig[lost].run(failure)
+    return rig, lost, partition
+
+
+def test_no_empty_replica_takes_the_place_of_one_in_a_failed_directory() -> None:
+    rig, lost, partition = with_failed_directory()
+    storage, log = rig[lost].broker.storage, partition.log
     name = TopicPartition("t", 7)
     failed = id_of(rig[lost].broker, "/two")
     with pytest.raises(StorageError, match="directory of this replica failed"):
@@ -311,13 +317,9 @@ def test_no_empty_replica_takes_the_place_of_one_in_a_failed_directory() -> None
 
 def test_no_empty_replica_takes_its_place_where_metadata_says_nothing_of_directories() -> None:
     """Below 3.7-IV2, or at once after a raise: it is known from the start what was in the directory."""
-    rig = two_directories()
-    rig.until(lambda: settled(rig))
-    lost = BROKERS[0]
+    rig, lost, partition = with_failed_directory()
     storage = rig[lost].broker.storage
-    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
     name, topic_id, config = partition.topic_partition, partition.topic_id, partition.log.config
-    rig[lost].run(storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms))
     with pytest.raises(StorageError, match="directory of this replica failed"):
         at_once(storage.open_steps(name, topic_id, config, rig.now_ms))
     storage.drop(partition.log, rig.now_ms)
@@ -375,14 +377,10 @@ def test_of_two_copies_of_a_replica_none_is_served_where_metadata_names_neither(
 
 
 def test_an_old_copy_does_not_take_the_place_of_a_replica_whose_directory_failed() -> None:
-    rig = two_directories()
-    rig.until(lambda: settled(rig))
-    lost = BROKERS[0]
+    rig, lost, partition = with_failed_directory()
     storage = rig[lost].broker.storage
-    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
     name, topic_id, config = partition.topic_partition, partition.topic_id, partition.log.config
     failed = id_of(rig[lost].broker, "/two")
-    rig[lost].run(storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms))
     rig[lost].fs.make_dir(f"/one/{name}")
     write_partition_metadata(rig[lost].fs, f"/one/{name}", topic_id)
     with pytest.raises(StorageError, match="directory of this replica failed"):
@@ -391,13 +389,9 @@ def test_an_old_copy_does_not_take_the_place_of_a_replica_whose_directory_failed
 
 def test_a_copy_of_which_metadata_was_not_told_takes_the_place_of_no_failed_one() -> None:
     """A replica that could not be made there left it, and the one that was made instead has the records."""
-    rig = two_directories()
-    rig.until(lambda: settled(rig))
-    lost = BROKERS[0]
+    rig, lost, partition = with_failed_directory()
     storage = rig[lost].broker.storage
-    partition = replica_of(rig, lost, index_in(rig, lost, "/two"))
     name, topic_id, config = partition.topic_partition, partition.topic_id, partition.log.config
-    rig[lost].run(storage.on_failure(rig[lost].broker.hosted, partition, rig.now_ms))
     rig[lost].fs.make_dir(f"/one/{name}")
     write_partition_metadata(rig[lost].fs, f"/one/{name}", topic_id)
     said = UNASSIGNED_DIRECTORY

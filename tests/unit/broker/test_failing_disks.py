@@ -445,6 +445,8 @@ def test_a_new_log_goes_where_the_fewest_are_also_while_these_are_not_open_yet()
     config = replace(harness.config, log_dirs=("/one", "/two"))
     storage = Storage(fs, config, rng=rng, cluster_id=CLUSTER_ID)
     storage.start()
+    # Nor is one that is here taken for one that would be made where it is wanted.
+    assert storage.prefer(TopicPartition("t", 0), "/two") is Code.OPERATION_NOT_ATTEMPTED
     for topic in ("u", "v", "w"):
         steps = storage.open_steps(TopicPartition(topic, 0), b"u" * 16, TopicConfig(), START_MS)
         assert at_once(steps).path.startswith("/two/")

@@ -106,7 +106,9 @@ def test_a_partition_that_took_all_of_the_table_leaves_the_others_their_share(
         flooded.flood(greedy, 20)
     assert len(modest.producers) == 40
     assert len(greedy.producers) == 60
-    assert refused(modest, batch("gap", pid=10_000, seq=21)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (
+        refused(modest, batch("gap", pid=10_000, seq=21)).code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
 
 
 def test_what_is_forgotten_expired_or_deleted_makes_room_again(flooded: Flooded) -> None:

@@ -2,11 +2,13 @@
 
 import socket
 import time
+from typing import Any
 
 import pytest
 
 from firnline.base.effects import Reply
 from firnline.runtime.bounds.connections import Connections, Limits
+from firnline.runtime.listener import Server, listen
 from tests.unit.runtime.echo import Running, frame, is_closed, read_frame
 
 
@@ -100,6 +102,25 @@ def test_an_address_has_as_many_as_it_may_and_its_override_says_otherwise(node: 
             sock.close()
     assert node.server.counted.refused == 3
     assert node.server.counted.evicted == 0
+
+
+def test_an_address_is_the_same_at_a_listener_of_ipv6(node: Running) -> None:
+    try:
+        sock = listen("::", 0)
+    except OSError:
+        pytest.skip("NOT RUN: this machine has no IPv6")
+    node.limits = Limits(100, 100, {"127.0.0.1": 1})
+    port = sock.getsockname()[1]
+    counted = node.server.counted
+    options: dict[str, Any] = {"listener": "SIX", "frame_bytes_max": 1_000, "idle_ms": 600_000}
+    node.on_loop(
+        lambda: node.runtime.servers.append(
+            Server(node.runtime, node.loop, sock, counted=counted, **options)
+        )
+    )
+    with spoken(node), socket.create_connection(("127.0.0.1", port), 20) as one_more:
+        assert is_closed(one_more)
+    node.on_loop(lambda: node.runtime.servers[-1].stop_accepting())
 
 
 def test_who_has_closed_counts_no_more(node: Running) -> None:

@@ -202,7 +202,8 @@ def test_an_answer_leaves_whole_whatever_its_peer_did_a_moment_before(
         def hold_up(_: object, now_ms: int) -> list[Any]:
             begun.set()
             assert may_go_on.wait(20)
-            time.sleep(0.01)  # longer than one look at what threads have done: the answer is for the next
+            # Longer than one look at what threads have done: the answer is for the next one.
+            time.sleep(0.01)
             return []
 
         def answer(_: object, now_ms: int) -> list[Any]:

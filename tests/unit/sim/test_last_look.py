@@ -1,4 +1,4 @@
-"""What a leader tells in the step in which its topic is deleted: at the end of that step nothing of it is left."""
+"""What a leader tells in the step in which its topic is deleted: nothing of it is left at the end."""
 
 from types import SimpleNamespace
 from typing import Any

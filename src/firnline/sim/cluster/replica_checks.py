@@ -112,8 +112,8 @@ class ReplicaChecks:
     def _on_dropped(self, process: Process, partition: Partition, now_ms: int) -> Effects:
         """It leaves this node: look at it while its log can be read.
 
-        One commit can enlarge the ISR and delete the topic. The leader has told a watermark in between, and at
-        the end of the step nothing of the partition is left here.
+        One commit can enlarge the ISR and delete the topic. The leader has told a watermark in between, and
+        at the end of the step nothing of the partition is left here.
         """
         key = (partition.topic_id, partition.topic_partition.partition)
         one = self._seen.get(process.node_id, {}).get(key)
