@@ -115,7 +115,7 @@ def compress(codec: int, body: bytes, level: int | None = None) -> bytes:
     if codec == GZIP:
         return gzip.compress(body, level, mtime=0)
     if codec == SNAPPY:
-        return b"".join(_copied(cramjam.snappy.compress_raw(body)))
+        return b"".join(_copied(memoryview(cramjam.snappy.compress_raw(body))))
     if codec == LZ4:
         method = 0 if level == USUAL_LEVELS[LZ4] else level
         return bytes(
@@ -150,10 +150,10 @@ def _unsnappy_raw(block: memoryview, limit_bytes: int) -> Iterator[bytes]:
     # A raw snappy block states its size first, as a varint: look before allocating.
     if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
         raise _too_big(limit_bytes)
-    return _copied(cramjam.snappy.decompress_raw(block))
+    return _copied(memoryview(cramjam.snappy.decompress_raw(block)))
 
 
-def _copied(made: Buffer) -> Iterator[bytes]:
+def _copied(made: memoryview) -> Iterator[bytes]:
     return map(bytes, _pieces(made))
 
 
