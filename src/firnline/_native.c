@@ -183,6 +183,7 @@ static PyObject *topic_object(struct topic t) {
 #define HEADER_BYTES 61
 #define CRC_START 21
 #define RECORD_BYTES_MIN 7
+#define USUAL_BATCH_BYTES_MAX 1048588  /* api/usual.py */
 static const int64_t RATIO_MAX[8] = {1, 448, 32, 256, 448, 1, 1, 1};  /* records/usual.py */
 
 /* A zigzag varint of at most `bytes_max` bytes; bits above its width are dropped, as Kafka does. */
@@ -452,6 +453,7 @@ static PyObject *produce_request(struct reader *r, int32_t version, int32_t corr
     expect(r, length(r, flexible, 4) == 1);
     int32_t index = int32(r);
     int32_t size = length(r, flexible, 4);
+    expect(r, size <= USUAL_BATCH_BYTES_MAX);
     const uint8_t *records = r->failed ? NULL : take(r, size);
     no_tags(r, flexible);
     no_tags(r, flexible);

@@ -23,7 +23,7 @@ from firnline.records.batch import (
     BatchHeader,
 )
 from firnline.records.compression import NONE, compress, decompress
-from firnline.records.usual import renumber, survey, usual_batch
+from firnline.records.usual import renumber, survey
 from firnline.records.validate import BatchLimits, check_shape, judge
 
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
@@ -59,7 +59,7 @@ def recompress(
     after; INVALID_RECORD where its body is not what its header says, or opens to more than
     `opened_bytes_max`. An append then judges the result as it would judge any batch.
     """
-    fields = usual_batch(data) or check_shape(data, limits)
+    fields = check_shape(data, limits)
     if isinstance(fields, KafkaError):
         return fields
     problem = judge(fields, data, limits._replace(is_compacted=False), now_ms)

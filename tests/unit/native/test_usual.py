@@ -215,6 +215,17 @@ def test_a_text_longer_than_any_string_is_not_usual() -> None:
 
 
 @needs
+def test_a_batch_larger_than_topics_take_by_default_is_not_usual() -> None:
+    """It is looked into, for two milliseconds a mebibyte, where its topic takes such."""
+    for more, is_usual in ((0, True), (1, False)):
+        made = batch(1_048_588 - len(batch(9_000)) + 9_000 + more)
+        assert len(made) >= 1_048_588
+        data = frame(produce(made), 9)
+        assert (asked_both(writable(data), len(data)) is not None) is (len(made) <= 1_048_588)
+        assert (len(made) <= 1_048_588) is is_usual
+
+
+@needs
 def test_a_client_without_a_name_is_usual() -> None:
     data = frame(fetch(), 12, None)
     assert asked_both(writable(data), len(data)) is not None
