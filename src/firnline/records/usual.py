@@ -101,7 +101,7 @@ def survey_python(data: Buffer, count: int) -> Survey | None:
     if count <= 0 or not right_body_python(data, count):
         return None
     position, end = 0, len(data)
-    times: list[int] = []
+    least, greatest = INT64_MAX, -INT64_MAX - 1
     have_keys = is_plain = True
     for number in range(count):
         length, start = kafka_varint(data, position, end, 5)
@@ -109,10 +109,10 @@ def survey_python(data: Buffer, count: int) -> Survey | None:
         time, after = kafka_varint(data, start + 1, end, 10)
         offset, after = kafka_varint(data, after, end, 5)
         key_length, _ = kafka_varint(data, after, end, 5)
-        times.append(time)
+        least, greatest = min(least, time), max(greatest, time)
         have_keys &= key_length >= 0
         is_plain &= data[start] == 0 and offset == number
-    return min(times), max(times), have_keys, is_plain
+    return least, greatest, have_keys, is_plain
 
 
 def renumber_python(
