@@ -4,7 +4,8 @@
  * Nothing is decided here. A function that meets anything unusual says so (None, or the bytes back), and
  * Python goes the way for all cases. Each has a twin in Python which says the same of the same bytes, and
  * which is its oracle in tests/unit/native: `turn` in runtime/turn.py, `usual_request` in
- * api/usual.py, `usual_batch` and `usual_records` in records/usual.py. No state is kept between calls.
+ * api/usual.py, `usual_batch`, `usual_records`, `survey` and `renumber` in records/usual.py. No state is kept
+ * between calls.
  * What compaction spends its time on is in _compaction.h, with its twins in log/compaction/cleaner.py.
  */
 #define PY_SSIZE_T_CLEAN
@@ -182,6 +183,7 @@ static PyObject *topic_object(struct topic t) {
 #define HEADER_BYTES 61
 #define CRC_START 21
 #define RECORD_BYTES_MIN 7
+#define USUAL_BATCH_BYTES_MAX 1048588  /* api/usual.py */
 static const int64_t RATIO_MAX[8] = {1, 448, 32, 256, 448, 1, 1, 1};  /* records/usual.py */
 
 /* A zigzag varint of at most `bytes_max` bytes; bits above its width are dropped, as Kafka does. */
@@ -240,35 +242,6 @@ static PyObject *right_body(PyObject *module, PyObject *const *args, Py_ssize_t 
     int is_right = records >= 0 && records <= INT32_MAX && is_body(view.buf, view.len, (int32_t)records);
     PyBuffer_Release(&view);
     return PyBool_FromLong(is_right);
-}
-
-/* survey(data, count): (least time delta, greatest, have all a key, is it plain), or None. See records/usual.py. */
-static PyObject *survey(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    if (count != 2) return PyErr_Format(PyExc_TypeError, "survey(data, count)");
-    long records = PyLong_AsLong(args[1]);
-    Py_buffer view;
-    if ((records == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
-    int is_right = records > 0 && records <= INT32_MAX && is_body(view.buf, view.len, (int32_t)records);
-    int64_t least = INT64_MAX, greatest = INT64_MIN;
-    int have_keys = 1, is_plain = 1;
-    struct reader all = {view.buf, (const uint8_t *)view.buf + view.len, 0};
-    for (int32_t i = 0; is_right && i < records; i++) {
-        int32_t length = varint32(&all);
-        const uint8_t *next = all.at + length;  /* as is_body has seen, it is within the bytes */
-        is_plain &= int8(&all) == 0;
-        int64_t delta = varint(&all, 10);
-        if (delta < least) least = delta;
-        if (delta > greatest) greatest = delta;
-        is_plain &= varint32(&all) == i;
-        have_keys &= varint32(&all) >= 0;
-        all.at = next;
-    }
-    PyBuffer_Release(&view);
-    if (!is_right) Py_RETURN_NONE;
-    PyObject *found = Py_BuildValue("(LLOO)", (long long)least, (long long)greatest, have_keys ? Py_True : Py_False,
-                                    is_plain ? Py_True : Py_False);
-    return found;
 }
 
 /* The fields of records.batch.BatchHeader if owner[start:end], the bytes at `at`, is one whole v2 batch in
@@ -377,6 +350,95 @@ static PyObject *usual_records(PyObject *module, PyObject *const *args, Py_ssize
 }
 #include "_compaction.h"
 
+/* ---- a body in another codec ------------------------------------------------------------------ */
+
+/* Of larger bodies a walk does not keep the interpreter from other threads: the loop waits for it there. */
+#define HELD_BODY_BYTES_MAX (64 * 1024)
+static PyThreadState *let_others_go_on(Py_ssize_t size) { return size > HELD_BODY_BYTES_MAX ? PyEval_SaveThread() : NULL; }
+static void go_on(PyThreadState *state) { if (state) PyEval_RestoreThread(state); }
+
+/* survey(data, count): (least time delta, greatest, have all a key, is it plain), or None. See records/usual.py. */
+static PyObject *survey(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "survey(data, count)");
+    long records = PyLong_AsLong(args[1]);
+    Py_buffer view;
+    if ((records == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    PyThreadState *state = let_others_go_on(view.len);
+    int is_right = records > 0 && records <= INT32_MAX && is_body(view.buf, view.len, (int32_t)records);
+    int64_t least = INT64_MAX, greatest = INT64_MIN;
+    int have_keys = 1, is_plain = 1;
+    struct reader all = {view.buf, (const uint8_t *)view.buf + view.len, 0};
+    struct record r;
+    for (int32_t i = 0; is_right && i < records && next_record(&all, &r); i++) {
+        is_plain &= r.time_at[-1] == 0 && r.offset_delta == i;
+        if (r.time_delta < least) least = r.time_delta;
+        if (r.time_delta > greatest) greatest = r.time_delta;
+        have_keys &= r.key_size >= 0;
+    }
+    go_on(state);
+    PyBuffer_Release(&view);
+    if (!is_right) Py_RETURN_NONE;
+    return Py_BuildValue("(LLOO)", (long long)least, (long long)greatest, have_keys ? Py_True : Py_False,
+                         is_plain ? Py_True : Py_False);
+}
+
+/* The times of the first record, and the greatest. */
+struct times { int64_t first, greatest; };
+
+/* Write the records of a body that is_body has seen to `to`, or nowhere if that is NULL, with offsets 0, 1, 2 and so
+ * on; return how many bytes that is. Times wrap, as in Java. */
+static int64_t put_numbered(uint8_t *to, struct reader all, int32_t count, int have_times, uint64_t base, struct times *t) {
+    int64_t total = 0;
+    struct record r;
+    for (int32_t i = 0; i < count && next_record(&all, &r); i++) {
+        int64_t time = (int64_t)(base + (uint64_t)r.time_delta);
+        if (!i) t->first = t->greatest = time;
+        if (time > t->greatest) t->greatest = time;
+        struct reader rest = {r.offset_at, r.end, 0};
+        varint32(&rest);
+        uint8_t front[16] = {0}, length[10], *end = front + 1;
+        end = put_varint(end, have_times ? (int64_t)((uint64_t)time - (uint64_t)t->first) : 0);
+        end = put_varint(end, i);
+        Py_ssize_t front_bytes = end - front, rest_bytes = rest.end - rest.at;
+        Py_ssize_t length_bytes = put_varint(length, front_bytes + rest_bytes) - length;
+        total += length_bytes + front_bytes + rest_bytes;
+        if (!to) continue;
+        memcpy(to, length, (size_t)length_bytes);
+        memcpy(to + length_bytes, front, (size_t)front_bytes);
+        memcpy(to + length_bytes + front_bytes, rest.at, (size_t)rest_bytes);
+        to += length_bytes + front_bytes + rest_bytes;
+    }
+    return total;
+}
+
+/* renumber(data, count, base, bytes_max): (body, first time, greatest), or None. See records/usual.py. */
+static PyObject *renumber(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    int64_t records, base = 0, bytes_max, size = -1;
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "renumber(data, count, base, bytes_max)");
+    int have_times = args[2] != Py_None;
+    Py_buffer view;
+    if (!numbers(args + 1, 1, &records) || !numbers(args + 3, 1, &bytes_max)) return NULL;
+    if ((have_times && !numbers(args + 2, 1, &base)) || PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE)) return NULL;
+    struct reader all = {view.buf, (const uint8_t *)view.buf + view.len, 0};
+    struct times t = {0, 0};
+    PyThreadState *state = let_others_go_on(view.len);
+    if (records > 0 && records <= INT32_MAX && is_body(view.buf, view.len, (int32_t)records))
+        size = put_numbered(NULL, all, (int32_t)records, have_times, (uint64_t)base, &t);
+    go_on(state);
+    int is_right = size >= 0 && size <= bytes_max;
+    PyObject *body = is_right ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size) : NULL;
+    if (body) {
+        state = let_others_go_on(view.len);
+        put_numbered((uint8_t *)PyBytes_AS_STRING(body), all, (int32_t)records, have_times, (uint64_t)base, &t);
+        go_on(state);
+    }
+    PyBuffer_Release(&view);
+    if (!is_right) Py_RETURN_NONE;
+    return body ? Py_BuildValue("(NLL)", body, (long long)t.first, (long long)t.greatest) : NULL;
+}
+
 /* ---- requests --------------------------------------------------------------------------------- */
 
 /* (key and version, correlation id, topic, partition, acks, records, header of the batch) */
@@ -391,6 +453,7 @@ static PyObject *produce_request(struct reader *r, int32_t version, int32_t corr
     expect(r, length(r, flexible, 4) == 1);
     int32_t index = int32(r);
     int32_t size = length(r, flexible, 4);
+    expect(r, size <= USUAL_BATCH_BYTES_MAX);
     const uint8_t *records = r->failed ? NULL : take(r, size);
     no_tags(r, flexible);
     no_tags(r, flexible);
@@ -775,6 +838,7 @@ static PyMethodDef methods[] = {
     {"filter_body", (PyCFunction)(void (*)(void))filter_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
     {"map_batches", (PyCFunction)(void (*)(void))map_batches, METH_FASTCALL, "See log/compaction/walk.py."},
     {"map_body", (PyCFunction)(void (*)(void))map_body, METH_FASTCALL, "See log/compaction/cleaner.py."},
+    {"renumber", (PyCFunction)(void (*)(void))renumber, METH_FASTCALL, "See records/usual.py."},
     {"right_body", (PyCFunction)(void (*)(void))right_body, METH_FASTCALL, "See records/usual.py."},
     {"turn", (PyCFunction)(void (*)(void))turn, METH_FASTCALL, "See runtime/turn.py."},
     {"survey", (PyCFunction)(void (*)(void))survey, METH_FASTCALL, "See records/usual.py."},

@@ -7,18 +7,23 @@ stands before what is decoded, it is made right again first: otherwise nothing b
 
 import struct
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
+import lz4.frame
 from crc32c import crc32c
 
-from firnline.base.errors import FirnlineError
+from firnline.base.errors import Code, FirnlineError, KafkaError
 from firnline.base.native import native
 from firnline.client import wire
 from firnline.coordinator import commits, generation
 from firnline.coordinator import records as group_records
 from firnline.log import checkpoint, names, producer_state, sparse_index, txn_index
+from firnline.log.compaction import cleaner
+from firnline.log.compaction.offset_map import OffsetMap
+from firnline.log.compaction.rounds import CompactionJob, SegmentToClean, compact
 from firnline.metadata import records as metadata_records
 from firnline.metadata import snapshot_file
 from firnline.protocol import record_value
@@ -31,10 +36,18 @@ from firnline.raft.election_state import decode_election_state
 from firnline.records import control
 from firnline.records.batch import HEADER_BYTES, crc_is_right, headers
 from firnline.records.build import NewRecord, build_batch
-from firnline.records.compression import decompress, decompress_in_chunks
+from firnline.records.compression import GZIP, LZ4, decompress
+from firnline.records.recompress import Target, recompress
 from firnline.records.record import records
-from firnline.records.usual import right_body_python, usual_batch_python
+from firnline.records.usual import (
+    renumber_python,
+    right_body_python,
+    survey_python,
+    usual_batch_python,
+)
 from firnline.records.validate import BatchLimits, check_client_batch, check_fetched
+from firnline.records.walk import BatchWalk, walk_batches_python
+from firnline.sim.disk import CrashableFs
 from firnline.tiered import catalog, copier
 from firnline.tiered.metadata import records as tier_records
 from firnline.tiered.objects import fingerprint, layout
@@ -181,8 +194,33 @@ def _judged(data: bytes) -> None:
     if native.usual_batch(data) != by_hand:
         raise Found(f"in C {native.usual_batch(data)}, in Python {by_hand}: {data.hex()[:2000]}")
     body, count = data[HEADER_BYTES:], data[60] if len(data) > 60 else 0
-    if native.right_body(body, count) != right_body_python(body, count):
-        raise Found(f"C and Python differ on {count} records in {body.hex()[:2000]}")
+    _same("right_body", native.right_body, right_body_python, body, count)
+    _same("survey", native.survey, survey_python, body, count)
+    _same("renumber", native.renumber, renumber_python, body, count, _NOW_MS, 2 * len(body))
+
+
+def _same(
+    name: str, in_c: Callable[..., object], in_python: Callable[..., object], *given: object
+) -> None:
+    """Both say the same of the same bytes, the first of what is given."""
+    found, expected = in_c(*given), in_python(*given)
+    if found != expected:
+        told = "{}{}: in C {!r:.500}, in Python {!r:.500}, of {}"
+        data = given[0]
+        assert isinstance(data, bytes)
+        raise Found(told.format(name, given[1:], found, expected, data.hex()[:2000]))
+
+
+def _recompressed(data: bytes) -> None:
+    """To each codec; what comes of it is a batch that is taken as it is."""
+    data = resealed(data)
+    for codec in range(5):
+        found = recompress(data, Target(codec), _LIMITS, _NOW_MS, opened_bytes_max=OPENED_BYTES_MAX)
+        if isinstance(found, KafkaError):
+            continue
+        judged = check_client_batch(found, _LIMITS, _NOW_MS)
+        if isinstance(judged, KafkaError) and judged.code is not Code.INVALID_TIMESTAMP:
+            raise Found(f"codec {codec}: {judged} of {data.hex()[:2000]}")
 
 
 def _batch_seeds() -> list[bytes]:
@@ -196,6 +234,13 @@ def _batch_seeds() -> list[bytes]:
     return out
 
 
+# What is taken in pieces, by the library in one go.
+_AT_ONCE: dict[int, Callable[[bytes], bytes]] = {
+    GZIP: lambda body: zlib.decompressobj(31).decompress(body),
+    LZ4: lambda body: bytes(lz4.frame.LZ4FrameDecompressor().decompress(body)),
+}
+
+
 def _opened(data: bytes) -> None:
     if not data:
         return
@@ -203,8 +248,8 @@ def _opened(data: bytes) -> None:
     found = decompress(codec, body, limit_bytes=OPENED_BYTES_MAX)
     if len(found) > max(OPENED_BYTES_MAX, len(body)):
         raise Found(f"{len(found)} bytes of codec {codec} in {data.hex()[:2000]}")
-    pieces = b"".join(map(bytes, decompress_in_chunks(codec, body, limit_bytes=OPENED_BYTES_MAX)))
-    if pieces != found:
+    at_once = _AT_ONCE.get(codec)
+    if at_once is not None and at_once(body) != found:
         raise Found(f"codec {codec}: in pieces other bytes than at once: {data.hex()[:2000]}")
 
 
@@ -238,6 +283,75 @@ def _indexes(data: bytes) -> None:
     for one in txn_index.parse(data):
         if one.first_offset > one.last_offset:
             raise Found(f"{one} in {data.hex()[:2000]}")
+
+
+def _walked(data: bytes) -> None:
+    """A segment; before it, behind its length, both indexes."""
+    if not data:
+        return
+    index, segment = data[1 : 1 + data[0]], resealed(data[1 + data[0] :])
+    walks = []
+    for run in (
+        walk_batches_python,
+        walk_batches_python if native is None else native.walk_batches,
+    ):
+        walk = BatchWalk(0, 20, ((0, 0), (3, 5)), offsets=index, times=index)
+        run(segment, walk._epochs, walk._offsets, walk._times, walk.state)
+        walks.append(list(walk.state))
+    if walks[0] != walks[1]:
+        raise Found(f"in C {walks[1]}, in Python {walks[0]}: {data.hex()[:2000]}")
+
+
+def _walk_seeds() -> list[bytes]:
+    rows = [NewRecord(b"k", b"v", _NOW_MS)] * 3
+    some: list[bytes] = []
+    for base, epoch in ((0, 0), (3, 0), (5, 3)):
+        some.append(bytes(build_batch(rows, base_offset=base, leader_epoch=epoch)))
+    marker = [NewRecord(struct.pack(">hh", 0, 0), bytes(6), _NOW_MS)]
+    some.append(bytes(build_batch(marker, base_offset=8, leader_epoch=3, is_control=True)))
+    index = struct.pack(">ii", 7, len(some[0]) + len(some[1]))
+    return [b"\0" + b"".join(some), bytes((len(index),)) + index + b"".join(some), b"\0" + some[0]]
+
+
+def _compacted(data: bytes) -> None:
+    """Records of one batch, by both cleaners; then a segment, which is refused where a batch is damaged."""
+    count, body = (data[60] if len(data) > 60 else 0) % 16, data[HEADER_BYTES:]
+    tables, kept = [], []
+    for put, keep in (
+        (cleaner.map_body_python, cleaner.filter_body_python),
+        (cleaner.map_body, cleaner.filter_body),
+    ):
+        offsets = OffsetMap(9, bytes(16))
+        done = put(body, count, 0, count - 1, offsets, 0, 8)
+        offsets.latest_offset = count - 2
+        tables.append((done, offsets.count, bytes(offsets.table)))
+        kept.append(keep(body, count, 0, count - 1, offsets, True, 1))
+    if tables[0] != tables[1] or kept[0] != kept[1]:
+        raise Found(f"in Python {tables[0]}, {kept[0]}, in C {kept[1]}: {data.hex()[:2000]}")
+    fs, segment = CrashableFs(), resealed(data)
+    fs.make_dir("t-0")
+    fs.open(f"t-0/{0:020d}.log", create=True).append(segment)
+    for _ in compact(fs, _COMPACTION._replace(segments=(SegmentToClean(0, 99, len(segment)),))):
+        pass
+
+
+_COMPACTION = CompactionJob(
+    path="t-0",
+    segments=(),
+    later_bases=(),
+    first_dirty_offset=0,
+    upto_offset=99,
+    segment_bytes=1 << 20,
+    segment_index_bytes=1 << 16,
+    index_interval_bytes=100,
+    delete_retention_ms=1000,
+    now_ms=_NOW_MS,
+    last_batches=((7, 3, 0),),
+    map_bytes=1 << 10,
+    load_factor=0.9,
+    bytes_per_second=1e300,
+    secret=bytes(16),
+)
 
 
 def _snapshot(data: bytes) -> None:
@@ -370,6 +484,7 @@ DECODERS: dict[str, Decoder] = {
     "principal": Decoder(decode_principal, _some(b"\0\0\5User\4abc\0\0")),
     "batches": Decoder(_batches, _batch_seeds),
     "judged": Decoder(_judged, _batch_seeds),
+    "recompressed": Decoder(_recompressed, _batch_seeds),
     "codecs": Decoder(
         _opened, lambda: [bytes((n,)) + one[HEADER_BYTES:] for n, one in enumerate(_batch_seeds()[:5])]
     ),
@@ -380,6 +495,8 @@ DECODERS: dict[str, Decoder] = {
     "indexes": Decoder(
         _indexes, _some(struct.pack(">6I", 0, 0, 1, 5, 9, 99), struct.pack(">hqqqq", 0, 1, 2, 3, 4))
     ),
+    "walked": Decoder(_walked, _walk_seeds),
+    "compacted": Decoder(_compacted, _batch_seeds),
     "snapshot": Decoder(_snapshot, _snapshot_seeds),
     "metadata": Decoder(
         metadata_records.decode, lambda: _of_records(metadata_records.TYPES)

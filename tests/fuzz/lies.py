@@ -11,8 +11,11 @@ read from the follower.
 
 import argparse
 import contextlib
+import math
 import os
 import selectors
+import shutil
+import signal
 import socket
 import struct
 import sys
@@ -63,13 +66,20 @@ _SETTINGS = {
     "replica.fetch.wait.max.ms": 50,
     "replica.lag.time.max.ms": 2000,
     "broker.session.timeout.ms": 6000,
+    # The controller's log begins at its newest snapshot: whoever is behind has to fetch that.
+    "metadata.log.max.record.bytes.between.snapshots": 100,
+    "metadata.start.offset.lag.time.max.ms": 200,
 }
+_OUT_OF_SYNC_S = 3.5  # replica.lag.time.max.ms and half of it, and less than a session
+_TROUBLE = (OSError, AssertionError, FirnlineError)
 _API_VERSIONS = 18
+# AlterPartition and FetchSnapshot are asked for a few times in a play: most of their answers are altered.
+_RARE, _RARE_SHARE = {56, 59}, 0.7
 # What a node has to believe, since nothing shows that it is not so: a newer epoch or a later start of a log,
 # and that it has to go. Bytes whose checksum was altered with them are of this kind, too.
 _BELIEVED = {"log_start_offset", "should_shut_down"}
 _EPOCHS = {"leader_epoch", "current_leader_epoch", "epoch", "partition_epoch"}
-_REFUSED_FOR_GOOD = "is refused for good"
+_SUPERSEDED = "is registered anew by another process, or unregistered"
 
 
 class Lie(NamedTuple):
@@ -248,7 +258,8 @@ class Liar:
         (number,) = struct.unpack_from(">i", frame, 4)
         key, version = way.asked.pop(number, (_API_VERSIONS, 0))
         is_asked = key != _API_VERSIONS and (self.only is None or key in self.only)
-        if not self.is_lying or not is_asked or self._rng.random() > SHARE:
+        share = _RARE_SHARE if key in _RARE else SHARE
+        if not self.is_lying or not is_asked or self._rng.random() > share:
             return frame
         start = 4 + answer_head(key, version)
         body, what = lie(self._rng, key, version, frame[start:])
@@ -292,7 +303,7 @@ class Stage:
         }
         self.cluster.told_ports |= {node: liar.port for node, liar in self.liars.items()}
         self.kept: dict[int, bytes] = {}
-        self.ends = 0  # of the follower: told that it is another's, it ended by name
+        self.superseded = 0  # how often the follower was told that another has its id
         self._rss_bytes = 0
 
     def __enter__(self) -> Self:
@@ -323,17 +334,19 @@ class Stage:
             liar.is_lying = True
         ends = time.monotonic() + seconds
         starts_anew = time.monotonic() + seconds / 2
+        self._leave_an_isr()
         with Line(self.cluster[LEADING].address) as line:
             while time.monotonic() < ends or self._has_told_too_little(ends):
                 self._produce(line)
-                with contextlib.suppress(OSError, AssertionError, FirnlineError):
+                with contextlib.suppress(*_TROUBLE):
                     self._ask_the_follower()
                 self._look()
                 if (
                     time.monotonic() > starts_anew
                 ):  # its registration is answered, and epochs are asked for
-                    starts_anew = ends
+                    starts_anew = math.inf
                     self.follower.kill()
+                    shutil.rmtree(self.follower.metadata)  # so it fetches the snapshot
                     self.follower.start(wait=False)
         for liar in self.liars.values():
             liar.is_lying = False
@@ -346,6 +359,16 @@ class Stage:
         self._look()
 
     # ---------------------------------------------------------------------------- within
+
+    def _leave_an_isr(self) -> None:
+        """The leader stands still until what the follower leads has lost it, and comes back."""
+        with Line(self.follower.address) as line, contextlib.suppress(*_TROUBLE):
+            os.kill(self.cluster[LEADING].pid, signal.SIGSTOP)
+            try:
+                line.ask(_produce(LED, [NewRecord(None, b"v", 0)], acks=1), 9)
+                time.sleep(_OUT_OF_SYNC_S)
+            finally:
+                os.kill(self.cluster[LEADING].pid, signal.SIGCONT)
 
     def _has_told_too_little(self, ends: float) -> bool:
         """A busy machine gets more time."""
@@ -371,18 +394,19 @@ class Stage:
             line.ask(CreateTopicsRequest(topics=[new], timeout_ms=500), 7)
 
     def _look(self) -> None:
-        """Raise Finding where the follower ended otherwise than by name, or says that something failed."""
+        """Raise Finding where the follower ended, or says that something failed."""
         said = self.follower.log_text()
         for word in ("Traceback", "failed inside", "out of use"):
             place = said.find(word)
             if place >= 0:
                 raise Finding(self._told(said[max(0, place - 500) : place + 3000]))
-        if self.follower.is_running:
-            return
-        if said.count(_REFUSED_FOR_GOOD) <= 2 * self.ends:
+        if not self.follower.is_running:
             raise Finding(self._told(f"it ended: {said[-2000:]}"))
-        self.ends = said.count(_REFUSED_FOR_GOOD)
-        self.follower.start(wait=False)
+        superseded = said.count(_SUPERSEDED)
+        if superseded > self.superseded:  # nothing but a start mends it
+            self.superseded = superseded
+            self.follower.kill()
+            self.follower.start(wait=False)
 
     def _told(self, what: str) -> str:
         last = "\n".join(str(each) for liar in self.liars.values() for each in liar.lies[-6:])

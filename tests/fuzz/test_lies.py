@@ -31,8 +31,9 @@ def answer() -> bytes:
 def test_a_follower_that_is_lied_to_goes_on_and_has_all_that_was_acknowledged(
     tmp_path: Path,
 ) -> None:
-    found, told, kept = play(tmp_path / "stage", int(time.time()), SECONDS)
-    assert not found, found
+    seed = int(time.time())
+    found, told, kept = play(tmp_path / "stage", seed, SECONDS)
+    assert not found, f"{found} [python -m tests.fuzz.lies --seed {seed} --seconds {SECONDS}]"
     assert sum(told.values()) > 10
     assert kept > 10
 

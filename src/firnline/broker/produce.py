@@ -11,7 +11,7 @@ producer keep their order. Leadership is asked when the batch is appended. Sourc
 'Durable acks'; decision 0030, KIP-390.
 """
 
-from collections.abc import Callable, Generator, Iterable, MutableSequence, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Literal
 
 from firnline.base.background import Beside
@@ -19,7 +19,7 @@ from firnline.base.effects import Appended, CancelTimer, Effects, Flush, SetTime
 from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC, SYSTEM_TOPICS
 from firnline.base.ports import File
-from firnline.base.units import KIB
+from firnline.base.units import KIB, MIB
 from firnline.config.topic import TopicConfig
 from firnline.records.batch import COMPRESSION_MASK, TRANSACTIONAL_MASK
 from firnline.records.compression import GZIP, LZ4, NAMES, NONE, USUAL_LEVELS, ZSTD
@@ -39,6 +39,10 @@ _ATTRIBUTES_AT = 22
 # What is opened and compressed on the loop, for 6 us with snappy and 0.3 ms with gzip (measured); a trip to a
 # thread and back is no cheaper. A batch that is compressed may be half of that as it comes.
 _SMALL_BYTES = 4 * KIB
+# What a thread does before others have their turn, and the loop appends at a time. A batch of a kilobyte may
+# be one of a mebibyte in its topic's codec.
+_BATCHES_PER_TURN = 8
+_MADE_BYTES_PER_TURN = MIB
 # The partition as looked up, or why there is none; and its batch, writable, or null on the wire.
 Write = tuple[Partition | KafkaError, bytearray | memoryview | None]
 _Job = tuple[int, Partition, Target, BatchLimits]
@@ -150,15 +154,19 @@ class Producing:
                 pending.add(writes)
                 outcomes += [_BAD_ACKS] * len(writes)
                 continue
-            again = Recompression(writes, now_ms)
-            if again and not again.here():
-                beside = again.beside()
-                now_ms = yield beside
-                again.placed(beside)
-            pending.add(writes)
-            woken, flushes, commits = self._append_all(writes, outcomes, acks, origin, now_ms)
-            writes.clear()  # no view of the receive buffer is kept while others are served
-            now_ms = yield woken + self._wait(pending, flushes, commits, until_ms, now_ms)
+            while writes:
+                again = Recompression(writes, now_ms)
+                if again and not again.here():
+                    beside = again.beside()
+                    now_ms = yield beside
+                    ready = again.placed(beside)
+                else:
+                    ready = writes[:]
+                del writes[: len(ready)]
+                pending.add(ready)
+                woken, flushes, commits = self._append_all(ready, outcomes, acks, origin, now_ms)
+                ready.clear()  # no view of the receive buffer is kept while others are served
+                now_ms = yield woken + self._wait(pending, flushes, commits, until_ms, now_ms)
         return pending.one_less(now_ms)
 
     def _append_all(
@@ -405,13 +413,14 @@ def is_in_its_codec(config: TopicConfig, attributes: int) -> bool:
 class Recompression:
     """The batches among `writes` that have to be compressed again. Falsy where there is none.
 
-    `here` does it at once if that is little; else `beside` has threads do it. In either case `writes` has the
-    results afterwards: batches to append, or why there is none.
+    `here` does it at once if that is little: `writes` has the result afterwards. Else `beside` has threads do
+    some of it, and `placed` returns as many of the writes with theirs. A result is a batch to append, or why
+    there is none.
     """
 
     __slots__ = ("_jobs", "_now_ms", "_writes")
 
-    def __init__(self, writes: MutableSequence[Write], now_ms: int) -> None:
+    def __init__(self, writes: list[Write], now_ms: int) -> None:
         self._writes = writes
         self._now_ms = now_ms
         self._jobs: list[_Job] = []
@@ -455,31 +464,40 @@ class Recompression:
         From here on no view of the receive buffer is kept: it is used again meanwhile.
         """
         for place, (partition, batch) in enumerate(self._writes):
-            self._writes[place] = partition, None if batch is None else bytearray(batch)
+            if isinstance(batch, memoryview):
+                self._writes[place] = partition, bytearray(batch)
         asked = [
-            (self._writes[place][1], target, limits) for place, _, target, limits in self._jobs
+            (self._writes[place][1], target, limits)
+            for place, _, target, limits in self._jobs[:_BATCHES_PER_TURN]
         ]
         now_ms = self._now_ms
 
         def work() -> list[Any]:
-            return [
-                recompress(batch, target, limits, now_ms)
-                for batch, target, limits in asked
-                if batch is not None
-            ]
+            made: list[Any] = []
+            size = 0
+            for batch, target, limits in asked:
+                assert batch is not None
+                found = recompress(batch, target, limits, now_ms)
+                made.append(found)
+                size += 0 if isinstance(found, KafkaError) else len(found)
+                if size >= _MADE_BYTES_PER_TURN:
+                    break
+            return made
 
         return Beside("compress batches", "codec", work)
 
-    def placed(self, done: Beside) -> None:
-        """Put what threads made of the batches in their place."""
+    def placed(self, done: Beside) -> list[Write]:
+        """Return the first of the writes, with what threads made of them. The rest is for another turn."""
         results = done.result
         if isinstance(results, KafkaError):
             results = [_BUSY] * len(self._jobs)
         elif isinstance(results, Exception):
             raise results
-        for (place, partition, _, _), result in zip(self._jobs, results, strict=True):
+        ready = self._writes[: (*(job[0] for job in self._jobs), len(self._writes))[len(results)]]
+        for (place, partition, _, _), result in zip(self._jobs, results, strict=False):
             is_refused = isinstance(result, KafkaError)
-            self._writes[place] = (result, None) if is_refused else (partition, result)
+            ready[place] = (result, None) if is_refused else (partition, result)
+        return ready
 
 
 def _target(config: TopicConfig) -> Target:

@@ -35,7 +35,6 @@ from firnline.log.sync_ledger import DirSync, PathSync, SyncLedger
 from firnline.log.truncation import CutTo, StartOver, Truncation
 from firnline.log.txn_index import AbortedTxn
 from firnline.records.batch import BatchHeader, set_log_append_time, set_offset_and_epoch
-from firnline.records.usual import usual_batch
 from firnline.records.validate import (
     BatchLimits,
     as_create_time,
@@ -212,7 +211,7 @@ class Log:
         """
         if origin != "client":
             return self._append_own(data, leader_epoch, now_ms)
-        fields = usual_batch(data) or check_shape(data, self.limits)
+        fields = check_shape(data, self.limits)
         if isinstance(fields, KafkaError):
             return fields
         placed = self.append_batch(data, fields, leader_epoch, now_ms)

@@ -23,8 +23,7 @@ from firnline.records.batch import (
     BatchHeader,
 )
 from firnline.records.compression import NONE, compress, decompress
-from firnline.records.record import encode_records, records
-from firnline.records.usual import survey, usual_batch
+from firnline.records.usual import renumber, survey
 from firnline.records.validate import BatchLimits, check_shape, judge
 
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
@@ -35,6 +34,7 @@ _TOO_LARGE = KafkaError(
 _UNREADABLE = KafkaError(
     Code.INVALID_RECORD, "the batch cannot be opened, and its topic wants another codec"
 )
+_OPENS_TOO_FAR = KafkaError(Code.INVALID_RECORD, "a batch opens to too many bytes")
 _OTHER_RECORDS = KafkaError(Code.INVALID_RECORD, "the records are not what the batch says")
 
 
@@ -59,7 +59,7 @@ def recompress(
     after; INVALID_RECORD where its body is not what its header says, or opens to more than
     `opened_bytes_max`. An append then judges the result as it would judge any batch.
     """
-    fields = usual_batch(data) or check_shape(data, limits)
+    fields = check_shape(data, limits)
     if isinstance(fields, KafkaError):
         return fields
     problem = judge(fields, data, limits._replace(is_compacted=False), now_ms)
@@ -86,34 +86,23 @@ def recompress(
     least, greatest, have_keys, is_plain = found
     if limits.is_compacted and not have_keys:
         return KafkaError(Code.INVALID_RECORD, "a compacted topic takes no record without a key")
-    max_time = header.base_timestamp + greatest
-    is_plain &= -(2**63) <= header.base_timestamp + least <= max_time < 2**63
+    base, max_time = header.base_timestamp, header.base_timestamp + greatest
+    is_plain &= -(2**63) <= base + least <= max_time < 2**63
     if not is_plain or header.is_log_append_time:
-        again = _made_anew(data, header)
-        if isinstance(again, KafkaError):
-            return again
-        body, header = again
-        max_time = header.max_timestamp
+        # Where the producer claims log append time, all have the time that it states.
+        claimed = header.max_timestamp if header.is_log_append_time else None
+        again = renumber(body, header.record_count, base if claimed is None else None, most)
+        if again is None:
+            return _OPENS_TOO_FAR
+        body, base, max_time = again
+        if claimed is not None:
+            base = max_time = claimed
     shrunk = compress(target.codec, body, target.level)
     if len(shrunk) > room:
         return _TOO_LARGE
     attributes = target.codec | header.attributes & TRANSACTIONAL_MASK
-    return _batch(header._replace(attributes=attributes, max_timestamp=max_time), shrunk)
-
-
-def _made_anew(data: Buffer, header: BatchHeader) -> tuple[bytes, BatchHeader] | KafkaError:
-    """Return the records as a producer of today would write them; offsets and attributes are as usual.
-
-    Where the producer claims log append time, all have the time that it states.
-    """
-    try:
-        rows = list(records(data, header))
-    except KafkaError:
-        return _OTHER_RECORDS
-    base = rows[0].timestamp_ms
-    body = encode_records((r.timestamp_ms - base, r.key, r.value, r.headers) for r in rows)
-    greatest = max(row.timestamp_ms for row in rows)
-    return body, header._replace(base_timestamp=base, max_timestamp=greatest)
+    header = header._replace(attributes=attributes, base_timestamp=base, max_timestamp=max_time)
+    return _batch(header, shrunk)
 
 
 def _batch(header: BatchHeader, body: bytes) -> bytearray:

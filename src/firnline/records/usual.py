@@ -1,8 +1,7 @@
 """Record batches in the shape that producers send: header and records, or None. PURE.
 
-The twins of `usual_batch`, `right_body` and `usual_records` in _native.c. Nothing is judged here but shape
-and CRC: what a topic allows is asked in `records/validate.py`, which also says of anything else what is wrong
-with it.
+The twins of functions of the same names in _native.c. Nothing is judged here but shape and CRC: what a topic
+allows is asked in `records/validate.py`, which also says of anything else what is wrong with it.
 
 Compiled code walks the records of a batch that is not compressed, too, as Kafka does, for some ten
 nanoseconds each. In Python it would be a microsecond each, so there it is left out, and a body that is
@@ -17,6 +16,7 @@ from crc32c import crc32c
 from firnline.base.native import native
 from firnline.base.ports import Buffer
 from firnline.base.units import INT64_MAX
+from firnline.protocol.primitives import varint
 from firnline.records.batch import (
     COMPRESSION_MASK,
     CONTROL_MASK,
@@ -101,7 +101,7 @@ def survey_python(data: Buffer, count: int) -> Survey | None:
     if count <= 0 or not right_body_python(data, count):
         return None
     position, end = 0, len(data)
-    times: list[int] = []
+    least, greatest = INT64_MAX, -INT64_MAX - 1
     have_keys = is_plain = True
     for number in range(count):
         length, start = kafka_varint(data, position, end, 5)
@@ -109,10 +109,46 @@ def survey_python(data: Buffer, count: int) -> Survey | None:
         time, after = kafka_varint(data, start + 1, end, 10)
         offset, after = kafka_varint(data, after, end, 5)
         key_length, _ = kafka_varint(data, after, end, 5)
-        times.append(time)
+        least, greatest = min(least, time), max(greatest, time)
         have_keys &= key_length >= 0
         is_plain &= data[start] == 0 and offset == number
-    return min(times), max(times), have_keys, is_plain
+    return least, greatest, have_keys, is_plain
+
+
+def renumber_python(
+    data: Buffer, count: int, base_ms: int | None, bytes_max: int
+) -> tuple[bytes, int, int] | None:
+    """Return the records of `data`, which is to be `count` of them, as a producer of today would write them:
+    without attributes, with offsets 0, 1, 2 and so on, and with times as differences from the first one's.
+
+    Also returns the time of the first, and the greatest, in 64 bits that wrap, as in every Kafka client.
+    None where `right_body` says it is not, or where it would be more than `bytes_max`.
+
+    base_ms  what times are differences from; None: all records have one time, whatever they say
+    """
+    if count <= 0 or not right_body_python(data, count):
+        return None
+    position, end = 0, len(data)
+    out = bytearray()
+    first = greatest = 0
+    for number in range(count):
+        length, start = kafka_varint(data, position, end, 5)
+        position = start + length
+        delta, after = kafka_varint(data, start + 1, end, 10)
+        _, rest = kafka_varint(data, after, end, 5)
+        time = _wrapped((base_ms or 0) + delta)
+        if not number:
+            first = greatest = time
+        greatest = max(greatest, time)
+        record = b"\0" + varint(0 if base_ms is None else _wrapped(time - first)) + varint(number)
+        out += varint(len(record) + position - rest) + record + bytes(data[rest:position])
+        if len(out) > bytes_max:
+            return None
+    return bytes(out), first, greatest
+
+
+def _wrapped(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
 
 
 class ShortBody(Exception):
@@ -237,6 +273,9 @@ usual_batch: Callable[[Buffer], tuple[int, ...] | None] = (
     usual_batch_python if native is None else native.usual_batch
 )
 right_body: Callable[[Buffer, int], bool] | None = None if native is None else native.right_body
+renumber: Callable[[Buffer, int, int | None, int], tuple[bytes, int, int] | None] = (
+    renumber_python if native is None else native.renumber
+)
 survey: Callable[[Buffer, int], Survey | None] = survey_python if native is None else native.survey
 usual_records: Callable[[Buffer, int, int], tuple[list[Row], int]] = (
     usual_records_python if native is None else native.usual_records

@@ -5,6 +5,7 @@ Where one is in Python all the same, as the catalog of a tier with many segments
 interpreter from the loop for no more than HOLD_S.
 """
 
+import contextlib
 import os
 import queue
 import sys
@@ -31,6 +32,11 @@ POOL_QUEUE_MAX = {
     "pages": 10_000,
 }
 
+# What these make is for the loop alone: when that has ended, nobody has any use for it.
+_FOR_THE_LOOP = frozenset(("read", "names", "codec", "pages"))
+# How long an end waits for what their threads are at: at its highest level a codec may take minutes.
+_LEAVE_S = 1.0
+
 # Batches that are compressed again at the same time. Each may open to DECOMPRESSED_BATCH_BYTES_MAX.
 CODEC_THREADS = max(1, min(4, os.cpu_count() or 1))
 
@@ -51,13 +57,17 @@ class Doorbell:
         sys.setswitchinterval(HOLD_S)
         self._finish = finish
         self._done: queue.SimpleQueue[tuple[Callable[..., Any], Any]] = queue.SimpleQueue()
+        self._closing = threading.Lock()
+        self._is_closed = False
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         loop.watch(self._fd, READABLE, self._on_ring)
 
     def ring(self, then: Callable[..., Any], result: Any) -> None:
-        """Called on a worker thread."""
+        """Called on a worker thread. Once this is closed, nothing comes of it."""
         self._done.put((then, result))
-        os.eventfd_write(self._fd, 1)
+        with self._closing:
+            if not self._is_closed:
+                os.eventfd_write(self._fd, 1)
 
     def _on_ring(self, _events: int) -> None:
         """Finish what is done, for some time; the rest in the next turn."""
@@ -71,7 +81,9 @@ class Doorbell:
 
     def close(self) -> None:
         self._loop.unwatch(self._fd)
-        os.close(self._fd)
+        with self._closing:
+            self._is_closed = True
+            os.close(self._fd)
 
 
 class _Run:
@@ -203,8 +215,13 @@ class Pool:
             del submit, result  # as above
 
     def close(self) -> None:
-        """End the threads after what they are at."""
+        """End the threads after what waits. Those that work for the loop alone begin nothing more."""
+        is_useless = self._name in _FOR_THE_LOOP
+        with contextlib.suppress(queue.Empty):
+            while is_useless:
+                self._work.get_nowait()
         for _ in self._threads:
             self._work.put(None)
+        until = time.monotonic() + _LEAVE_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()) if is_useless else None)

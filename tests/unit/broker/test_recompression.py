@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, KafkaError
+from firnline.base.units import KIB
 from firnline.broker.produce import Recompression
 from firnline.protocol.messages.k00_produce import (
     PartitionProduceData,
@@ -209,6 +210,61 @@ def test_a_request_in_slices_is_compressed_slice_by_slice(node: Harness) -> None
     assert work(node) > 1
     assert said(waits) == [(0, 0)] * 3
     assert all(stored(node, index) == [(0, ZSTD, noise)] for index in range(3))
+
+
+def test_a_small_request_that_becomes_a_large_one_is_appended_a_mebibyte_at_a_time(
+    node: Harness,
+) -> None:
+    """30 KB of zeros became 27 MB, which one step of the loop wrote; a hundred such, a hundred MB."""
+    node.holds_work = False
+    node.create_topic("open", compression_type="uncompressed", partitions=30)
+    node.holds_work = True
+    batches = [of(bytes(900 * KIB), GZIP) for _ in range(30)]
+    assert sum(map(len, batches)) < 40_000
+    waits = node.send(request(*batches, topic="open"), VERSION)
+    before, most = 0, 0
+    while node.work:
+        node.work_once()
+        node.pass_time(0)
+        ends = [partition_of(node, n, "open").log.log_end_offset for n in range(30)]
+        most, before = max(most, sum(ends) - before), sum(ends)
+    assert said(waits) == [(0, 0)] * 30
+    assert most <= 2
+
+
+def test_many_batches_of_one_request_let_others_go_first(node: Harness) -> None:
+    node.holds_work = False
+    node.create_topic("wide", compression_type="gzip", partitions=40)
+    node.holds_work = True
+    many = node.send(request(*[of() for _ in range(40)], topic="wide"), VERSION)
+    [long] = node.work
+    one = send(node, of())
+    node.work.remove(long)
+    node.run(long.then(long.work(), node.now_ms))
+    node.pass_time(0)
+    assert sum(partition_of(node, n, "wide").log.log_end_offset for n in range(40)) == 8
+    assert len(node.work) == 2
+    work(node)
+    assert said(one) == [(0, 0)]
+    assert said(many) == [(0, 0)] * 40
+
+
+def test_what_comes_after_batches_that_are_compressed_keeps_its_place(node: Harness) -> None:
+    """Some are refused, some have the topic's codec, and more have not than a thread does at a time."""
+    harmed = of(codec=LZ4)
+    harmed[-5] ^= 1
+    kinds = [of(b"%d" % n * 3_000, NONE if n % 3 else ZSTD) for n in range(40)]
+    kinds[7] = kinds[20] = harmed
+    part = [PartitionProduceData(index=0, records=data) for data in kinds]
+    topics = [TopicProduceData(name="t", partition_data=part)]
+    asked = ProduceRequest(acks=1, timeout_ms=1_000, topic_data=topics)
+    waits = node.send(asked, VERSION)
+    work(node)
+    kept = [n for n in range(40) if n not in (7, 20)]
+    assert [code for code, _ in said(waits)] == [
+        Code.CORRUPT_MESSAGE if n in (7, 20) else 0 for n in range(40)
+    ]
+    assert stored(node) == [(place, ZSTD, b"%d" % n * 3_000) for place, n in enumerate(kept)]
 
 
 def test_too_many_that_wait_are_told_to_send_it_again(node: Harness) -> None:

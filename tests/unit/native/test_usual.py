@@ -30,6 +30,7 @@ from firnline.records.batch import parse_header, set_offset_and_epoch
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.record import all_records
 from firnline.records.usual import (
+    renumber_python,
     right_body_python,
     survey_python,
     usual_batch_python,
@@ -214,6 +215,17 @@ def test_a_text_longer_than_any_string_is_not_usual() -> None:
 
 
 @needs
+def test_a_batch_larger_than_topics_take_by_default_is_not_usual() -> None:
+    """It is looked into, for two milliseconds a mebibyte, where its topic takes such."""
+    for more, is_usual in ((0, True), (1, False)):
+        made = batch(1_048_588 - len(batch(9_000)) + 9_000 + more)
+        assert len(made) >= 1_048_588
+        data = frame(produce(made), 9)
+        assert (asked_both(writable(data), len(data)) is not None) is (len(made) <= 1_048_588)
+        assert (len(made) <= 1_048_588) is is_usual
+
+
+@needs
 def test_a_client_without_a_name_is_usual() -> None:
     data = frame(fetch(), 12, None)
     assert asked_both(writable(data), len(data)) is not None
@@ -278,9 +290,10 @@ def test_damaged_batches_are_judged_alike(changes: list[tuple[int, int]], value_
     changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3),
     cut=st.integers(0, 3),
     more=st.integers(-1, 2),
+    base_ms=st.sampled_from([0, 1_000, 2**63 - 1, -(2**63)]),
 )
 def test_bodies_are_judged_alike(
-    rows: list[Any], changes: list[tuple[int, int]], cut: int, more: int
+    rows: list[Any], changes: list[tuple[int, int]], cut: int, more: int, base_ms: int
 ) -> None:
     """Records as they should be, and with a few bytes changed, which may be lengths and counts."""
     made = build_batch([NewRecord(k, v, 1000, tuple(headers)) for k, v, headers in rows])
@@ -294,6 +307,12 @@ def test_bodies_are_judged_alike(
     seen = native.survey(bytes(body), len(rows) + more)
     assert seen == survey_python(body, len(rows) + more)
     assert (seen is not None) == (said and len(rows) + more > 0)
+    for base, most in ((base_ms, 2_000), (None, 2_000), (base_ms, 30)):
+        again = native.renumber(bytes(body), len(rows) + more, base, most)
+        assert again == renumber_python(body, len(rows) + more, base, most)
+        assert (again is not None) == (seen is not None) or most == 30
+        if again is not None:
+            assert native.survey(again[0], len(rows) + more)[3]
     batch_both(with_crc(bytes(made[:61] + body)))
     asked = frame(produce(with_crc(bytes(made[:61] + body))), 9)
     asked_both(writable(asked), len(asked))
@@ -314,6 +333,8 @@ def test_any_bytes_are_the_same_body_to_both(data: bytes, count: int) -> None:
     said = native.right_body(data, count)
     assert said == right_body_python(data, count)
     assert native.survey(data, count) == survey_python(data, count)
+    again = native.renumber(data, count, 7, 1_000)
+    assert again == renumber_python(data, count, 7, 1_000)
 
 
 @needs
@@ -375,6 +396,7 @@ def test_nothing_is_read_beyond_the_end() -> None:
                 data[byte] = dice.choice((0x80, 0xFE, 0xFF, 0x7E))
             native.right_body(guarded.at_the_end(bytes(data)), 3)
             native.survey(guarded.at_the_end(bytes(data)), 3)
+            native.renumber(guarded.at_the_end(bytes(data)), 3, 0, 1 << 20)
 
 
 @needs
@@ -389,6 +411,11 @@ def test_nothing_is_read_beyond_the_end() -> None:
         lambda: native.right_body(b"x", "1"),
         lambda: native.survey(b"x"),
         lambda: native.survey(b"x", "1"),
+        lambda: native.renumber(b"x", 1, 0),
+        lambda: native.renumber(b"x", "1", 0, 9),
+        lambda: native.renumber(b"x", 1, "0", 9),
+        lambda: native.renumber(b"x", 1, 0, None),
+        lambda: native.renumber("x", 1, 0, 9),
         lambda: native.usual_records(b"x", 1),
         lambda: native.usual_records("x", 1, 1),
         lambda: native.usual_records(b"x", 1, "1"),

@@ -6,6 +6,7 @@ import pytest
 
 from firnline.base.errors import Code, KafkaError
 from firnline.base.units import INT64_MAX
+from firnline.records import validate
 from firnline.records.batch import BatchHeader
 from firnline.records.validate import (
     BatchLimits,
@@ -210,3 +211,17 @@ def test_zstd_needs_a_produce_version_that_knew_it() -> None:
     assert refused.code == Code.UNSUPPORTED_COMPRESSION_TYPE
     assert check_codec(4, 7) is None
     assert check_codec(3, 3) is None
+
+
+def test_what_is_too_large_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk through 90 MiB of small records that nobody may send held the loop for 256 ms."""
+
+    def looks(*_: Any) -> None:
+        raise AssertionError("it is looked into")
+
+    for name in ("usual_batch", "right_body", "crc32c"):
+        monkeypatch.setattr(validate, name, looks)
+    small = BatchLimits(100)
+    assert code(batch("a" * 200), small) == Code.MESSAGE_TOO_LARGE
+    with pytest.raises(AssertionError):
+        code(batch("a"), small)

@@ -240,6 +240,32 @@ def test_a_leader_that_is_left_alone_and_does_not_sync_is_a_violation() -> None:
     assert looked(27_000, (1, 2)) == looked(40_000, (1,)) == ["rel-P4"], "not again"
 
 
+@pytest.mark.parametrize(
+    ("is_dirty", "isr", "partition_epoch", "found"),
+    [
+        (True, (1,), 0, []),
+        (False, (1,), 0, ["rel-R6"]),
+        (True, (1, 2), 0, ["rel-R6"]),
+        (True, (1,), 1, ["rel-R6"]),  # in a proposal that may be agreed to
+    ],
+)
+def test_a_leader_may_count_on_a_replica_that_lost_its_disk_only_where_it_has_not_heard_that_it_is_out(
+    is_dirty: bool, isr: tuple[int, ...], partition_epoch: int, found: list[str]
+) -> None:
+    """rel-R6. A Fetch from before came late; by then the controller elects that replica no more."""
+    ground = Ground(replicas=(1, 2), isr=isr)
+    led = ground.host(partition(isr=(1, 2)))
+    led.partition_epoch = partition_epoch
+    led.followers[2].end_offset = 5
+    ground.hosts[2].process.machine.broker.hosted.by_id[KEY] = partition(leader_id=1)
+    if is_dirty:
+        ground.atlas._dirty[2, KEY] = None
+    made, told = checks(ground, World(1))
+    process: Any = SimpleNamespace(node_id=1, host=ground.hosts[1])
+    made._check_isr(process, KEY, led, 5)
+    assert told == found
+
+
 def test_what_a_replica_owed_after_a_power_cut_and_has_not_is_a_violation() -> None:
     ground = Ground(replicas=(1, 2), isr=(1,))
     led = ground.host(partition())

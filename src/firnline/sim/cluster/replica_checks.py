@@ -560,8 +560,22 @@ class ReplicaChecks:
                     f" fetched from {claimed}"
                 )
                 self._complain("rel-R6", text, process.node_id)
-            else:
+            elif not self._is_out(key, partition, member):
                 self.check_member(key, member, high, "rel-R6")
+
+    def _is_out(self, key: Key, partition: Partition, member: int) -> bool:
+        """Did the controller take out a dirty member, of which this leader has not heard?
+
+        Nobody elects it, and what it lost since the leader goes on counting: it was fetched. No proposal of
+        this leader brings it back, since that is of an older partition epoch.
+        """
+        decided = self._atlas.partition(key)
+        return (
+            decided is not None
+            and decided.partition_epoch > partition.partition_epoch
+            and member not in decided.isr
+            and self._atlas.is_dirty(member, key)
+        )
 
     def check_member(self, key: Key, member: int, end: int, invariant: str) -> None:
         """rel-R2: a running and registered member of the ISR has it."""

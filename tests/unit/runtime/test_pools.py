@@ -1,0 +1,65 @@
+"""Threads that are busy hold up no end of the node, unless they store something."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from firnline.base.effects import Pool as PoolName
+from firnline.base.effects import Submit
+from firnline.runtime.poll import PollLoop
+from firnline.runtime.workers import Doorbell, Pool
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def bell() -> Iterator[Doorbell]:
+    loop = PollLoop()
+    made = Doorbell(loop, lambda then, result: None)
+    yield made
+    loop.close()
+
+
+def submit(pool: PoolName, work: Any) -> Submit:
+    return Submit(name="work", pool=pool, work=work, then=lambda result, now_ms: [])
+
+
+@pytest.mark.parametrize("name", ["codec", "read"])
+def test_work_that_only_the_loop_wants_holds_up_no_end(bell: Doorbell, name: PoolName) -> None:
+    """96 batches that waited for zstd at level 22 kept a node from its end for more than a minute."""
+    pool = Pool(name, 1, bell)
+    begun, may_end = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def long() -> None:
+        begun.set()
+        may_end.wait(DEADLINE_S)
+
+    pool.add(submit(name, long))
+    for number in range(5):
+        pool.add(submit(name, lambda number=number: done.append(number)))
+    assert begun.wait(DEADLINE_S)
+    before = time.monotonic()
+    pool.close()
+    bell.close()
+    assert time.monotonic() - before < DEADLINE_S / 2
+    [thread] = pool._threads
+    assert thread.is_alive()
+    may_end.set()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive(), "it ends by itself, and rings no bell that is gone"
+    assert done == []
+
+
+@pytest.mark.parametrize("name", ["disk", "copy", "expire"])
+def test_what_is_stored_is_stored_before_the_end(bell: Doorbell, name: PoolName) -> None:
+    pool = Pool(name, 2, bell)
+    done: list[int] = []
+    for number in range(5):
+        pool.add(submit(name, lambda number=number: (time.sleep(0.02), done.append(number))))
+    pool.close()
+    bell.close()
+    assert sorted(done) == [0, 1, 2, 3, 4]
