@@ -147,6 +147,13 @@ class RequestContext:
 
         return guarded
 
+    def ends(self) -> None:
+        """No slice of it is left, for the time being: its answer may be made in slices, too."""
+        on_end = getattr(self, "on_end", None)
+        if on_end is not None:
+            del self.on_end
+            on_end()
+
     def failed(self, problem: Exception) -> CloseConnection:
         """There is no answer, because something went wrong inside, unexpectedly."""
         return CloseConnection(context=self, problem=problem)

@@ -9,15 +9,18 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from firnline.api.context import RequestContext
-from firnline.api.duplicates import fold
+from firnline.api.context import OF_BROKERS, RequestContext
+from firnline.api.duplicates import folding
+from firnline.api.slices import Busy
 from firnline.api.usual import usual_request
+from firnline.base.background import Work, whole
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileSlice
-from firnline.protocol.compile import BAD_BYTES
+from firnline.protocol.compile import BAD_BYTES, slicing_reader
 from firnline.protocol.messages import MODULES, messages_of
+from firnline.protocol.primitives import TooManyElements
 from firnline.protocol.schema import Part
 from firnline.protocol.session import (
     API_VERSIONS_KEY,
@@ -30,7 +33,9 @@ from firnline.protocol.session import (
 )
 from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED, ServedApi
 
-_PRODUCE_KEY = 0
+_PRODUCE_KEY, _FETCH_KEY = 0, 1
+# A request of more is read in slices. To find that out takes no longer than a slice.
+ELEMENTS_AT_ONCE = 1_000
 _SIZE_BYTES = 4
 _unpack_start = REQUEST_START.unpack_from
 _frame_size = struct.Struct(">i").unpack_from
@@ -96,7 +101,10 @@ class Dispatcher:
                 position = skip_header_tags(data, position)
         if api.version != version:
             return self._answer_unknown_version(context)
-        request = read_request(api, data, position)
+        try:
+            request = read_request(api, data, position, ELEMENTS_AT_ONCE)
+        except TooManyElements:
+            return self._read_in_turns(api, context, data, position)
         api.requests += 1
         api.in_bytes += size
         try:
@@ -107,6 +115,45 @@ class Dispatcher:
             effects = [context.failed(problem)]
         if context.is_in_turns:
             self.in_turns = context
+        return effects
+
+    def _read_in_turns(
+        self, api: Api, context: RequestContext, data: Any, position: int
+    ) -> Effects:
+        """Have a request read in slices, and handled then."""
+        if api.key == _PRODUCE_KEY:
+            data = memoryview(bytearray(data))  # it outlives the frame, and is worked on in place
+        context.is_large = context.is_in_turns = True
+        self.in_turns = context
+        work: Any = self._reading(api, context, data, position)
+        # What a slow slice is called in the metrics.
+        work.__qualname__ = f"{work.__qualname__} of API {api.key}"
+        # A Fetch may be a follower's.
+        is_urgent = api.key in OF_BROKERS or api.key == _FETCH_KEY
+        busy: Busy = self._node
+        return busy.in_turns.begin(work, context.received_ms, is_urgent=is_urgent)
+
+    def _reading(self, api: Api, context: RequestContext, data: Any, position: int) -> Work:
+        steps = read_in_slices(api, data, position)
+        effects: Effects = []
+        now_ms = yield []
+        context.is_in_turns = False  # until its handler has it done in slices
+        try:
+            while not context.is_gone:
+                next(steps)
+                now_ms = yield []
+        except StopIteration as done:
+            api.requests += 1
+            api.in_bytes += len(data)
+            try:
+                effects = api.handle(self._node, context, done.value, now_ms)
+            except Exception as problem:  # noqa: BLE001 - whoever runs the connection judges
+                effects = [context.failed(problem)]
+        except ProtocolError as problem:
+            effects = [context.failed(problem)]
+        finally:
+            if not context.is_in_turns:
+                context.ends()
         return effects
 
     def at_once(
@@ -201,20 +248,44 @@ def find_api(rows: Mapping[int, ServedApi], key: int, version: int) -> Api:
     return Api(request, response, version if served else 0, module.handle, at_once)
 
 
-def read_request(api: Api, data: Any, position: int) -> Any:
-    """Read the body of a request that begins at `position`, and fold what it names. Raises ProtocolError.
+def read_request(
+    api: Api, data: Any, position: int, elements_max: int = ARRAY_ELEMENTS_MAX
+) -> Any:
+    """Read the body of a request that begins at `position`, and fold what it names.
 
-    Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13.
+    Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13. Raises
+    ProtocolError; TooManyElements where all its arrays have more than `elements_max`.
     """
     size = len(data)
     try:
-        request, end = api.read(data, position, size, [ARRAY_ELEMENTS_MAX])
+        request, end = api.read(data, position, size, [elements_max])
     except BAD_BYTES as problem:
-        raise ProtocolError("not a request", key=api.key, problem=problem) from None
+        raise _no_request(api, problem) from None
+    _check_end(api, size, position, end)
+    whole(folding(api.key, request))
+    return request
+
+
+def read_in_slices(api: Api, data: Any, position: int) -> Generator[None, None, Any]:
+    """As `read_request`, of as many elements as there may be; yields where others may go first."""
+    size = len(data)
+    try:
+        read = slicing_reader(api.request, api.version)
+        request, end = yield from read(data, position, size, [ARRAY_ELEMENTS_MAX])
+    except BAD_BYTES as problem:
+        raise _no_request(api, problem) from None
+    _check_end(api, size, position, end)
+    yield from folding(api.key, request)
+    return request
+
+
+def _no_request(api: Api, problem: Exception) -> ProtocolError:
+    return ProtocolError("not a request", key=api.key, problem=problem)
+
+
+def _check_end(api: Api, size: int, position: int, end: int) -> None:
     if end > size:
         raise ProtocolError("a request ends early", key=api.key, left=size - position)
-    fold(api.key, request)
-    return request
 
 
 class Start(NamedTuple):

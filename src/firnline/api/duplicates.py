@@ -5,14 +5,19 @@ or refuses what is named twice. Where each mention is answered nothing is folded
 (runtime/bounds/answers) is what protects the node. Compared with Kafka: tests/compat/test_duplicates.py.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable, Sequence
 from enum import Enum
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID
 
-Fold = Callable[[Any], None]
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+Fold = Callable[[Any], Steps[None]]
+Key = Callable[[Any], Hashable]
+# A slice of a large request: a fraction of a millisecond.
+_ROWS_PER_SLICE = 1_000
 
 
 class Rule(Enum):
@@ -24,77 +29,103 @@ class Rule(Enum):
     NOT_NAMES = "its arrays name nothing that is answered"
 
 
-def _last_of(rows: list[Any], key: Callable[[Any], Hashable]) -> list[Any]:
-    """Each once, at the place where it was named first, as it was named last: a map that keeps its order."""
-    if len(set(map(key, rows))) == len(rows):
-        return rows  # as nearly always: a tenth of the time
-    return list(dict(zip(map(key, rows), rows, strict=True)).values())
+def _itself(row: Any) -> Hashable:
+    found: Hashable = row
+    return found
 
 
-def _joined(rows: list[Any], key: Callable[[Any], Hashable], field: str) -> list[Any]:
+def _once(rows: Sequence[Any]) -> Steps[list[Any]]:
+    """Each value once, at the place where it was first."""
+    return list((yield from _by_key(rows, _itself)))
+
+
+def _last_of(rows: list[Any], key: Key) -> Steps[list[Any]]:
+    """Each once, at the place where it was named first, as it was named last."""
+    found = yield from _by_key(rows, key)
+    return rows if len(found) == len(rows) else list(found.values())
+
+
+def _by_key(rows: Sequence[Any], key: Key) -> Steps[dict[Hashable, Any]]:
+    found: dict[Hashable, Any] = {}
+    for first in range(0, len(rows), _ROWS_PER_SLICE):
+        if first:
+            yield
+        some = rows[first : first + _ROWS_PER_SLICE]
+        found.update(zip(map(key, some), some, strict=True))  # a map that keeps its order
+    return found
+
+
+def _joined(rows: list[Any], key: Key, field: str) -> Steps[list[Any]]:
     """Each once, with what all its mentions have in their array `field`."""
-    if len(set(map(key, rows))) == len(rows):
-        return rows
-    found: dict[Hashable, tuple[Any, list[Any]]] = {}
-    for row in rows:
-        found.setdefault(key(row), (row, []))[1].extend(getattr(row, field))
-    for row, inner in found.values():
+    found = yield from _by_key(rows, key)
+    if len(found) == len(rows):
+        return rows  # as nearly always
+    joined: dict[Hashable, tuple[Any, list[Any]]] = {}
+    for count, row in enumerate(rows, 1):
+        joined.setdefault(key(row), (row, []))[1].extend(getattr(row, field))
+        if count % _ROWS_PER_SLICE == 0:
+            yield
+    for row, inner in joined.values():
         setattr(row, field, inner)
-    return [row for row, _ in found.values()]
+    return [row for row, _ in joined.values()]
 
 
-def _fold_topics(
-    topics: list[Any], topic_key: Callable[[Any], Hashable], number: str = ""
-) -> list[Any]:
+def _fold_topics(topics: list[Any], topic_key: Key, number: str = "") -> Steps[list[Any]]:
     """Each topic once, and each of its partitions: numbers, or rows whose number is in the field `number`."""
-    folded = _joined(topics, topic_key, "partitions")
-    for topic in folded:
+    folded = yield from _joined(topics, topic_key, "partitions")
+    for count, topic in enumerate(folded, 1):
         parts = topic.partitions
-        topic.partitions = (
-            _last_of(parts, attrgetter(number)) if number else list(dict.fromkeys(parts))
-        )
+        steps = _last_of(parts, attrgetter(number)) if number else _once(parts)
+        topic.partitions = yield from steps
+        if count % _ROWS_PER_SLICE == 0:
+            yield
     return folded
 
 
-def _fetch(request: Any) -> None:
-    if any(t.topic == METADATA_TOPIC or t.topic_id == METADATA_TOPIC_ID for t in request.topics):
-        return  # the quorum's one partition may not be named twice
-    request.topics = _fold_topics(request.topics, attrgetter("topic", "topic_id"), "partition")
+def _fetch(request: Any) -> Steps[None]:
+    for count, topic in enumerate(request.topics, 1):
+        if topic.topic == METADATA_TOPIC or topic.topic_id == METADATA_TOPIC_ID:
+            return  # the quorum's one partition may not be named twice
+        if count % _ROWS_PER_SLICE == 0:
+            yield
+    key = attrgetter("topic", "topic_id")
+    request.topics = yield from _fold_topics(request.topics, key, "partition")
 
 
-def _metadata(request: Any) -> None:
+def _metadata(request: Any) -> Steps[None]:
     if request.topics is not None:
-        request.topics = _last_of(request.topics, attrgetter("name", "topic_id"))
+        request.topics = yield from _last_of(request.topics, attrgetter("name", "topic_id"))
 
 
-def _delete_records(request: Any) -> None:
-    request.topics = _fold_topics(request.topics, attrgetter("name"), "partition_index")
+def _delete_records(request: Any) -> Steps[None]:
+    key = attrgetter("name")
+    request.topics = yield from _fold_topics(request.topics, key, "partition_index")
 
 
-def _move_to_directories(request: Any) -> None:
-    request.dirs = _joined(request.dirs, attrgetter("path"), "topics")
+def _move_to_directories(request: Any) -> Steps[None]:
+    request.dirs = yield from _joined(request.dirs, attrgetter("path"), "topics")
     for directory in request.dirs:
-        directory.topics = _fold_topics(directory.topics, attrgetter("name"))
+        directory.topics = yield from _fold_topics(directory.topics, attrgetter("name"))
 
 
-def _describe_directories(request: Any) -> None:
+def _describe_directories(request: Any) -> Steps[None]:
     if request.topics is not None:
-        request.topics = _fold_topics(request.topics, attrgetter("topic"))
+        request.topics = yield from _fold_topics(request.topics, attrgetter("topic"))
 
 
-def _delete_groups(request: Any) -> None:
-    request.groups_names = list(dict.fromkeys(request.groups_names))
+def _delete_groups(request: Any) -> Steps[None]:
+    request.groups_names = yield from _once(request.groups_names)
 
 
-def _topic_names(request: Any) -> None:
+def _topic_names(request: Any) -> Steps[None]:
     if request.topics is not None:
-        request.topics = list(dict.fromkeys(request.topics))
+        request.topics = yield from _once(request.topics)
 
 
-def _flush_tier(request: Any) -> None:
-    request.topics = _last_of(request.topics, attrgetter("name"))
+def _flush_tier(request: Any) -> Steps[None]:
+    request.topics = yield from _last_of(request.topics, attrgetter("name"))
     for topic in request.topics:
-        topic.partitions = list(dict.fromkeys(topic.partitions))
+        topic.partitions = yield from _once(topic.partitions)
 
 
 _FOLDS: dict[int, Fold] = {
@@ -119,8 +150,8 @@ RULES: dict[int, Rule] = {
 }
 
 
-def fold(key: int, request: Any) -> None:
-    """Fold what `request`, of the API `key`, names twice, if that is how it is answered."""
+def folding(key: int, request: Any) -> Steps[None]:
+    """Fold what `request`, of the API `key`, names twice, if that is how it is answered; in slices."""
     act = _FOLDS.get(key)
     if act is not None:
-        act(request)
+        yield from act(request)

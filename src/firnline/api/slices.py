@@ -160,8 +160,5 @@ def _rest(
     finally:
         if is_over:
             slices.close()
-            on_end = getattr(context, "on_end", None)
-            if on_end is not None:
-                del context.on_end  # its answer may be made in slices, too
-                on_end()
+            context.ends()
     return []

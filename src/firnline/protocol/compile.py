@@ -11,7 +11,7 @@ Measured beside hand-written code and kio: design page `performance`, section 4;
 
 import linecache
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from firnline.base.errors import ProtocolError
@@ -31,6 +31,7 @@ from firnline.protocol.schema import Field, Message, Struct
 
 Reader = Callable[[Any, int, int, list[int]], tuple[Any, int]]
 Writer = Callable[[Any, Callable[[Any], None]], None]
+SlicingReader = Callable[[Any, int, int, list[int]], Generator[None, None, tuple[Any, int]]]
 SlicingWriter = Callable[[Any, Callable[[Any], None]], Iterator[None]]
 
 # kind -> (struct letter, bytes)
@@ -51,8 +52,9 @@ BAD_BYTES = (struct.error, IndexError, UnicodeDecodeError)
 _readers: dict[tuple[type[Message], int], Reader] = {}
 _guarded: dict[tuple[type[Message], int], Reader] = {}
 _writers: dict[tuple[type[Message], int], Writer] = {}
+_slicing_readers: dict[tuple[type[Message], int], SlicingReader] = {}
 _slicing: dict[tuple[type[Message], int], SlicingWriter] = {}
-# Elements of arrays that a slicing writer writes before it yields: less than a millisecond. A string or bytes
+# Elements of arrays that are read, or written, before a slice ends: about a millisecond. A string or bytes
 # counts as one more for each 512 bytes, so that a slice is not much more than 256 KiB.
 ELEMENTS_PER_SLICE = 500
 _BYTES_OF_AN_ELEMENT_BITS = 9
@@ -91,6 +93,17 @@ def unguarded_reader(cls: type[Message], version: int) -> Reader:
     if found is None:
         assert version in cls.valid, f"{cls.__name__} has no version {version}"
         found = _readers[key] = _compile_reader(cls, version, version in cls.flexible)
+    return found
+
+
+def slicing_reader(cls: type[Message], version: int) -> SlicingReader:
+    """Return an unguarded reader that is a generator, and yields after each ELEMENTS_PER_SLICE of arrays."""
+    key = (cls, version)
+    found = _slicing_readers.get(key)
+    if found is None:
+        assert version in cls.valid, f"{cls.__name__} has no version {version}"
+        made: Any = _compile_reader(cls, version, version in cls.flexible, in_slices=True)
+        found = _slicing_readers[key] = made
     return found
 
 
@@ -185,9 +198,15 @@ def bytes_min(kind: Any, version: int, flexible: bool) -> int:
 # --------------------------------------------------------------------------------------- readers
 
 
-def _compile_reader(cls: type[Message], version: int, flexible: bool) -> Reader:
-    src = _Source(f"read {_title(cls)} v{version}")
+def _compile_reader(
+    cls: type[Message], version: int, flexible: bool, *, in_slices: bool = False
+) -> Reader:
+    how = " in slices" if in_slices else ""
+    src = _Source(f"read {_title(cls)} v{version}{how}", in_slices=in_slices)
     src.names |= _READER_NAMES
+    if in_slices:
+        src.add(f"left = {ELEMENTS_PER_SLICE}")
+        src.add("if left < 0: yield")  # a generator, also where there are no arrays
     _read_struct(src, "o", cls, version, flexible)
     src.add("return o, p")
     read: Reader = src.function("read(b, p, e, k)")
@@ -336,6 +355,9 @@ def _read_array(
         src.add(f"{items} = []")
         src.add(f"for _ in range({n}):")
         src.indent += 1
+        if src.in_slices:
+            src.add("left -= 1")
+            src.add(f"if left <= 0: yield; left = {ELEMENTS_PER_SLICE}")
         _read_value(src, item, element, False, version, flexible)
         src.add(f"{items}.append({item})")
         src.indent -= 1

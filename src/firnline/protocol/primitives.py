@@ -78,13 +78,17 @@ def string_length(size: int) -> bytes:
     return uvarint(size + 1)
 
 
+class TooManyElements(ProtocolError):
+    """The arrays of a message have more elements than whoever reads it allows."""
+
+
 def check_count(count: int, element_bytes_min: int, left: int, budget: list[int]) -> int:
     """Return `count` when that many elements can be in `left` bytes and in the message's budget."""
     if count < 0 or count * element_bytes_min > left:
         raise ProtocolError("an array count exceeds the message", count=count, left=left)
     budget[0] -= count
     if budget[0] < 0:
-        raise ProtocolError("too many array elements in one message", count=count)
+        raise TooManyElements("too many array elements in one message", count=count)
     return count
 
 

@@ -39,6 +39,7 @@ class Api:
         "key",
         "out_bytes",
         "read",
+        "request",
         "requests",
         "tail",
         "version",
@@ -53,6 +54,7 @@ class Api:
         handle: Callable[..., Any],
         at_once: Callable[..., Any] | None = None,
     ) -> None:
+        self.request = request
         self.key = request.key
         self.version = version
         self.flexible = version in request.flexible

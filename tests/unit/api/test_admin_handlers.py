@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from firnline.api.duplicates import fold
+from firnline.api.duplicates import folding
+from firnline.base.background import whole
 from firnline.api.handlers import (
     k03_metadata,
     k19_create_topics,
@@ -79,7 +80,7 @@ class Node:
         data = request.write(version)
         read, end = type(request).read(data, version)
         assert end == len(data)
-        fold(request.key, read)
+        whole(folding(request.key, read))
         asker = Context(request.key, version)
         asker.connection.listener = context.get("listener", "PLAINTEXT")
         answers: list[Any] = []
