@@ -9,6 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
+from firnline.base.background import whole
+from firnline.base.limits import ARRAY_ELEMENTS_MAX
+from firnline.protocol.compile import slicing_reader
 from firnline.protocol.messages import MODULES, REQUESTS
 from firnline.protocol.schema import Message
 from tests.oracle.generate import messages, versions
@@ -53,3 +56,5 @@ def test_kio_reads_what_we_write_and_we_read_what_kio_writes(
     entity_writer(theirs)(out, value)
     assert out.getvalue() == ours
     assert cls.read(out.getvalue(), version) == (message, len(ours))
+    in_slices = slicing_reader(cls, version)(ours, 0, len(ours), [ARRAY_ELEMENTS_MAX])
+    assert whole(in_slices) == (message, len(ours))

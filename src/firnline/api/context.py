@@ -26,6 +26,7 @@ class RequestContext:
     turn         which of the connection's requests it is
     is_large     it was not done in one slice (api/slices), or its answer is long: that is encoded in slices
     is_in_turns  some of its slices were left when it was taken up
+    owns_bytes   what it was read from is its own, and not memory that the next request comes into
     is_change    it is done to its end, whoever hangs up, as it changes something (api/slices)
     is_urgent    its slices are done before those of others: a replica that fetches, and what brokers ask of
                  controllers, must not wait behind any number of clients
@@ -45,6 +46,7 @@ class RequestContext:
         "is_large",
         "is_urgent",
         "on_end",
+        "owns_bytes",
         "received_ms",
         "turn",
     )
@@ -65,7 +67,7 @@ class RequestContext:
         self.client_id = client_id
         self.received_ms = received_ms
         self.turn: int = getattr(connection, "turn", 0)
-        self.is_large = self.is_in_turns = self.is_change = False
+        self.is_large = self.is_in_turns = self.is_change = self.owns_bytes = False
         self.is_urgent = api_key in OF_BROKERS
 
     @property

@@ -123,7 +123,7 @@ class Dispatcher:
         """Have a request read in slices, and handled then."""
         if api.key == _PRODUCE_KEY:
             data = memoryview(bytearray(data))  # it outlives the frame, and is worked on in place
-        context.is_large = context.is_in_turns = True
+        context.is_large = context.is_in_turns = context.owns_bytes = True
         self.in_turns = context
         work: Any = self._reading(api, context, data, position)
         # What a slow slice is called in the metrics.
@@ -248,9 +248,7 @@ def find_api(rows: Mapping[int, ServedApi], key: int, version: int) -> Api:
     return Api(request, response, version if served else 0, module.handle, at_once)
 
 
-def read_request(
-    api: Api, data: Any, position: int, elements_max: int = ARRAY_ELEMENTS_MAX
-) -> Any:
+def read_request(api: Api, data: Any, position: int, elements_max: int = ARRAY_ELEMENTS_MAX) -> Any:
     """Read the body of a request that begins at `position`, and fold what it names.
 
     Bytes after the request are not looked at, as in Kafka: librdkafka 2.16 sends one in Metadata 13. Raises

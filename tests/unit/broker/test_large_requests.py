@@ -390,18 +390,6 @@ def test_records_of_a_producer_that_has_hung_up_are_all_appended(
             assert partition.log.log_end_offset == 1
 
 
-def test_what_is_appended_in_slices_is_acknowledged_when_all_of_it_is_synced(
-    small: LargeNode,
-) -> None:
-    small.holds_flushes = True
-    connection = small.begin(produce(-1, NAMES[:6]), 9)
-    small.finish()
-    assert connection.answers == []
-    small.flush()
-    [answer] = connection.answers
-    assert codes(answer) == {name: {Code.NONE} for name in NAMES[:6]}
-
-
 def begin_groups(node: LargeNode, count: int) -> list[str]:
     """Have so many groups commit an offset."""
     node.send(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from firnline.base.errors import ProtocolError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX
 from firnline.base.slices import FileRecords, FileSlice
-from firnline.protocol.compile import reader, writer
+from firnline.protocol.compile import ELEMENTS_PER_SLICE, reader, slicing_reader, writer
 from firnline.protocol.messages.headers import RequestHeader
 from firnline.protocol.messages.k01_fetch import FetchRequest, ReplicaState
 from firnline.protocol.messages.k75_describe_topic_partitions import (
@@ -275,6 +275,19 @@ def test_all_arrays_of_a_message_share_one_budget() -> None:
     assert len(read(data, 0, len(data), [15])[0].nests) == 3
     with pytest.raises(ProtocolError):
         read(data, 0, len(data), [14])
+
+
+def test_a_large_message_is_read_in_slices_as_in_one_go() -> None:
+    message = Nests(nests=[Nested(bits=[n % 2] * (n % 5)) for n in range(4_000)])
+    data = message.write(1)
+    steps, slices = slicing_reader(Nests, 1)(data, 0, len(data), [ARRAY_ELEMENTS_MAX]), 0
+    try:
+        while True:
+            next(steps)
+            slices += 1
+    except StopIteration as done:
+        assert done.value == reader(Nests, 1)(data, 0, len(data), [])
+    assert slices >= 4_000 // ELEMENTS_PER_SLICE
 
 
 def test_a_message_of_too_many_tiny_elements_is_refused() -> None:

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import in_slices
+from firnline.api.slices import Slices, in_slices
 from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
@@ -43,6 +43,7 @@ _START_OFFSET_VERSION = 5
 # Some 10 us each, and a millisecond for a megabyte.
 _BATCHES_PER_SLICE = 100
 _BYTES_PER_SLICE = 1 << 20
+_TOLD_PER_SLICE = 500
 _ATTRIBUTES = 5  # their place in a BatchHeader
 # Low byte of the attributes of the first batch.
 _ATTRIBUTES_POSITION = 22
@@ -57,8 +58,8 @@ def handle(
     origin = node.producing.origin_at(context.listener)
     version = context.api_version
     slices: Iterable[list[Write]]
-    if _is_large(topics):
-        slices = _in_slices(node, version, topics)
+    if context.owns_bytes or _is_large(topics):
+        slices = _in_slices(node, version, topics, owns_bytes=context.owns_bytes)
     else:
         writes = [
             _write(node, version, topic, data) for topic in topics for data in topic.partition_data
@@ -91,25 +92,23 @@ def _is_large(topics: Sequence[TopicProduceData]) -> bool:
 
 
 def _in_slices(
-    node: "BrokerNode", version: int, topics: Sequence[TopicProduceData]
+    node: "BrokerNode", version: int, topics: Sequence[TopicProduceData], *, owns_bytes: bool
 ) -> Iterator[list[Write]]:
     """Give what is to be written in slices of about a millisecond, each looked up when it is asked for."""
-    rest = [(topic, data) for topic in topics for data in topic.partition_data]
+    rows = ((topic, data) for topic in topics for data in topic.partition_data)
+    rest = [] if owns_bytes else list(rows)
     size = 0
-    is_first = True
-    # In the first one the whole request was decoded, too: 0.7 us each.
-    batches = _BATCHES_PER_SLICE // (1 + len(rest) // 1_000)
     writes: list[Write] = []
-    for place, (topic, data) in enumerate(rest):
+    for place, (topic, data) in enumerate(rest or rows, 1):
         size += len(data.records or b"")
         writes.append(_write(node, version, topic, data))
-        if len(writes) < batches and size < _BYTES_PER_SLICE:
+        if len(writes) < _BATCHES_PER_SLICE and size < _BYTES_PER_SLICE:
             continue
-        if is_first:
+        if rest:
             # The receive buffer is used for the next request when the first slice is done.
-            for _, later in rest[place + 1 :]:
+            for _, later in rest[place:]:
                 later.records = None if later.records is None else bytearray(later.records)  # type: ignore[arg-type]
-            is_first, batches = False, _BATCHES_PER_SLICE
+            rest = []
         yield writes
         size, writes = 0, []
     if writes:
@@ -202,13 +201,28 @@ def _answer(
     if request.acks == 0:
         has_failed = any(type(outcome) is KafkaError for outcome in outcomes)
         return [context.close() if has_failed else context.no_reply()]
+    told = _told(node, context, request, outcomes)
+    return in_slices(node, context, told, now_ms, to_the_end=True)
+
+
+def _told(
+    node: "BrokerNode",
+    context: RequestContext,
+    request: ProduceRequest,
+    outcomes: list[Outcome],
+) -> Slices:
     responses = []
     leaders: dict[int, None] = {}
     rest = iter(outcomes)
+    left = _TOLD_PER_SLICE
     for topic in request.topic_data:
         partitions = []
         for data in topic.partition_data:
             outcome = next(rest)
+            left -= 1
+            if left < 0:
+                yield []
+                left = _TOLD_PER_SLICE
             if type(outcome) is Appended:
                 # Filled field by field: keywords cost three times as much, and this is the hot path.
                 part: PartitionProduceResponse = _new(PartitionProduceResponse)

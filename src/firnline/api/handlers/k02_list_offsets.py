@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _TIMEOUT_VERSION = 10
 # A millisecond.
 _ROWS_PER_SLICE = 500
+_NAMED_PER_SLICE = 5_000
 _LOOKED_UP_BYTES = 32 * KIB  # of a hundred partitions, before there are rows
 _SLICE_BYTES = _ROWS_PER_SLICE * 300  # measured: 254 each
 
@@ -32,11 +33,23 @@ def handle(
     node: "BrokerNode", context: RequestContext, request: ListOffsetsRequest, now_ms: int
 ) -> Effects:
     """Answer every partition; one that is named twice is INVALID_REQUEST, once."""
+    slices = _ask(node, context, request, now_ms)
+    return in_slices(node, context, slices, now_ms, held_bytes=_LOOKED_UP_BYTES)
+
+
+def _ask(
+    node: "BrokerNode", context: RequestContext, request: ListOffsetsRequest, now_ms: int
+) -> Slices:
     times_named: dict[tuple[str, int], int] = {}
+    left = _NAMED_PER_SLICE
     for topic in request.topics:
         for part in topic.partitions:
             key = (topic.name, part.partition_index)
             times_named[key] = times_named.get(key, 0) + 1
+            left -= 1
+            if left < 0:
+                now_ms = yield []
+                left = _NAMED_PER_SLICE
     asks = (
         OffsetAsk(
             _TWICE
@@ -60,7 +73,7 @@ def handle(
         answer=partial(_answer, node, context, request),
         now_ms=now_ms,
     )
-    return in_slices(node, context, slices, now_ms, held_bytes=_LOOKED_UP_BYTES)
+    return (yield from slices)
 
 
 def _answer(
