@@ -4,6 +4,7 @@ import struct
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -280,13 +281,14 @@ def test_all_arrays_of_a_message_share_one_budget() -> None:
 def test_a_large_message_is_read_in_slices_as_in_one_go() -> None:
     message = Nests(nests=[Nested(bits=[n % 2] * (n % 5)) for n in range(4_000)])
     data = message.write(1)
-    steps, slices = slicing_reader(Nests, 1)(data, 0, len(data), [ARRAY_ELEMENTS_MAX]), 0
-    try:
-        while True:
-            next(steps)
-            slices += 1
-    except StopIteration as done:
-        assert done.value == reader(Nests, 1)(data, 0, len(data), [])
+    found: list[object] = []
+
+    def read() -> Iterator[None]:
+        budget = [ARRAY_ELEMENTS_MAX]
+        found.append((yield from slicing_reader(Nests, 1)(data, 0, len(data), budget)))
+
+    slices = len(list(read()))
+    assert found == [reader(Nests, 1)(data, 0, len(data), [])]
     assert slices >= 4_000 // ELEMENTS_PER_SLICE
 
 
