@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Outstanding, Slices, in_slices
+from firnline.api.slices import Outstanding, Slices, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
 from firnline.coordinator.groups import CommitRequest, NewCommit
@@ -27,6 +27,8 @@ _TOPIC_ID_VERSION = 10
 
 # About 20 us each, of which the record is half.
 _COMMITS_PER_SLICE = 100
+# A microsecond each where there is nothing to commit to.
+_ROWS_PER_SLICE = 500
 
 
 def handle(
@@ -54,33 +56,30 @@ def _commit(
         if not commits:
             return []
         outstanding.left += 1
-        asked = CommitRequest(
-            group_id=request.group_id,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            generation_id=request.generation_id_or_member_epoch,
-            commits=commits,
-            retention_ms=request.retention_time_ms,
-            client_host=f"/{context.peer_host}",
-            knows_group_id_not_found=context.api_version >= _GROUP_ID_NOT_FOUND_VERSION,
-        )
+        asked = _asked(context, request, commits)
         return node.groups.commit(asked, partial(_settle, places, outstanding), at_ms)
 
-    for wanted in request.topics:
+    count = 0
+    for wanted in taken_out(request.topics):
+        if count >= _ROWS_PER_SLICE:
+            now_ms = yield write(now_ms)
+            places, commits, count = [], [], 0
+        count += 1
         topic = _find(node.image, wanted, by_id)
         unknown = Code.UNKNOWN_TOPIC_ID if by_id and topic is None else _UNKNOWN
         rows: list[OffsetCommitResponsePartition] = []
         answers.append(
             OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=rows)
         )
-        for part in wanted.partitions:
+        for part in taken_out(wanted.partitions):
+            count += 1
             row = OffsetCommitResponsePartition(
                 partition_index=part.partition_index, error_code=unknown
             )
             rows.append(row)
-            if len(commits) >= _COMMITS_PER_SLICE:
+            if len(commits) >= _COMMITS_PER_SLICE or count > _ROWS_PER_SLICE:
                 now_ms = yield write(now_ms)
-                places, commits = [], []
+                places, commits, count = [], [], 0
                 topic = _find(node.image, wanted, by_id)  # it may have gone
             if topic is None or part.partition_index not in topic.partitions:
                 continue
@@ -97,6 +96,21 @@ def _commit(
             )
     effects = write(now_ms)
     return effects + outstanding.one_less()
+
+
+def _asked(
+    context: RequestContext, request: OffsetCommitRequest, commits: list[NewCommit]
+) -> CommitRequest:
+    return CommitRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation_id=request.generation_id_or_member_epoch,
+        commits=commits,
+        retention_ms=request.retention_time_ms,
+        client_host=f"/{context.peer_host}",
+        knows_group_id_not_found=context.api_version >= _GROUP_ID_NOT_FOUND_VERSION,
+    )
 
 
 def _finish(context: RequestContext, answers: list[OffsetCommitResponseTopic]) -> Effects:

@@ -1,16 +1,16 @@
 """DeleteRecords: move log starts up. PURE. Source: KIP-107, spec T44."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import NO_OFFSET
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.protocol.messages.k21_delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -23,57 +23,72 @@ if TYPE_CHECKING:
     from firnline.log.log import Log
 
 # A millisecond.
-_PARTITIONS_PER_SLICE = 300
+_ROWS_PER_SLICE = 300
 
-Outcome = int | Deleted | KafkaError
+# The row of a partition, and what it waits for.
+Waiting = tuple[DeleteRecordsPartitionResult, Deleted]
 
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: DeleteRecordsRequest, now_ms: int
 ) -> Effects:
     """Answer the low watermark of each partition, once no power cut brings back what is below it."""
-    asked = [(topic.name, part) for topic in request.topics for part in topic.partitions]
-    slices = _delete(node, context, request, asked, now_ms)
+    slices = _delete(node, context, request, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
 def _delete(
-    node: "BrokerNode",
-    context: RequestContext,
-    request: DeleteRecordsRequest,
-    asked: Sequence[tuple[str, DeleteRecordsPartition]],
-    now_ms: int,
+    node: "BrokerNode", context: RequestContext, request: DeleteRecordsRequest, now_ms: int
 ) -> Slices:
-    outcomes: list[Outcome] = []
+    topics: list[DeleteRecordsTopicResult] = []
+    waiting: list[Waiting] = []
 
     @context.makes_replies
-    def replicated(lows: list[int | KafkaError], at_ms: int) -> Effects:
-        in_order = iter(lows)
-        found = [next(in_order) if isinstance(each, Deleted) else each for each in outcomes]
-        return [context.reply(_response(request, found))]
+    def replicated(waiting: Sequence[Waiting], lows: list[int | KafkaError], at_ms: int) -> Effects:
+        for (row, _), low in zip(waiting, lows, strict=True):
+            if isinstance(low, KafkaError):
+                row.error_code = low.code
+            else:
+                row.low_watermark = low
+        return [context.reply(DeleteRecordsResponse(topics=topics))]
 
     def kept(failed: "list[Log]", at_ms: int) -> Effects:
-        broken = {log.topic_partition: None for log in failed}
-        for place, (name, part) in enumerate(asked):
-            if (name, part.partition_index) in broken:
-                outcomes[place] = _FAILED
+        broken = {log.topic_partition for log in failed}
+        left = _refuse(
+            waiting, lambda each: _FAILED if each.partition.topic_partition in broken else None
+        )
         return node.hosted.deletions.when_replicated(
-            [each for each in outcomes if isinstance(each, Deleted)],
+            [each for _, each in left],
             timeout_ms=min(request.timeout_ms, WAIT_MAX_MS),
-            then=replicated,
+            then=partial(replicated, left),
             now_ms=at_ms,
         )
 
-    for name, part in asked:
-        if outcomes and len(outcomes) % _PARTITIONS_PER_SLICE == 0:
+    count = 0
+    for topic in taken_out(request.topics):
+        rows: list[DeleteRecordsPartitionResult] = []
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
+        if count >= _ROWS_PER_SLICE:
             now_ms = yield []
-        outcomes.append(_one(node, name, part.partition_index, part.offset))
-    for place, each in enumerate(outcomes):
-        # Since its slice a partition may have gone, and its log with it.
-        if isinstance(each, Deleted) and each.partition.refusal is not None:
-            outcomes[place] = each.partition.refusal
+            count = 0
+        count += 1
+        for part in taken_out(topic.partitions):
+            if count >= _ROWS_PER_SLICE:
+                now_ms = yield []
+                count = 0
+            count += 1
+            index = part.partition_index
+            row = DeleteRecordsPartitionResult(partition_index=index, low_watermark=NO_OFFSET)
+            rows.append(row)
+            outcome = _one(node, topic.name, index, part.offset)
+            if isinstance(outcome, KafkaError):
+                row.error_code = outcome.code
+            else:
+                waiting.append((row, outcome))
+    # Since its slice a partition may have gone, and its log with it.
+    waiting = _refuse(waiting, lambda each: each.partition.refusal)
     # Also where the start was there already: the one who moved it may still wait for the disk.
-    moved = [each.partition.log for each in outcomes if isinstance(each, Deleted)]
+    moved = [each.partition.log for _, each in waiting]
     return node.storage.keep_log_starts(moved, kept, now_ms)
 
 
@@ -82,25 +97,18 @@ def _one(node: "BrokerNode", topic: str, index: int, before_offset: int) -> Dele
     return found if isinstance(found, KafkaError) else delete_records(found, before_offset)
 
 
-def _response(request: DeleteRecordsRequest, found: Sequence[Outcome]) -> DeleteRecordsResponse:
-    in_order = iter(found)
-    topics = [
-        DeleteRecordsTopicResult(
-            name=topic.name,
-            partitions=[_result(part.partition_index, next(in_order)) for part in topic.partitions],
-        )
-        for topic in request.topics
-    ]
-    return DeleteRecordsResponse(topics=topics)
-
-
-def _result(index: int, outcome: Outcome) -> DeleteRecordsPartitionResult:
-    if isinstance(outcome, KafkaError):
-        return DeleteRecordsPartitionResult(
-            partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code
-        )
-    assert isinstance(outcome, int)
-    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=outcome)
+def _refuse(
+    waiting: Sequence[Waiting], refusal: Callable[[Deleted], KafkaError | None]
+) -> list[Waiting]:
+    """Say what refuses them now to those where something does; return the others."""
+    left = []
+    for row, each in waiting:
+        error = refusal(each)
+        if error is None:
+            left.append((row, each))
+        else:
+            row.error_code = error.code
+    return left
 
 
 _FAILED = KafkaError(Code.KAFKA_STORAGE_ERROR, "where the log begins could not be written down")

@@ -32,25 +32,26 @@ def handle(
 def _delete(
     node: "BrokerNode", context: RequestContext, request: DeleteGroupsRequest, now_ms: int
 ) -> Slices:
-    results: dict[str, Code] = dict.fromkeys(request.groups_names, Code.NONE)
+    rows: list[DeletableGroupResult] = []
 
     @context.makes_replies
     def finish() -> Effects:
-        rows = [DeletableGroupResult(group_id=g, error_code=code) for g, code in results.items()]
         return [context.reply(DeleteGroupsResponse(results=rows))]
 
-    def settle(group_id: str, code: Code) -> Effects:
-        results[group_id] = code
+    def settle(row: DeletableGroupResult, code: Code) -> Effects:
+        row.error_code = code
         return outstanding.one_less()
 
     outstanding = Outstanding(finish)
     effects: Effects = []
     count = 0
-    for group_id in list(results):
+    for group_id in request.groups_names:
         if count >= _TOMBS_PER_SLICE:
             now_ms = yield effects
             effects, count = [], 0
         outstanding.left += 1
         count += _TOMBS_OF_A_GROUP + node.groups.offset_count(group_id)
-        effects += node.groups.delete_group(group_id, partial(settle, group_id), now_ms)
+        row = DeletableGroupResult(group_id=group_id)
+        rows.append(row)
+        effects += node.groups.delete_group(group_id, partial(settle, row), now_ms)
     return effects + outstanding.one_less()
