@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from firnline.api.duplicates import folding
-from firnline.base.background import whole
 from firnline.api.handlers import (
     k03_metadata,
     k19_create_topics,
@@ -17,6 +16,7 @@ from firnline.api.handlers import (
     k44_incremental_alter_configs,
     k60_describe_cluster,
 )
+from firnline.base.background import whole
 from firnline.base.effects import EnsureTopic, Reply
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import LOST_DIRECTORY, MIGRATING_DIRECTORY, ZERO_UUID

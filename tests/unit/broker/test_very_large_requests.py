@@ -65,7 +65,7 @@ def test_too_many_topics_are_refused_in_slices(node: LargeNode) -> None:
     assert told == {(Code.POLICY_VIOLATION, "more than 10,000 partitions in one request")}
 
 
-def test_a_topic_of_too_many_partitions_is_refused_in_slices(node: LargeNode) -> None:
+def test_a_topic_of_too_many_partitions_is_refused(node: LargeNode) -> None:
     chosen = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1]) for n in range(MANY)]
     topic = CreatableTopic(
         name="wide", num_partitions=-1, replication_factor=-1, assignments=chosen
@@ -117,7 +117,7 @@ def test_partitions_of_very_many_topics_are_added_in_slices(node: LargeNode) -> 
     assert set(codes[:7] + codes[8:]) == {Code.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_very_many_assignments_of_one_topic_are_read_in_slices(node: LargeNode) -> None:
+def test_very_many_assignments_of_an_unknown_topic_are_refused(node: LargeNode) -> None:
     chosen = [CreatePartitionsAssignment(broker_ids=[1]) for _ in range(MANY)]
     topic = CreatePartitionsTopic(name="none", count=2, assignments=chosen)
     [row] = ask(node, CreatePartitionsRequest(topics=[topic], timeout_ms=1000), 3).results
