@@ -3,14 +3,14 @@
 Both ask the same of the same resources, in messages of two shapes. Source: KIP-133, KIP-339, KIP-590.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.portions import in_portions, together
-from firnline.api.slices import in_slices
+from firnline.api.portions import grouped, in_portions, together
+from firnline.api.slices import Slices, a_step_a_slice, cut, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.metadata.image import ConfigResource, ResourceType
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _BROKERS = 1
 # Two milliseconds.
 _RESOURCES_PER_SLICE = 40
+_ROWS_PER_SLICE = 500
 _NOT_SAID = KafkaError(Code.UNKNOWN_SERVER_ERROR, "the active controller did not say")
 Answers = Sequence[KafkaError | None]
 
@@ -42,13 +43,26 @@ def alter(
     node: "AnyNode", context: RequestContext, request: Any, now_ms: int, shape: Shape
 ) -> Effects:
     """Answer each resource once its changes are committed and this broker has seen them."""
+    if node.forwards:
+        forwarded = _forward(node, context, request, now_ms, shape)
+        if forwarded is not None:
+            return forwarded
+    slices = _alter(node, context, request, now_ms, shape)
+    return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _forward(
+    node: "AnyNode", context: RequestContext, request: Any, now_ms: int, shape: Shape
+) -> Effects | None:
+    """Have the active controller do what is not refused here. None: nothing is left for it."""
     rows = [(resource, _wrong_broker(node, resource)) for resource in request.resources]
     taken = [resource for resource, refusal in rows if refusal is None]
+    if not taken:
+        return None
 
-    def response(outcome: Answers | KafkaError) -> Any:
-        answers = iter([outcome] * len(taken) if isinstance(outcome, KafkaError) else outcome)
+    def response(problem: KafkaError) -> Any:
         responses = [
-            _row(shape, resource, next(answers) if refusal is None else refusal)
+            _row(shape, resource, problem if refusal is None else refusal)
             for resource, refusal in rows
         ]
         return shape.response(responses=responses)
@@ -64,38 +78,63 @@ def alter(
         ]
         return shape.response(responses=responses)
 
-    if node.forwards and taken:
-        rest = shape.request(resources=taken, validate_only=request.validate_only)
-        here = partial(_here, node, context, request, shape)
-        return forward(node, context, rest, response, now_ms, here=here, finish=merged)
+    rest = shape.request(resources=taken, validate_only=request.validate_only)
+    here = partial(_here, node, context, request, shape)
+    return forward(node, context, rest, response, now_ms, here=here, finish=merged)
 
-    answers: list[KafkaError | None] = [None] * len(taken)
+
+def _alter(
+    node: "AnyNode", context: RequestContext, request: Any, now_ms: int, shape: Shape
+) -> Slices:
+    """Decide on so many resources at a time; what is said of one must not be said twice."""
+    resources = request.resources
+    answers: list[KafkaError | None] = []
+    taken: list[int] = []
+    for some in cut(resources, _ROWS_PER_SLICE):
+        if answers:
+            now_ms = yield []
+        for place, resource in enumerate(some, len(answers)):
+            answers.append(_wrong_broker(node, resource))
+            if answers[place] is None:
+                taken.append(place)
 
     def told(portion: Sequence[int], outcome: Answers | KafkaError) -> None:
         found = [outcome] * len(portion) if isinstance(outcome, KafkaError) else outcome
         for place, answer in zip(portion, found, strict=True):
             answers[place] = answer
 
-    slices = in_portions(
-        context,
-        _portions(taken),
-        decide=lambda portion: shape.decide(
-            node, [taken[place] for place in portion], request.validate_only
-        ),
-        write=node.quorum.write,
-        told=told,
-        finish=lambda at_ms: [context.reply(response(answers))],
-        now_ms=now_ms,
+    def finish(at_ms: int) -> Effects:
+        return in_slices(node, context, _answer(context, shape, resources, answers), at_ms)
+
+    steps = grouped(taken, lambda place: resource_of(resources[place]))
+    by_resource, now_ms = yield from a_step_a_slice(steps, now_ms)
+    return (
+        yield from in_portions(
+            context,
+            together(by_resource, _RESOURCES_PER_SLICE),
+            decide=lambda portion: shape.decide(
+                node, [resources[place] for place in portion], request.validate_only
+            ),
+            write=node.quorum.write,
+            told=told,
+            finish=finish,
+            now_ms=now_ms,
+        )
     )
-    return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
-def _portions(taken: Sequence[Any]) -> Iterable[list[int]]:
-    """Cut the places of `taken`; those of one resource stay together, as it must not be named twice."""
-    by_resource: dict[ConfigResource, list[int]] = {}
-    for place, row in enumerate(taken):
-        by_resource.setdefault(resource_of(row), []).append(place)
-    return together(by_resource.values(), _RESOURCES_PER_SLICE)
+def _answer(
+    context: RequestContext, shape: Shape, resources: list[Any], answers: list[KafkaError | None]
+) -> Slices:
+    responses: list[Any] = []
+    for some in emptied(resources, _ROWS_PER_SLICE):
+        if responses:
+            yield []
+        for resource in some:
+            place = len(responses)
+            responses.append(_row(shape, resource, answers[place]))
+            answers[place] = None
+    return [context.reply(shape.response(responses=responses))]
 
 
 def _here(

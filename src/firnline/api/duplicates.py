@@ -65,9 +65,13 @@ def _joined(rows: list[Any], key: Key, field: str) -> Steps[list[Any]]:
         joined.setdefault(key(row), (row, []))[1].extend(getattr(row, field))
         if count % _ROWS_PER_SLICE == 0:
             yield
+    once: list[Any] = []
     for row, inner in joined.values():
         setattr(row, field, inner)
-    return [row for row, _ in joined.values()]
+        once.append(row)
+        if len(once) % _ROWS_PER_SLICE == 0:
+            yield
+    return once
 
 
 def _fold_topics(topics: list[Any], topic_key: Key, number: str = "") -> Steps[list[Any]]:

@@ -4,7 +4,8 @@ Each portion is decided on the newest image and written at once, as a batch of i
 ask in between is decided between two portions, and each of its rows is answered on its own. Decision 0018.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ Row = TypeVar("Row")
 Steps = Generator[None, None, ControllerResult[Any]]
 # How often a large decision is begun anew where the cluster changes meanwhile.
 _TRIES = 3
+_GROUPED_PER_SLICE = 500
 
 
 class Write(Protocol):
@@ -95,6 +97,23 @@ def on_newest(quorum: MetadataQuorum, decide: Callable[[], Steps]) -> Steps:
                 is_prepared, steps = True, quorum.prepare(done.value)
             yield
     return whole(decide())
+
+
+def grouped(
+    rows: Iterable[Row], key: Callable[[Row], Hashable]
+) -> Generator[None, None, Iterator[list[Row]]]:
+    """Group rows of the same key, in the order of their first ones; yields after some rows at a time."""
+    groups: OrderedDict[Hashable, list[Row]] = OrderedDict()
+    for place, row in enumerate(rows, 1):
+        groups.setdefault(key(row), []).append(row)
+        if place % _GROUPED_PER_SLICE == 0:
+            yield
+    return _each_once(groups)
+
+
+def _each_once(groups: OrderedDict[Hashable, list[Row]]) -> Iterator[list[Row]]:
+    while groups:
+        yield groups.popitem(last=False)[1]  # to free all of them in the end would take long
 
 
 def together(

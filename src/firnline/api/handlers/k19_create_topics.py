@@ -1,13 +1,14 @@
 """CreateTopics: make topics. PURE. Source: KIP-4, KIP-525, KIP-599; reliability d 46-50."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
 from firnline.api.portions import on_newest
-from firnline.api.slices import Outstanding, Slices, a_step_a_slice, in_slices
+from firnline.api.slices import Outstanding, Slices, a_step_a_slice, cut, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
 from firnline.config.layers import Entry, describe_topic
@@ -30,6 +31,7 @@ Answer = CreatedTopic | KafkaError
 _PARTITIONS_PER_SLICE = 120
 _TOPIC_COST = 4
 _LARGE_TOPIC = 300
+_ROWS_PER_SLICE = 500
 # All settings of a topic, a quarter of a millisecond.
 _RESULTS_PER_SLICE = 6
 
@@ -38,24 +40,83 @@ def handle(
     node: "AnyNode", context: RequestContext, request: CreateTopicsRequest, now_ms: int
 ) -> Effects:
     """Answer each topic once its records are committed, and for a while until its partitions are open."""
-    wanted = [_new_topic(topic) for topic in request.topics]
 
     def refusal(problem: KafkaError) -> CreateTopicsResponse:
         # A topic that was asked for twice is answered once.
-        names = dict.fromkeys(topic.name for topic in wanted)
+        names = dict.fromkeys(topic.name for topic in request.topics)
         return CreateTopicsResponse(topics=[_result(node, name, problem) for name in names])
 
     if node.forwards:
         again = partial(handle, node, context, request)
         return forward(node, context, request, refusal, now_ms, here=again)
-    slices = _create(node, context, wanted, request.validate_only, now_ms)
+    slices = _decide(node, context, request, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
+
+
+def _decide(
+    node: "AnyNode", context: RequestContext, request: CreateTopicsRequest, now_ms: int
+) -> Slices:
+    """Refuse more than a request may ask for as a whole; else create."""
+    counts: list[int] = []
+    rows: Any
+    for rows in cut(request.topics, _ROWS_PER_SLICE):
+        if counts:
+            now_ms = yield []
+        counts += node.controller.partitions_asked(rows)  # they have the fields that it looks at
+    if sum(counts) > PARTITIONS_PER_REQUEST_MAX:
+        names, now_ms = yield from a_step_a_slice(_names(request.topics), now_ms)
+        return _refuse(node, context, names, sum(counts), request.validate_only, now_ms)
+    wanted: list[NewTopic] = []
+    for rows in emptied(request.topics, _ROWS_PER_SLICE):
+        if wanted:
+            now_ms = yield []
+        wanted += map(_new_topic, rows)
+    return (yield from _create(node, context, wanted, counts, request.validate_only, now_ms))
+
+
+def _names(topics: Sequence[CreatableTopic]) -> Generator[None, None, list[str]]:
+    """Return the names of topics, and let go of all else."""
+    names: list[str] = []
+    count = 0
+    for topic in chain.from_iterable(emptied(topics, 1)):
+        names.append(topic.name)
+        rows: Sequence[Any]
+        for rows in chain(
+            emptied(topic.assignments, _ROWS_PER_SLICE), emptied(topic.configs, _ROWS_PER_SLICE)
+        ):
+            count += 1 + len(rows)
+            if count >= _ROWS_PER_SLICE:
+                count = 0
+                yield
+    return names
+
+
+def _refuse(
+    node: "AnyNode",
+    context: RequestContext,
+    names: Sequence[str],
+    partitions: int,
+    validate_only: bool,
+    now_ms: int,
+) -> Effects:
+    """Answer all as the controller answers one topic of so many partitions."""
+
+    @context.makes_replies
+    def told(outcome: Sequence[Answer] | KafkaError, at_ms: int) -> Effects:
+        problem = outcome if isinstance(outcome, KafkaError) else outcome[0]
+        slices = _answer(node, context, names, lambda place: problem)
+        return in_slices(node, context, slices, at_ms)
+
+    one = NewTopic(names[0], partitions)
+    result = node.controller.create_topics([one], validate_only=validate_only)
+    return node.write_topics(result, told, now_ms)
 
 
 def _create(
     node: "AnyNode",
     context: RequestContext,
     wanted: Sequence[NewTopic],
+    counts: Sequence[int],
     validate_only: bool,
     now_ms: int,
 ) -> Slices:
@@ -68,7 +129,9 @@ def _create(
 
     @context.makes_replies
     def finish() -> Effects:
-        return in_slices(node, context, _answer(node, context, wanted, answers), latest_ms)
+        names = [topic.name for topic in wanted]
+        slices = _answer(node, context, names, answers.__getitem__)
+        return in_slices(node, context, slices, latest_ms)
 
     def settle(
         portion: Sequence[int], outcome: Sequence[Answer] | KafkaError, at_ms: int
@@ -81,7 +144,7 @@ def _create(
 
     outstanding = Outstanding(finish)
     effects: Effects = []
-    for count, (portion, size) in enumerate(_portions(node, wanted)):
+    for count, (portion, size) in enumerate(_portions(wanted, counts)):
         if count:
             now_ms = latest_ms = yield effects
         some = [wanted[place] for place in portion]
@@ -96,15 +159,8 @@ def _create(
     return effects + outstanding.one_less()
 
 
-def _portions(node: "AnyNode", wanted: Sequence[NewTopic]) -> Iterator[tuple[list[int], int]]:
-    """Cut the places of `wanted`, with the cost of each portion; those whose names may collide stay together.
-
-    More than a request may ask for is refused as a whole.
-    """
-    counts = node.controller.partitions_asked(wanted)
-    if sum(counts) > PARTITIONS_PER_REQUEST_MAX:
-        yield list(range(len(wanted))), 0
-        return
+def _portions(wanted: Sequence[NewTopic], counts: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Cut the places of `wanted`, with the cost of each portion; names that may collide stay together."""
     by_name: dict[str, list[int]] = {}
     for place, topic in enumerate(wanted):
         by_name.setdefault(metric_name(topic.name), []).append(place)
@@ -123,17 +179,16 @@ def _portions(node: "AnyNode", wanted: Sequence[NewTopic]) -> Iterator[tuple[lis
 def _answer(
     node: "AnyNode",
     context: RequestContext,
-    wanted: Sequence[NewTopic],
-    answers: Mapping[int, Answer],
+    names: Sequence[str],
+    answer_to: Callable[[int], Answer],
 ) -> Slices:
-    # A topic that was asked for twice is answered once.
-    by_name = {topic.name: answers[place] for place, topic in enumerate(wanted)}
-    results: list[CreatableTopicResult] = []
-    for name, answer in by_name.items():
-        if results and len(results) % _RESULTS_PER_SLICE == 0:
+    """Answer the topics of these names, in this order; one that was asked for twice once."""
+    results: dict[str, CreatableTopicResult] = {}
+    for place, name in enumerate(names):
+        if place and place % _RESULTS_PER_SLICE == 0:
             yield []
-        results.append(_result(node, name, answer))
-    return [context.reply(CreateTopicsResponse(topics=results))]
+        results[name] = _result(node, name, answer_to(place))
+    return [context.reply(CreateTopicsResponse(topics=list(results.values())))]
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

@@ -1,13 +1,13 @@
 """DeleteTopics: by name, or from version 6 by name or id. PURE. Source: KIP-4, KIP-516."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.portions import in_portions, together
-from firnline.api.slices import Slices, cut, in_slices
+from firnline.api.portions import grouped, in_portions, together
+from firnline.api.slices import Slices, a_step_a_slice, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import ZERO_UUID, Uuid
@@ -35,16 +35,9 @@ def handle(
     node: "AnyNode", context: RequestContext, request: DeleteTopicsRequest, now_ms: int
 ) -> Effects:
     """Answer each topic once its removal is committed and this broker has seen it."""
-    states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    refused: list[DeletableTopicResult] = []
-    wanted: list[TopicRef] = []
-    for state in states:
-        if (state.name is None) == (state.topic_id == ZERO_UUID):
-            refused.append(_malformed(state))
-        else:
-            wanted.append(state.topic_id if state.name is None else state.name)
 
     def refusal(problem: KafkaError) -> DeleteTopicsResponse:
+        refused, wanted = _sorted_out(request.topics or request.topic_names)
         results = [_result(ref, problem, context.api_version) for ref in dict.fromkeys(wanted)]
         return DeleteTopicsResponse(responses=refused + results)
 
@@ -52,18 +45,19 @@ def handle(
         again = partial(handle, node, context, request)
         return forward(node, context, request, refusal, now_ms, here=again)
 
-    slices = _delete(node, context, refused, wanted, now_ms)
+    slices = _delete(node, context, request, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
 def _delete(
     node: "AnyNode",
     context: RequestContext,
-    refused: Sequence[DeletableTopicResult],
-    wanted: Sequence[TopicRef],
+    request: DeleteTopicsRequest,
     now_ms: int,
 ) -> Slices:
     """Decide on so many topics at a time; a topic that is named twice is decided on once."""
+    refused: list[DeletableTopicResult] = []
+    wanted: list[TopicRef] = []
     answers: dict[int, Answer] = {}
 
     def told(portion: Sequence[int], outcome: Sequence[Answer] | KafkaError) -> None:
@@ -74,20 +68,25 @@ def _delete(
         return in_slices(node, context, _answer(context, refused, wanted, answers), at_ms)
 
     image = node.quorum.newest
-    by_topic: dict[TopicRef, list[int]] = {}
-    costs: dict[int, int] = {}
-    for some in cut(range(len(wanted)), _LOOKED_UP_PER_SLICE):
-        if costs:
+    keys: list[TopicRef] = []
+    costs: list[int] = []
+    rows: Sequence[DeleteTopicState | str] = request.topics or request.topic_names
+    for some in emptied(rows, _LOOKED_UP_PER_SLICE):
+        if keys or refused:
             now_ms = yield []
-        for place in some:
-            topic = find_topic(image, wanted[place])
-            key = wanted[place] if topic is None else topic.topic_id
-            by_topic.setdefault(key, []).append(place)
-            costs[place] = _TOPIC_COST + (0 if topic is None else len(topic.partitions))
+        malformed, refs = _sorted_out(some)
+        refused += malformed
+        wanted += refs
+        for ref in refs:
+            topic = find_topic(image, ref)
+            keys.append(ref if topic is None else topic.topic_id)
+            costs.append(_TOPIC_COST + (0 if topic is None else len(topic.partitions)))
+    steps = grouped(range(len(wanted)), keys.__getitem__)
+    by_topic, now_ms = yield from a_step_a_slice(steps, now_ms)
     return (
         yield from in_portions(
             context,
-            together(by_topic.values(), _COST_PER_SLICE, costs.__getitem__),
+            together(by_topic, _COST_PER_SLICE, costs.__getitem__),
             decide=lambda portion: node.controller.delete_topics([wanted[at] for at in portion]),
             write=node.quorum.write,
             told=told,
@@ -97,20 +96,34 @@ def _delete(
     )
 
 
+def _sorted_out(
+    rows: Sequence[DeleteTopicState | str],
+) -> tuple[list[DeletableTopicResult], list[TopicRef]]:
+    """Return answers to those that name no topic, or not clearly, and which topics the others name."""
+    refused: list[DeletableTopicResult] = []
+    wanted: list[TopicRef] = []
+    for row in rows:
+        state = DeleteTopicState(name=row) if isinstance(row, str) else row
+        if (state.name is None) == (state.topic_id == ZERO_UUID):
+            refused.append(_malformed(state))
+        else:
+            wanted.append(state.topic_id if state.name is None else state.name)
+    return refused, wanted
+
+
 def _answer(
     context: RequestContext,
     refused: Sequence[DeletableTopicResult],
     wanted: Sequence[TopicRef],
-    answers: Mapping[int, Answer],
+    answers: dict[int, Answer],
 ) -> Slices:
-    # A topic that was named twice is answered once.
-    places = {ref: place for place, ref in enumerate(wanted)}
-    results = list(refused)
-    for count, (ref, place) in enumerate(places.items(), 1):
-        results.append(_result(ref, answers[place], context.api_version))
-        if count % _RESULTS_PER_SLICE == 0:
+    # A topic that was named twice is answered once, as the last time.
+    results: dict[TopicRef, DeletableTopicResult] = {}
+    for place, ref in enumerate(wanted):
+        results[ref] = _result(ref, answers.pop(place), context.api_version)
+        if (place + 1) % _RESULTS_PER_SLICE == 0:
             yield []
-    return [context.reply(DeleteTopicsResponse(responses=results))]
+    return [context.reply(DeleteTopicsResponse(responses=[*refused, *results.values()]))]
 
 
 def _malformed(state: DeleteTopicState) -> DeletableTopicResult:

@@ -1,14 +1,16 @@
 """DescribeLogDirs: the directories of this broker and what lies in them. PURE. Source: KIP-113, KIP-827."""
 
 from collections.abc import Generator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, a_step_a_slice, emptied, in_slices
 from firnline.base.effects import Effects
 from firnline.base.ids import TopicPartition
 from firnline.broker.storage import DirectoryReport
 from firnline.protocol.messages.k35_describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -19,42 +21,61 @@ from firnline.protocol.messages.k35_describe_log_dirs import (
 if TYPE_CHECKING:
     from firnline.broker.node import BrokerNode
 
+_ROWS_PER_SLICE = 500
 # Two milliseconds.
 _LOGS_PER_SLICE = 500
+_FREED_PER_SLICE = 5_000
 _SLICE_BYTES = _LOGS_PER_SLICE * 400  # measured: 282 each
 
 
 def handle(
     node: "BrokerNode", context: RequestContext, request: DescribeLogDirsRequest, now_ms: int
 ) -> Effects:
-    wanted = None
-    if request.topics is not None:
-        wanted = frozenset(
-            TopicPartition(topic.topic, index)
-            for topic in request.topics
-            for index in topic.partitions
-        )
-    answer = _answer(context, node.storage.describe(), wanted)
-    return in_slices(node, context, answer, now_ms, held_bytes=_SLICE_BYTES)
+    answer = _answer(context, node.storage.describe(), request.topics, now_ms)
+    return in_slices(node, context, answer, now_ms, held_bytes=0)
 
 
 def _answer(
     context: RequestContext,
     reports: Sequence[DirectoryReport],
-    wanted: frozenset[TopicPartition] | None,
+    topics: Sequence[DescribableLogDirTopic] | None,
+    now_ms: int,
 ) -> Slices:
+    wanted = None
+    if topics is not None:
+        wanted, _ = yield from a_step_a_slice(_wanted(topics), now_ms)
     results = []
     for report in reports:
-        results.append((yield from _result(report, wanted)))
+        results.append((yield from _result(context, report, wanted)))
+    while wanted:  # to free very many in one step would take long
+        for _ in range(min(len(wanted), _FREED_PER_SLICE)):
+            wanted.pop()
+        if wanted:
+            yield []
     return [context.reply(DescribeLogDirsResponse(results=results))]
 
 
+def _wanted(topics: Sequence[DescribableLogDirTopic]) -> Generator[None, None, set[TopicPartition]]:
+    """Return what is asked about; yields after some rows at a time."""
+    wanted: set[TopicPartition] = set()
+    count = 0
+    for topic in chain.from_iterable(emptied(topics, 1)):
+        for indexes in emptied(topic.partitions, _ROWS_PER_SLICE):
+            wanted.update(TopicPartition(topic.topic, index) for index in indexes)
+            count += 1 + len(indexes)
+            if count >= _ROWS_PER_SLICE:
+                count = 0
+                yield
+    return wanted
+
+
 def _result(
-    report: DirectoryReport, wanted: frozenset[TopicPartition] | None
+    context: RequestContext, report: DirectoryReport, wanted: set[TopicPartition] | None
 ) -> Generator[Effects, int, DescribeLogDirsResult]:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for place, log in enumerate(report.logs, 1):
         if place % _LOGS_PER_SLICE == 0:
+            context.grow(_SLICE_BYTES)
             yield []
         topic, index = log.topic_partition
         if wanted is None or log.topic_partition in wanted:

@@ -1,13 +1,14 @@
 """CreatePartitions: more partitions for topics. PURE. Source: KIP-195."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
 from firnline.api.forwarding import forward
-from firnline.api.portions import Steps, in_portions, on_newest, together
-from firnline.api.slices import Slices, in_slices
+from firnline.api.portions import Steps, grouped, in_portions, on_newest, together
+from firnline.api.slices import Slices, a_step_a_slice, cut, emptied, in_slices
 from firnline.base.background import whole
 from firnline.base.effects import Effects
 from firnline.base.errors import KafkaError
@@ -27,48 +28,44 @@ if TYPE_CHECKING:
 _PARTITIONS_PER_SLICE = 100
 _TOPIC_COST = 1
 _LARGE_TOPIC = 300
+_ROWS_PER_SLICE = 500
 
 
 def handle(
     node: "AnyNode", context: RequestContext, request: CreatePartitionsRequest, now_ms: int
 ) -> Effects:
     """Answer each topic once its new partitions are committed, and for a while until they are open."""
-    wanted = [_growth(topic) for topic in request.topics]
-
-    def response(answers: Sequence[KafkaError | None]) -> CreatePartitionsResponse:
-        # A topic that was named twice is answered once.
-        by_name = {growth.name: answer for growth, answer in zip(wanted, answers, strict=True)}
-        results = [_result(name, answer) for name, answer in by_name.items()]
-        return CreatePartitionsResponse(results=results)
 
     def refusal(problem: KafkaError) -> CreatePartitionsResponse:
-        return response([problem] * len(wanted))
+        # A topic that was named twice is answered once.
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return CreatePartitionsResponse(results=[_result(name, problem) for name in names])
 
     if node.forwards:
         again = partial(handle, node, context, request)
         return forward(node, context, request, refusal, now_ms, here=again)
-    slices = _create(node, context, wanted, request.validate_only, response, now_ms)
+    slices = _create(node, context, request, now_ms)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
 def _create(
-    node: "AnyNode",
-    context: RequestContext,
-    wanted: Sequence[NewPartitions],
-    validate_only: bool,
-    response: Callable[[Sequence[KafkaError | None]], CreatePartitionsResponse],
-    now_ms: int,
+    node: "AnyNode", context: RequestContext, request: CreatePartitionsRequest, now_ms: int
 ) -> Slices:
     """Decide on so many new partitions at a time; all of one topic come with one batch."""
+    wanted, now_ms = yield from a_step_a_slice(_growths(request.topics), now_ms)
     answers: list[KafkaError | None] = [None] * len(wanted)
-    sizes = [new_partitions(node.quorum.newest, growth) for growth in wanted]
+    sizes: list[int] = []
+    for some in cut(wanted, _ROWS_PER_SLICE):
+        if sizes:
+            now_ms = yield []
+        sizes += [new_partitions(node.quorum.newest, growth) for growth in some]
     partitions_before = 0
 
     def decide(portion: Sequence[int]) -> ControllerResult[Any] | Steps:
         asked = partial(
             node.controller.create_partitions_steps,
             [wanted[place] for place in portion],
-            validate_only=validate_only,
+            validate_only=request.validate_only,
             partitions_before=partitions_before,
         )
         if sum(sizes[place] for place in portion) < _LARGE_TOPIC:
@@ -89,24 +86,56 @@ def _create(
         for place, answer in zip(portion, found, strict=True):
             answers[place] = answer
 
-    by_name: dict[str, list[int]] = {}  # as a topic must not be named twice
-    for place, growth in enumerate(wanted):
-        by_name.setdefault(growth.name, []).append(place)
-    return in_portions(
-        context,
-        together(by_name.values(), _PARTITIONS_PER_SLICE, lambda place: _TOPIC_COST + sizes[place]),
-        decide=decide,
-        write=node.write_topics,
-        told=told,
-        finish=lambda at_ms: [context.reply(response(answers))],
-        now_ms=now_ms,
+    def finish(at_ms: int) -> Effects:
+        return in_slices(node, context, _answer(context, wanted, answers), at_ms)
+
+    steps = grouped(range(len(wanted)), lambda place: wanted[place].name)
+    by_name, now_ms = yield from a_step_a_slice(steps, now_ms)  # a topic must not be named twice
+    return (
+        yield from in_portions(
+            context,
+            together(by_name, _PARTITIONS_PER_SLICE, lambda place: _TOPIC_COST + sizes[place]),
+            decide=decide,
+            write=node.write_topics,
+            told=told,
+            finish=finish,
+            now_ms=now_ms,
+        )
     )
 
 
-def _growth(topic: CreatePartitionsTopic) -> NewPartitions:
-    chosen = topic.assignments
-    lists = None if chosen is None else [tuple(each.broker_ids) for each in chosen]
-    return NewPartitions(topic.name, topic.count, lists)
+def _growths(topics: Sequence[CreatePartitionsTopic]) -> Generator[None, None, list[NewPartitions]]:
+    """Return what is asked for; yields after some rows at a time."""
+    wanted: list[NewPartitions] = []
+    count = 0
+    for topic in chain.from_iterable(emptied(topics, 1)):
+        lists: list[tuple[int, ...]] = []
+        for rows in emptied(topic.assignments or [], _ROWS_PER_SLICE):
+            lists += [tuple(row.broker_ids) for row in rows]
+            count += 1 + len(rows)
+            if count >= _ROWS_PER_SLICE:
+                count = 0
+                yield
+        wanted.append(
+            NewPartitions(topic.name, topic.count, None if topic.assignments is None else lists)
+        )
+    return wanted
+
+
+def _answer(
+    context: RequestContext, wanted: list[NewPartitions], answers: list[KafkaError | None]
+) -> Slices:
+    # A topic that was named twice is answered once, as the last time.
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    place = 0
+    for some in emptied(wanted, _ROWS_PER_SLICE):
+        if place:
+            yield []
+        for growth in some:
+            results[growth.name] = _result(growth.name, answers[place])
+            answers[place] = None
+            place += 1
+    return [context.reply(CreatePartitionsResponse(results=list(results.values())))]
 
 
 def _result(name: str, answer: KafkaError | None) -> CreatePartitionsTopicResult:

@@ -1,0 +1,143 @@
+"""A request that names very many things is gone over in slices, before it is decided on and after, too."""
+
+from typing import Any
+
+import pytest
+
+from firnline.base.errors import Code
+from firnline.protocol.messages.k19_create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from firnline.protocol.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+)
+from firnline.protocol.messages.k33_alter_configs import (
+    AlterConfigsResource as ReplacedResource,
+)
+from firnline.protocol.messages.k35_describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from firnline.protocol.messages.k37_create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from firnline.protocol.messages.k44_incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from firnline.protocol.schema import Message
+
+from .large import NAMES, PARTITIONS, LargeNode
+
+# Calls of functions: some five to ten thousand of them are a millisecond. Each name needs at least one.
+CALLS_MAX = 10_000
+MANY = 15_000
+TOPIC, BROKER = 2, 4
+NONE = [f"none-{n}" for n in range(MANY)]
+# One of them a second time, far from the first.
+ASKED = [*NONE, NONE[7]]
+
+
+@pytest.fixture(scope="module")
+def node() -> LargeNode:
+    large = LargeNode(NAMES[:1])
+    large.fs.volume_bytes = lambda path: (1, 1)  # type: ignore[method-assign]  # looks at every file here
+    return large
+
+
+def ask(node: LargeNode, request: Message, version: int) -> Any:
+    for _ in range(2):  # the first time its classes are compiled
+        answer = node.ask(request, version)
+    assert max(node.steps) < CALLS_MAX, sorted(node.steps)[-9:]
+    return answer
+
+
+def test_too_many_topics_are_refused_in_slices(node: LargeNode) -> None:
+    topics = [CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in ASKED]
+    rows = ask(node, CreateTopicsRequest(topics=topics, timeout_ms=1000), 7).topics
+    assert [row.name for row in rows] == NONE
+    told = {(row.error_code, row.error_message) for row in rows}
+    assert told == {(Code.POLICY_VIOLATION, "more than 10,000 partitions in one request")}
+
+
+def test_a_topic_of_too_many_partitions_is_refused(node: LargeNode) -> None:
+    chosen = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1]) for n in range(MANY)]
+    topic = CreatableTopic(
+        name="wide", num_partitions=-1, replication_factor=-1, assignments=chosen
+    )
+    [row] = ask(node, CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7).topics
+    assert (row.name, row.error_code) == ("wide", Code.POLICY_VIOLATION)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_very_many_topics_are_deleted_in_slices(node: LargeNode, version: int) -> None:
+    if version < 6:
+        request = DeleteTopicsRequest(topic_names=ASKED, timeout_ms=1000)
+    else:
+        states = [DeleteTopicState(name=name) for name in ASKED]
+        unclear = DeleteTopicState(name=None)
+        request = DeleteTopicsRequest(topics=[*states, unclear], timeout_ms=1000)
+    rows = ask(node, request, version).responses
+    if version >= 6:
+        assert (rows[0].name, rows[0].error_code) == (None, Code.INVALID_REQUEST)
+        rows = rows[1:]
+    assert [row.name for row in rows] == NONE
+    codes = [row.error_code for row in rows]
+    assert codes[7] == Code.INVALID_REQUEST  # it is named twice
+    assert set(codes[:7] + codes[8:]) == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+@pytest.mark.parametrize("is_one_topic", [False, True])
+def test_directories_of_very_many_partitions_are_told_in_slices(
+    node: LargeNode, is_one_topic: bool
+) -> None:
+    if is_one_topic:
+        topics = [DescribableLogDirTopic(topic=NAMES[0], partitions=list(range(3, MANY)))]
+    else:
+        topics = [DescribableLogDirTopic(topic=name, partitions=[0]) for name in ASKED]
+        topics.append(DescribableLogDirTopic(topic=NAMES[0], partitions=[5]))
+    [result] = ask(node, DescribeLogDirsRequest(topics=topics), 4).results
+    [topic] = result.topics
+    expected = list(range(3, PARTITIONS)) if is_one_topic else [5]
+    assert topic.name == NAMES[0]
+    assert sorted(row.partition_index for row in topic.partitions) == expected
+
+
+def test_partitions_of_very_many_topics_are_added_in_slices(node: LargeNode) -> None:
+    topics = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in ASKED]
+    rows = ask(node, CreatePartitionsRequest(topics=topics, timeout_ms=1000), 3).results
+    assert [row.name for row in rows] == NONE
+    codes = [row.error_code for row in rows]
+    assert codes[7] == Code.INVALID_REQUEST  # it is named twice
+    assert set(codes[:7] + codes[8:]) == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_very_many_assignments_of_an_unknown_topic_are_refused(node: LargeNode) -> None:
+    chosen = [CreatePartitionsAssignment(broker_ids=[1]) for _ in range(MANY)]
+    topic = CreatePartitionsTopic(name="none", count=2, assignments=chosen)
+    [row] = ask(node, CreatePartitionsRequest(topics=[topic], timeout_ms=1000), 3).results
+    assert (row.name, row.error_code) == ("none", Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@pytest.mark.parametrize("is_incremental", [False, True])
+def test_settings_of_very_many_topics_are_changed_in_slices(
+    node: LargeNode, is_incremental: bool
+) -> None:
+    """Also of another broker, in between, which this one refuses itself."""
+    row_type: Any = AlterConfigsResource if is_incremental else ReplacedResource
+    named = [(TOPIC, name) for name in ASKED]
+    named.insert(100, (BROKER, "99"))
+    resources = [
+        row_type(resource_type=kind, resource_name=name, configs=[]) for kind, name in named
+    ]
+    request: Any = IncrementalAlterConfigsRequest if is_incremental else AlterConfigsRequest
+    rows = ask(node, request(resources=resources), 1).responses
+    assert [(row.resource_type, row.resource_name) for row in rows] == named
+    codes = [row.error_code for row in rows]
+    assert {codes.pop(100), codes.pop(-1), codes.pop(7)} == {Code.INVALID_REQUEST}
+    assert set(codes) == {Code.UNKNOWN_TOPIC_OR_PARTITION}
