@@ -277,5 +277,10 @@ def records_cut(path: str, end: int, cut: int) -> RecordsCut:
     return RecordsCut("the records were truncated meanwhile", path=path, end=end, cut=cut)
 
 
+class UnsupportedFeatures(StorageError):
+    """What is stored is sound, and asks for what this release does not act on. The operator must act: with
+    another release, or by lowering the levels. The node stops in whatever step it finds it."""
+
+
 class Bug(FirnlineError):
     """An invariant is broken: we must act. Never caught below `runtime.loop`."""

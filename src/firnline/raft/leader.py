@@ -252,7 +252,7 @@ class Leader:
         if not self._has_announced:
             # Only now is everything before this epoch committed, and told (X16).
             self._has_announced = True
-            effects += standing.listener.on_leader(standing.epoch, now_ms)
+            effects += standing.tell(standing.listener.on_leader, standing.epoch, now_ms)
         return effects
 
     # ------------------------------------------------------------------------------------- contact
@@ -463,7 +463,8 @@ class Leader:
             partition.position == 0
             and self._downloads.begins(_key(replica), wanted) == BEGUN_IN_VAIN
         ):
-            effects += standing.listener.on_useless_snapshot(wanted, replica.node_id, now_ms)
+            on_useless = standing.listener.on_useless_snapshot
+            effects += standing.tell(on_useless, wanted, replica.node_id, now_ms)
         response = wire.fetch_snapshot_response(Code.NONE, standing.known, chunk=chunk)
         return [*effects, answer(response)]
 

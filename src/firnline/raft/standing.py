@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from firnline.base.effects import Effects, Flush, Peer, Unanswered, Warn
-from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.errors import Bug, Code, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.raft.calls import Calls, Timers
@@ -401,7 +401,7 @@ class Standing:
         self._announced = announced
         if self.role is Role.LEADER:
             return []
-        return self.listener.on_leader_change(leader_id, self.epoch, now_ms)
+        return self.tell(self.listener.on_leader_change, leader_id, self.epoch, now_ms)
 
     # -------------------------------------------------------------------------------------- durability
 
@@ -456,7 +456,7 @@ class Standing:
     def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot that is on disk; the listener loads it (Q37)."""
         self.high_watermark = self.committed = snapshot_id.offset
-        return self.listener.on_snapshot(snapshot_id, now_ms)
+        return self.tell(self.listener.on_snapshot, snapshot_id, now_ms)
 
     def commit(self, offset: int, now_ms: int) -> Effects:
         """Everything below `offset` is committed; tell the listener what it has not heard yet."""
@@ -465,7 +465,20 @@ class Standing:
             return []
         self.committed = offset
         self.log.advance_high_watermark(offset)
-        return self.listener.on_committed(offset, now_ms)
+        return self.tell(self.listener.on_committed, offset, now_ms)
+
+    def tell(self, on_news: Callable[..., Effects], *news: Any) -> Effects:
+        """Return what the listener does with the news. Bug for any other failure than of storage.
+
+        News often come with a request of somebody else's, a voter's Fetch, and a failed request costs its
+        connection alone. Here that would leave a node that goes on without what is committed.
+        """
+        try:
+            return on_news(*news)
+        except (Bug, StorageError):
+            raise
+        except Exception as problem:
+            raise Bug("what the quorum decided cannot be applied", problem=problem) from problem
 
     # ------------------------------------------------------------------------------------ conversation
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from firnline.base.effects import Effects
+from firnline.base.errors import Bug, StorageError
 
 
 class FetchWaiter:
@@ -104,7 +105,12 @@ class FetchWaiters:
 
 
 class ProduceWaiters:
-    """acks=all appends of one partition that the high watermark has not passed yet."""
+    """acks=all appends of one partition that the high watermark has not passed yet.
+
+    They are told in a step of somebody else's, a follower's Fetch. Answers guard themselves
+    (`RequestContext.makes_replies`), so what fails here is a machine, a coordinator's: it stops the node, and
+    does not pass for a failed Fetch, which would cost the follower its connection alone.
+    """
 
     __slots__ = ("_heap", "_serial")
 
@@ -123,8 +129,13 @@ class ProduceWaiters:
     def passed(self, high_watermark: int, now_ms: int) -> Effects:
         """Release, in offset order, those whose records `high_watermark` covers."""
         effects: Effects = []
-        while self._heap and self._heap[0][0] <= high_watermark:
-            effects += heappop(self._heap)[2](now_ms)
+        try:
+            while self._heap and self._heap[0][0] <= high_watermark:
+                effects += heappop(self._heap)[2](now_ms)
+        except (Bug, StorageError):
+            raise
+        except Exception as problem:
+            raise Bug("who waited for a commit failed", problem=problem) from problem
         return effects
 
     def all_at_once(self, now_ms: int) -> Effects:

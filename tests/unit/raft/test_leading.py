@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from firnline.base.errors import Code, KafkaError
+from firnline.base.effects import Effects
+from firnline.base.errors import Bug, Code, ConfigError, KafkaError, UnsupportedFeatures
 from firnline.base.ids import METADATA_TOPIC_ID, OffsetAndEpoch
 from firnline.raft import wire
 from firnline.raft.role import Role
@@ -50,6 +51,31 @@ def high_watermark(leader: Member, replica_id: int, offset: int) -> int | None:
 
 
 # ----------------------------------------------------------------------------------- high watermark
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (KeyError("t"), Bug),
+        (ConfigError("no"), Bug),
+        (UnsupportedFeatures("no"), UnsupportedFeatures),
+    ],
+)
+def test_a_leader_that_cannot_apply_what_is_committed_stops_whoever_asked(
+    problem: Exception, told: type[Exception]
+) -> None:
+    """A follower's Fetch commits it; a failed request alone would cost that follower its connection, and
+    the leader would lead on without what it committed. A Bug and a StorageError stop a node in any step."""
+    _, leader = leading()
+    leader.propose(b"a")
+    leader.sync()
+
+    def on_committed(end_offset: int, now_ms: int) -> Effects:
+        raise problem
+
+    leader.listener.on_committed = on_committed  # type: ignore[method-assign]
+    with pytest.raises(told):
+        high_watermark(leader, 2, leader.disk.end_offset)
 
 
 def test_the_first_record_of_an_epoch_names_leader_voters_and_who_voted() -> None:

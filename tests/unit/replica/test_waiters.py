@@ -1,6 +1,9 @@
 """Who waits, who is woken, and who is not."""
 
+import pytest
+
 from firnline.base.effects import Effects
+from firnline.base.errors import Bug
 from firnline.replica.waiters import FetchWaiter, FetchWaiters, ProduceWaiters
 
 
@@ -76,3 +79,18 @@ def test_leadership_lost_releases_every_producer_in_order() -> None:
         waiters.add(offset, lambda now_ms, o=offset: [o])  # type: ignore[misc]
     assert waiters.all_at_once(0) == [3, 6, 9]
     assert waiters.passed(100, 0) == []
+
+
+def test_a_coordinator_that_fails_stops_the_node_and_not_the_follower_whose_fetch_committed() -> (
+    None
+):
+    """Its state is everybody's; any other exception would pass for a failure of the Fetch (`Dispatcher`)."""
+
+    def then(now_ms: int) -> Effects:
+        raise KeyError("group")
+
+    waiters = ProduceWaiters()
+    waiters.add(3, then)
+    assert waiters.passed(2, 1) == []
+    with pytest.raises(Bug, match="group"):
+        waiters.passed(3, 1)
