@@ -144,6 +144,28 @@ def test_a_member_of_nearly_a_megabyte_five_hundred_times(broker: Broker, target
     assert "Traceback" not in broker.log_text()
 
 
+@pytest.mark.parametrize("replica_id", [-1, 5], ids=["consumers", "replicas"])
+def test_forty_clients_that_fetch_twenty_thousand_partitions_each(
+    broker: Broker, target: Target, replica_id: int
+) -> None:
+    """As objects each of them is 17 MB, of 0.5 MB on the wire. Who says that he is a replica is told apart
+    by nothing, so such requests are bounded, too; a bound of their own, which clients cannot use up."""
+    parts = [m01.FetchPartition(partition=n, partition_max_bytes=1) for n in range(20_000)]
+    asked = m01.FetchRequest(
+        replica_id=replica_id,
+        max_bytes=MIB,
+        topics=[m01.FetchTopic(topic="none", partitions=parts)],
+    )
+    with Others(target) as others:
+        lines = [target.line() for _ in range(40)]
+        for line in lines:
+            _send(line, asked, 11)
+        for line in lines:
+            assert line.frame(timeout_s=120) is not None
+            line.socket.close()
+    others.are_unharmed()
+
+
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[Broker]:
     made = Broker(tmp_path / "data", options=["-X", "firnline.answers.max.bytes=1048576"])

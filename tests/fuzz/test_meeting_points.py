@@ -126,7 +126,8 @@ class Whole:
             held_answers_bytes_max=MIB,
             incoming_bytes_max=MIB,
         )
-        self.runtime.admission.bytes_max = 256 * 1024
+        for room in (self.runtime.admission.clients, self.runtime.admission.brokers):
+            room.bytes_max = 256 * 1024
         sock = listen("127.0.0.1", 0)
         self.address: tuple[str, int] = sock.getsockname()
         self.server = Server(
@@ -159,7 +160,10 @@ class Whole:
             "waiting to be received": (runtime.incoming.waiting, runtime.incoming.one),
             "answers": (runtime.answers.making_bytes, runtime.answers.unsent_bytes),
             "answers that wait": (runtime.answers.waiting, runtime.answers.one),
-            "admitted": (runtime.admission.held_bytes, runtime.admission.waiting),
+            "admitted": [
+                (room.held_bytes, room.waiting)
+                for room in (runtime.admission.clients, runtime.admission.brokers)
+            ],
             "slices": len(self.node.in_turns._usual) + len(self.node.in_turns._urgent),
             "encodings": len(runtime._encoding._usual) + len(runtime._encoding._urgent),
             "work": [runtime._pools[name]._unfinished for name in ("codec", "pages")],

@@ -14,10 +14,13 @@ class Share(Protocol):
     """What the answers of one connection hold (runtime/bounds/answers)."""
 
     def grow(self, size_bytes: int) -> None: ...
+    def hold(self, size_bytes: int) -> None: ...
     def made(self) -> None: ...
     def must_wait(self) -> bool: ...
     def must_wait_to_begin(self) -> bool: ...
     def wait(self, again: Callable[[int], Effects], *, to_begin: bool = False) -> None: ...
+
+    is_urgent: bool
 
 
 class RequestContext:
@@ -100,13 +103,18 @@ class RequestContext:
 
     @property
     def share(self) -> "Share | None":
-        """Where bytes of its answer are counted (runtime/bounds/answers). None: nowhere, and it never waits.
+        """Where bytes of the request and its answer are counted (runtime/bounds/answers). None: nowhere, and
+        it never waits, for who changed something is to hear of it.
 
-        Replicas and brokers do not wait for clients, and who changed something is to hear of it.
+        Replicas and brokers wait for one another alone, as anybody can pass for one: they have room of their
+        own beyond that of clients.
         """
-        if self.is_urgent or self.is_change:
+        if self.is_change:
             return None
-        return getattr(self.connection, "share", None)
+        share = getattr(self.connection, "share", None)
+        if share is not None:
+            share.is_urgent = self.is_urgent
+        return share
 
     def grow(self, size_bytes: int) -> None:
         """Its answer holds so many bytes more than slices are taken to hold. ProtocolError: too many."""
@@ -114,11 +122,20 @@ class RequestContext:
         if share is not None:
             share.grow(size_bytes)
 
+    def hold(self, size_bytes: int) -> None:
+        """The request itself holds so many bytes, as objects, while it is answered."""
+        share = self.share
+        if share is not None:
+            share.hold(size_bytes)
+
     def when_gone(self, abandon: Callable[[int], Effects]) -> None:
         """Have `abandon(now_ms)` called once if whoever asked hangs up before the answer.
 
         For what waits long and keeps much; of anything else the answer is dropped when it comes.
         """
+        share = getattr(self.connection, "share", None)
+        if share is not None:
+            share.made()  # others are not to wait until its time has come
         tell = getattr(self.connection, "when_gone", None)
         if tell is not None:
             tell(self.turn, abandon)

@@ -6,19 +6,20 @@ answers a version it does not know, in the layout of version 0 (C4).
 
 import struct
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from firnline.api.context import OF_BROKERS, RequestContext
+from firnline.api.context import RequestContext
 from firnline.api.duplicates import folding
 from firnline.api.slices import Busy
 from firnline.api.usual import usual_request
 from firnline.base.background import Work, whole
 from firnline.base.effects import Effects, Reply
 from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
-from firnline.base.limits import ARRAY_ELEMENTS_MAX
+from firnline.base.limits import ARRAY_ELEMENTS_MAX, ELEMENT_HELD_BYTES
 from firnline.base.slices import FileSlice
-from firnline.protocol.compile import BAD_BYTES, slicing_reader
+from firnline.protocol.compile import BAD_BYTES, ELEMENTS_PER_SLICE, slicing_reader
 from firnline.protocol.messages import MODULES, messages_of
 from firnline.protocol.primitives import TooManyElements
 from firnline.protocol.schema import Part
@@ -36,9 +37,14 @@ from firnline.protocol.versions import PRIVATE, PRODUCE_VERSION_MIN, SERVED, Ser
 _PRODUCE_KEY, _FETCH_KEY = 0, 1
 # A request of more is read in slices. To find that out takes no longer than a slice.
 ELEMENTS_AT_ONCE = 1_000
+_SLICE_READ_BYTES = ELEMENTS_PER_SLICE * ELEMENT_HELD_BYTES
 _SIZE_BYTES = 4
 _unpack_start = REQUEST_START.unpack_from
 _frame_size = struct.Struct(">i").unpack_from
+
+
+# Reads a request, a slice each; at last the request.
+Steps = Generator[None, None, Any]
 
 
 class RequestCount(NamedTuple):
@@ -124,35 +130,52 @@ class Dispatcher:
         if api.key == _PRODUCE_KEY:
             data = memoryview(bytearray(data))  # it outlives the frame, and is worked on in place
         context.is_large = context.is_in_turns = context.owns_bytes = True
+        context.is_urgent |= api.key == _FETCH_KEY  # it may be a follower's
         self.in_turns = context
-        work: Any = self._reading(api, context, data, position)
+        steps = read_in_slices(api, data, position)
+        return self._read_on(api, context, steps, len(data), context.received_ms)
+
+    def _read_on(
+        self, api: Api, context: RequestContext, steps: Steps, size: int, now_ms: int
+    ) -> Effects:
+        """Have the slices of its reading that are left done, and the request handled."""
+        work: Any = self._reading(api, context, steps, size)
         # What a slow slice is called in the metrics.
         work.__qualname__ = f"{work.__qualname__} of API {api.key}"
-        # A Fetch may be a follower's.
-        is_urgent = api.key in OF_BROKERS or api.key == _FETCH_KEY
         busy: Busy = self._node
-        return busy.in_turns.begin(work, context.received_ms, is_urgent=is_urgent)
+        return busy.in_turns.begin(work, now_ms, is_urgent=context.is_urgent)
 
-    def _reading(self, api: Api, context: RequestContext, data: Any, position: int) -> Work:
-        steps = read_in_slices(api, data, position)
+    def _reading(self, api: Api, context: RequestContext, steps: Steps, size: int) -> Work:
+        """Read it; where what is read and answered holds too much already, go on when there is room.
+
+        As objects a request is ten times what it was on the wire, or more.
+        """
+        share = context.share
         effects: Effects = []
         now_ms = yield []
-        context.is_in_turns = False  # until its handler has it done in slices
+        is_over = True
         try:
             while not context.is_gone:
+                if share is not None and share.must_wait():
+                    is_over = False
+                    share.wait(partial(self._read_on, api, context, steps, size))
+                    return []
                 next(steps)
+                context.hold(_SLICE_READ_BYTES)
                 now_ms = yield []
         except StopIteration as done:
+            context.is_in_turns = False  # unless its handler has it done in slices
             api.requests += 1
-            api.in_bytes += len(data)
+            api.in_bytes += size
             try:
                 effects = api.handle(self._node, context, done.value, now_ms)
             except Exception as problem:  # noqa: BLE001 - whoever runs the connection judges
                 effects = [context.failed(problem)]
+            is_over = not context.is_in_turns
         except ProtocolError as problem:
             effects = [context.failed(problem)]
         finally:
-            if not context.is_in_turns:
+            if is_over:
                 context.ends()
         return effects
 
@@ -264,7 +287,7 @@ def read_request(api: Api, data: Any, position: int, elements_max: int = ARRAY_E
     return request
 
 
-def read_in_slices(api: Api, data: Any, position: int) -> Generator[None, None, Any]:
+def read_in_slices(api: Api, data: Any, position: int) -> Steps:
     """As `read_request`, of as many elements as there may be; yields where others may go first."""
     size = len(data)
     try:

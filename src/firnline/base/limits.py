@@ -14,6 +14,10 @@ SENDER_GRACE_MS = 30_000
 SENDER_BYTES_PER_S = 4 * KIB
 # What one slice of an answer is taken to hold, where its handler does not say more: 300 rows, as objects.
 SLICE_HELD_BYTES = 256 * KIB
+# What one element of an array of a large request is taken to hold, as an object.
+ELEMENT_HELD_BYTES = 300
+# Partitions of large Fetches that wait for records at once, some 250 bytes each: others do not wait.
+WAITING_PARTITIONS_MAX = 2_000_000
 TAGGED_FIELDS_MAX = 1024
 # UTF-8 bytes of any string: what the int16 before it can say, and as many where the length is a varint.
 STRING_BYTES_MAX = 32_767

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from firnline.base.effects import CancelTimer, Effects, SetTimer
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ids import NO_EPOCH, NO_OFFSET, TopicPartition, Uuid
+from firnline.base.limits import WAITING_PARTITIONS_MAX
 from firnline.base.slices import EMPTY_RECORDS, FileSlice, Records
 from firnline.broker.fetch_session import (
     NOBODY,
@@ -178,6 +179,7 @@ class Fetching:
     remote_read         the tier, or None where there is none
     remote_max_wait_ms  remote.fetch.max.wait.ms
     prefer              replica.selector.class: who is closer to a consumer; None: nobody is
+    waiting_partitions  of requests of many that wait: beyond a bound one is answered with what there is
     """
 
     def __init__(
@@ -195,6 +197,7 @@ class Fetching:
         self.remote_max_wait_ms = remote_max_wait_ms
         self.on_follower: Callable[[Partition, int], Effects] = _nothing
         self.prefer: Prefer | None = None
+        self.waiting_partitions, self.waiting_partitions_max = 0, WAITING_PARTITIONS_MAX
         self._max_bytes = max_bytes
         self._serial = 0
 

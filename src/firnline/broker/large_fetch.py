@@ -40,7 +40,7 @@ class LargeFetch(OneFetch):
     answer_in_slices  as `answer`, which is used where one step does it
     """
 
-    __slots__ = ("_answer_in_slices", "_is_due", "_run")
+    __slots__ = ("_answer_in_slices", "_is_counted", "_is_due", "_run")
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LargeFetch(OneFetch):
         super().__init__(fetching, ask, context, answer)
         self._run = run
         self._answer_in_slices = answer_in_slices
-        self._is_due = False
+        self._is_due = self._is_counted = False
 
     def _go_on(self, now_ms: int) -> Effects:
         if self._is_small():
@@ -94,8 +94,20 @@ class LargeFetch(OneFetch):
         waiter.missing_bytes -= self._total_bytes
         if self._is_due or waiter.missing_bytes <= 0:
             return effects + self._wait_over(now_ms)
+        fetching, count = self._fetching, len(self._wanted)
+        if fetching.waiting_partitions + count > fetching.waiting_partitions_max:
+            self._stop_waiting()
+            return effects + self._finish(now_ms)
+        self._is_counted = True
+        fetching.waiting_partitions += count
         waiter.complete = self._woken
         return effects + self._wait_until(self._began_ms + ask.max_wait_ms)
+
+    def _stop_waiting(self) -> None:
+        super()._stop_waiting()
+        if self._is_counted:
+            self._is_counted = False
+            self._fetching.waiting_partitions -= len(self._wanted)
 
     def _came_early(self, now_ms: int) -> Effects:
         """Enough came before all was read."""

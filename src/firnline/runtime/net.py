@@ -22,7 +22,7 @@ from firnline.base.slices import FileSlice, held_bytes, joined, read_part
 from firnline.base.units import MIB
 from firnline.protocol.frame import SIZE_BYTES, FrameSplitter
 from firnline.protocol.schema import Part
-from firnline.runtime.bounds.admission import LARGE_BYTES
+from firnline.runtime.bounds.admission import LARGE_BYTES, Room
 from firnline.runtime.bounds.incoming import Inlet
 from firnline.runtime.disk import Pages, storage_error
 from firnline.runtime.poll import BROKEN, ENDED, NOTHING, READABLE, WRITABLE
@@ -281,9 +281,10 @@ class Connection:
             return
         if self._inlet is not None:
             self._inlet.ends()
-        if self._runtime.admission.must_wait(frame):
+        room = self._runtime.admission.full_room(frame)
+        if room is not None:
             self._whole = frame
-            self._await_room()
+            self._await_room(room)
         else:
             self._on_whole(frame)
 
@@ -294,12 +295,12 @@ class Connection:
         self._frames.release()
         self._note_held()
 
-    def _await_room(self) -> None:
+    def _await_room(self, room: Room) -> None:
         """Take the next request up when there is room for it; until then nothing is read of those behind."""
         self._busy = True
         if self._inlet is not None:
             self._inlet.stop(self._runtime.now_ms())
-        self._runtime.admission.wait(self._admitted)
+        room.wait(self._admitted)
 
     def _admitted(self) -> None:
         if self.closed:
@@ -325,9 +326,10 @@ class Connection:
             if not end:
                 self._keep(data)
                 return
-            if end > LARGE_BYTES and self._runtime.admission.must_wait(data[:end]):
+            room = self._runtime.admission.full_room(data[:end]) if end > LARGE_BYTES else None
+            if room is not None:
                 self._keep_behind(data)
-                self._await_room()
+                self._await_room(room)
                 return
             self._on_frame(data, end)
             data = data[end:]

@@ -31,6 +31,7 @@ class Ticket:
         self.connection = connection
         self.turn = connection.turn
         self.body = body
+        self.api_key = int.from_bytes(body[:2], "big")
         self.is_large = self.is_urgent = False
         self.share = connection.share
 

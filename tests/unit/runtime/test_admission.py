@@ -12,9 +12,9 @@ HELD = PRODUCE + b"in slices"
 def waiting(node: Running, count: int) -> None:
     """Wait until so many requests wait for room."""
     deadline = time.monotonic() + 20
-    while node.runtime.admission.waiting != count and time.monotonic() < deadline:
+    while node.runtime.admission.clients.waiting != count and time.monotonic() < deadline:
         node.on_loop(lambda: None)
-    assert node.runtime.admission.waiting == count
+    assert node.runtime.admission.clients.waiting == count
 
 
 @pytest.mark.parametrize("size", [20_000, 1_000_000])
@@ -23,7 +23,7 @@ def test_large_requests_wait_while_those_in_slices_are_many_and_small_ones_do_no
 ) -> None:
     """Goal: bounded memory, whoever hangs up. Method: one request fills the room; sizes that come in one
     piece and in many."""
-    admission = node.runtime.admission
+    admission = node.runtime.admission.clients
     admission.bytes_max = 1
     bodies = [b"e%d" % n + b"x" * size for n in range(3)]
     with node.connect() as first, node.connect() as small:
@@ -49,7 +49,7 @@ def test_large_requests_wait_while_those_in_slices_are_many_and_small_ones_do_no
 def test_a_request_that_waited_for_room_is_dropped_with_its_connection(
     node: Running, size: int
 ) -> None:
-    node.runtime.admission.bytes_max = 1
+    node.runtime.admission.clients.bytes_max = 1
     with node.connect() as first, node.connect() as last:
         first.sendall(frame(HELD))
         [held] = produced(node, 1)
@@ -66,7 +66,7 @@ def test_a_request_that_waited_for_room_is_dropped_with_its_connection(
 
 @pytest.mark.parametrize("key", [1, 56, 58, 73])
 def test_replicas_and_brokers_do_not_wait_for_clients(node: Running, key: int) -> None:
-    node.runtime.admission.bytes_max = 1
+    node.runtime.admission.clients.bytes_max = 1
     with node.connect() as client, node.connect() as broker:
         client.sendall(frame(HELD))
         [held] = produced(node, 1)
@@ -77,8 +77,28 @@ def test_replicas_and_brokers_do_not_wait_for_clients(node: Running, key: int) -
         node.on_loop(held.on_end)
 
 
+@pytest.mark.parametrize("key", [1, 56, 58, 73])
+def test_who_passes_for_a_replica_or_a_broker_waits_for_others_that_do(
+    node: Running, key: int
+) -> None:
+    """They held 100 MB each, however many of them there were."""
+    room = node.runtime.admission.brokers
+    room.bytes_max = 1
+    body = key.to_bytes(2, "big") + b"x" * 20_000
+    with node.connect() as sock:
+        node.on_loop(lambda: setattr(room, "held_bytes", 1))
+        sock.sendall(frame(body))
+        deadline = time.monotonic() + 20
+        while room.waiting != 1 and time.monotonic() < deadline:
+            node.on_loop(lambda: None)
+        assert room.waiting == 1
+        node.on_loop(lambda: setattr(room, "held_bytes", 0))
+        node.on_loop(room._go_on)
+        assert read_frame(sock) == body
+
+
 def test_those_who_wait_come_in_one_after_the_other_as_far_as_there_is_room(node: Running) -> None:
-    admission = node.runtime.admission
+    admission = node.runtime.admission.clients
     admission.bytes_max = 30_000
     body = PRODUCE + b"x" * 20_000 + b"in slices"
     socks = [node.connect() for _ in range(5)]

@@ -107,6 +107,27 @@ def test_the_second_part_of_an_answer_does_not_wait_as_one_that_begins() -> None
     assert not any(each.share.must_wait_to_begin() for each in peers)
 
 
+def test_replicas_do_not_wait_for_clients_and_have_a_bound_of_their_own() -> None:
+    """Anybody may say that he is one."""
+    world = World()
+    a, b, c = map(world.peer, "abc")
+    world.slice_of(a, 1000)
+    b.share.is_urgent = c.share.is_urgent = True
+    assert not b.share.must_wait_to_begin()
+    assert not b.share.must_wait()
+    for each in (b, c):
+        each.share.grow(500)
+    assert c.share.must_wait_to_begin() is False, "it has begun"
+    other = world.peer("d")
+    other.share.is_urgent = True
+    assert other.share.must_wait_to_begin()
+    assert not b.share.must_wait(), "one goes on"
+    assert c.share.must_wait()
+    a.share.made()
+    world.loop.run()
+    assert not c.share.must_wait()
+
+
 def test_an_answer_above_the_bound_is_refused_and_gives_all_back() -> None:
     world = World()
     a, b = map(world.peer, "ab")
@@ -118,6 +139,21 @@ def test_an_answer_above_the_bound_is_refused_and_gives_all_back() -> None:
     a.share.close()
     assert world.answers.held_bytes == 400
     assert not b.share.must_wait()
+
+
+def test_a_request_that_has_come_and_a_replica_are_never_refused_for_their_size() -> None:
+    """A low bound must not stop a producer of many partitions, nor a follower."""
+    world = World()
+    a, b = map(world.peer, "ab")
+    a.share.hold(5000)
+    a.share.grow(1000)
+    with pytest.raises(ProtocolError):
+        a.share.grow(1)
+    a.share.made()
+    assert (world.answers.held_bytes, a.share.asking_bytes) == (0, 0)
+    b.share.is_urgent = True
+    b.share.grow(5000)
+    assert world.answers.refused == 1
 
 
 def test_whoever_waits_is_let_go_when_his_connection_closes() -> None:

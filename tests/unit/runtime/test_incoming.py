@@ -210,7 +210,7 @@ def test_what_came_behind_a_request_that_waits_counts_too(small: Running) -> Non
 
 def test_requests_that_wait_for_their_turn_are_not_their_senders_fault(small: Running) -> None:
     """Whole ones, admitted one after the other, and those behind one that takes long."""
-    admission = small.runtime.admission
+    admission = small.runtime.admission.clients
     admission.held_bytes = admission.bytes_max
     waiting = [small.connect() for _ in range(3)]
     for sock in waiting:

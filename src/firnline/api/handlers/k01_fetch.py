@@ -48,6 +48,8 @@ _REPLICA_STATE_VERSION = 15
 _FLEXIBLE_VERSION = 12
 # Partitions asked for or answered, a microsecond and a half each.
 _ROWS_PER_SLICE = 500
+# What is wanted of a partition, as an object beside that of the request.
+_WANTED_BYTES = 250
 _new = object.__new__
 _pack_length = Struct(">i").pack
 _MARK = b"records: here"
@@ -59,8 +61,7 @@ def handle(
 ) -> Effects:
     """Read what is asked; answer now or when there is enough."""
     topics = request.topics
-    if _replica_id(context, request) >= 0:
-        context.is_urgent = True
+    context.is_urgent = _replica_id(context, request) >= 0
     if sum([len(topic.partitions) for topic in topics]) > PARTITIONS_PER_SLICE:
         slices = _ask_in_slices(node, context, request)
         return in_slices(node, context, slices, now_ms, held_bytes=0)
@@ -86,6 +87,7 @@ def _ask_in_slices(node: "BrokerNode", context: RequestContext, request: FetchRe
             _want(wanted, topic, topic.partitions[first : first + _ROWS_PER_SLICE], uses_ids)
             if len(wanted) >= due:
                 due = len(wanted) + _ROWS_PER_SLICE
+                context.hold(_ROWS_PER_SLICE * _WANTED_BYTES)
                 yield []
     now_ms = yield []
     return _fetch(node, context, request, wanted, now_ms)

@@ -3,6 +3,8 @@
 What changes something is done to its end, in slices, also when its client has hung up meanwhile: one client
 after the other could have the node keep a hundred megabytes of a request each. So the next large one waits,
 unread as far as it has not come, until less is under way. Small ones do not wait.
+
+Replicas and brokers do not wait for clients. But anybody may pass for one, so they wait for one another.
 """
 
 from collections import deque
@@ -16,11 +18,11 @@ from firnline.base.units import KIB, MIB
 _HELD_BYTES_MAX = 128 * MIB
 # A request that is smaller is not worth a wait: so many of them as clients can send in a second are little.
 LARGE_BYTES = 16 * KIB
-# Fetch: nothing is kept of it for who has hung up. And what brokers ask of controllers, for clients or not.
-_NEVER_WAITING = OF_BROKERS | {1, 58}
+# Fetch, which may be a replica's, and what brokers ask of controllers, for clients or not.
+_OF_BROKERS = OF_BROKERS | {1, 58}
 
 
-class Admission:
+class Room:
     """Counts the bytes of requests that are done in slices.
 
     call_soon(call)  runs something in one of the next turns of the loop
@@ -32,12 +34,6 @@ class Admission:
         self._call_soon = call_soon
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_due = False
-
-    def must_wait(self, frame: memoryview) -> bool:
-        """Whether the request in a whole frame, its size included, is to wait."""
-        if len(frame) <= LARGE_BYTES or not self.is_full:
-            return False
-        return int.from_bytes(frame[4:6], "big") not in _NEVER_WAITING
 
     @property
     def is_full(self) -> bool:
@@ -74,3 +70,24 @@ class Admission:
         if self._waiting and not self.is_full:
             self._waiting.popleft()()
         self._go_on()
+
+
+class Admission:
+    """The room of clients, and that of replicas and brokers."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self.clients, self.brokers = Room(call_soon), Room(call_soon)
+
+    def full_room(self, frame: memoryview) -> Room | None:
+        """Where the request in a whole frame, its size included, is to wait. None: it need not."""
+        if len(frame) <= LARGE_BYTES:
+            return None
+        room = self._room_of(int.from_bytes(frame[4:6], "big"))
+        return room if room.is_full else None
+
+    def hold(self, context: Any, size: int) -> None:
+        """Count a request of `size` bytes until its last slice is done."""
+        self._room_of(context.api_key).hold(context, size)
+
+    def _room_of(self, key: int) -> Room:
+        return self.brokers if key in _OF_BROKERS else self.clients

@@ -5,6 +5,9 @@ answers together have a bound, and one answer alone may not pass it: that costs 
 bound is reached one answer goes on, so that there is always one that can end, and the others wait between
 two of their slices. A quarter above it no answer begins that may be large. A connection whose peer does not
 read what waits for it is closed then, the one with the most bytes first. Decision 0026.
+
+The objects of a large request count with its answer. What says that it comes from a replica or a broker does
+not wait for clients: it has as much room again (decision 0027), and is never too large.
 """
 
 from collections.abc import Callable
@@ -22,6 +25,8 @@ ANSWERS_BYTES_MAX = 512 * MIB
 # Looks after which a reader is closed: where one answer can go on, where none can, and where none may begin.
 _LOOKS_OF_A_SLOW_READER, _LOOKS_WHILE_NONE_GOES_ON, _LOOKS_WITHOUT_ROOM = 10, 3, 1
 _CLOSED_PER_LOOK = 100
+# Up to so many times the bound replicas and brokers go on.
+_ROOM_OF_BROKERS = 2
 Again = Callable[[int], Effects]
 
 
@@ -36,13 +41,17 @@ class Reader(Protocol):
 class Share:
     """What the answers of one connection hold.
 
-    making_bytes  an estimate of the message's objects, and what is encoded of it
+    making_bytes  an estimate of the objects of request and answer, and what is encoded of it
+    asking_bytes  how much of that is the request: it has come, and is not refused for it
     unsent_bytes  what the socket did not take yet, but for what is still in files
+    is_urgent     the answer that is made is for a replica or a broker, as far as is known
     """
 
     __slots__ = (
         "_answers",
         "_seen_taken",
+        "asking_bytes",
+        "is_urgent",
         "looks",
         "making_bytes",
         "reader",
@@ -53,14 +62,20 @@ class Share:
     def __init__(self, answers: "Answers", reader: Reader) -> None:
         self._answers = answers
         self.reader: Reader | None = reader
-        self.making_bytes = self.unsent_bytes = 0
+        self.making_bytes = self.asking_bytes = self.unsent_bytes = 0
         self.taken = self._seen_taken = 0  # bytes that the socket took of what had to wait
         self.looks = 0  # how many found that it took next to nothing
+        self.is_urgent = False
 
     def grow(self, size_bytes: int) -> None:
         """The answer that is being made holds so much more. ProtocolError: that is more than one may."""
         self.making_bytes += size_bytes
         self._answers.making_grew(self, size_bytes)
+
+    def hold(self, size_bytes: int) -> None:
+        """The request that is answered holds so much more."""
+        self.asking_bytes += size_bytes
+        self.grow(size_bytes)
 
     def must_wait(self) -> bool:
         """Whether the answer is not to go on now."""
@@ -68,7 +83,10 @@ class Share:
 
     def must_wait_to_begin(self) -> bool:
         """Whether the answer is not to begin now. One that holds something has begun: its work has parts."""
-        return self._answers.is_without_room and not self.making_bytes
+        answers = self._answers
+        if self.is_urgent:
+            return not answers.has_room_for_brokers and not self.making_bytes
+        return answers.is_without_room and not self.making_bytes
 
     def wait(self, again: Again, *, to_begin: bool = False) -> None:
         """Have `again(now_ms)` called once there is room, or the connection has closed."""
@@ -77,7 +95,7 @@ class Share:
     def made(self) -> None:
         """The answer is whole, or there will be none: from here on what is unsent of it counts."""
         if self.making_bytes or self._answers.one is self:
-            held, self.making_bytes = self.making_bytes, 0
+            held, self.making_bytes, self.asking_bytes = self.making_bytes, 0, 0
             self._answers.making_shrank(self, held)
 
     def unsent(self, size_bytes: int) -> None:
@@ -136,12 +154,19 @@ class Answers:
         """Whether not even the first slice of an answer is to be made."""
         return self.held_bytes >= self.bytes_max + self.bytes_max // 4
 
+    @property
+    def has_room_for_brokers(self) -> bool:
+        """Whether what comes from replicas and brokers goes on."""
+        return self.held_bytes < self.bytes_max * _ROOM_OF_BROKERS
+
     def share(self, reader: Reader) -> Share:
         return Share(self, reader)
 
     def may_go_on(self, share: Share) -> bool:
         if self.held_bytes < self.bytes_max:
             self.one = None
+            return True
+        if share.is_urgent and self.has_room_for_brokers:
             return True
         self._looks.soon()
         if self.one is None and self.unsent_bytes < self.bytes_max:
@@ -150,7 +175,7 @@ class Answers:
 
     def making_grew(self, share: Share, size_bytes: int) -> None:
         self.making_bytes += size_bytes
-        if share.making_bytes > self.bytes_max:
+        if share.making_bytes - share.asking_bytes > self.bytes_max and not share.is_urgent:
             self.refused += 1
             why = "its answer is larger than all answers may be: ask for less at a time, or raise"
             raise ProtocolError(f"{why} firnline.answers.max.bytes", limit=self.bytes_max)
