@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from firnline.base.errors import Code, KafkaError
 from firnline.log.producer_state import SnapshotEntry, encode_snapshot
@@ -130,6 +132,38 @@ def test_an_answer_for_an_older_leader_epoch_truncates_nothing() -> None:
     leader.fetcher.add(p)
     begun(leader)
     assert p.log.log_end_offset == 1
+
+
+EPOCHS = st.integers(-2, 5) | st.sampled_from([-(1 << 31), (1 << 31) - 1])
+OFFSETS = st.integers(0, 120) | st.sampled_from([(1 << 31), (1 << 63) - 1])
+ENDS = OFFSETS | st.sampled_from([-1, -2, -(1 << 63)])
+
+
+@given(
+    local_start=st.tuples(EPOCHS, OFFSETS),
+    ends=st.lists(st.tuples(EPOCHS, ENDS), min_size=2, max_size=2),
+    log_start=OFFSETS,
+)
+def test_whatever_a_leader_says_of_its_epochs_a_follower_goes_on_with_a_sound_log(
+    local_start: tuple[int, int], ends: list[tuple[int, int]], log_start: int
+) -> None:
+    """Answers that a hostile or a broken leader may give: offsets below 0 are refused when they are read."""
+    p, leader = moved((0, "a"))
+    leader.tell(local_start)
+    answers = {"epoch end": iter(ends), "tier": iter([STATE])}
+    while leader.about:
+        leader.tell(next(answers[leader.about[0][0]]))
+    if leader.offsets:
+        leader.offset(log_start)
+    assert not leader.failed
+    log = p.log
+    assert log.log_start_offset <= log.local_log_start_offset <= log.log_end_offset
+    assert log.high_watermark <= log.log_end_offset
+    entries = log.epochs.entries()
+    assert list(entries) == sorted(entries)
+    assert all(start <= log.log_end_offset for _, start in entries)
+    leader.pass_time()
+    assert leader.ask.positions or leader.ask.forgotten == (), "it fetches on"
 
 
 def test_other_partitions_are_fetched_while_one_begins_in_the_tier() -> None:
