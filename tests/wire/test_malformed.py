@@ -286,10 +286,13 @@ def test_a_negative_length_is_null_where_null_may_be_and_closes_elsewhere(
 def test_of_the_memory_of_the_largest_requests_little_is_kept(
     target: Target, baseline_bytes: int
 ) -> None:
-    """The C library would keep up to 64 MiB of it, more or less as chance has it (server/allocator.py)."""
+    """The C library would keep up to 64 MiB of it, more or less as chance has it (server/allocator.py).
+
+    4 to 15 MiB on a machine with nothing else to do, up to 23 on a busy one.
+    """
     if not target.is_firnline:
         pytest.skip("measures Firnline's memory")
-    assert baseline_bytes - target.fresh_bytes < 16 * MIB
+    assert baseline_bytes - target.fresh_bytes < 32 * MIB
 
 
 def test_ten_million_tiny_elements_are_refused(target: Target) -> None:

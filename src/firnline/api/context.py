@@ -15,6 +15,7 @@ class Share(Protocol):
 
     def grow(self, size_bytes: int) -> None: ...
     def hold(self, size_bytes: int) -> None: ...
+    def give_way(self) -> None: ...
     def made(self) -> None: ...
     def must_wait(self) -> bool: ...
     def must_wait_to_begin(self) -> bool: ...
@@ -127,6 +128,12 @@ class RequestContext:
         share = self.share
         if share is not None:
             share.hold(size_bytes)
+
+    def gives_way(self) -> None:
+        """It waits for followers or a tier from here on: no other answer is to wait for it."""
+        share = self.share
+        if share is not None:
+            share.give_way()
 
     def when_gone(self, abandon: Callable[[int], Effects]) -> None:
         """Have `abandon(now_ms)` called once if whoever asked hangs up before the answer.

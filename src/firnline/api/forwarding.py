@@ -52,6 +52,7 @@ def forward(
     here(now_ms)  handles the request on this node, should it be the active one by then
     finish        makes the client's answer of the controller's, where they are not the same
     """
+    context.gives_way()
     return _Forwarded(node, context, request, refusal, here, finish, now_ms).attempt(now_ms)
 
 

@@ -67,6 +67,7 @@ def in_slices(
                 the rest
     """
     if to_the_end:
+        context.gives_way()
         context.is_change = True
     share = context.share
     if share is not None and share.must_wait_to_begin():

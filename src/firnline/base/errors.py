@@ -242,6 +242,11 @@ _NO_DESCRIPTOR = ("EMFILE", "ENFILE")
 _PASSING = ("ENOSPC", "EDQUOT", "EAGAIN", *_NO_DESCRIPTOR)
 
 
+class CannotGoOn(ConfigError):
+    """What the quorum decided does not go with how this node is set up, or with what its release acts on: it
+    stops, in whatever step it learns of it."""
+
+
 class StorageError(FirnlineError):
     """Bytes could not be read or written, or differ from what was written: the operator must act."""
 
@@ -275,11 +280,6 @@ class RecordsCut(StorageError):
 def records_cut(path: str, end: int, cut: int) -> RecordsCut:
     """The error of a read up to `end` by a handle of a file that was cut at `cut`."""
     return RecordsCut("the records were truncated meanwhile", path=path, end=end, cut=cut)
-
-
-class UnsupportedFeatures(StorageError):
-    """What is stored is sound, and asks for what this release does not act on. The operator must act: with
-    another release, or by lowering the levels. The node stops in whatever step it finds it."""
 
 
 class Bug(FirnlineError):

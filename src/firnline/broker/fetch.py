@@ -38,7 +38,7 @@ from firnline.replica.read import (
     Local,
     ReadOutcome,
 )
-from firnline.replica.waiters import FetchWaiter, FetchWaiters
+from firnline.replica.waiters import FetchWaiter, FetchWaiters, LargeWaiters
 
 CONSUMER_REPLICA = -1
 # What is read in one step: a millisecond and a half.
@@ -179,7 +179,7 @@ class Fetching:
     remote_read         the tier, or None where there is none
     remote_max_wait_ms  remote.fetch.max.wait.ms
     prefer              replica.selector.class: who is closer to a consumer; None: nobody is
-    waiting_partitions  of requests of many that wait: beyond a bound one is answered with what there is
+    large_waiters       requests of many partitions that wait
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Fetching:
         self.remote_max_wait_ms = remote_max_wait_ms
         self.on_follower: Callable[[Partition, int], Effects] = _nothing
         self.prefer: Prefer | None = None
-        self.waiting_partitions, self.waiting_partitions_max = 0, WAITING_PARTITIONS_MAX
+        self.large_waiters = LargeWaiters(WAITING_PARTITIONS_MAX)
         self._max_bytes = max_bytes
         self._serial = 0
 

@@ -40,7 +40,7 @@ class LargeFetch(OneFetch):
     answer_in_slices  as `answer`, which is used where one step does it
     """
 
-    __slots__ = ("_answer_in_slices", "_is_counted", "_is_due", "_run")
+    __slots__ = ("_answer_in_slices", "_is_due", "_run")
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LargeFetch(OneFetch):
         super().__init__(fetching, ask, context, answer)
         self._run = run
         self._answer_in_slices = answer_in_slices
-        self._is_due = self._is_counted = False
+        self._is_due = False
 
     def _go_on(self, now_ms: int) -> Effects:
         if self._is_small():
@@ -94,20 +94,28 @@ class LargeFetch(OneFetch):
         waiter.missing_bytes -= self._total_bytes
         if self._is_due or waiter.missing_bytes <= 0:
             return effects + self._wait_over(now_ms)
-        fetching, count = self._fetching, len(self._wanted)
-        if fetching.waiting_partitions + count > fetching.waiting_partitions_max:
+        others = self._fetching.large_waiters.in_place_of(self._address, len(self._wanted))
+        if others is None:
             self._stop_waiting()
             return effects + self._finish(now_ms)
-        self._is_counted = True
-        fetching.waiting_partitions += count
+        for other in others:
+            effects += other.complete(now_ms)
         waiter.complete = self._woken
         return effects + self._wait_until(self._began_ms + ask.max_wait_ms)
 
+    @property
+    def _address(self) -> str:
+        return self._ask.owner[1]
+
+    def _wait_until(self, at_ms: int) -> Effects:
+        assert self._waiter is not None
+        self._fetching.large_waiters.add(self._address, self._waiter, len(self._wanted))
+        return super()._wait_until(at_ms)
+
     def _stop_waiting(self) -> None:
+        if self._waiter is not None:
+            self._fetching.large_waiters.remove(self._address, self._waiter)
         super()._stop_waiting()
-        if self._is_counted:
-            self._is_counted = False
-            self._fetching.waiting_partitions -= len(self._wanted)
 
     def _came_early(self, now_ms: int) -> Effects:
         """Enough came before all was read."""

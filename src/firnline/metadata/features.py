@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from immutables import Map
 
-from firnline.base.errors import ConfigError, UnsupportedFeatures
+from firnline.base.errors import ConfigError
 from firnline.metadata import records as r
 from firnline.metadata.image import ELR_VERSION, METADATA_VERSION, FeatureRange
 from firnline.protocol.schema import Message
@@ -150,12 +150,12 @@ def unsupported_levels(finalised: Mapping[str, int]) -> list[str]:
 
 
 def refuse_unsupported_levels(finalised: Mapping[str, int], **place: object) -> None:
-    """Raise UnsupportedFeatures for `unsupported_levels`; `place` says which file or offset has them."""
+    """Raise ConfigError for `unsupported_levels`; `place` says which file or offset has them."""
     wrong = unsupported_levels(finalised)
     if not wrong:
         return
     flags = " ".join(f"--feature {name}={_acted_on(name).highest}" for name in wrong)
-    raise UnsupportedFeatures(
+    raise ConfigError(
         "the cluster runs features that this release does not act on: "
         + ", ".join(f"{name} {finalised[name]}" for name in wrong)
         + "; while it still runs on Apache Kafka, lower them with:"

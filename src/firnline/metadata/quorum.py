@@ -387,7 +387,7 @@ class MetadataQuorum:
         self._refuse_what_we_lack(self._loader.image())
 
     def _refuse_what_we_lack(self, image: ClusterImage) -> None:
-        """Raise UnsupportedFeatures for those that we do not act on, with the place that says so (I33).
+        """Raise ConfigError for features that we do not act on, with the place that says so (I33).
 
         As in Apache Kafka 4.3.1, what is not committed yet refuses nothing: a new leader may cut it off.
         """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from firnline.base.effects import Effects, Flush, Peer, Unanswered, Warn
-from firnline.base.errors import Bug, Code, KafkaError, StorageError
+from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.raft.calls import Calls, Timers
@@ -468,7 +468,7 @@ class Standing:
         return self.tell(self.listener.on_committed, offset, now_ms)
 
     def tell(self, on_news: Callable[..., Effects], *news: Any) -> Effects:
-        """Return what the listener does with the news. Bug for any other failure than of storage.
+        """Return what the listener does with the news. CannotGoOn, StorageError or Bug stop the node.
 
         News often come with a request of somebody else's, a voter's Fetch, and a failed request costs its
         connection alone. Here that would leave a node that goes on without what is committed.
@@ -477,6 +477,8 @@ class Standing:
             return on_news(*news)
         except (Bug, StorageError):
             raise
+        except ConfigError as problem:
+            raise CannotGoOn(problem.why, **problem.facts) from None
         except Exception as problem:
             raise Bug("what the quorum decided cannot be applied", problem=problem) from problem
 

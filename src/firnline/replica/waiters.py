@@ -5,8 +5,10 @@ costs one subtraction for each of them, never a new read. Source: the purgatorie
 from "ask again at every append" to "tell what came".
 """
 
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import islice
 
 from firnline.base.effects import Effects
 from firnline.base.errors import Bug, StorageError
@@ -102,6 +104,54 @@ class FetchWaiters:
             if not waiter.is_done:
                 effects += waiter.complete(now_ms)
         return effects
+
+
+# To make room for one Fetch no more are answered in its step.
+_ANSWERED_AT_ONCE = 100
+
+
+class LargeWaiters:
+    """Fetches of very many partitions that wait: each keeps what it asks for, and all have a bound.
+
+    Nobody takes all of it: for one more of another address the oldest of the address with most are answered
+    with what there is (decision 0027). A Fetch is told by its `FetchWaiter`.
+    """
+
+    def __init__(self, partitions_max: int) -> None:
+        self.partitions, self.partitions_max = 0, partitions_max
+        self._by_address: dict[str, dict[FetchWaiter, int]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, address: str, waiter: FetchWaiter, partitions: int) -> None:
+        self._by_address.setdefault(address, {})[waiter] = partitions
+        self._counts[address] += partitions
+        self.partitions += partitions
+
+    def remove(self, address: str, waiter: FetchWaiter) -> None:
+        """It waits no longer; nothing where it did not."""
+        of_address = self._by_address.get(address, {})
+        partitions = of_address.pop(waiter, 0)
+        self.partitions -= partitions
+        self._counts[address] -= partitions
+        if not of_address:
+            self._by_address.pop(address, None)
+            del self._counts[address]
+
+    def in_place_of(self, address: str, partitions: int) -> list[FetchWaiter] | None:
+        """Return who is to be answered, so that one more of an address may wait; None: it may not."""
+        over = self.partitions + partitions - self.partitions_max
+        if over <= 0:
+            return []
+        most = max(self._counts, key=self._counts.__getitem__, default=address)
+        if self._counts[address] + partitions > self._counts[most] - over:
+            return None
+        found = []
+        for waiter, count in islice(self._by_address[most].items(), _ANSWERED_AT_ONCE):
+            found.append(waiter)
+            over -= count
+            if over <= 0:
+                return found
+        return None
 
 
 class ProduceWaiters:

@@ -4,9 +4,9 @@ The rule. Nobody but who asked depends on an answer: where making or encoding it
 closed and everybody else is served. `RequestContext.makes_reply` sees the making, in whatever step it comes,
 and the runtime the encoding, which is one place for all answers. What a machine decides and remembers is
 another matter: others depend on it, so a failure in a step of a timer, a sync or a sibling stops the node
-(`Runtime.resume`), as does a Bug or a StorageError wherever it comes from. Where a request makes others'
-machines move on, a voter's Fetch that commits metadata or a follower's that commits records, what fails there
-is made a Bug (`Standing.tell`, `ProduceWaiters.passed`).
+(`Runtime.resume`), as does a Bug, a CannotGoOn or a StorageError wherever it comes from. Where a request
+makes others' machines move on, a voter's Fetch that commits metadata or a follower's that commits records,
+what fails there is made one of these (`Standing.tell`, `ProduceWaiters.passed`).
 """
 
 import logging

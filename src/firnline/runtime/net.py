@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Bug, ProtocolError, RecordsCut, StorageError
+from firnline.base.errors import Bug, CannotGoOn, ProtocolError, RecordsCut, StorageError
 from firnline.base.limits import JOIN_BYTES_MAX
 from firnline.base.ports import Buffer
 from firnline.base.slices import FileSlice, held_bytes, joined, read_part
@@ -378,7 +378,7 @@ class Connection:
         """
         if isinstance(problem, RecordsCut):
             self.close()
-        elif isinstance(problem, (Bug, StorageError)):
+        elif isinstance(problem, (Bug, CannotGoOn, StorageError)):
             self._runtime.fail(problem)
         elif isinstance(problem, ProtocolError):
             self._server.on_bad_peer(self, problem)

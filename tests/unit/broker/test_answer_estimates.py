@@ -40,6 +40,8 @@ class Counted:
     def hold(self, size_bytes: int) -> None:
         self.grow(size_bytes)
 
+    def give_way(self) -> None: ...
+
     def made(self) -> None:
         self.bytes = 0
 

@@ -10,6 +10,7 @@ from firnline.base.limits import ELEMENT_HELD_BYTES
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from firnline.replica.partition import Partition
 
+from .harness import Connection
 from .large import NAMES, PARTITIONS, LargeNode
 
 COUNT = 4 * PARTITIONS
@@ -34,6 +35,8 @@ class Room:
 
     def hold(self, size_bytes: int) -> None:
         self.grow(size_bytes)
+
+    def give_way(self) -> None: ...
 
     def made(self) -> None:
         self.making_bytes = 0
@@ -72,19 +75,37 @@ def test_a_large_fetch_that_many_others_leave_no_room_is_answered_and_does_not_w
     small: LargeNode,
 ) -> None:
     """It keeps what it asks for while it waits: 40 clients with 200,000 partitions each held 2 GB."""
-    fetching = small.node.fetching
-    fetching.waiting_partitions_max = 3 * COUNT - 1
+    waiters = small.node.fetching.large_waiters
+    waiters.partitions_max = 3 * COUNT - 1
     first, second = small.begin(fetch(COUNT), 12), small.begin(fetch(COUNT), 12)
     small.finish()
     assert (first.answers, second.answers) == ([], [])
-    assert fetching.waiting_partitions == 2 * COUNT
+    assert waiters.partitions == 2 * COUNT
     third = small.begin(fetch(COUNT), 12)
     small.finish()
     assert sum(len(t.partitions) for t in third.answers[0].responses) == COUNT
     assert waiting(small) == 2 * COUNT
     small.pass_time(500)
     assert len(first.answers) == len(second.answers) == 1
-    assert fetching.waiting_partitions == waiting(small) == 0
+    assert waiters.partitions == waiting(small) == 0
+
+
+def test_an_address_that_took_all_the_room_to_wait_in_makes_room_for_another(
+    small: LargeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiters = small.node.fetching.large_waiters
+    waiters.partitions_max = 3 * COUNT
+    greedy = [small.begin(fetch(COUNT), 12) for _ in range(3)]
+    small.finish()
+    monkeypatch.setattr(Connection, "peer_host", "10.0.0.7")
+    other = small.begin(fetch(COUNT), 12)
+    small.finish()
+    assert [len(each.answers) for each in greedy] == [1, 0, 0]
+    assert other.answers == []
+    assert waiters.partitions == 3 * COUNT
+    small.pass_time(500)
+    assert waiters.partitions == waiting(small) == 0
+    assert len(other.answers) == 1
 
 
 def test_a_large_fetch_whose_client_hangs_up_gives_its_room_back(small: LargeNode) -> None:
@@ -92,10 +113,10 @@ def test_a_large_fetch_whose_client_hangs_up_gives_its_room_back(small: LargeNod
     told: list[Callable[[int], Effects]] = []
     connection.when_gone = lambda turn, abandon: told.append(abandon)
     small.finish()
-    assert small.node.fetching.waiting_partitions == COUNT
+    assert small.node.fetching.large_waiters.partitions == COUNT
     connection.closed = True
     small.run(told.pop()(small.now_ms))
-    assert small.node.fetching.waiting_partitions == waiting(small) == 0
+    assert small.node.fetching.large_waiters.partitions == waiting(small) == 0
 
 
 @pytest.mark.parametrize("replica_id", [-1, 2])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from firnline.base.errors import ConfigError, StorageError, UnsupportedFeatures
+from firnline.base.errors import ConfigError, StorageError
 from firnline.base.ids import uuid_from_text
 from firnline.config.broker import BrokerConfig
 from firnline.metadata import records as r
@@ -182,12 +182,12 @@ def test_levels_are_chosen_as_with_kafkas_tool() -> None:
 def test_a_finalised_level_out_of_range_is_refused_with_the_command_that_helps() -> None:
     refuse_unsupported_levels({"metadata.version": 30})
     refuse_unsupported_levels({"metadata.version": 7, "kraft.version": 0})
-    with pytest.raises(UnsupportedFeatures) as refused:
+    with pytest.raises(ConfigError) as refused:
         refuse_unsupported_levels({"metadata.version": 31, "share.version": 1, "new.version": 4})
     text = str(refused.value)
     assert "metadata.version 31, new.version 4, share.version 1" in text
     assert "downgrade --feature metadata.version=30 --feature new.version=0" in text
-    with pytest.raises(UnsupportedFeatures, match=r"metadata\.version 6"):
+    with pytest.raises(ConfigError, match=r"metadata\.version 6"):
         refuse_unsupported_levels({"metadata.version": 6})
 
 

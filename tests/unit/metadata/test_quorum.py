@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Code, ConfigError, KafkaError, StorageError, UnsupportedFeatures
+from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.features import record_version
@@ -269,8 +269,7 @@ def test_a_cluster_that_runs_more_than_we_act_on_is_refused_before_anything_is_w
     assert not isinstance(outcome, KafkaError)
     batches, saved = list(log.batches), list(log.saved)
     with pytest.raises(
-        UnsupportedFeatures,
-        match=r"group\.version 1.*downgrade --feature group\.version=0.* offset=4\b",
+        ConfigError, match=r"group\.version 1.*downgrade --feature group\.version=0.* offset=4\b"
     ):
         make_quorum(log).start(1)
     assert log.batches == batches
@@ -279,7 +278,7 @@ def test_a_cluster_that_runs_more_than_we_act_on_is_refused_before_anything_is_w
 
 def test_bootstrap_records_of_a_feature_we_do_not_act_on_are_refused_too() -> None:
     log = MemoryLog([*BOOTSTRAP, r.FeatureLevelRecord(name="share.version", feature_level=1)])
-    with pytest.raises(UnsupportedFeatures, match=r"share\.version"):
+    with pytest.raises(ConfigError, match=r"share\.version"):
         make_quorum(log).start(1)
     assert log.batches == []
 

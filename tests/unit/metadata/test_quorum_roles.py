@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Code, KafkaError, StorageError, UnsupportedFeatures
+from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.metadata import records as r
 from firnline.metadata.delta import ClusterDelta
@@ -610,9 +610,7 @@ def test_a_feature_that_is_raised_while_we_run_stops_the_node_with_the_command_t
     node.commit()
     node.replicate(r.NoOpRecord(), r.FeatureLevelRecord(name="group.version", feature_level=1))
     end_offset = node.log.end_offset  # not committed: a new leader may cut it off, as Kafka has it
-    with pytest.raises(
-        UnsupportedFeatures, match=r"downgrade --feature group\.version=0"
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"downgrade --feature group\.version=0") as refused:
         node.commit()
     told = str(refused.value)
     assert f"path={node.log.path}" in told

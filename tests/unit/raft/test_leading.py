@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects
-from firnline.base.errors import Bug, Code, ConfigError, KafkaError, UnsupportedFeatures
+from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, OffsetAndEpoch
 from firnline.raft import wire
 from firnline.raft.role import Role
@@ -57,15 +57,15 @@ def high_watermark(leader: Member, replica_id: int, offset: int) -> int | None:
     ("problem", "told"),
     [
         (KeyError("t"), Bug),
-        (ConfigError("no"), Bug),
-        (UnsupportedFeatures("no"), UnsupportedFeatures),
+        (ConfigError("no", path="p"), CannotGoOn),
+        (StorageError("no"), StorageError),
     ],
 )
 def test_a_leader_that_cannot_apply_what_is_committed_stops_whoever_asked(
     problem: Exception, told: type[Exception]
 ) -> None:
     """A follower's Fetch commits it; a failed request alone would cost that follower its connection, and
-    the leader would lead on without what it committed. A Bug and a StorageError stop a node in any step."""
+    the leader would lead on without what it committed. What is told here stops a node in any step."""
     _, leader = leading()
     leader.propose(b"a")
     leader.sync()

@@ -1,6 +1,5 @@
 """ListOffsets: wishes and times in, offsets out. PURE. Source: spec 3.16."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
@@ -61,6 +60,13 @@ def _ask(
         for topic in request.topics
         for part in topic.partitions
     )
+    is_told = False
+
+    def answer(outcomes: list[Outcome], at_ms: int) -> Effects:
+        nonlocal is_told
+        is_told = True
+        return _answer(node, context, request, outcomes, at_ms)
+
     slices = node.listing_offsets.list_offsets(
         asks,
         isolation=request.isolation_level if request.replica_id < 0 else READ_LOG_END,
@@ -70,10 +76,13 @@ def _ask(
             if context.api_version >= _TIMEOUT_VERSION
             else None
         ),
-        answer=partial(_answer, node, context, request),
+        answer=answer,
         now_ms=now_ms,
     )
-    return (yield from slices)
+    effects = yield from slices
+    if not is_told:
+        context.gives_way()  # the tier is asked
+    return effects
 
 
 def _answer(

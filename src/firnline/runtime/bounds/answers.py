@@ -69,11 +69,15 @@ class Share:
 
     def grow(self, size_bytes: int) -> None:
         """The answer that is being made holds so much more. ProtocolError: that is more than one may."""
+        if self.reader is None:
+            return  # it has closed: what comes late, from the tier, is dropped
         self.making_bytes += size_bytes
         self._answers.making_grew(self, size_bytes)
 
     def hold(self, size_bytes: int) -> None:
         """The request that is answered holds so much more."""
+        if self.reader is None:
+            return
         self.asking_bytes += size_bytes
         self.grow(size_bytes)
 
@@ -84,13 +88,17 @@ class Share:
     def must_wait_to_begin(self) -> bool:
         """Whether the answer is not to begin now. One that holds something has begun: its work has parts."""
         answers = self._answers
-        if self.is_urgent:
-            return not answers.has_room_for_brokers and not self.making_bytes
-        return answers.is_without_room and not self.making_bytes
+        if self.making_bytes or answers.one is self:
+            return False
+        return not answers.has_room_for_brokers if self.is_urgent else answers.is_without_room
 
     def wait(self, again: Again, *, to_begin: bool = False) -> None:
         """Have `again(now_ms)` called once there is room, or the connection has closed."""
         self._answers.wait(self, again, to_begin=to_begin)
+
+    def give_way(self) -> None:
+        """It goes on whatever there is room for, and may wait for others: another one is to go on."""
+        self._answers.give_way(self)
 
     def made(self) -> None:
         """The answer is whole, or there will be none: from here on what is unsent of it counts."""
@@ -137,6 +145,7 @@ class Answers:
         self._unsent: dict[Share, None] = {}
         self._going_on: dict[Share, Again] = {}
         self._beginning: dict[Share, Again] = {}
+        self._urgent: dict[Share, Again] = {}
         self._is_due = False
         self._looks = Looks(loop, self._look)
 
@@ -147,7 +156,7 @@ class Answers:
     @property
     def waiting(self) -> int:
         """How many answers wait for room."""
-        return len(self._going_on) + len(self._beginning)
+        return len(self._going_on) + len(self._beginning) + len(self._urgent)
 
     @property
     def is_without_room(self) -> bool:
@@ -163,6 +172,8 @@ class Answers:
         return Share(self, reader)
 
     def may_go_on(self, share: Share) -> bool:
+        if share.reader is None:
+            return True  # it has closed, and ends with its next look
         if self.held_bytes < self.bytes_max:
             self.one = None
             return True
@@ -186,6 +197,11 @@ class Answers:
             self.one = None
         self._go_on()
 
+    def give_way(self, share: Share) -> None:
+        if self.one is share:
+            self.one = None
+            self._go_on()
+
     def unsent_changed(self, share: Share, size_bytes: int) -> None:
         self.unsent_bytes += size_bytes
         if not share.unsent_bytes:
@@ -199,12 +215,16 @@ class Answers:
             self._looks.soon()
 
     def wait(self, share: Share, again: Again, *, to_begin: bool) -> None:
-        (self._beginning if to_begin else self._going_on)[share] = again
+        if share.reader is None:
+            self._loop.call_soon(self._resume, again)
+            return
+        queue = self._urgent if share.is_urgent else self._beginning if to_begin else self._going_on
+        queue[share] = _both(queue[share], again) if share in queue else again
         self._looks.soon()
 
     def forget(self, share: Share) -> None:
         """Let what waits for room end, for nobody wants it any more."""
-        for queue in (self._beginning, self._going_on):
+        for queue in (self._urgent, self._beginning, self._going_on):
             again = queue.pop(share, None)
             if again is not None:
                 self._loop.call_soon(self._resume, again)
@@ -213,12 +233,12 @@ class Answers:
 
     def _next_queue(self) -> dict[Share, Again] | None:
         """Who is next, where there is room for him."""
+        may_be_one = self.one is None and self.unsent_bytes < self.bytes_max
+        if self._urgent and (self.has_room_for_brokers or may_be_one):
+            return self._urgent
         if self._beginning and not self.is_without_room:
             return self._beginning
-        is_room = self.held_bytes < self.bytes_max
-        if self._going_on and (
-            is_room or (self.one is None and self.unsent_bytes < self.bytes_max)
-        ):
+        if self._going_on and (self.held_bytes < self.bytes_max or may_be_one):
             return self._going_on
         return None
 
@@ -235,7 +255,7 @@ class Answers:
             return
         share = next(iter(queue))
         again = queue.pop(share)
-        if queue is self._going_on:
+        if queue is not self._beginning:
             self.may_go_on(share)  # it is the one, before another asks
         self._resume(again)
         self._go_on()
@@ -261,3 +281,7 @@ class Answers:
 
     def close(self) -> None:
         self._looks.close()
+
+
+def _both(first: Again, second: Again) -> Again:
+    return lambda now_ms: first(now_ms) + second(now_ms)
