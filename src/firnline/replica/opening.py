@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from firnline.base.effects import SYNC_THREADS, CancelTimer, Effects, SetTimer, Submit
-from firnline.base.errors import KafkaError, StorageError
+from firnline.base.errors import KafkaError, RecordsCut, StorageError
 from firnline.base.ids import Uuid
 from firnline.base.ports import File
 from firnline.base.waits import Wait
@@ -295,7 +295,7 @@ class _PoolSync(Generic[_T]):
     ) -> bool:
         if isinstance(result, Exception):
             return isinstance(result, KafkaError)  # the pool is full
-        if not any(problem and problem.is_want_of_descriptors for problem in result):
+        if not any(problem and _may_come(problem) for problem in result):
             return False
         self._tries[place] += 1
         return self._tries[place] < _TRIES_MAX
@@ -315,6 +315,12 @@ class _PoolSync(Generic[_T]):
 
     def _again(self, place: int, now_ms: int) -> Effects:
         return [self._submit(place)]
+
+
+def _may_come(problem: StorageError) -> bool:
+    """Whether there may be a descriptor soon. A log that was given up never has one again, and those that are
+    synced with it, or after it, must not wait for it: the records of some are on no other disk."""
+    return problem.is_want_of_descriptors and not isinstance(problem, RecordsCut)
 
 
 def _sync_all(needs: Sequence[Sequence[File]]) -> list[StorageError | None]:

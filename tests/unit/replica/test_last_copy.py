@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Submit
-from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
 from firnline.replica.isr import IsrAnswer
 from firnline.replica.last_copy import LastCopies
 from firnline.replica.opening import SLICE
@@ -21,6 +21,7 @@ class Disk:
         self.syncs = 0
         self.is_bad = False
         self.has_descriptor = True
+        self.is_given_up = False
 
     def sync(self) -> None:
         self.syncs += 1
@@ -28,6 +29,8 @@ class Disk:
             raise StorageError("cannot sync", path=self.path)
         if not self.has_descriptor:
             raise StorageError("cannot open", path=self.path, error="EMFILE")
+        if self.is_given_up:
+            raise RecordsCut("the log is served no more", path=self.path, error="EAGAIN")
 
 
 class Node:
@@ -146,6 +149,18 @@ def test_a_want_of_descriptors_that_lasts_takes_no_disk_for_failed() -> None:
     node.look(p)
     node.go_on()
     assert log_of(p).recovery_point == 1
+
+
+def test_a_log_that_is_given_up_while_it_is_synced_holds_up_no_other_last_copy() -> None:
+    """Its directory is gone, and never comes back: for ten seconds those in the queue were on no disk."""
+    node, p, other = Node(), left_alone(led()), left_alone(led(1))
+    disk_of(p).is_given_up = True
+    node.look(p)
+    node.look(other)
+    node.go_on()
+    assert node.failed == []
+    node.go_on()
+    assert log_of(other).recovery_point == 1
 
 
 def test_thousands_that_are_left_alone_at_once_are_synced_some_at_a_time() -> None:
