@@ -30,8 +30,9 @@ from firnline.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from firnline.protocol.messages.k64_unregister_broker import UnregisterBrokerRequest
 from firnline.protocol.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest
 from firnline.protocol.messages.k32011_metadata_snapshots import MetadataSnapshotsRequest
-from firnline.records.batch import headers
+from firnline.records.batch import HEADER_BYTES, headers
 from firnline.records.build import NewRecord, build_batch
+from firnline.records.compression import decompress
 from firnline.testing.plugin import Broker
 from tests.fuzz.known import (
     COMPACTED,
@@ -243,8 +244,12 @@ class Node:
                 [part] = line.ask(request, 12).responses[0].partitions
                 for head in headers(bytes(part.records or b"")):
                     if head.base_offset in self.kept:
-                        found[head.base_offset] = bytes(
-                            part.records[head.position : head.position + head.size_bytes]
+                        # A broker whose `compression.type` was altered has compressed it again.
+                        found[head.base_offset] = decompress(
+                            head.codec,
+                            part.records[
+                                head.position + HEADER_BYTES : head.position + head.size_bytes
+                            ],
                         )
                     offset = max(offset, head.next_offset)
                 if time.monotonic() > deadline:
