@@ -16,7 +16,7 @@ from firnline.api.slices import Busy
 from firnline.api.usual import usual_request
 from firnline.base.background import Work, whole
 from firnline.base.effects import Effects, Reply
-from firnline.base.errors import Bug, CannotGoOn, Code, KafkaError, ProtocolError, StorageError
+from firnline.base.errors import Bug, Code, KafkaError, ProtocolError, StorageError
 from firnline.base.limits import ARRAY_ELEMENTS_MAX, ELEMENT_HELD_BYTES
 from firnline.base.slices import FileSlice
 from firnline.protocol.compile import BAD_BYTES, ELEMENTS_PER_SLICE, slicing_reader
@@ -41,8 +41,6 @@ _SLICE_READ_BYTES = ELEMENTS_PER_SLICE * ELEMENT_HELD_BYTES
 _SIZE_BYTES = 4
 _unpack_start = REQUEST_START.unpack_from
 _frame_size = struct.Struct(">i").unpack_from
-
-
 # Reads a request, a slice each; at last the request.
 Steps = Generator[None, None, Any]
 
@@ -115,7 +113,7 @@ class Dispatcher:
         api.in_bytes += size
         try:
             effects: Effects = api.handle(self._node, context, request, now_ms)
-        except (Bug, CannotGoOn, ProtocolError, StorageError):
+        except (Bug, ProtocolError, StorageError):
             raise
         except Exception as problem:  # noqa: BLE001 - told with the request that it is of
             effects = [context.failed(problem)]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from firnline.api import forwarding
+from firnline.api.context import RequestContext
 from firnline.base.background import Background
 from firnline.base.effects import CloseConnection, Effects, Reply
 from firnline.base.errors import ProtocolError
@@ -31,7 +33,7 @@ from tests.unit.runtime.test_answers import Loop, World
 
 from .harness import Connection, batch
 from .large import NAMES, PARTITIONS, LargeNode
-from .test_large_waits import fetch
+from .test_large_waits import Room, fetch
 from .test_tiered_node import tiered
 
 
@@ -94,6 +96,45 @@ def test_a_produce_that_waits_for_its_acks_does_not_keep_other_answers_waiting(
     assert node.flushes, "all is appended, and not on disk"
     assert world.answers.one is not producer.share
     assert not other.share.must_wait()
+
+
+@pytest.mark.parametrize(("timestamp", "times"), [(-1, 0), (1, 1)], ids=["here", "in the tier"])
+def test_a_time_that_is_looked_for_in_the_tier_keeps_no_other_answer_waiting(
+    timestamp: int, times: int
+) -> None:
+    harness = tiered(MemoryStore())
+    harness.holds_work = True
+    connection = Connection()
+    connection.share = room = Room()
+    part = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[part])]
+    )
+    harness.send(request, 7, connection)
+    assert len(connection.answers) == 1 - times
+    assert room.ways_given == times
+
+
+def test_what_waits_for_the_controller_keeps_no_other_answer_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half a minute, where there is none."""
+    asked: list[Any] = []
+
+    class Asked:
+        def __init__(self, *about: Any) -> None:
+            asked.append(about)
+
+        def attempt(self, now_ms: int) -> Effects:
+            return []
+
+    monkeypatch.setattr(forwarding, "_Forwarded", Asked)
+    connection: Any = Connection()
+    connection.share = room = Room()
+    context = RequestContext(connection, 19, 7, 1, None, 0)
+    nothing: Any = None
+    forwarding.forward(nothing, context, nothing, nothing, 0, here=lambda now_ms: [])
+    assert len(asked) == room.ways_given == 1
 
 
 def produce(acks: int, count: int) -> ProduceRequest:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from firnline.api.context import RequestContext
 from firnline.base.effects import Effects
 from firnline.base.limits import ELEMENT_HELD_BYTES
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
@@ -25,7 +26,7 @@ class Room:
     """Stands for the share of a connection: the test says whether there is room."""
 
     def __init__(self) -> None:
-        self.making_bytes = self.most_bytes = 0
+        self.making_bytes = self.most_bytes = self.ways_given = 0
         self.is_urgent = self.is_full = False
         self.waiting: list[Callable[[int], Effects]] = []
 
@@ -36,7 +37,8 @@ class Room:
     def hold(self, size_bytes: int) -> None:
         self.grow(size_bytes)
 
-    def give_way(self) -> None: ...
+    def give_way(self) -> None:
+        self.ways_given += 1
 
     def made(self) -> None:
         self.making_bytes = 0
@@ -130,7 +132,19 @@ def test_the_objects_of_a_large_request_are_counted_from_its_reading_on(
     small.finish()
     assert len(connection.answers) == 1
     assert room.is_urgent == (replica_id >= 0)
-    assert room.most_bytes > 4_000 * (ELEMENT_HELD_BYTES + 200)
+    answer_bytes = 4_000 * 500  # what is wanted, and what was found
+    assert room.most_bytes > 4_000 * ELEMENT_HELD_BYTES * 3 / 4 + answer_bytes
+
+
+def test_what_waits_for_minutes_keeps_no_room_of_answers() -> None:
+    """As a member with a large assignment that waits for the others of its group."""
+    connection: Any = Connection()
+    connection.share = room = Room()
+    context = RequestContext(connection, 14, 5, 1, None, 0)
+    context.hold(1_000)
+    assert room.making_bytes == 1_000
+    context.when_gone(lambda now_ms: [])
+    assert room.making_bytes == 0
 
 
 def test_a_large_request_is_read_on_when_there_is_room(small: LargeNode) -> None:

@@ -44,6 +44,26 @@ def test_a_replica_whose_answer_waits_to_begin_does_when_brokers_have_room_again
     assert world.went_on == ["f2"]
 
 
+def test_clients_and_who_says_that_it_is_a_replica_are_let_in_in_turns() -> None:
+    """Anybody may say so: a flood of them would have kept each large answer of clients waiting for ever."""
+    world = World()
+    full, one, client = map(world.peer, ["full", "one", "client"])
+    flood = [world.peer(f"replica {n}") for n in range(4)]
+    full.share.is_urgent = True
+    full.share.grow(1500)
+    client.share.grow(500)
+    assert not one.share.must_wait()
+    for each in flood:
+        each.share.is_urgent = True
+        world.slice_of(each, 1)
+    world.slice_of(client, 1)
+    assert world.answers.waiting == 5
+    full.share.made()
+    world.loop.run()
+    assert world.went_on[:2] == ["replica 0", "client"]
+    assert len(world.went_on) == 5
+
+
 def test_two_parts_of_an_answer_that_wait_are_both_called_again() -> None:
     world = World()
     a, b = map(world.peer, "ab")

@@ -10,7 +10,7 @@ import pytest
 
 from firnline.api.context import RequestContext
 from firnline.base.effects import CloseConnection, Effects, Reply, SetTimer
-from firnline.base.errors import Bug
+from firnline.base.errors import Bug, CannotGoOn
 from firnline.protocol.schema import Part
 from tests.unit.runtime.echo import Echo, Running, frame, is_closed, read_frame
 
@@ -60,6 +60,8 @@ class Clumsy(Echo):
         command = reply.context.body[:1]
         if command == b"i":
             raise Bug("two leaders")
+        if command == b"c":
+            raise CannotGoOn("the cluster runs features that this release does not act on")
         if command in (b"t", b"a"):
             raise ValueError("a string of 32804 bytes is too long to be sent")
         return super().encode(reply)
@@ -139,10 +141,10 @@ def test_a_thousand_failures_are_counted_and_told_once_a_second(
     assert len(caplog.records) <= 2
 
 
-@pytest.mark.parametrize("command", [b"u", b"i"])
+@pytest.mark.parametrize("command", [b"u", b"i", b"c"])
 def test_a_broken_machine_is_not_taken_for_a_strange_request(node: Running, command: bytes) -> None:
     with node.connect() as sock:
         sock.sendall(frame(command + b" unsound"))
         node.thread.join(20)
     assert not node.thread.is_alive()
-    assert isinstance(node.runtime.failure, (AssertionError, Bug))
+    assert isinstance(node.runtime.failure, (AssertionError, Bug, CannotGoOn))

@@ -146,6 +146,7 @@ class Answers:
         self._going_on: dict[Share, Again] = {}
         self._beginning: dict[Share, Again] = {}
         self._urgent: dict[Share, Again] = {}
+        self._was_urgent = False  # the last one that was let in
         self._is_due = False
         self._looks = Looks(loop, self._look)
 
@@ -234,13 +235,15 @@ class Answers:
     def _next_queue(self) -> dict[Share, Again] | None:
         """Who is next, where there is room for him."""
         may_be_one = self.one is None and self.unsent_bytes < self.bytes_max
-        if self._urgent and (self.has_room_for_brokers or may_be_one):
-            return self._urgent
+        clients = None
         if self._beginning and not self.is_without_room:
-            return self._beginning
-        if self._going_on and (self.held_bytes < self.bytes_max or may_be_one):
-            return self._going_on
-        return None
+            clients = self._beginning
+        elif self._going_on and (self.held_bytes < self.bytes_max or may_be_one):
+            clients = self._going_on
+        if self._urgent and (self.has_room_for_brokers or may_be_one):
+            # In turns with clients: however many say that they are replicas, nobody waits for ever.
+            return clients if clients and self._was_urgent else self._urgent
+        return clients
 
     def _go_on(self) -> None:
         if not self._is_due and self.waiting and self._next_queue() is not None:
@@ -255,6 +258,7 @@ class Answers:
             return
         share = next(iter(queue))
         again = queue.pop(share)
+        self._was_urgent = queue is self._urgent
         if queue is not self._beginning:
             self.may_go_on(share)  # it is the one, before another asks
         self._resume(again)
