@@ -5,8 +5,9 @@
 A controller, a leader and a follower, each a process; before the first two stands a proxy. Of the answers
 to the follower every third has one field changed, by the answer's own declaration, or a few bytes.
 Meanwhile records are produced with acks=all, and clients ask the follower for what it has the controller
-decide. Then the proxy is honest again, the follower comes back into the ISR, the leader leaves, and all is
-read from the follower.
+decide. Half way the follower is killed. It loses its metadata, and a log of which the leader has the end and
+the tier the rest. Then the proxy is honest again, the follower comes back into the ISRs, the leader leaves,
+and all is read from the follower.
 """
 
 import argparse
@@ -38,31 +39,33 @@ from firnline.protocol.messages.k00_produce import (
     TopicProduceData,
 )
 from firnline.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from firnline.protocol.messages.k02_list_offsets import ListOffsetsPartitionResponse
 from firnline.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from firnline.protocol.messages.k19_create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
 )
 from firnline.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from firnline.protocol.schema import Message
 from firnline.records.batch import headers
 from firnline.records.build import NewRecord, build_batch
+from tests.chaos.tiered_replicas import tiered_settings
 from tests.fuzz import values
 from tests.fuzz.drawer import spoil
 from tests.fuzz.node import GROWN_BYTES_MAX, Finding
 from tests.fuzz.shapes import answer_head
-from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, QUICK, Cluster, Node
+from tests.peers.nodes import BROKER, CONTROLLER, FIRNLINE, Cluster, Node
 from tests.wire.line import MIB, Line
 
 CONTROLLING, LEADING, FOLLOWING = 1, 2, 3
-TOPIC, LED = "told", "led"
+TOPIC, LED, COLD = "told", "led", "cold"
 SECONDS = 20.0
 BACK_S = 60.0
 SHARE = 0.3
 _TOLD_MIN = 20
 _SETTINGS = {
-    **QUICK,
     "replica.fetch.wait.max.ms": 50,
     "replica.lag.time.max.ms": 2000,
     "broker.session.timeout.ms": 6000,
@@ -70,11 +73,19 @@ _SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": 100,
     "metadata.start.offset.lag.time.max.ms": 200,
 }
+# Of a log of 400 kB the tier has all but what is left of it here.
+_COLD = {
+    "remote.storage.enable": "true",
+    "internal.segment.bytes": "65536",
+    "local.retention.bytes": "65536",
+    "retention.ms": "-1",
+}
+_COLD_BATCHES = 250
 _OUT_OF_SYNC_S = 3.5  # replica.lag.time.max.ms and half of it, and less than a session
 _TROUBLE = (OSError, AssertionError, FirnlineError)
 _API_VERSIONS = 18
-# AlterPartition and FetchSnapshot are asked for a few times in a play: most of their answers are altered.
-_RARE, _RARE_SHARE = {56, 59}, 0.7
+# These are asked for a few times in a play: ListOffsets, OffsetForLeaderEpoch, AlterPartition, FetchSnapshot.
+_RARE, _RARE_SHARE = {2, 23, 56, 59}, 0.7
 # What a node has to believe, since nothing shows that it is not so: a newer epoch or a later start of a log,
 # and that it has to go. Bytes whose checksum was altered with them are of this kind, too.
 _BELIEVED = {"log_start_offset", "should_shut_down"}
@@ -115,9 +126,11 @@ def leaves(found: Any) -> Iterator[Leaf]:
 def lie(rng: Random, key: int, version: int, body: bytes) -> tuple[bytes, str]:
     """Return the body of an answer with one field changed, or a few bytes; and what was done."""
     response = messages_of(key)[1]
-    if rng.random() < 0.15:
-        return spoil(rng, body), "bytes"
     answer, _ = response.read(body, version, 0)
+    if rng.random() < 0.15:
+        told = spoil(rng, body)
+        if not _is_believed(response, version, answer, told):
+            return told, "bytes"
     known = [leaf for leaf in leaves(answer) if leaf.name not in _BELIEVED]
     for _ in range(10):
         leaf = rng.choice(known)
@@ -135,6 +148,27 @@ def lie(rng: Random, key: int, version: int, body: bytes) -> tuple[bytes, str]:
                 )
         setattr(leaf.owner, leaf.name, before)
     return body, ""
+
+
+def _is_believed(response: type[Message], version: int, answer: Any, told: bytes) -> bool:
+    """Would nothing show that spoilt bytes are not the truth: a later start, a newer epoch?"""
+    try:
+        spoilt, _ = response.read(told, version, 0)
+    except (FirnlineError, struct.error, ValueError):
+        return False
+    before, after = (
+        [leaf for leaf in leaves(each) if _is_taken_as_said(leaf)] for each in (answer, spoilt)
+    )
+    highest = {leaf.name: getattr(leaf.owner, leaf.name) for leaf in before}
+    for leaf in before:
+        highest[leaf.name] = max(highest[leaf.name], getattr(leaf.owner, leaf.name))
+    return any(getattr(leaf.owner, leaf.name) > highest.get(leaf.name, -1) for leaf in after)
+
+
+def _is_taken_as_said(leaf: Leaf) -> bool:
+    """Is nothing known that contradicts a higher value?"""
+    is_start = leaf.name == "offset" and type(leaf.owner) is ListOffsetsPartitionResponse
+    return is_start or leaf.name in _BELIEVED or leaf.name in _EPOCHS
 
 
 def _written(answer: Message, version: int) -> bytes:
@@ -162,7 +196,7 @@ def _other(rng: Random, leaf: Leaf, before: Any) -> Any:
     number = rng.choice(near) if rng.random() < 0.7 else rng.choice(values.LONGS)
     size = FIXED[leaf.kind][1]
     number = max(-(1 << size * 8 - 1), min(number, (1 << size * 8 - 1) - 1))
-    if leaf.name in _EPOCHS:
+    if _is_taken_as_said(leaf):
         number = min(number, before)
     return number
 
@@ -295,22 +329,28 @@ class Stage:
 
     def __init__(self, base: Path, seed: int) -> None:
         members = [(FIRNLINE, CONTROLLER), (FIRNLINE, BROKER), (FIRNLINE, BROKER)]
-        self.cluster = Cluster(base, members, _SETTINGS)
+        tier = base / "tier"
+        tier.mkdir(parents=True)
+        settings = tiered_settings(tier, metadata_replicas=2)
+        self.cluster = Cluster(base, members, settings | _SETTINGS)
         who = f"firnline-{FOLLOWING}"
         self.liars = {
             node: Liar(self.cluster[node].address, Random(f"{seed}.{node}"), who)
             for node in (CONTROLLING, LEADING)
         }
         self.cluster.told_ports |= {node: liar.port for node, liar in self.liars.items()}
-        self.kept: dict[int, bytes] = {}
+        self.kept: dict[str, dict[int, bytes]] = {TOPIC: {}, COLD: {}}
         self.superseded = 0  # how often the follower was told that another has its id
         self._rss_bytes = 0
 
     def __enter__(self) -> Self:
         self.cluster.__enter__()
+        cold = _topic(COLD, LEADING, FOLLOWING)
+        cold.configs = [CreatableTopicConfig(name=name, value=each) for name, each in _COLD.items()]
         self._until_in_sync(
-            create=[_topic(TOPIC, LEADING, FOLLOWING), _topic(LED, FOLLOWING, LEADING)]
+            create=[_topic(TOPIC, LEADING, FOLLOWING), _topic(LED, FOLLOWING, LEADING), cold]
         )
+        self._fill_the_tier()
         self._rss_bytes = _rss_bytes(self.follower)
         return self
 
@@ -337,7 +377,8 @@ class Stage:
         self._leave_an_isr()
         with Line(self.cluster[LEADING].address) as line:
             while time.monotonic() < ends or self._has_told_too_little(ends):
-                self._produce(line)
+                for topic in self.kept:
+                    self._produce(line, topic)
                 with contextlib.suppress(*_TROUBLE):
                     self._ask_the_follower()
                 self._look()
@@ -347,6 +388,7 @@ class Stage:
                     starts_anew = math.inf
                     self.follower.kill()
                     shutil.rmtree(self.follower.metadata)  # so it fetches the snapshot
+                    shutil.rmtree(self.follower.data / f"{COLD}-0")  # so it asks where to begin
                     self.follower.start(wait=False)
         for liar in self.liars.values():
             liar.is_lying = False
@@ -355,7 +397,8 @@ class Stage:
         if grown > GROWN_BYTES_MAX:
             raise Finding(f"the follower holds {grown / MIB:.0f} MiB more than before")
         self.cluster[LEADING].stop()
-        self._all_are_at_the_follower()
+        for topic in self.kept:
+            self._all_are_at_the_follower(topic)
         self._look()
 
     # ---------------------------------------------------------------------------- within
@@ -373,17 +416,30 @@ class Stage:
     def _has_told_too_little(self, ends: float) -> bool:
         """A busy machine gets more time."""
         told = sum(len(liar.lies) for liar in self.liars.values())
-        return min(told, len(self.kept)) < _TOLD_MIN and time.monotonic() < ends + BACK_S
+        return min(told, len(self.kept[TOPIC])) < _TOLD_MIN and time.monotonic() < ends + BACK_S
 
-    def _produce(self, line: Line) -> None:
+    def _fill_the_tier(self) -> None:
+        """Produce until the leader has deleted what the tier holds: nobody is lied to yet."""
+        with Line(self.cluster[LEADING].address) as line:
+            while len(self.kept[COLD]) < _COLD_BATCHES:
+                self._produce(line, COLD)
+        folder = self.cluster[LEADING].data / f"{COLD}-0"
+        deadline = time.monotonic() + BACK_S
+        while min(int(path.stem) for path in folder.glob("*.log")) == 0:
+            if time.monotonic() > deadline:
+                raise Finding(f"all of {COLD} is local after {BACK_S:.0f} s")
+            time.sleep(0.1)
+
+    def _produce(self, line: Line, topic: str) -> None:
+        kept = self.kept[topic]
         rows = [
-            NewRecord(b"%d-%d" % (len(self.kept), number), os.urandom(300), int(time.time() * 1000))
+            NewRecord(b"%d-%d" % (len(kept), number), os.urandom(300), int(time.time() * 1000))
             for number in range(5)
         ]
-        answer = line.ask(_produce(TOPIC, rows, acks=-1), 9)
+        answer = line.ask(_produce(topic, rows, acks=-1), 9)
         [part] = answer.responses[0].partition_responses
         if part.error_code == 0:
-            self.kept[part.base_offset] = rows[0].key or b""
+            kept[part.base_offset] = rows[0].key or b""
 
     def _ask_the_follower(self) -> None:
         """What it asks the controller for: a block of ids, a topic in an Envelope, its own ISR."""
@@ -421,22 +477,24 @@ class Stage:
                 with Line(self.cluster[LEADING].address) as line:
                     if create is not None:
                         line.ask(CreateTopicsRequest(topics=create, timeout_ms=5_000), 7)
-                    asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
-                    [topic] = line.ask(asked, 12).topics
-                    [last] = topic.partitions
-                if set(last.isr_nodes) == {LEADING, FOLLOWING}:  # type: ignore[attr-defined]
+                    names = [MetadataRequestTopic(name=name) for name in self.kept]
+                    topics = line.ask(MetadataRequest(topics=names), 12).topics
+                last = parts = [part for topic in topics for part in topic.partitions]
+                are_whole = [set(part.isr_nodes) == {LEADING, FOLLOWING} for part in parts]
+                if are_whole == [True] * len(self.kept):
                     return
             time.sleep(0.2)
         raise Finding(self._told(f"not in sync within {BACK_S:.0f} s: {last}"))
 
-    def _all_are_at_the_follower(self) -> None:
+    def _all_are_at_the_follower(self, topic: str) -> None:
+        kept = self.kept[topic]
         found: dict[int, bytes] = {}
-        offset, end = 0, max(self.kept, default=-1)
+        offset, end = 0, max(kept, default=-1)
         deadline = time.monotonic() + BACK_S
         while offset <= end:
             with Line(self.follower.address) as line:
                 wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=MIB)
-                topics = [FetchTopic(topic=TOPIC, partitions=[wanted])]
+                topics = [FetchTopic(topic=topic, partitions=[wanted])]
                 request = FetchRequest(topics=topics, max_bytes=MIB, max_wait_ms=100)
                 [part] = line.ask(request, 12).responses[0].partitions
             data = bytes(part.records or b"")
@@ -444,14 +502,13 @@ class Stage:
                 found[head.base_offset] = data[head.position : head.position + head.size_bytes]
                 offset = max(offset, head.next_offset)
             if time.monotonic() > deadline:
-                raise Finding(self._told(f"at {offset} of {end} the follower says {part}"))
-        wrong = [at for at, key in self.kept.items() if key not in found.get(at, b"")]
-        if wrong:
-            raise Finding(
-                self._told(
-                    f"{len(wrong)} of {len(self.kept)} acknowledged batches are lost: {wrong[:5]}"
+                raise Finding(
+                    self._told(f"at {offset} of {end} of {topic} the follower says {part}")
                 )
-            )
+        wrong = [at for at, key in kept.items() if key not in found.get(at, b"")]
+        if wrong:
+            lost = f"{len(wrong)} of {len(kept)} acknowledged batches of {topic} are lost"
+            raise Finding(self._told(f"{lost}: {wrong[:5]}"))
 
 
 def _topic(name: str, *brokers: int) -> CreatableTopic:
@@ -481,7 +538,7 @@ def play(base: Path, seed: int, seconds: float) -> tuple[str, Counter[int], int]
         except Finding as finding:
             found = str(finding)
         told = Counter(each.key for liar in stage.liars.values() for each in liar.lies)
-        return found, told, len(stage.kept)
+        return found, told, sum(map(len, stage.kept.values()))
 
 
 def main() -> int:
