@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from firnline.base.errors import FirnlineError
+from firnline.base.ids import REMOTE_LOG_METADATA_TOPIC
 from firnline.protocol.compile import FIXED
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.k00_produce import (
@@ -81,6 +82,7 @@ _COLD = {
     "retention.ms": "-1",
 }
 _COLD_BATCHES = 250
+_TIER_PARTITIONS = 3  # of the topic that says what is in the tier
 _OUT_OF_SYNC_S = 3.5  # replica.lag.time.max.ms and half of it, and less than a session
 _TROUBLE = (OSError, AssertionError, FirnlineError)
 _API_VERSIONS = 18
@@ -477,11 +479,12 @@ class Stage:
                 with Line(self.cluster[LEADING].address) as line:
                     if create is not None:
                         line.ask(CreateTopicsRequest(topics=create, timeout_ms=5_000), 7)
-                    names = [MetadataRequestTopic(name=name) for name in self.kept]
+                    wanted = [*self.kept, REMOTE_LOG_METADATA_TOPIC]
+                    names = [MetadataRequestTopic(name=name) for name in wanted]
                     topics = line.ask(MetadataRequest(topics=names), 12).topics
                 last = parts = [part for topic in topics for part in topic.partitions]
                 are_whole = [set(part.isr_nodes) == {LEADING, FOLLOWING} for part in parts]
-                if are_whole == [True] * len(self.kept):
+                if all(are_whole) and len(are_whole) == len(self.kept) + _TIER_PARTITIONS:
                     return
             time.sleep(0.2)
         raise Finding(self._told(f"not in sync within {BACK_S:.0f} s: {last}"))
