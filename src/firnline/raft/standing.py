@@ -336,6 +336,9 @@ class Standing:
         is_news = self.leader is None and (leader is not None or self.leader_id == NOBODY)
         if is_news or self.leader_id not in (NOBODY, leader_id):
             return self.follow(epoch, leader_id, leader, now_ms)
+        if leader_id == self.leader_id and leader is not None:
+            # Whoever was told a wrong address hears the right one from a voter, and finds the leader again.
+            self.leader = leader
         return []
 
     def _recognise_self(self, epoch: int, now_ms: int) -> Effects:

@@ -677,3 +677,20 @@ def test_the_leaders_address_is_known_to_who_forwards_to_it() -> None:
     assert member.node.leader_peer() == Peer(2, "host-2", 9002)
     member.ask(vote(9, 3))
     assert member.node.leader_peer() is None
+
+
+def test_a_leader_whose_address_was_told_wrong_is_found_again_in_the_same_epoch() -> None:
+    """A broker would register and send its heartbeats nowhere for as long as that leader leads."""
+    net = Net(observer_ids=[9])
+    observer = net[9].start()
+    wrong = wire.Known(4, 2, Peer(2, "host-2", 9003))
+    answer(net, observer, wire.fetch_response(Code.FENCED_LEADER_EPOCH, wrong, log_start_offset=0))
+    assert only(net).send.peer == Peer(2, "host-2", 9003)
+    observer.fire("fetch")
+    answer(net, observer, Unanswered(why="nobody listens there"))
+    assert only(net).target_id != 2
+    not_mine = wire.fetch_response(Code.NOT_LEADER_OR_FOLLOWER, LEADER, log_start_offset=0)
+    answer(net, observer, not_mine)
+    assert observer.node.leader_peer() == Peer(2, "host-2", 9002)
+    assert observer.stands == (Role.FOLLOWER, 4, 2)
+    assert observer.listener.heard == ["leader 2 of 4"]
