@@ -11,6 +11,7 @@ DAY_MS = 24 * HOUR_MS
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+PORT_MAX = 65535
 
 
 def ceil_div(dividend: int, divisor: int) -> int:

@@ -112,7 +112,10 @@ class Connection:
 
     def _connected(self) -> socket.socket:
         if self._socket is None:
-            self._socket = socket.create_connection((self._host, self._port), self._timeout_s)
+            try:
+                self._socket = socket.create_connection((self._host, self._port), self._timeout_s)
+            except (OverflowError, UnicodeError) as problem:  # a port or a name that cannot be
+                raise ConnectionError(0, str(problem)) from None
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._socket
 

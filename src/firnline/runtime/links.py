@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from firnline.base.effects import Effects, Peer, Send, Submit, Unanswered
 from firnline.base.errors import KafkaError, ProtocolError
 from firnline.base.limits import LINK_REQUESTS_MAX
-from firnline.base.units import KIB
+from firnline.base.units import KIB, PORT_MAX
 from firnline.client.wire import (
     choose_version,
     decode_answer,
@@ -196,6 +196,9 @@ class Link:
 
     def _begin(self) -> None:
         self._attempt += 1
+        if not 0 < self._peer.port <= PORT_MAX:  # whoever told of it may be lying
+            self._drop("there is no such port")
+            return
         family = _family_of(self._peer.host)
         if family is not None:
             self._addresses = [(family, (self._peer.host, self._peer.port))]

@@ -295,6 +295,15 @@ def test_nobody_listening_is_told_at_once(asker: Asker) -> None:
     assert all("refused" in unanswered(each) for each in asker.until_answered())
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("port", [-1, 0, 1 << 16, (1 << 31) - 1])
+def test_a_port_that_cannot_be_stops_nothing(asker: Asker, host: str, port: int) -> None:
+    """It came in an answer: whoever lies about where the leader is must not end the node."""
+    asker.ask(port, host=host)
+    (answer,) = asker.until_answered()
+    assert unanswered(answer) == f"{host}:{port}: there is no such port"
+
+
 def test_a_dead_peer_is_not_dialled_for_every_request(
     asker: Asker, play: Callable[..., Scripted]
 ) -> None:
