@@ -92,7 +92,6 @@ _RARE, _RARE_SHARE = {2, 23, 56, 59}, 0.7
 # and that it has to go. Bytes whose checksum was altered with them are of this kind, too.
 _BELIEVED = {"log_start_offset", "should_shut_down"}
 _EPOCHS = {"leader_epoch", "current_leader_epoch", "epoch", "partition_epoch"}
-_SUPERSEDED = "is registered anew by another process, or unregistered"
 
 
 class Lie(NamedTuple):
@@ -342,7 +341,6 @@ class Stage:
         }
         self.cluster.told_ports |= {node: liar.port for node, liar in self.liars.items()}
         self.kept: dict[str, dict[int, bytes]] = {TOPIC: {}, COLD: {}}
-        self.superseded = 0  # how often the follower was told that another has its id
         self._rss_bytes = 0
 
     def __enter__(self) -> Self:
@@ -454,17 +452,12 @@ class Stage:
     def _look(self) -> None:
         """Raise Finding where the follower ended, or says that something failed."""
         said = self.follower.log_text()
-        for word in ("Traceback", "failed inside", "out of use"):
+        for word in ("Traceback", "failed inside", "out of use", "registered anew"):
             place = said.find(word)
             if place >= 0:
                 raise Finding(self._told(said[max(0, place - 500) : place + 3000]))
         if not self.follower.is_running:
             raise Finding(self._told(f"it ended: {said[-2000:]}"))
-        superseded = said.count(_SUPERSEDED)
-        if superseded > self.superseded:  # nothing but a start mends it
-            self.superseded = superseded
-            self.follower.kill()
-            self.follower.start(wait=False)
 
     def _told(self, what: str) -> str:
         last = "\n".join(str(each) for liar in self.liars.values() for each in liar.lies[-6:])

@@ -164,7 +164,11 @@ class Lifecycle:
 
     def on_metadata(self, now_ms: int) -> Effects:
         """The image moved on: once it has our registration, act on all of it (rel-R4)."""
-        if self.stage is Stage.REGISTERED and self._image().offset >= self.broker_epoch:
+        image = self._image()
+        if self.is_in(image):
+            # Metadata has the last word: with the epoch of an answer that was wrong nobody would count us in.
+            self.broker_epoch = image.brokers[self._registration.broker_id].epoch
+        if self.stage is Stage.REGISTERED and image.offset >= self.broker_epoch:
             self.stage = Stage.FENCED
             return self._on_registered(self._taken, now_ms)
         return self._serve_once_known(now_ms) if self._is_unfenced else []
@@ -269,7 +273,7 @@ class Lifecycle:
     def is_in(self, image: ClusterImage) -> bool:
         """Whether the broker that `image` has under our id is this incarnation."""
         broker = image.brokers.get(self._registration.broker_id)
-        return broker is not None and broker.epoch == self.broker_epoch
+        return broker is not None and broker.incarnation_id == self._registration.incarnation_id
 
     def _timer(self, at_ms: int) -> SetTimer:
         return SetTimer(key=_BEAT, at_ms=at_ms, then=self._beat)

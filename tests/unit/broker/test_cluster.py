@@ -123,6 +123,31 @@ def test_an_answer_that_nobody_can_mean_does_not_end_a_broker_that_registers() -
     assert not answers
 
 
+@pytest.mark.parametrize("more", [1 << 15, -1, -(1 << 40)])
+def test_a_broker_that_was_told_a_wrong_epoch_goes_by_what_metadata_says(more: int) -> None:
+    """It waited for metadata that would never come, or for somebody to start it again."""
+    rig = Rig({**THREE, 4: "broker"})
+    for node_id in THREE:
+        rig[node_id].start()
+    ask = rig.send
+
+    def spoilt(asker: Member, effect: Send) -> None:
+        def then(answer: Any, now_ms: int) -> Any:
+            if isinstance(answer, BrokerRegistrationResponse) and answer.error_code == 0:
+                answer.broker_epoch += more
+            return effect.then(answer, now_ms)
+
+        ask(asker, replace(effect, then=then))
+
+    rig.send = spoilt  # type: ignore[method-assign]
+    rig[4].start()
+    rig.until(lambda: rig[4].is_running, 20_000)
+    assert rig[4].broker.broker_epoch == rig[4].broker.image.brokers[4].epoch
+    assert rig.create_topic(4, "t").error_code == 0
+    rig.until(lambda: rig[4].broker.partitions)
+    assert rig[4].broker.partitions["t", 0].is_leader
+
+
 def silent_and_replaced(*topics: str) -> Rig:
     """Broker 4 was cut off for longer than its session; an old request to register its id arrived then."""
     rig = Rig({**THREE, 4: "broker"}).start()
