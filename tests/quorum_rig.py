@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, Flush, SetTimer
+from firnline.base.effects import CancelTimer, Effects, Flush, SetTimer, Submit
 from firnline.base.errors import StorageError
 from firnline.base.ids import OffsetAndEpoch
 from firnline.config.broker import BrokerConfig
@@ -128,8 +128,9 @@ class MemoryLog:
     def load(self) -> ElectionState | None:
         return self.saved[-1] if self.saved else None
 
-    def save(self, state: ElectionState) -> None:
+    def save(self, state: ElectionState, then: Any, now_ms: int) -> Effects:
         self.saved.append(state)
+        return then(None, now_ms)
 
     def crash(self) -> None:
         self.batches = [
@@ -172,7 +173,8 @@ def snapshot_bytes(content: Snapshot, epoch: int, metadata_version: int = 30) ->
 
 
 class Loop:
-    """Carries out effects. Flushes wait for `sync`, timers for `fire`; others are kept in `others`."""
+    """Carries out effects, votes are saved at once. Flushes wait for `sync`, timers for `fire`; others are
+    kept in `others`."""
 
     def __init__(self) -> None:
         self.flushes: list[Flush] = []
@@ -188,6 +190,8 @@ class Loop:
                 self.timers[effect.key] = effect
             elif isinstance(effect, CancelTimer):
                 self.timers.pop(effect.key, None)
+            elif isinstance(effect, Submit) and effect.pool == "votes":
+                self.run(effect.then(effect.work(), self.now_ms))
             else:
                 self.others.append(effect)
 

@@ -54,6 +54,7 @@ class Disk:
     """Log, snapshots and vote of one node. `lose_power` forgets what was not synced.
 
     `holds_cuts`: the loop has forgotten what is cut, and the disk has not, until `end_cut`.
+    `holds_saves`: the disk has not the vote that it was given, until `end_save`.
     """
 
     is_headless = False
@@ -67,7 +68,8 @@ class Disk:
         self.snapshots: dict[OffsetAndEpoch, tuple[bytes, int]] = {}
         self.parts: list[Part] = []
         self.forgot: OffsetAndEpoch | None = None
-        self.holds_cuts = False
+        self.holds_cuts = self.holds_saves = False
+        self._saving: tuple[ElectionState, Any] | None = None
         self._uncut: list[bytes] | None = None
         self._when_cut: Callable[[StorageError | None, int], Effects] | None = None
 
@@ -218,8 +220,22 @@ class Disk:
     def load(self) -> ElectionState | None:
         return self.saved[-1] if self.saved else None
 
-    def save(self, state: ElectionState) -> None:
+    def save(self, state: ElectionState, then: Any = None, now_ms: int = 0) -> Effects:
+        """Without `then`: what a test finds there at a start."""
+        if self.holds_saves:
+            assert self._saving is None, "one at a time"
+            self._saving = (state, then)
+            return []
         self.saved.append(state)
+        return [] if then is None else then(None, now_ms)
+
+    def end_save(self, now_ms: int, problem: StorageError | None = None) -> Effects:
+        """The disk has the vote, or failed."""
+        assert self._saving is not None
+        (state, then), self._saving = self._saving, None
+        if problem is None:
+            self.saved.append(state)
+        return then(problem, now_ms)
 
     # ---- what a test does to it
 
@@ -231,6 +247,14 @@ class Disk:
             h.leader_epoch for h in map(next, map(headers, self.batches)) if h.next_offset == offset
         ]
         self.snapshots[OffsetAndEpoch(offset, epoch)] = (data, at_ms)
+
+    @property
+    def is_saving(self) -> bool:
+        return self._saving is not None
+
+    def forget_save(self) -> None:
+        """Who asked for it is gone."""
+        self._saving = None
 
     def lose_power(self) -> None:
         if self._uncut:

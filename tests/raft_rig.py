@@ -134,6 +134,7 @@ class Member:
 
     def crash(self, *, power: bool = True) -> None:
         """Stop at once; without power what was not synced is gone."""
+        self.disk.forget_save()
         self.is_up = False
         self.life += 1
         self.timers, self.flushes = {}, []
@@ -145,6 +146,8 @@ class Member:
         for effect in effects:
             if isinstance(effect, Send):
                 self.net.send(self, effect)
+            elif isinstance(effect, Reply) and isinstance(effect.context, list):
+                effect.context.append(effect.message)
             elif isinstance(effect, Reply):
                 self.net.answer(effect.context, effect.message)
             elif isinstance(effect, Flush):
@@ -166,15 +169,19 @@ class Member:
         """The disk has cut the log, or failed."""
         self.run(self.disk.end_cut(self.net.now_ms, problem))
 
+    def end_save(self, problem: StorageError | None = None) -> None:
+        """The disk has the vote, or failed."""
+        self.run(self.disk.end_save(self.net.now_ms, problem))
+
     def ask(self, request: Any, version: int | None = None) -> list[Any]:
         """Hand over a request as a stranger; the list gets the answer, now or later."""
         answers: list[Any] = []
         version = type(request).valid.last if version is None else version
         request, _ = type(request).read(request.write(version), version)
 
-        def answer(response: Any) -> Any:
-            answers.append(type(response).read(response.write(version), version)[0])
-            return Warn(line="answered")
+        def answer(response: Any) -> Reply:
+            copy, _ = type(response).read(response.write(version), version)
+            return Reply(context=answers, message=copy)
 
         self.run(self.node.on_request(request, answer, self.net.now_ms))
         return answers

@@ -40,9 +40,9 @@ class TellingDisk(Disk):
         super().__init__()
         self.tell = tell
 
-    def save(self, state: ElectionState) -> None:
-        super().save(state)
+    def save(self, state: ElectionState, then: Any = None, now_ms: int = 0) -> Effects:
         self.tell(f"save {said_state(state)}")
+        return super().save(state, then, now_ms)
 
     def truncate_to(self, offset: int, then: Any, now_ms: int) -> Effects:
         self.tell(f"cut to {offset}")
@@ -80,13 +80,15 @@ class TellingMember(Member):
         if isinstance(effect, Send):
             target = effect.peer.node_id
             self.tell(f"-> {target} {said_request(effect.request)}")
+        elif isinstance(effect, Reply) and isinstance(effect.context, list):
+            self.tell(f"<- {said_response(effect.message)}")
         elif isinstance(effect, Reply):
             self.tell(f"<- {effect.context.sender.node_id} {said_response(effect.message)}")
         elif isinstance(effect, Flush):
             self.tell("sync")
         elif isinstance(effect, SetTimer):
             self.tell(f"timer {effect.key[1]} {effect.at_ms - self.net.now_ms}")
-        elif isinstance(effect, Warn) and effect.line != "answered":
+        elif isinstance(effect, Warn):
             self.tell(f"warn {effect.line.partition(': ')[2]}")
 
 
@@ -295,9 +297,8 @@ class Story:
     def _ask(self, node_id: int, request: Any) -> None:
         member = self.net[node_id]
 
-        def answer(response: Any) -> Warn:
-            member.tell(f"<- {said_response(response)}")
-            return Warn(line="answered")
+        def answer(response: Any) -> Reply:
+            return Reply(context=[], message=response)
 
         member.run(member.node.on_request(request, answer, self.net.now_ms))
 

@@ -8,6 +8,7 @@ from tests.mutants.replicas import REPLICAS
 from tests.mutants.tier import TIER
 
 _ELECTING = "tests/unit/raft/test_elections.py::"
+_SAVING = "tests/unit/raft/test_saving.py::"
 _EPOCHS = "tests/unit/raft/test_epochs.py::"
 _LEADING = "tests/unit/raft/test_leading.py::"
 _PLACES = "tests/unit/raft/test_fetch_rules.py::"
@@ -72,13 +73,47 @@ MUTANTS = (
     ),
     Mutant(
         "rel-P2: the vote is saved before it is told",
-        "raft.standing:Standing.grant",
-        "self._save()",
-        "pass",
+        "raft.calls:Gate._settle",
+        "if state == self._saved:",
+        "if state.epoch == self._saved.epoch:",
         seeds=(1,),
         seconds=10,
         options=_ELECTIONS,
         invariants=("rel-P2",),
+    ),
+    Mutant(
+        "rel-P2, on the way: no answer leaves before the disk has the vote",
+        "raft.calls:Gate._settle",
+        "local = [effect for effect in effects if not isinstance(effect, Reply | Send)]",
+        "local, self._held = effects, []",
+        seeds=(1,),
+        seconds=10,
+        options=_ELECTIONS,
+        invariants=("rel-P2",),
+    ),
+    Mutant(
+        "rel-P2, on the way: no request leaves before the disk has the vote",
+        "raft.calls:Gate._settle",
+        "local = [effect for effect in effects if not isinstance(effect, Reply | Send)]",
+        "local = [effect for effect in effects if not isinstance(effect, Reply)]",
+        tests=(_SAVING + "test_no_vote_is_asked_for_before_the_own_one_is_on_disk",),
+    ),
+    Mutant(
+        "rel-P2, on the way: nothing happens in a state that may be lost",
+        "raft.calls:Gate.take",
+        "return [] if self.is_saving or self._is_next_set else self._next(now_ms)",
+        "return self._waiting.pop()(now_ms)",
+        seeds=(1, 2, 3),
+        seconds=20,
+        options=_ELECTIONS,
+        invariants=("rel-P2", "rel-Q2"),
+    ),
+    Mutant(
+        "X1: no record of an epoch is written before the disk has that this node leads it",
+        "raft.node:RaftNode._entered",
+        "standing.gate.once_saved(self._reign)",
+        "effects += self._reign(now_ms)",
+        tests=(_SAVING + "test_no_record_is_written_before_the_leadership_is_on_disk",),
     ),
     Mutant(
         "rel-P2: what is saved is synced before it has its name",
@@ -130,9 +165,9 @@ MUTANTS = (
     ),
     Mutant(
         "X4: a newer epoch is saved before anything of it is said",
-        "raft.standing:Standing._changed",
-        "self._save()",
-        "before is Role.UNATTACHED or self._save()",
+        "raft.calls:Gate._settle",
+        "if state == self._saved:",
+        "if state in (self._saved, ElectionState(state.epoch)):",
         seeds=(1, 2),
         seconds=20,
         options=_ELECTIONS,

@@ -16,7 +16,7 @@ from firnline.base.ports import File
 
 Effect = Any  # one of the classes below
 Effects = list[Effect]
-Pool = Literal["disk", "copy", "read", "expire", "names", "codec", "pages"]
+Pool = Literal["disk", "copy", "read", "expire", "names", "codec", "pages", "votes"]
 # Files that are synced at the same time: by a Flush, and by the threads of the disk pool.
 SYNC_THREADS = 8
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from firnline.base.effects import Effects, SetTimer, Submit
+from firnline.base.effects import Effects, Pool, SetTimer, Submit
 from firnline.base.errors import KafkaError
 
 Done = Callable[[Exception | None, int], Effects]
@@ -22,16 +22,16 @@ class Wait(NamedTuple):
     begin: Callable[[Done, int], Effects]
 
 
-def off_loop(name: str, work: Callable[[], object]) -> Wait:
-    """Return how `work` is done in the disk pool; a full pool is asked again."""
-    return Wait(work, partial(_submit, name, work))
+def off_loop(name: str, work: Callable[[], object], *, pool: Pool = "disk") -> Wait:
+    """Return how `work` is done in a pool; a full one is asked again."""
+    return Wait(work, partial(_submit, name, work, pool))
 
 
-def _submit(name: str, work: Callable[[], object], then: Done, now_ms: int) -> Effects:
+def _submit(name: str, work: Callable[[], object], pool: Pool, then: Done, now_ms: int) -> Effects:
     def done(result: object, at_ms: int) -> Effects:
         if isinstance(result, KafkaError):  # the pool is full
-            again = partial(_submit, name, work, then)
+            again = partial(_submit, name, work, pool, then)
             return [SetTimer(key=(name, "full"), at_ms=at_ms + _FULL_POOL_MS, then=again)]
         return then(result if isinstance(result, Exception) else None, at_ms)
 
-    return [Submit(name=name, pool="disk", work=work, then=done)]
+    return [Submit(name=name, pool=pool, work=work, then=done)]

@@ -200,7 +200,7 @@ class ControllerNode:
         if self._is_closed:
             return []
         raft = self.quorum.raft
-        if (not raft.is_stopped or raft.is_cutting) and now_ms < self._leaves_until_ms:
+        if (not raft.is_stopped or raft.is_writing) and now_ms < self._leaves_until_ms:
             at_ms = now_ms + _LEAVING_LOOK_MS
             return [SetTimer(key=_LEAVING, at_ms=at_ms, then=self._leave)]
         self.close()

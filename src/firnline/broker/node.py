@@ -258,7 +258,7 @@ class BrokerNode:
     def _settled(self, now_ms: int) -> Effects:
         if self.controller_node is not None:
             return self.controller_node.shutdown(now_ms)
-        if self.quorum.raft.is_cutting:
+        if self.quorum.raft.is_writing:
             at_ms = now_ms + _CLOSING_LOOK_MS
             return [SetTimer(key=_CLOSING, at_ms=at_ms, then=self._settled)]
         self._finish_at_last(now_ms)

@@ -6,6 +6,7 @@ KIP-630; spec Q5, Q6, Q10, Q12, Q37, Q40-Q44.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NoReturn
 
 from firnline.base.effects import Effects, Flush
@@ -13,6 +14,7 @@ from firnline.base.errors import Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import METADATA_TOPIC, METADATA_TOPIC_ID, OffsetAndEpoch, TopicPartition
 from firnline.base.ports import File, Fs
 from firnline.base.units import INT32_MAX, MIB
+from firnline.base.waits import off_loop
 from firnline.config.broker import BrokerConfig
 from firnline.config.topic import TopicConfig
 from firnline.log import names
@@ -140,7 +142,7 @@ def _began_at(fs: Fs, path: str) -> int:
 
 
 class QuorumStateFile:
-    """Epoch and vote in `quorum-state`, replaced durably before they take effect."""
+    """Epoch and vote in `quorum-state`."""
 
     def __init__(self, fs: Fs, directory: str, voter_ids: tuple[int, ...]) -> None:
         self._fs = fs
@@ -157,9 +159,13 @@ class QuorumStateFile:
         self._fs.sync_dir(self._directory)
         return decode_election_state(data, path=self._path)
 
-    def save(self, state: ElectionState) -> None:
-        """Replace the file; what was saved survives a power cut when this returns."""
-        write_durably(self._fs, self._path, encode_election_state(state, self._voter_ids))
+    def save(
+        self, state: ElectionState, then: Callable[[Exception | None, int], Effects], now_ms: int
+    ) -> Effects:
+        """Replace the file, off the loop; what was saved survives a power cut when `then` is called."""
+        data = encode_election_state(state, self._voter_ids)
+        work = partial(write_durably, self._fs, self._path, data)
+        return off_loop(QUORUM_STATE, work, pool="votes").begin(then, now_ms)
 
 
 class MetaLog:

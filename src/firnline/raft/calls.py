@@ -1,23 +1,194 @@
-"""Requests under way and moments to come: what a change of role forgets. PURE. Source: KIP-595; spec Q22.
+"""Requests under way, moments to come, and the gate that every event passes. PURE. Source: KIP-595; spec Q22.
 
 Each peer is asked one thing at a time. An answer counts only while its question does: a change of role
 forgets all questions, so that what was asked in an earlier life decides nothing in this one.
 """
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from firnline.base.effects import CancelTimer, Effects, Peer, Send, SetTimer, Unanswered
+from firnline.base.effects import (
+    CancelTimer,
+    Effects,
+    Peer,
+    Reply,
+    Send,
+    SetTimer,
+    Unanswered,
+    Warn,
+)
+from firnline.raft.election_state import ElectionState
+from firnline.raft.ports import ElectionStore
 
 SILENCES_MIN = 3
+# Events that may wait for a save; of requests beyond it a disk that hangs would fill the memory.
+WAITING_MAX = 1_000
+# When the operator hears of a save that is not done.
+SLOW_SAVE_MS = 5_000
+_NEXT = ("raft", "next")
+_SLOW = ("raft", "slow save")
+_SLOW_LINE = (
+    "metadata quorum: epoch and vote are not on disk after {seconds} s. Until they are, this node takes no"
+    " part in the quorum, and others elect without it: look at the disk of the metadata log"
+)
+
+Event = Callable[[int], Effects]
+
+
+class Gate:
+    """Where the events of the quorum come in, and where its messages go out.
+
+    An event that changed epoch, vote or leader has its messages held until the disk has the change; events
+    that come meanwhile wait, in their order. So whatever happens finds a state that is saved, and the loop
+    waits for no disk. What stays in this node goes on at once: syncs, timers, what the listener wants done.
+    Why so: docs/decisions/0031-votes-off-the-loop.md.
+
+    Invariants:
+      I1  no message leaves before the state that it was made in survives a power cut.
+      I2  no event happens in a state that may yet be lost, and no record of an epoch is written to the log
+          before it is saved how this node voted there.
+    """
+
+    __slots__ = (
+        "_began_ms",
+        "_finish",
+        "_held",
+        "_is_inside",
+        "_is_next_set",
+        "_is_slow_set",
+        "_postpone",
+        "_saved",
+        "_state",
+        "_store",
+        "_waiting",
+        "is_saving",
+    )
+
+    def __init__(
+        self,
+        store: ElectionStore,
+        state: Callable[[], ElectionState],
+        postpone: Callable[[int], Effects],
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._postpone = postpone
+        self._saved = ElectionState(0)
+        self._waiting: deque[Event] = deque()
+        self._held: Effects = []
+        self._finish: Event | None = None
+        self._began_ms = 0
+        self._is_inside = self._is_next_set = self._is_slow_set = False
+        self.is_saving = False
+
+    def load(self) -> ElectionState | None:
+        """What was saved last; None for nothing. StorageError when it is damaged."""
+        saved = self._store.load()
+        self._saved = saved or self._saved
+        return saved
+
+    @property
+    def is_full(self) -> bool:
+        """Does so much wait that requests are to be refused?"""
+        return len(self._waiting) >= WAITING_MAX
+
+    def take(self, event: Event, now_ms: int) -> Effects:
+        """Let it happen: now, or in its turn once the change before it is saved."""
+        if self._is_inside:
+            return event(now_ms)  # a part of the event that happens now
+        self._waiting.append(event)
+        return [] if self.is_saving or self._is_next_set else self._next(now_ms)
+
+    def once_saved(self, finish: Event) -> None:
+        """End the event that happens now with `finish`, when what it changed is saved."""
+        self._finish = finish
+
+    def hold(self, effects: Effects) -> Effects:
+        """Have messages of somebody else's that tell of the state wait like the quorum's own."""
+        if not self.is_saving:
+            return effects
+        self._held += effects
+        return []
+
+    def close(self) -> None:
+        """Nothing that waits is to happen or to leave any more; a save that is under way comes to its end."""
+        self._waiting.clear()
+        self._held, self._finish = [], None
+
+    def _next(self, now_ms: int) -> Effects:
+        """One event in a step: others may have the loop before the next of those that waited."""
+        self._is_next_set = False
+        # What an event changed that raised then is saved like any other.
+        effects = self._settle([], now_ms)
+        if self._waiting and not self.is_saving:
+            event = self._waiting.popleft()
+            self._is_inside = True
+            try:
+                happened = event(now_ms)
+            finally:
+                self._is_inside = False
+            effects += self._settle(happened, now_ms)
+        return effects + self._go_on(now_ms)
+
+    def _go_on(self, now_ms: int) -> Effects:
+        if not self._waiting or self.is_saving or self._is_next_set:
+            return []
+        self._is_next_set = True
+        return [SetTimer(key=_NEXT, at_ms=now_ms, then=self._next)]
+
+    def _settle(self, effects: Effects, now_ms: int) -> Effects:
+        """Let the effects of an event go, or save what it changed first."""
+        state = self._state()
+        if state == self._saved:
+            return effects + self._finished(now_ms)
+        self.is_saving, self._began_ms = True, now_ms
+        self._held = [effect for effect in effects if isinstance(effect, Reply | Send)]
+        local = [effect for effect in effects if not isinstance(effect, Reply | Send)]
+        local += self._store.save(state, partial(self._on_saved, state), now_ms)
+        if self.is_saving:
+            self._is_slow_set = True
+            at_ms = now_ms + SLOW_SAVE_MS
+            local.append(SetTimer(key=_SLOW, at_ms=at_ms, then=self._on_slow))
+        return local
+
+    def _on_saved(self, state: ElectionState, problem: Exception | None, now_ms: int) -> Effects:
+        if problem is not None:
+            # rel-P9: what the disk has now nobody knows. The node stops, and has told nobody.
+            raise problem
+        self._saved, self.is_saving = state, False
+        effects = self._postpone(now_ms - self._began_ms)
+        if self._is_slow_set:
+            self._is_slow_set = False
+            effects.append(CancelTimer(key=_SLOW))
+        effects += self._held
+        self._held = []
+        return effects + self._finished(now_ms) + self._go_on(now_ms)
+
+    def _finished(self, now_ms: int) -> Effects:
+        finish, self._finish = self._finish, None
+        return [] if finish is None else finish(now_ms)
+
+    def _on_slow(self, now_ms: int) -> Effects:
+        return [Warn(line=_SLOW_LINE.format(seconds=(now_ms - self._began_ms) // 1000))]
 
 
 class Calls:
     """Whom this node waits for, and whom it leaves alone for a while after a failure."""
 
-    __slots__ = ("_backoff_ms", "_last_number", "_resting", "_silences", "_timeout_ms", "_waiting")
+    __slots__ = (
+        "_backoff_ms",
+        "_gate",
+        "_last_number",
+        "_resting",
+        "_silences",
+        "_timeout_ms",
+        "_waiting",
+    )
 
-    def __init__(self, *, timeout_ms: int, backoff_ms: int) -> None:
+    def __init__(self, gate: Gate, *, timeout_ms: int, backoff_ms: int) -> None:
+        self._gate = gate
         self._timeout_ms = timeout_ms
         self._backoff_ms = backoff_ms
         self._last_number = 0
@@ -72,7 +243,7 @@ class Calls:
             peer=peer,
             request=request,
             timeout_ms=self._timeout_ms,
-            then=answered,
+            then=lambda response, now_ms: self._gate.take(partial(answered, response), now_ms),
             version_min=version_min,
         )
 
@@ -94,35 +265,46 @@ class Calls:
 class Timers:
     """Moments by name. A timer whose moment was moved or dropped since does nothing when it fires."""
 
-    __slots__ = ("_at_ms",)
+    __slots__ = ("_gate", "_set")
 
-    def __init__(self) -> None:
-        self._at_ms: dict[str, int] = {}
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._set: dict[str, tuple[int, Event]] = {}
 
     def at_ms(self, name: str) -> int | None:
         """The moment of that name; None for none."""
-        return self._at_ms.get(name)
+        found = self._set.get(name)
+        return None if found is None else found[0]
 
-    def set(self, name: str, at_ms: int, then: Callable[[int], Effects]) -> Effects:
+    def set(self, name: str, at_ms: int, then: Event) -> Effects:
         """Call `then(now_ms)` at that moment; it replaces an earlier one of the name."""
-        self._at_ms[name] = at_ms
+        self._set[name] = at_ms, then
 
         def fired(now_ms: int) -> Effects:
-            if self._at_ms.get(name) != at_ms:
+            if self.at_ms(name) != at_ms:
                 return []
-            del self._at_ms[name]
+            del self._set[name]
             return then(now_ms)
 
-        return [SetTimer(key=("raft", name), at_ms=at_ms, then=fired)]
+        return [SetTimer(key=("raft", name), at_ms=at_ms, then=partial(self._gate.take, fired))]
+
+    def postpone(self, by_ms: int, *names: str) -> Effects:
+        """Move the moments of these names; one that has come and not happened yet has not come, then."""
+        effects: Effects = []
+        for name in names if by_ms > 0 else ():
+            if name in self._set:
+                at_ms, then = self._set[name]
+                effects += self.set(name, at_ms + by_ms, then)
+        return effects
 
     def cancel(self, *names: str) -> Effects:
         """Drop the moments of these names."""
         return [
             CancelTimer(key=("raft", name))
             for name in names
-            if self._at_ms.pop(name, None) is not None
+            if self._set.pop(name, None) is not None
         ]
 
     def cancel_all(self) -> Effects:
         """Drop every moment."""
-        return self.cancel(*tuple(self._at_ms))
+        return self.cancel(*tuple(self._set))

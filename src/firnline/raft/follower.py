@@ -252,6 +252,9 @@ class Follower:
         def synced(problem: StorageError | None, now_ms: int) -> Effects:
             if problem is not None:
                 raise problem
+            return standing.gate.take(installable, now_ms)
+
+        def installable(now_ms: int) -> Effects:
             if standing.is_stopped or not self._transfer.end(part):
                 return []
             self._is_installing = False

@@ -197,7 +197,8 @@ class Leader:
         """Append record values as one batch, all or nothing (Q29)."""
         assert values, "an empty proposal has no offset"
         standing = self._standing
-        if standing.role is not Role.LEADER or epoch != standing.epoch:
+        is_leader = standing.role is Role.LEADER and not standing.gate.is_saving
+        if not is_leader or epoch != standing.epoch:
             return KafkaError(Code.NOT_CONTROLLER, "this node does not lead the metadata quorum")
         batch = build_batch(
             [NewRecord(None, value, now_ms) for value in values], leader_epoch=epoch

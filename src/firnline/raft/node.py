@@ -7,8 +7,8 @@ sole voter elects itself at start, with no timer and no network (Q16). Source: K
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from firnline.base.effects import Effect, Effects, Peer
-from firnline.base.errors import Code, KafkaError
+from firnline.base.effects import Effect, Effects, Peer, Warn
+from firnline.base.errors import Bug, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.protocol.schema import Message
@@ -158,9 +158,14 @@ class RaftNode:
         return self._standing.is_stopped
 
     @property
-    def is_cutting(self) -> bool:
-        """The log is being cut or replaced; it is not to be closed before that is on disk."""
-        return self._standing.is_cutting
+    def is_saving(self) -> bool:
+        """Epoch, vote or leader changed, and the disk has not got it yet: nobody is told."""
+        return self._standing.gate.is_saving
+
+    @property
+    def is_writing(self) -> bool:
+        """The log is being cut or replaced, or a vote saved. The directory is another's only after that."""
+        return self._standing.is_cutting or self.is_saving
 
     @property
     def is_cut_off(self) -> bool:
@@ -204,6 +209,9 @@ class RaftNode:
 
     def start(self, now_ms: int) -> Effects:
         """Resume from what was saved (Q15), and take part. StorageError for what cannot be read."""
+        return self._standing.gate.take(self._start, now_ms)
+
+    def _start(self, now_ms: int) -> Effects:
         standing = self._standing
         standing.resume()
         effects = self._clean_later(now_ms) + standing.look_at_epoch()
@@ -214,6 +222,35 @@ class RaftNode:
 
     def on_request(self, request: Message, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
         """Answer a request of the quorum's, now or later; what it changed is saved before that."""
+        standing = self._standing
+        if standing.is_stopped:
+            return []
+        if standing.gate.is_full:
+            # Says nothing of the quorum; for a voter it is as good as silence.
+            response = wire.RESPONSES[type(request)](error_code=Code.BROKER_NOT_AVAILABLE)
+            return [answer(response)]
+        has_waited = False
+
+        def handled(at_ms: int) -> Effects:
+            try:
+                return self._handle(request, answer, at_ms)
+            except Exception as problem:
+                if not has_waited or isinstance(problem, Bug | ConfigError | StorageError):
+                    raise
+                # Whoever handed it over has its answer to no avail: a bad request ends no node.
+                response = wire.RESPONSES[type(request)](error_code=Code.UNKNOWN_SERVER_ERROR)
+                line = f"metadata quorum: a {type(request).__name__} failed: {problem!r}"
+                return [Warn(line=line), answer(response)]
+
+        effects = standing.gate.take(handled, now_ms)
+        has_waited = True
+        return effects
+
+    def tell(self, message: Effect) -> Effects:
+        """Send a message of another part of this node that names epoch or leader, once that may be told."""
+        return self._standing.gate.hold([message])
+
+    def _handle(self, request: Message, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
         standing = self._standing
         if standing.is_stopped:
             return []
@@ -239,6 +276,11 @@ class RaftNode:
 
         It waits at most 5 s, as Apache Kafka's does; not at all where its own vote can elect nobody.
         """
+        if self.is_saving:
+            return self._leave(now_ms)  # nobody knows of it as a leader
+        return self._standing.gate.take(self._resign, now_ms)
+
+    def _resign(self, now_ms: int) -> Effects:
         standing = self._standing
         if standing.is_stopped:
             return []
@@ -254,6 +296,7 @@ class RaftNode:
     def stop(self) -> None:
         """Forget everything in flight; nothing more is sent."""
         self._standing.is_stopped = True
+        self._standing.gate.close()
         self._standing.calls.forget()
         self._follower.end()
 
@@ -287,10 +330,16 @@ class RaftNode:
         elif role is Role.CANDIDATE:
             effects += self._election.begin_candidate(now_ms)
         elif role is Role.LEADER:
-            effects += standing.timers.cancel("election") + self._leader.begin(now_ms)
+            effects += standing.timers.cancel("election")
+            standing.gate.once_saved(self._reign)
         else:
             effects += self._election.begin_resigned(successors, now_ms)
         return effects
+
+    def _reign(self, now_ms: int) -> Effects:
+        """Saved is that this node leads: only then a record of its epoch may be anywhere (X1)."""
+        assert self._standing.role is Role.LEADER, "nothing happened in between"
+        return self._leader.begin(now_ms)
 
     def _time_election(self, role: Role, now_ms: int) -> None:
         if role in (Role.FOLLOWER, Role.LEADER):

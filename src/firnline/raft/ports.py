@@ -191,13 +191,20 @@ class ReplicatedLog(Protocol):
 
 
 class ElectionStore(Protocol):
-    """Where epoch and vote are kept. What `save` was given survives a power cut when it returns."""
+    """Where epoch and vote are kept."""
 
     def load(self) -> ElectionState | None:
         """The last saved state; None when there is none. StorageError for a damaged one."""
         ...
 
-    def save(self, state: ElectionState) -> None: ...
+    def save(
+        self, state: ElectionState, then: Callable[[Exception | None, int], Effects], now_ms: int
+    ) -> Effects:
+        """Keep `state` in the place of the last one, off the loop; one at a time.
+
+        `then(problem or None, now_ms)` once it survives a power cut; before that either may be found.
+        """
+        ...
 
 
 class RaftListener(Protocol):

@@ -1,7 +1,8 @@
 """Where this node stands in its quorum: role, epoch, vote, leader, and what it knows to be committed. PURE.
 
-Every change goes through the table of `role.py`, is saved before anything of it leaves the node, forgets
-the questions of the earlier role, and is told to the listener. Source: KIP-595; spec 1.3, Q10, Q15, Q21.
+Every change goes through the table of `role.py`, is saved before anything of it leaves the node (`Gate`),
+forgets the questions of the earlier role, and is told to the listener. Source: KIP-595; spec 1.3, Q10, Q15,
+Q21.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from firnline.base.effects import Effects, Flush, Peer, Unanswered, Warn
 from firnline.base.errors import Bug, CannotGoOn, Code, ConfigError, KafkaError, StorageError
 from firnline.base.ids import ZERO_UUID, OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
-from firnline.raft.calls import Calls, Timers
+from firnline.raft.calls import Calls, Gate, Timers
 from firnline.raft.election_state import (
     EPOCH_FREE_MAX,
     EPOCH_MAX,
@@ -61,11 +62,9 @@ class Standing:
 
     __slots__ = (
         "_announced",
-        "_elections",
         "_flushing",
         "_risen_ms",
         "_said",
-        "_saved",
         "_warned",
         "bootstrap",
         "calls",
@@ -74,6 +73,7 @@ class Standing:
         "directory_id",
         "entered",
         "epoch",
+        "gate",
         "generation",
         "granting_ids",
         "has_fetched",
@@ -119,15 +119,14 @@ class Standing:
         self.rng = rng
         self.settings = settings
         self.bootstrap = tuple(bootstrap) or voters.others(node_id)
+        self.gate = Gate(elections, self._state, self._postpone)
         self.calls = Calls(
-            timeout_ms=settings.request_timeout_ms, backoff_ms=settings.retry_backoff_ms
+            self.gate, timeout_ms=settings.request_timeout_ms, backoff_ms=settings.retry_backoff_ms
         )
-        self.timers = Timers()
+        self.timers = Timers(self.gate)
         self.entered: Callable[[Role, int], Effects] = _nothing_entered
         self.poke: Callable[[int], Effects] = _nothing
         self.on_synced: Callable[[int], Effects] = _nothing
-        self._elections = elections
-        self._saved = ElectionState(0)
         self._announced = (NOBODY, 0)
         self._flushing: tuple[int, int] | None = None  # generation and end of the log
         self._warned: dict[int, KafkaError] = {}
@@ -198,13 +197,9 @@ class Standing:
         known_offset = max(self.log.start_offset, (self.log.newest_snapshot_id or _EMPTY).offset)
         is_within = known_offset <= self.log.end_offset
         self.committed = known_offset if is_within else self.log.start_offset
-        saved = self._elections.load()
-        if saved is not None:
-            self._saved = saved
+        saved = self.gate.load()
         if saved is None or saved.epoch < self.log.last_epoch:
             self.epoch = self.log.last_epoch
-            if self.epoch > 0:
-                self._save()
             return
         self.epoch, self.leader_id, self.voted_id = saved
         if self.leader_id == self.node_id:
@@ -313,10 +308,9 @@ class Standing:
         return self._change(Cause.RESIGNATION, now_ms)
 
     def grant(self, candidate_id: int, directory_id: Uuid) -> None:
-        """Vote, durably, in the epoch this node is in."""
+        """Vote in the epoch this node is in."""
         assert self.voted_id in (NOBODY, candidate_id), "one vote an epoch"
         self.voted_id, self.voted_directory_id = candidate_id, directory_id
-        self._save()
 
     def adopt(self, known: Known, now_ms: int) -> Effects:
         """Believe another node about epoch and leader (Q21), but for what `refuse_leader` refuses."""
@@ -369,7 +363,6 @@ class Standing:
         self.voted_id, self.voted_directory_id = NOBODY, ZERO_UUID
 
     def _changed(self, before: Role, now_ms: int) -> Effects:
-        self._save()
         self.has_fetched = False
         self.calls.forget()
         effects = self.look_at_epoch() + self.announce(now_ms)
@@ -386,12 +379,13 @@ class Standing:
         self._said[line] = self.epoch
         return [Warn(line=line.format(own=self.epoch, **facts))]
 
-    def _save(self) -> None:
-        """I1: durable before it returns, thus before anything that says so leaves."""
-        state = ElectionState(self.epoch, self.leader_id, self.voted_id)
-        if state != self._saved:
-            self._elections.save(state)
-            self._saved = state
+    def _state(self) -> ElectionState:
+        """What must survive a crash (I1): the gate saves it after each event that changed it."""
+        return ElectionState(self.epoch, self.leader_id, self.voted_id)
+
+    def _postpone(self, by_ms: int) -> Effects:
+        """While this node saved, it asked nobody and heard nobody: nobody is late by that."""
+        return self.timers.postpone(by_ms, "election", "fetch")
 
     def announce(self, now_ms: int) -> Effects:
         """Tell the listener who leads, once for each leader; leading itself is told by `Leader` (X16)."""
@@ -427,6 +421,9 @@ class Standing:
             if problem is not None:
                 # rel-P9: what the disk refused cannot be believed afterwards. The node stops.
                 raise problem
+            return self.gate.take(synced, at_ms)
+
+        def synced(at_ms: int) -> Effects:
             if self.is_stopped:
                 return []
             if self._flushing == flushing:
@@ -454,7 +451,7 @@ class Standing:
         if problem is not None:
             raise problem
         self.is_cutting = False
-        return self.poke(now_ms)
+        return self.gate.take(self.poke, now_ms)
 
     def install(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot that is on disk; the listener loads it (Q37)."""

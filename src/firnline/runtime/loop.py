@@ -90,7 +90,8 @@ class Runtime:
         self.failure: BaseException | None = None
         self._doorbell = Doorbell(loop, self._complete)
         self._flushes = FlushGroup(self._doorbell)
-        threads = {"codec": CODEC_THREADS, **threads, "names": 1, "pages": _PAGE_READERS}
+        threads = {**threads, "names": 1, "pages": _PAGE_READERS, "votes": 1}
+        threads.setdefault("codec", CODEC_THREADS)
         self._pools = {name: Pool(name, count, self._doorbell) for name, count in threads.items()}
         self._compactors = Compactors(self._doorbell.ring)
         self.links = Links(self, client_id=client_id, frame_bytes_max=answer_bytes_max)

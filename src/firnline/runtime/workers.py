@@ -30,6 +30,7 @@ POOL_QUEUE_MAX = {
     "names": 1_000,
     "codec": 20_000,  # one of each connection
     "pages": 10_000,
+    "votes": 10,  # one is under way at a time; other disks of the node hold none up
 }
 
 # What these make is for the loop alone: when that has ended, nobody has any use for it.

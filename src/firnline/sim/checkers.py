@@ -127,7 +127,8 @@ class Checkers:
             self._on_truncated(node_id, seen, raft, end_offset)
         if start_offset != seen.start_offset:
             self._on_started_anew(process, seen, start_offset, end_offset)
-        epoch, role = raft.epoch, raft.role
+        # What nobody is told of before it is saved may yet be lost, and is nothing then.
+        epoch, role = (seen.epoch, seen.role) if raft.is_saving else (raft.epoch, raft.role)
         if epoch < seen.epoch:
             self.complain("rel-Q2", f"the epoch fell from {seen.epoch} to {epoch}", node_id)
         if role is Role.LEADER and (seen.role is not Role.LEADER or epoch != seen.epoch):

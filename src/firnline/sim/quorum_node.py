@@ -143,7 +143,7 @@ class QuorumNode:
     def _close(self, now_ms: int) -> Effects:
         assert self._ground is not None
         self.quorum.close()
-        if self.raft.is_cutting:
+        if self.raft.is_writing:
             return [SetTimer(key=_CLOSING, at_ms=now_ms + 10, then=self._close)]
         self._ground.close_files()
         self._stopped(now_ms)

@@ -102,6 +102,13 @@ class Member:
         self.is_running = self.is_stopped = False
         self.life = 0
         self.timers: dict[Any, int] = {}
+        self.hung_pool: str | None = None  # its work waits in `hung` until `end_hang`
+        self.hung: list[Submit] = []
+
+    def end_hang(self) -> None:
+        """Its disk goes on with what it has been asked for."""
+        self.hung_pool, hung, self.hung = None, self.hung, []
+        self.run([*hung])
 
     @property
     def broker(self) -> BrokerNode:
@@ -182,6 +189,8 @@ class Member:
             for file in effect.files:
                 file.sync()
             rig.at(rig.now_ms, partial(self._resume, life, effect.then, None))
+        elif kind is Submit and effect.pool == self.hung_pool:
+            self.hung.append(effect)
         elif kind is Submit:
             rig.at(rig.now_ms, partial(self._work, life, effect))
         elif kind is Send:

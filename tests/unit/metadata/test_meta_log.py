@@ -256,6 +256,13 @@ def test_the_dynamic_voters_of_kafkas_standalone_format_are_not_overlooked() -> 
     assert not fs.exists(f"{DIR}/quorum-state")
 
 
+def save(store: QuorumStateFile, state: ElectionState) -> None:
+    """Do what the runtime does with it; raise what went wrong."""
+    (submit,) = store.save(state, lambda problem, now_ms: [], 1)
+    assert submit.pool == "votes", "a pool of its own: nothing of another disk is before it"
+    submit.work()
+
+
 def test_an_election_is_saved_whole_or_not_at_all() -> None:
     for seed in range(20):
         fs = a_disk()
@@ -263,11 +270,11 @@ def test_an_election_is_saved_whole_or_not_at_all() -> None:
         fs.sync_dir("/data")
         store = QuorumStateFile(fs, DIR, (1,))
         assert store.load() is None
-        store.save(ElectionState(1, leader_id=1))
+        save(store, ElectionState(1, leader_id=1))
         fs.fail(("append", "sync", "rename", "sync_dir")[seed % 4], "quorum-state", "EIO")
         fs.fail("sync_dir", DIR, "EIO")
         with pytest.raises(StorageError):
-            store.save(ElectionState(2, voted_id=1))
+            save(store, ElectionState(2, voted_id=1))
         found = QuorumStateFile(fs.crash(Dice(seed)), DIR, (1,)).load()
         assert found in (ElectionState(1, leader_id=1), ElectionState(2, voted_id=1))
 
@@ -278,10 +285,10 @@ def test_a_vote_that_is_believed_after_a_failed_disk_survives_the_next_power_cut
     fs.make_dir(DIR)
     fs.sync_dir("/data")
     store = QuorumStateFile(fs, DIR, (1,))
-    store.save(ElectionState(1, leader_id=1))
+    save(store, ElectionState(1, leader_id=1))
     fs.fail("sync_dir", DIR, "EIO")
     with pytest.raises(StorageError):
-        store.save(ElectionState(2, voted_id=1))
+        save(store, ElectionState(2, voted_id=1))
     fs = fs.kill()
     assert QuorumStateFile(fs, DIR, (1,)).load() == ElectionState(2, voted_id=1)
     after = fs.crash(Dice(1), keep="none")

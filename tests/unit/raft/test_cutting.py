@@ -166,10 +166,10 @@ def test_a_disk_that_cannot_cut_stops_the_node() -> None:
 def test_a_node_that_stops_meanwhile_says_nothing_more_and_is_not_closed_before_the_end() -> None:
     net, member = cutting()
     member.node.stop()
-    assert member.node.is_cutting
+    assert member.node.is_writing
     member.end_cut()
     assert net.flights == []
-    assert not member.node.is_cutting
+    assert not member.node.is_writing
 
 
 def test_no_snapshot_is_retired_from_a_log_that_is_being_cut() -> None:
@@ -212,11 +212,11 @@ def test_a_part_of_a_log_without_its_beginning_goes_before_the_records_of_a_lead
     member.start()
     member.disk.holds_cuts = True
     answer(net, member, Unanswered(why="down"))
-    assert not member.node.is_cutting
+    assert not member.node.is_writing
     net.now_ms += 1_000
     member.run(member.node._poke(net.now_ms))
     answer(net, member, records(batch(0, 4, b"a"), high_watermark=1))
-    assert member.node.is_cutting
+    assert member.node.is_writing
     assert (member.disk.end_offset, net.flights) == (0, [])
     member.disk.is_headless = False
     member.end_cut()

@@ -81,32 +81,25 @@ def test_a_crashed_leader_is_followed_soon() -> None:
 def test_a_vote_is_on_disk_before_its_answer_leaves() -> None:
     """rel-Q2: whoever counted the vote must find it again after a power cut."""
     _, member = alone()
-    seen: list[ElectionState] = []
-    request = vote(3)
-
-    def answer(response: Any) -> Any:
-        assert part(response).vote_granted
-        seen.append(member.disk.saved[-1])
-        return response
-
-    member.node.on_request(request, answer, START_MS)
-    assert seen == [ElectionState(3, voted_id=2)]
+    member.disk.holds_saves = True
+    answers = member.ask(vote(3))
+    assert (answers, member.disk.saved) == ([], [])
+    member.end_save()
+    assert part(answers[0]).vote_granted
+    assert member.disk.saved == [ElectionState(3, voted_id=2)]
 
 
 def test_a_new_epoch_is_on_disk_before_the_refusal_that_says_so_leaves() -> None:
     """X4: the vote is refused, its epoch is believed; both nodes would else forget it."""
-    net, member = alone()
+    _, member = alone()
     member.disk.snapshots[OffsetAndEpoch(50, 5)] = (b"!", 1)
-    seen: list[ElectionState] = []
-
-    def answer(response: Any) -> Any:
-        assert not part(response).vote_granted
-        assert part(response).leader_epoch == 9
-        seen.append(member.disk.saved[-1])
-        return response
-
-    member.node.on_request(vote(9, last=(0, 0)), answer, net.now_ms)
-    assert seen == [ElectionState(9)]
+    member.disk.holds_saves = True
+    answers = member.ask(vote(9, last=(0, 0)))
+    assert (answers, member.disk.saved) == ([], [])
+    member.end_save()
+    assert not part(answers[0]).vote_granted
+    assert part(answers[0]).leader_epoch == 9
+    assert member.disk.saved == [ElectionState(9)]
 
 
 def test_a_node_votes_once_an_epoch_also_after_a_power_cut() -> None:

@@ -54,7 +54,7 @@ def test_work_that_only_the_loop_wants_holds_up_no_end(bell: Doorbell, name: Poo
     assert done == []
 
 
-@pytest.mark.parametrize("name", ["disk", "copy", "expire"])
+@pytest.mark.parametrize("name", ["disk", "copy", "expire", "votes"])
 def test_what_is_stored_is_stored_before_the_end(bell: Doorbell, name: PoolName) -> None:
     pool = Pool(name, 2, bell)
     done: list[int] = []
