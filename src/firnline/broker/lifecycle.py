@@ -38,6 +38,8 @@ _FINAL = (
     Code.INCONSISTENT_CLUSTER_ID,
     Code.INVALID_REGISTRATION,
 )
+# What a controller says that has no registration of ours.
+_UNKNOWN = (Code.STALE_BROKER_EPOCH, Code.BROKER_ID_NOT_REGISTERED)
 
 _SUPERSEDED = (
     "broker {0} is registered anew by another process, or unregistered: the controllers refuse this one for"
@@ -168,10 +170,19 @@ class Lifecycle:
         if self.is_in(image):
             # Metadata has the last word: with the epoch of an answer that was wrong nobody would count us in.
             self.broker_epoch = image.brokers[self._registration.broker_id].epoch
-        if self.stage is Stage.REGISTERED and image.offset >= self.broker_epoch:
-            self.stage = Stage.FENCED
-            return self._on_registered(self._taken, now_ms)
+            if self.stage is Stage.REGISTERED:
+                self.stage = Stage.FENCED
+                return self._on_registered(self._taken, now_ms)
+        elif self.stage is Stage.REGISTERED and image.offset >= self.broker_epoch:
+            return self._was_not_registered(now_ms)
         return self._serve_once_known(now_ms) if self._is_unfenced else []
+
+    def _was_not_registered(self, now_ms: int) -> Effects:
+        """The answer was wrong, or another took our place since: ask again, and hear which (I3)."""
+        self.stage = Stage.STARTING
+        self._started_ms = now_ms
+        timer = SetTimer(key=_REGISTER, at_ms=now_ms + _SOON_MS, then=self.register)
+        return [CancelTimer(key=_BEAT), timer]
 
     def _taken(self, now_ms: int) -> Effects:
         """What the image gives us is open: ask to be counted in."""
@@ -182,9 +193,7 @@ class Lifecycle:
 
     def _beat(self, now_ms: int) -> Effects:
         """Say that we live; one at a time, the next one when this one is answered."""
-        if self.stage is Stage.STOPPED:
-            return []
-        if self._is_beating:
+        if self.stage in (Stage.STARTING, Stage.STOPPED) or self._is_beating:
             return []
         self._is_beating = True
         is_ready, is_leaving = self._is_ready, self.stage is Stage.LEAVING
@@ -255,6 +264,10 @@ class Lifecycle:
             if silent_ms >= _CUT_OFF_MS and self._is_cut_off():
                 return self._leave(now_ms)  # the last of a cluster that is stopped as a whole
             return [self._timer(now_ms + _SOON_MS)]
+        if self.stage is Stage.STARTING:
+            return []
+        if self.stage is Stage.REGISTERED and problem.code in _UNKNOWN:
+            return [*self._say(problem), *self._was_not_registered(now_ms)]
         pause_ms = self._pause_ms(problem, self._config.broker_heartbeat_interval_ms)
         return [*self._say(problem), self._timer(now_ms + pause_ms)]
 

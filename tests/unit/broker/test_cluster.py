@@ -148,6 +148,27 @@ def test_a_broker_that_was_told_a_wrong_epoch_goes_by_what_metadata_says(more: i
     assert rig[4].broker.partitions["t", 0].is_leader
 
 
+@pytest.mark.parametrize("epoch", [-1, 0, 1 << 40])
+def test_a_broker_that_was_told_in_vain_that_it_is_registered_asks_again(epoch: int) -> None:
+    """Its last incarnation is still there: it took that for another process in its place."""
+    rig = Rig({**THREE, 4: "broker"}).start()
+    rig[4].kill()
+    ask, told = rig.send, [epoch]
+
+    def spoilt(asker: Member, effect: Send) -> None:
+        if asker.node_id == 4 and isinstance(effect.request, BrokerRegistrationRequest) and told:
+            answer = BrokerRegistrationResponse(broker_epoch=told.pop())
+            rig.at(rig.now_ms + 1, lambda _: asker.run(effect.then(answer, rig.now_ms)))
+        else:
+            ask(asker, effect)
+
+    rig.send = spoilt  # type: ignore[method-assign]
+    rig[4].start()
+    rig.until(lambda: rig[4].is_running, 3 * SESSION_MS)
+    assert not told
+    assert not superseded(rig)
+
+
 def silent_and_replaced(*topics: str) -> Rig:
     """Broker 4 was cut off for longer than its session; an old request to register its id arrived then."""
     rig = Rig({**THREE, 4: "broker"}).start()
