@@ -23,7 +23,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names, offset_index, time_index
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.offset_index import OffsetIndex
-from firnline.log.sparse_index import EntriesDamaged, IndexDamaged, at_once
+from firnline.log.sparse_index import EntriesDamaged, IndexDamaged
 from firnline.log.sync_ledger import PathSync, PathSyncs
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import TxnIndex
@@ -570,10 +570,8 @@ class Segment:
         return self.first_time_ms
 
     def largest_time_ms(self) -> int:
-        """Age of the segment for retention: its greatest timestamp, else when its file was written."""
-        if self._max_time_ms == _UNKNOWN:
-            at_once(self._learn_times)
-        found = self._max_time_ms
+        """Its age for retention: its greatest timestamp, else when its file was written; IndexDamaged."""
+        found = self.max_time_ms
         return found if found >= 0 else self._fs.modified_ms(self.stem_path + names.LOG)
 
     def start_for_time(self, time_ms: int) -> int:

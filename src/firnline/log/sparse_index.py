@@ -14,7 +14,7 @@ may wait is told so with `IndexDamaged`, and asks again; whoever may not has it 
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import lt
 from typing import TYPE_CHECKING, TypeVar
@@ -283,6 +283,8 @@ class IndexDamaged(StorageError):
     def __init__(self, segment: "Segment") -> None:
         super().__init__("an index of a segment has to be built again", path=segment.stem_path)
         self.segment = segment
+        # Builds it, for who takes the steps in turns of the loop: where the segment has left the log, none.
+        self.steps: Callable[[], Iterator[None]] = segment.rebuild_steps
 
     @property
     def is_passing(self) -> bool:
