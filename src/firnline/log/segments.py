@@ -93,8 +93,8 @@ class Segments:
 
     def snapshots_after(self, closed: list[Segment], directory: str) -> list[str]:
         """Return where the producer snapshots at the ends of these closed segments are, if they are."""
-        wanted = dict.fromkeys(closed)  # a recovery may have left thousands
-        ends = [end for segment, end in self.closed() if segment in wanted]
+        slots = (bisect_right(self._bases, segment.base_offset) for segment in closed)
+        ends = [self._bases[slot] for slot in slots if slot < len(self._bases)]
         return [snapshot_path(directory, end) for end in ends]
 
     def describe_closed(self, directory: str) -> list[ClosedSegment]:

@@ -26,6 +26,7 @@ from firnline.log.producer_state import (
     SnapshotEntry,
     latest_snapshot,
     remove_snapshots_after,
+    snapshot_offsets,
     write_snapshot,
 )
 from firnline.log.segment import FileCut, Segment
@@ -218,7 +219,7 @@ class CutTo:
         self._ledger = ledger
         self._gone: list[Segment] = []
         self._cuts: list[FileCut] = []
-        self._found: list[str] = []  # names in the directory, once the files are cut
+        self._snapshots: list[int] = []  # offsets of those that are left, once the files are cut
         self._end_offset = offset
 
     def forget(self) -> None:
@@ -243,14 +244,14 @@ class CutTo:
             batches.close()
         if remove_snapshots_after(fs, path, self._end_offset):
             fs.sync_dir(path)
-        self._found = fs.list_dir(path)
+        self._snapshots = snapshot_offsets(fs, path)
 
     def end(self) -> Iterator[None]:
         """Producer state up to the log end, from the newest snapshot and what follows it."""
         self._ledger.dir_changes += 1
         self._segments.active.cut_is_done()
         end, path = self._end_offset, self._log.path
-        latest = latest_snapshot(self._fs, path, upto_offset=end, found=self._found)
+        latest = latest_snapshot(self._fs, path, self._snapshots, upto_offset=end)
         found = ProducerStates(self._log.producers.table)
         if latest is not None:
             yield from found.load_steps(latest[1], latest[0])
