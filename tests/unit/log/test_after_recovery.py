@@ -11,6 +11,7 @@ from firnline.log.recovery import told_of_recovery
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
+    NOW,
     PATH,
     SeededRng,
     append,
@@ -20,6 +21,7 @@ from tests.log_world import (
     found_headers,
     found_records,
     opened,
+    small,
 )
 from tests.recovery_world import filled, overwrite, report, segment_files, whole
 
@@ -176,3 +178,21 @@ def test_reads_of_others_do_not_close_the_segment_that_a_start_made_the_active_o
         again.read(segment.base_offset, max_bytes=1, upto_offset=120)
     append(again, batch("a"))
     assert found_headers(again)[-1].next_offset == 122
+
+
+def test_a_recovery_that_has_to_begin_again_lists_no_segment_twice() -> None:
+    """Nor one that the second try found beyond the end of the log: its files are gone."""
+    fs = CrashableFs()
+    config = small(cleanup_policy="compact")
+    log = opened(fs, config)
+    for number in range(6):
+        append(log, batch(f"{number}"))
+        log.roll(NOW)
+    path = log.closed_segments()[3].stem_path + ".log"
+    data = bytearray(whole(fs, path))
+    data[7] = 4  # its only batch says that it is at 4, where the next segment begins
+    overwrite(fs, path, bytes(data))
+    again = opened(fs, config)
+    assert report(again).segments_scanned > 6, "it began again"
+    unsynced = [segment.base_offset for segment in again._ledger.unsynced]
+    assert unsynced == [segment.base_offset for segment in again.closed_segments()]
