@@ -1,6 +1,6 @@
 """The doors to the outside world, as protocols: production and simulator supply them. PURE."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -95,6 +95,10 @@ class Fs(Protocol):
 
     def list_dir(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
+        ...
+
+    def names(self, path: str) -> Iterator[str]:
+        """Names in the directory, in no order, read as they are taken: those of now, or of a moment ago."""
         ...
 
     def make_dir(self, path: str) -> None:

@@ -11,6 +11,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ids import OFFSETS_TOPIC
 from firnline.base.units import KIB
 from firnline.coordinator.groups import GroupCoordinator
+from firnline.log.sparse_index import IndexDamaged
 from firnline.records.batch import LOG_OVERHEAD_BYTES, OFFSET_AND_LENGTH, parse_header
 from firnline.replica.partition import Partition
 
@@ -84,13 +85,26 @@ class Coordination:
 
 
 def batches_of(partition: Partition) -> Iterator[bytes]:
-    """Yield the local log from its start to its end, whole batches, about LOAD_STEP_BYTES at a time."""
-    log = partition.log
+    """Yield the local log from its start to its end, whole batches, about LOAD_STEP_BYTES at a time.
+
+    Nothing, after each slice, while a damaged index is built again.
+    """
+    log, built = partition.log, None
     offset = log.local_log_start_offset
     while offset < log.log_end_offset:
         # Between two slices retention may have removed what was next.
         offset = max(offset, log.local_log_start_offset)
-        data = log.read_batches(offset, max_bytes=LOAD_STEP_BYTES)
+        end = log.log_end_offset
+        try:
+            found = log.read(offset, max_bytes=LOAD_STEP_BYTES, upto_offset=end, may_wait=True)
+        except IndexDamaged as damage:
+            if built is damage.segment:
+                raise
+            built = damage.segment
+            for _ in damage.steps():
+                yield b""
+            continue
+        data = found.read()
         if not data:
             return
         yield data

@@ -209,7 +209,7 @@ class BrokerNode:
         def all_are_open(at_ms: int) -> Effects:
             # By what the cluster is now: a topic may have gone while the logs were opened.
             return self.storage.put_strays_aside(
-                lambda found: found in self.image.topics_by_id, self._has_replica_here
+                lambda found: found in self.image.topics_by_id, self._has_replica_here, at_ms
             )
 
         def taken(at_ms: int) -> Effects:

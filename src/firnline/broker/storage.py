@@ -99,6 +99,7 @@ class Storage:
         self._offline: dict[str, StorageError] = {}
         # Where an operator wants replicas that are not here yet.
         self._preferred: dict[TopicPartition, str] = {}
+        self._opening: dict[TopicPartition, None] = {}
         self._syncing: dict[str, None] = {}
         self._synced_ms: dict[str, int] = {}  # of logs with flush.ms
         self._is_settling = False  # the last syncs are under way: no more jobs
@@ -151,14 +152,12 @@ class Storage:
     ) -> Steps[Log]:
         """Open a partition's log where it lies; a new one goes where the fewest are.
 
-        Yields after each slice of a recovery, and returns the log.
+        Yields after each slice of a recovery, and returns the log, to be served when its `unsynced` files are
+        on disk. StorageError where metadata has it in a directory that failed, or names no other one and it
+        was there: its records may be in it, and a second, empty replica must not take their place.
 
         directory_id  where metadata has the replica: a new one goes there, if that is one of ours
         may_make      False for a replica that was lost and that nobody else has: only its files will do
-
-        It is served when its `unsynced` files are on disk. StorageError where metadata has it in a directory
-        that failed, or names no other one and it was there: its records may be in it, and a second, empty
-        replica must not take their place.
         """
         healthy = [d for d in self.directories if d.path not in self._offline]
         if not healthy:
@@ -201,6 +200,7 @@ class Storage:
         now_ms: int,
     ) -> Steps[Log]:
         """Open a log in a directory. Files that an operator moves away meanwhile are no failed disk."""
+        self._opening[topic_partition] = None
         try:
             return (yield from directory.open_steps(topic_partition, topic_id, config, now_ms))
         except StorageError as problem:
@@ -211,6 +211,8 @@ class Storage:
                     "its directory was moved away while it was opened", path=path, error="EAGAIN"
                 ) from problem
             raise
+        finally:
+            del self._opening[topic_partition]
 
     def prefer(self, topic_partition: TopicPartition, path: str) -> Code:
         """Have a replica that is not here yet made in a directory; one that is here stays where it is.
@@ -339,11 +341,18 @@ class Storage:
         return found[0]
 
     def put_strays_aside(
-        self, is_known: Callable[[Uuid], bool], is_here: Callable[[Uuid, int], bool]
+        self,
+        is_known: Callable[[Uuid], bool],
+        is_here: Callable[[Uuid, int], bool],
+        now_ms: int,
     ) -> Effects:
         """See `replica/directories`."""
         healthy = [d for d in self.directories if d.path not in self._offline]
-        return put_strays_aside(self._fs, healthy, is_known, is_here)
+        work = put_strays_aside(self._fs, healthy, self._stays, is_known, is_here)
+        return Background("storage: strays").begin(work, now_ms)
+
+    def _stays(self, directory: LogDirectory, found: TopicPartition) -> bool:
+        return found in self._opening or self._is_settling or directory.path in self._offline
 
     # -------------------------------------------------------------------------------- failures
 

@@ -67,8 +67,13 @@ class Replay:
         self._generations: dict[str, tuple[int, bytes]] = {}
 
     def steps(self, batches: Iterable[Buffer]) -> Iterator[None]:
-        """Apply whole batches; yields after each slice. KafkaError for bytes that are damaged here."""
+        """Apply whole batches; yields after each slice. KafkaError for bytes that are damaged here.
+
+        Empty ones say that a slice was taken to find the next.
+        """
         for data in batches:
+            if not data:
+                yield
             yield from self._batches(data)
         yield from self._restore()
         yield from self._check()

@@ -136,7 +136,7 @@ class LogDirectory:
 
     def _read(self, name: str, *, with_metadata: bool = False) -> dict[TopicPartition, int]:
         """Read a checkpoint without the partitions that are not here any more."""
-        present = self._present()
+        present = dict(self._here)
         if with_metadata:
             present[_METADATA] = None
         found = checkpoint.read_offsets(self._fs, f"{self.path}/{name}")

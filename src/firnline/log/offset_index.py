@@ -6,10 +6,9 @@ holds an offset is never before the entry found for it.
 """
 
 from array import array
-from bisect import bisect_right
 
 from firnline.base.units import INT32_MAX
-from firnline.log.sparse_index import WORD, SparseIndex, ascends, read_words, write_words
+from firnline.log.sparse_index import WORD, Columns, SparseIndex, ascends, read_words, write_words
 
 ENTRY_BYTES = 8
 
@@ -22,15 +21,16 @@ class OffsetIndex(SparseIndex):
     codes = (WORD, WORD)
 
     def load(self, segment_size_bytes: int) -> bool:
-        """Read the file; False when it is missing or cannot be this segment's, and nothing is kept."""
-        self.clear_memory()
-        found = self._read()
-        if found is None:
+        """Take the file into use; False, and nothing is kept, where it is missing or of another segment."""
+        if not self._load():
             return False
-        offsets, positions = found
-        if positions and (positions[-1] >= segment_size_bytes or offsets[-1] > INT32_MAX):
+        if self._values and self._values[-1] >= segment_size_bytes:
+            self.clear_memory()
             return False
-        return ascends(positions) and self._take(offsets, positions)
+        return True
+
+    def can_be(self, keys: "array[int]", values: "array[int]") -> bool:
+        return ascends(keys) and ascends(values) and not (keys and keys[-1] > INT32_MAX)
 
     def add(self, last_offset: int, position: int) -> None:
         """Note that the batch whose last record is `last_offset` begins at `position`."""
@@ -38,18 +38,17 @@ class OffsetIndex(SparseIndex):
 
     def position_for(self, offset: int) -> int:
         """Return a position at or before the batch that holds `offset`; scan forward from there."""
-        slot = bisect_right(self._keys, offset - self.base_offset) - 1
-        return self._values[slot] if slot >= 0 else 0
+        return self.entry_for(offset)[0]
 
     def entry_for(self, offset: int) -> tuple[int, int]:
         """Return `position_for(offset)` and the last offset of the batch there; (0, -1) without an entry."""
-        slot = bisect_right(self._keys, offset - self.base_offset) - 1
-        return (self._values[slot], self.base_offset + self._keys[slot]) if slot >= 0 else (0, -1)
+        found = self._at_most(0, offset - self.base_offset)
+        return (found[1], self.base_offset + found[0]) if found else (0, -1)
 
     def entry_below(self, position: int) -> tuple[int, int]:
         """Return the last indexed position that is not after `position`, and the last offset of its batch."""
-        slot = bisect_right(self._values, position) - 1
-        return (self._values[slot], self.base_offset + self._keys[slot]) if slot >= 0 else (0, -1)
+        found = self._at_most(1, position)
+        return (found[1], self.base_offset + found[0]) if found else (0, -1)
 
     def last_position(self) -> int:
         """Return the position of the last entry, 0 without one."""
@@ -57,13 +56,13 @@ class OffsetIndex(SparseIndex):
 
     def entries(self) -> list[tuple[int, int]]:
         """Return (offset, position) of every entry."""
-        return [(self.base_offset + o, p) for o, p in zip(self._keys, self._values)]
+        return [(self.base_offset + o, p) for o, p in zip(*self.columns())]
 
     def truncate_to(self, offset: int) -> int:
         """Drop the entries at or after `offset`; return the size that the file is to be cut to."""
-        return self._drop_from(self._keys, offset)
+        return self._drop_from(0, offset)
 
-    def decode(self, data: bytes) -> "tuple[array[int], array[int]]":
+    def decode(self, data: bytes) -> Columns:
         words = read_words(data)
         return words[0::2], words[1::2]
 

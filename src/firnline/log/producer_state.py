@@ -561,7 +561,8 @@ def write_snapshot_file(fs: Fs, directory: str, offset: int, data: bytes) -> Fil
 
 def snapshot_offsets(fs: Fs, directory: str) -> list[int]:
     """Return the offsets of all snapshots in the directory, ascending."""
-    return offsets_of_snapshots(fs.list_dir(directory))
+    listed = [name for name in fs.list_dir(directory) if name.endswith(names.SNAPSHOT)]
+    return sorted(pair[0] for pair in map(names.parse_segment_file, listed) if pair)
 
 
 def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> bool:
@@ -572,32 +573,24 @@ def remove_snapshots_after(fs: Fs, directory: str, offset: int) -> bool:
     return bool(gone)
 
 
-def offsets_of_snapshots(found: Iterable[str]) -> list[int]:
-    """Return the offsets of the snapshots among the names of files, ascending."""
-    snapshots = [name for name in found if name.endswith(names.SNAPSHOT)]
-    return sorted(pair[0] for pair in map(names.parse_segment_file, snapshots) if pair)
-
-
 def read_latest_snapshot(
-    fs: Fs, directory: str, *, upto_offset: int, found: Iterable[str] | None = None
+    fs: Fs, directory: str, *, upto_offset: int
 ) -> tuple[int, list[SnapshotEntry]] | None:
     """Return (offset, entries) of the newest good snapshot at or below `upto_offset`."""
-    latest = latest_snapshot(fs, directory, upto_offset=upto_offset, found=found)
+    offsets = snapshot_offsets(fs, directory)
+    latest = latest_snapshot(fs, directory, offsets, upto_offset=upto_offset)
     return None if latest is None else (latest[0], list(latest[1]))
 
 
 def latest_snapshot(
-    fs: Fs, directory: str, *, upto_offset: int, found: Iterable[str] | None = None
+    fs: Fs, directory: str, offsets: Iterable[int], *, upto_offset: int
 ) -> tuple[int, Iterator[SnapshotEntry]] | None:
     """As `read_latest_snapshot`, its entries decoded one at a time.
 
-    A damaged one is removed, and the one before it is tried: what it held is in the log. `found` is the
-    list of the directory, where the caller has it.
+    A damaged one is removed, and the one before it is tried: what it held is in the log. `offsets` are those
+    of the snapshots that are there.
     """
-    listed = fs.list_dir(directory) if found is None else found
-    for offset in reversed(offsets_of_snapshots(listed)):
-        if offset > upto_offset:
-            continue
+    for offset in sorted((each for each in offsets if each <= upto_offset), reverse=True):
         path = snapshot_path(directory, offset)
         try:
             return offset, snapshot_entries(read_whole(fs, path) or b"", path=path)

@@ -7,7 +7,7 @@ recovery point were synced once: the log is then refused, because cutting it off
 acknowledged (reliability d 92). Renamed and left-over files are finished off (rel-P11).
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from firnline.base.background import Pace
 from firnline.base.effects import Effects, Warn
 from firnline.base.errors import StorageError
 from firnline.base.ids import METADATA_TOPIC_ID, NO_OFFSET, TopicPartition, Uuid
-from firnline.base.ports import Fs
+from firnline.base.ports import File, Fs
 from firnline.base.units import INT64_MAX, KIB
 from firnline.base.waits import Wait, off_loop
 from firnline.config.topic import TopicConfig
@@ -35,6 +35,7 @@ from firnline.log.producer_state import (
 )
 from firnline.log.segment import IndexRules, Segment, index_rules
 from firnline.log.segments import Segments, note_producer, remove_durably
+from firnline.log.sync_ledger import PathSync
 
 
 @dataclass(slots=True)
@@ -63,7 +64,9 @@ Steps = Generator[Wait | None, None, T]
 _NAMES_PER_SLICE = 1_000
 _SEGMENTS_PER_SLICE = 32
 # To write what belongs to a segment that was scanned takes as long as to read so many bytes.
-_FINISH_BYTES = 64 * KIB
+_FINISH_BYTES = 256 * KIB
+# Segments whose files are listed, to be synced, in one go.
+_SYNCED_AT_ONCE = 16
 
 
 def open_log(*args: Any, **options: Any) -> Log:
@@ -169,7 +172,7 @@ class _Opening:
         self.producers = ProducerStates(producers)
         self.unsynced: list[Segment] = []
         self.is_changed = False
-        self.found: list[str] = []  # the directory as it is before anything is opened
+        self.found: dict[str, None] = {}  # the directory as it is before anything is opened
         self.snapshots: dict[int, None] = {}  # offsets of those of producers that are there now
         self.snapshot_offset = NO_OFFSET
         self.pace = Pace()
@@ -183,12 +186,10 @@ class _Opening:
         high_watermark: int,
         before_truncation: Callable[[], None] | None,
     ) -> Steps[Log]:
-        self.found = self.fs.list_dir(self.path)
+        yield from self.list()
         self.is_changed = yield from finish_renames(self.fs, self.path, self.found)
         if self.is_changed:
-            self.found = self.fs.list_dir(self.path)
-        if len(self.found) > _NAMES_PER_SLICE:
-            yield None
+            yield from self.list()
         segments = yield from self.segments(log_start_offset)
         end = yield from self.end_offset(segments)
         if end < log_start_offset:
@@ -226,18 +227,28 @@ class _Opening:
         )
         return log
 
+    def list(self) -> Steps[None]:
+        """Read the names in the directory."""
+        self.found = {}
+        for count, name in enumerate(self.fs.names(self.path), 1):
+            self.found[name] = None
+            if count % _NAMES_PER_SLICE == 0:
+                yield None
+
     def segments(self, log_start_offset: int) -> Steps[Segments]:
         """Find the segments' files; remove indexes that no log belongs to."""
         files: list[tuple[int, str]] = []
+        bases: dict[int, None] = {}
         for count, name in enumerate(self.found, 1):
             pair = names.parse_segment_file(name)
             if pair is not None and pair[1] == names.SNAPSHOT:
                 self.snapshots[pair[0]] = None
             elif pair is not None:
                 files.append(pair)
+                if pair[1] == names.LOG:
+                    bases[pair[0]] = None
             if count % _NAMES_PER_SLICE == 0:
                 yield None
-        bases = {base for base, suffix in files if suffix == names.LOG}
         for base, suffix in files:
             if base not in bases:
                 self.fs.remove(f"{self.path}/{names.stem(base)}{suffix}")
@@ -357,7 +368,7 @@ class _Opening:
 
     def load_producers(self, segments: Segments, end_offset: int) -> Steps[None]:
         """Producer state up to `end_offset`: the newest snapshot, and the headers after it."""
-        latest = latest_snapshot(self.fs, self.path, upto_offset=end_offset, found=self.found)
+        latest = latest_snapshot(self.fs, self.path, self.snapshots, upto_offset=end_offset)
         self.snapshot_offset = latest[0] if latest else NO_OFFSET
         start = max(0, self.snapshot_offset)
         yield from self.producers.load_steps(latest[1] if latest else (), start)
@@ -386,6 +397,7 @@ class _Opening:
         Where offsets may be missing a base offset that is too high shows by what comes after it alone, and
         no CRC covers it. With neither of the two, and nothing between, the log is as if it ended before.
         """
+        self.unsynced.clear()
         yield from self.load_producers(segments, first.base_offset)
         end = first.base_offset
         # They are of what was here before a truncation, or the power cut; what holds is written anew.
@@ -410,6 +422,8 @@ class _Opening:
                 self.producers.end_offset = end
                 write_snapshot_file(self.fs, self.path, end, self.producers.snapshot()).close()
                 self.snapshots[end] = None
+                if len(self.unsynced) >= _SYNCED_AT_ONCE:
+                    yield from self.sync_recovered()
             end = yield from self.scan(segment, end)
             if segment.file_size() > segment.size_bytes:
                 self.refuse_loss(segment, end)
@@ -433,6 +447,17 @@ class _Opening:
             yield from self.write_epochs()
         self.snapshot_offset = max(self.snapshots, default=NO_OFFSET)
         return end
+
+    def sync_recovered(self) -> Steps[None]:
+        """Sync segments that were gone over, and the snapshots at their ends: to list all takes too long."""
+        files = [file for segment in self.unsynced for file in segment.files_to_sync()]
+        ends = [*(segment.base_offset for segment in self.unsynced[1:]), max(self.snapshots)]
+        files += [PathSync(self.fs, snapshot_path(self.path, end)) for end in ends]
+        yield off_loop(f"sync segments of {self.path}", partial(_sync, files))
+        missing = [segment.syncs.missing_path for segment in self.unsynced]
+        for path in filter(None, missing):
+            raise StorageError("a file of a log is gone before it was synced", path=path)
+        self.unsynced.clear()
 
     def scan(self, segment: Segment, expected: int) -> Steps[int]:
         """Verify and index one segment up to its first bad batch; return the offset it ends at."""
@@ -483,6 +508,12 @@ class _Opening:
         self.snapshot_offset = NO_OFFSET
         self.producers.clear(offset)
         self.unsynced.clear()
+
+
+def _sync(files: Sequence[File]) -> None:
+    """In any thread."""
+    for file in files:
+        file.sync()
 
 
 def told_of_recovery(log: Log) -> Effects:

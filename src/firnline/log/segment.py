@@ -1,8 +1,8 @@
 """One segment: a file of batches, and its offset, time and transaction index. STORE.
 
 The active segment is open and its indexes are in memory. Of a closed one only the size is known until
-somebody reads it: then its file is opened and its offset index loaded and checked. One that is missing or
-cannot be this segment's has to be built again from the batches (reliability d 91): `IndexDamaged`.
+somebody reads it: then its file is opened and its offset index, of which what is used is checked. One that is
+missing or cannot be this segment's has to be built again from the batches (reliability d 91): `IndexDamaged`.
 A file that was opened is shared with the slices that were cut from it and closes itself after the last of
 them, so a segment can be removed while its bytes are still on their way to a socket. Before a file is cut in
 its place, every handle of it is told to read no further: what was cut is sent to nobody any more
@@ -10,9 +10,9 @@ its place, every handle of it is told to read no further: what was cut is sent t
 """
 
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from firnline.base.background import Pace
 from firnline.base.errors import StorageError
@@ -23,7 +23,7 @@ from firnline.config.topic import TopicConfig
 from firnline.log import names, offset_index, time_index
 from firnline.log.checkpoint import DAMAGE_REMEDY
 from firnline.log.offset_index import OffsetIndex
-from firnline.log.sparse_index import IndexDamaged, at_once
+from firnline.log.sparse_index import EntriesDamaged, IndexDamaged
 from firnline.log.sync_ledger import PathSync, PathSyncs
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import TxnIndex
@@ -42,6 +42,7 @@ WALK_BYTES = 4096
 _HINTS_MAX = 64
 _new_tuple = tuple.__new__  # half the price of the class's own constructor
 _UNKNOWN = -2
+T = TypeVar("T")
 
 
 class IndexRules(NamedTuple):
@@ -303,7 +304,7 @@ class Segment:
 
         An index that names another one would pass over records: IndexDamaged.
         """
-        return self._sound(*self.index.entry_for(offset))
+        return self._sound(*self._ask(self.index.entry_for, offset))
 
     def _sound(self, position: int, last_offset: int) -> int:
         """Return `position` if the batch there ends so; else IndexDamaged."""
@@ -347,7 +348,7 @@ class Segment:
         if known >= 0:
             return known
         self.ensure_indexed()
-        start = max(position, self._sound(*self.index.entry_below(limit)))
+        start = max(position, self._sound(*self._ask(self.index.entry_below, limit)))
         end, next_offset = self.walk(start, until_position=limit)
         if next_offset >= 0:
             self.hint(next_offset, end)
@@ -426,6 +427,13 @@ class Segment:
             raise IndexDamaged(self)
         self._is_indexed = True
 
+    def _ask(self, look: Callable[[int], T], wanted: int) -> T:
+        """Return what an index has of `wanted`; IndexDamaged where what it would say cannot be."""
+        try:
+            return look(wanted)
+        except EntriesDamaged:
+            raise IndexDamaged(self) from None
+
     def rebuild(self) -> None:
         """`rebuild_steps`, all at once."""
         for _ in self.rebuild_steps():
@@ -495,7 +503,7 @@ class Segment:
         Of the active segment. Reads the headers from the last index entry but one on.
         """
         end, last = self.base_offset, None
-        start, _ = self.index.entry_below(self.index.last_position() - 1)
+        start, _ = self._ask(self.index.entry_below, self.index.last_position() - 1)
         for header in self.headers(start):
             end = last.next_offset if last else end
             last = header
@@ -562,10 +570,8 @@ class Segment:
         return self.first_time_ms
 
     def largest_time_ms(self) -> int:
-        """Age of the segment for retention: its greatest timestamp, else when its file was written."""
-        if self._max_time_ms == _UNKNOWN:
-            at_once(self._learn_times)
-        found = self._max_time_ms
+        """Its age for retention: its greatest timestamp, else when its file was written; IndexDamaged."""
+        found = self.max_time_ms
         return found if found >= 0 else self._fs.modified_ms(self.stem_path + names.LOG)
 
     def start_for_time(self, time_ms: int) -> int:
@@ -577,7 +583,7 @@ class Segment:
         self.ensure_indexed()
         if self.is_closed:
             self._load_times()
-        noted_ms, offset = self.time_index.entry_before(time_ms)
+        noted_ms, offset = self._ask(self.time_index.entry_before, time_ms)
         self._drop_times()
         position = self._indexed_place(offset)
         if noted_ms >= 0 and not self._has_time(position, offset, noted_ms):
@@ -649,8 +655,8 @@ class Segment:
         if straddling is not None and straddling.base_offset < offset:
             end_offset = straddling.base_offset
         cuts = [
-            FileCut(self.index.path, self.index.truncate_to(end_offset)),
-            FileCut(self.time_index.path, self.time_index.truncate_to(end_offset)),
+            FileCut(self.index.path, self._ask(self.index.truncate_to, end_offset)),
+            FileCut(self.time_index.path, self._ask(self.time_index.truncate_to, end_offset)),
             FileCut(self.txn_index.path, self.txn_index.truncate_to(end_offset)),
             FileCut(self.stem_path + names.LOG, position),
         ]

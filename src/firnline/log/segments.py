@@ -6,6 +6,7 @@ without looking into the file: a segment remembers the ends that reads stopped a
 
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +15,7 @@ from firnline.base.errors import RecordsCut
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileRecords, FileSlice
 from firnline.base.units import KIB
+from firnline.log.offset_index import OffsetIndex
 from firnline.log.producer_state import ProducerStates, read_marker, snapshot_path
 from firnline.log.retention import SegmentAge
 from firnline.log.segment import WALK_BYTES, Segment
@@ -40,9 +42,22 @@ class ClosedSegment(NamedTuple):
     end_offset: int
     stem_path: str
     size_bytes: int
-    largest_time_ms: Callable[[], int]  # of its records; where they have none, of its file
+    largest_time_ms: Callable[
+        [], int
+    ]  # of its records, else of its file; IndexDamaged where not known yet
     has_txn_index: bool
     snapshot_path: str  # producer state at `end_offset + 1`
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTime:
+    """Tells how old a segment is: two of one segment are equal."""
+
+    segments: "Segments"
+    segment: Segment
+
+    def __call__(self) -> int:
+        return self.segments.time_of(self.segment)
 
 
 class Segments:
@@ -78,8 +93,8 @@ class Segments:
 
     def snapshots_after(self, closed: list[Segment], directory: str) -> list[str]:
         """Return where the producer snapshots at the ends of these closed segments are, if they are."""
-        wanted = dict.fromkeys(closed)  # a recovery may have left thousands
-        ends = [end for segment, end in self.closed() if segment in wanted]
+        slots = (bisect_right(self._bases, segment.base_offset) for segment in closed)
+        ends = [self._bases[slot] for slot in slots if slot < len(self._bases)]
         return [snapshot_path(directory, end) for end in ends]
 
     def describe_closed(self, directory: str) -> list[ClosedSegment]:
@@ -90,7 +105,7 @@ class Segments:
                 end - 1,
                 segment.stem_path,
                 segment.size_bytes,
-                segment.largest_time_ms,
+                SegmentTime(self, segment),
                 segment.txn_index.exists(),
                 snapshot_path(directory, end),
             )
@@ -100,14 +115,13 @@ class Segments:
     def ages(self, log_end_offset: int) -> list[SegmentAge]:
         """Return the segments as retention sees them, oldest first."""
         return [
-            SegmentAge(segment.base_offset, end, segment.size_bytes, partial(self._age, segment))
+            SegmentAge(segment.base_offset, end, segment.size_bytes, SegmentTime(self, segment))
             for segment, end in zip(self._segments, [*self._bases[1:], log_end_offset])
         ]
 
-    def _age(self, segment: Segment) -> int:
-        """Its greatest timestamp; IndexDamaged where that is to be found out by who has time."""
-        self._when_indexed(lambda: segment.max_time_ms, may_wait=True)
-        return segment.largest_time_ms()
+    def time_of(self, segment: Segment) -> int:
+        """Age of a segment for retention; IndexDamaged where that is to be found out by who has time."""
+        return self._when_indexed(segment.largest_time_ms, may_wait=True)
 
     def from_offset(self, offset: int) -> list[Segment]:
         """Return the segment that holds `offset`, or begins first after it, and all later ones."""
@@ -206,14 +220,18 @@ class Segments:
         try:
             return ask()
         except IndexDamaged as found:
-            self.want_index(found.segment, partial(self._rebuild_steps, found.segment))
+            segment = found.segment
+            found.steps = partial(self._rebuild_steps, segment, segment.index)
+            self.want_index(segment, found.steps)
             raise
 
-    def _rebuild_steps(self, segment: Segment) -> Iterator[None]:
-        """Build the indexes of `segment` again; yields after some batches.
+    def _rebuild_steps(self, segment: Segment, damaged: OffsetIndex) -> Iterator[None]:
+        """Build the indexes of `segment` again, unless somebody has; yields after some batches.
 
         RecordsCut where the segment leaves the log before that, or the log loses its end.
         """
+        if segment.index is not damaged:
+            return
         cuts, steps = self.cuts, segment.rebuild_steps()
         while self.cuts == cuts and segment in self._segments:
             if next(steps, _DONE) is _DONE:

@@ -7,11 +7,11 @@ and offsets ascend; an entry whose timestamp is not above the last one's is left
 
 import sys
 from array import array
-from bisect import bisect_right
-from itertools import pairwise
+from itertools import islice
+from operator import le
 
 from firnline.base.units import INT32_MAX
-from firnline.log.sparse_index import WORD, SparseIndex, read_words, write_words
+from firnline.log.sparse_index import WORD, Columns, SparseIndex, ascends, read_words, write_words
 
 ENTRY_BYTES = 12
 # Which word of a 64-bit integer comes first in memory: 1 the low one, 0 the high one.
@@ -26,10 +26,12 @@ class TimeIndex(SparseIndex):
     codes = ("q", "q")
 
     def load(self) -> bool:
-        """Read the file; False when it is missing or damaged, and nothing is kept."""
-        self.clear_memory()
-        found = self._read()
-        return found is not None and _are_offsets(found[1]) and self._take(*found)
+        """Take the file into use; False when it is missing or damaged, and nothing is kept."""
+        return self._load()
+
+    def can_be(self, keys: "array[int]", values: "array[int]") -> bool:
+        # One without a timestamp is never noted, and would not be held to the batch that it names.
+        return not (keys and keys[0] < 0) and ascends(keys) and _are_offsets(values)
 
     @property
     def last_time_ms(self) -> int:
@@ -48,27 +50,24 @@ class TimeIndex(SparseIndex):
 
     def offset_before(self, time_ms: int) -> int:
         """Return an offset at or before the first record with at least that timestamp."""
-        slot = bisect_right(self._keys, time_ms) - 1
-        return self.base_offset + (self._values[slot] if slot >= 0 else 0)
+        return self.entry_before(time_ms)[1]
 
     def entry_before(self, time_ms: int) -> tuple[int, int]:
         """Return the entry that `offset_before` goes by; (-1, base) without one."""
-        slot = bisect_right(self._keys, time_ms) - 1
-        if slot < 0:
-            return -1, self.base_offset
-        return self._keys[slot], self.base_offset + self._values[slot]
+        found = self._at_most(0, time_ms)
+        return (found[0], self.base_offset + found[1]) if found else (-1, self.base_offset)
 
     def entries(self) -> list[tuple[int, int]]:
         """Return (timestamp, offset) of every entry."""
-        return [(t, self.base_offset + o) for t, o in zip(self._keys, self._values)]
+        return [(t, self.base_offset + o) for t, o in zip(*self.columns())]
 
     def truncate_to(self, offset: int) -> int:
         """Drop the entries at or after `offset`; return the size that the file is to be cut to."""
-        return self._drop_from(self._values, offset)
+        return self._drop_from(1, offset)
 
     # An entry is three 32-bit words: slices of arrays are a hundred times as fast as a loop, and a large
     # segment writes a quarter of a million entries when it rolls.
-    def decode(self, data: bytes) -> "tuple[array[int], array[int]]":
+    def decode(self, data: bytes) -> Columns:
         words = read_words(data)
         pairs: array[int] = array(words.typecode, bytes(len(words) // 3 * 8))
         pairs[0::2], pairs[1::2] = words[_HIGH::3], words[1 - _HIGH :: 3]
@@ -84,4 +83,6 @@ class TimeIndex(SparseIndex):
 
 def _are_offsets(words: "array[int]") -> bool:
     """True when none is above what fits and they do not descend."""
-    return all(0 <= word <= INT32_MAX for word in words) and all(a <= b for a, b in pairwise(words))
+    if not words:
+        return True
+    return words[0] >= 0 and words[-1] <= INT32_MAX and all(map(le, words, islice(words, 1, None)))

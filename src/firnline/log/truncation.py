@@ -7,13 +7,13 @@ Order (rel-P13), so that a crash at any moment leaves the log as it was, or one 
   3  files go, newest first; what is left is cut and synced; producer snapshots beyond the cut go
   4  the state of the producers is read again; only then is anything appended
 
-Steps 1 and 3 wait for the disk, in its pool; step 4 is taken in slices. While a truncation is under way its
-log takes nothing and gives nothing: whoever wants to change it waits with `Log.when_whole`. After an error in
-step 1 nothing has happened; after a later one the log is not to be used. Source: docs/decisions/0017.
+Steps 1 and 3 wait for the disk, in its pool; step 4 is taken in slices. So is, before step 2, the building
+of an index that it needs and finds damaged. While a truncation is under way its log takes nothing and gives
+nothing: whoever wants to change it waits with `Log.when_whole`. After an error before step 2 nothing has
+happened; after a later one the log is not to be used. Source: docs/decisions/0017.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
@@ -26,11 +26,12 @@ from firnline.log.producer_state import (
     SnapshotEntry,
     latest_snapshot,
     remove_snapshots_after,
+    snapshot_offsets,
     write_snapshot,
 )
 from firnline.log.segment import FileCut, Segment
 from firnline.log.segments import Segments, remove_durably
-from firnline.log.sparse_index import at_once
+from firnline.log.sparse_index import IndexDamaged, at_once
 from firnline.log.sync_ledger import SyncLedger
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ class Cut(Protocol):
         ...
 
     def forget(self) -> None:
-        """Step 2, in memory alone. StorageError when a file cannot be read."""
+        """Step 2, in memory alone. StorageError when a file cannot be read.
+
+        IndexDamaged, and nothing is forgotten, where an index has to be built again before.
+        """
         ...
 
     def cut_files(self) -> None:
@@ -78,6 +82,8 @@ class Truncation:
         self._when_begun: Callable[[int], Effects] = _not_asked
         self._then: Done = _nothing
         self._steps: Iterator[None] = iter(())
+        self._then_do: Callable[[int], Effects] = self._end
+        self._rebuilt: Segment | None = None
 
     def at_once(self) -> None:
         """Carry it out here and now; StorageError when the files fail."""
@@ -86,7 +92,7 @@ class Truncation:
             self._vouch_for_less()
             if self._log.before_truncation is not None:
                 self._log.before_truncation()
-            self._cut.forget()
+            at_once(self._cut.forget)
             self._cut.cut_files()
             for _ in self._cut.end():
                 pass
@@ -128,12 +134,25 @@ class Truncation:
     def _lowered(self, problem: Exception | None, now_ms: int) -> Effects:
         if problem is not None:
             return self._over(problem, now_ms)
+        return self._forget(now_ms)
+
+    def _forget(self, now_ms: int) -> Effects:
         self.is_begun = True
         try:
             self._cut.forget()
+        except IndexDamaged as found:
+            self.is_begun = False
+            return self._build(found, now_ms)
         except StorageError as damage:
             return self._over(damage, now_ms)
         return self._when_begun(now_ms) + self._submit(now_ms)
+
+    def _build(self, found: IndexDamaged, now_ms: int) -> Effects:
+        """Have an index built again first, in slices; nobody else changes the log meanwhile."""
+        if self._rebuilt is found.segment:
+            return self._over(found, now_ms)
+        self._rebuilt = found.segment
+        return self._take(found.segment.rebuild_steps(), self._forget, now_ms)
 
     def _submit(self, now_ms: int) -> Effects:
         path, work = self._log.path, self._cut.cut_files
@@ -144,7 +163,13 @@ class Truncation:
             return [SetTimer(key=self._timer, at_ms=now_ms + _FULL_POOL_MS, then=self._submit)]
         if isinstance(result, Exception):
             return self._over(result, now_ms)
-        self._steps = self._cut.end()
+        return self._take(self._cut.end(), self._end, now_ms)
+
+    def _take(
+        self, steps: Iterator[None], then_do: Callable[[int], Effects], now_ms: int
+    ) -> Effects:
+        """Take steps in turns of the loop."""
+        self._steps, self._then_do = steps, then_do
         return self._go_on(now_ms)
 
     @property
@@ -157,6 +182,9 @@ class Truncation:
                 return [SetTimer(key=self._timer, at_ms=now_ms, then=self._go_on)]
         except StorageError as damage:
             return self._over(damage, now_ms)
+        return self._then_do(now_ms)
+
+    def _end(self, now_ms: int) -> Effects:
         return self._over(None, now_ms)
 
     def _over(self, problem: Exception | None, now_ms: int) -> Effects:
@@ -191,16 +219,16 @@ class CutTo:
         self._ledger = ledger
         self._gone: list[Segment] = []
         self._cuts: list[FileCut] = []
-        self._found: list[str] = []  # names in the directory, once the files are cut
+        self._snapshots: list[int] = []  # offsets of those that are left, once the files are cut
         self._end_offset = offset
 
     def forget(self) -> None:
+        # What will be the last one goes first: where its index is of no use, all stays as it is.
+        last = self._segments.from_offset(self.keeps_below - 1)[0]
+        self._end_offset, self._cuts = last.cut_memory(self.keeps_below)
         self._ledger.truncated_to(self.keeps_below)
         self._gone = self._segments.drop_after(self.keeps_below)
-        active = self._segments.active
-        self._ledger.removed([*self._gone, active])
-        cut = partial(active.cut_memory, self.keeps_below)
-        self._end_offset, self._cuts = at_once(cut)
+        self._ledger.removed([*self._gone, last])
         self._log.note_cut(self._end_offset)
 
     def cut_files(self) -> None:
@@ -216,14 +244,14 @@ class CutTo:
             batches.close()
         if remove_snapshots_after(fs, path, self._end_offset):
             fs.sync_dir(path)
-        self._found = fs.list_dir(path)
+        self._snapshots = snapshot_offsets(fs, path)
 
     def end(self) -> Iterator[None]:
         """Producer state up to the log end, from the newest snapshot and what follows it."""
         self._ledger.dir_changes += 1
         self._segments.active.cut_is_done()
         end, path = self._end_offset, self._log.path
-        latest = latest_snapshot(self._fs, path, upto_offset=end, found=self._found)
+        latest = latest_snapshot(self._fs, path, self._snapshots, upto_offset=end)
         found = ProducerStates(self._log.producers.table)
         if latest is not None:
             yield from found.load_steps(latest[1], latest[0])

@@ -10,9 +10,16 @@ put aside. Source: KIP-858.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from firnline.base.background import Work
 from firnline.base.effects import CancelTimer, Effects, SetTimer, Warn
 from firnline.base.errors import KafkaError, StorageError
-from firnline.base.ids import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, TopicPartition, Uuid
+from firnline.base.ids import (
+    LOST_DIRECTORY,
+    METADATA_TOPIC,
+    UNASSIGNED_DIRECTORY,
+    TopicPartition,
+    Uuid,
+)
 from firnline.base.ports import Fs
 from firnline.log import names
 from firnline.log.checkpoint import owner
@@ -24,6 +31,8 @@ _GATHER_MS, _RETRY_MAX_MS = 100, 10_000
 # How long a broker that starts waits for the controller to know that it has again what it had lost.
 _MENDED_MS = 10_000
 BATCH_MAX = 2_250
+# What a slice of the look for strays may cost, in names of a directory, and what one that is not open does.
+_SLICE_COST, _STRAY_COST = 500, 25
 _TIMER, _MENDED = ("replica", "assign directories"), ("replica", "mended")
 _STRAY = (
     "{path}: these records belong to no topic of this cluster, and are kept aside; remove the directory if"
@@ -218,35 +227,66 @@ def _had_records(fs: Fs, path: str) -> bool:
 def put_strays_aside(
     fs: Fs,
     directories: Sequence[LogDirectory],
+    stays: Callable[[LogDirectory, TopicPartition], bool],
+    is_known: Callable[[Uuid], bool],
+    is_here: Callable[[Uuid, int], bool],
+) -> Work:
+    """Rename what is not served here, and say so; nothing of it is deleted. In slices.
+
+    Its topic is not known, or has this partition on other brokers: it was deleted, or moved, while this one
+    was down. Or it is a second copy. A directory with records that does not say whose it is stays. So does
+    one that is being opened, or whose disk has failed, and that of the metadata, which the quorum opens.
+    """
+    yield []
+    for directory in directories:
+        effects: Effects = []
+        cost = 0
+        try:
+            for name in fs.names(directory.path):
+                found = names.parse_partition_dir(name)
+                cost += 1
+                if found is None or found.topic == METADATA_TOPIC or found in directory.logs:
+                    pass
+                elif not stays(directory, found):
+                    cost += _STRAY_COST
+                    effects += _put_aside(fs, directories, directory, found, is_known, is_here)
+                if cost >= _SLICE_COST:
+                    yield effects
+                    effects, cost = [], 0
+        except StorageError:
+            pass  # it failed meanwhile
+        yield effects
+    return []
+
+
+def _put_aside(
+    fs: Fs,
+    directories: Sequence[LogDirectory],
+    directory: LogDirectory,
+    found: TopicPartition,
     is_known: Callable[[Uuid], bool],
     is_here: Callable[[Uuid, int], bool],
 ) -> Effects:
-    """Rename what is not served here, and say so; nothing of it is deleted.
-
-    Its topic is not known, or has this partition on other brokers: it was deleted, or moved, while this one
-    was down. Or it is a second copy. A directory with records that does not say whose it is stays.
-    """
-    effects: Effects = []
-    for directory in directories:
-        said: dict[str, str] = {}
-        for topic_partition in directory.unopened():
-            path = directory.partition_path(topic_partition)
-            try:
-                topic_id = owner(fs, path)
-                if topic_id is None:
-                    # A replica that could not be made there, and is in another directory.
-                    if _is_open(directories, topic_partition) and not _had_records(fs, path):
-                        said[directory.put_aside(topic_partition)] = _OLDER
-                elif not is_known(topic_id):
-                    directory.put_aside(topic_partition)
-                elif not is_here(topic_id, topic_partition.partition):
-                    said[directory.put_aside(topic_partition)] = _ELSEWHERE
-                elif _is_open(directories, topic_partition, topic_id):
-                    said[directory.put_aside(topic_partition)] = _OLDER
-            except StorageError:
-                continue  # nothing is served from it; the operator finds it where it lies
-        effects += told_of_strays(directory, said)
-    return effects
+    """Rename the directory of a partition if it is a stray, and tell of it."""
+    path, said = directory.partition_path(found), ""
+    try:
+        topic_id = owner(fs, path)
+        if topic_id is None:
+            # A replica that could not be made there, and is in another directory.
+            if _is_open(directories, found) and not _had_records(fs, path):
+                said = _OLDER
+        elif not is_known(topic_id):
+            said = _STRAY
+        elif not is_here(topic_id, found.partition):
+            said = _ELSEWHERE
+        elif _is_open(directories, found, topic_id):
+            said = _OLDER
+        if not said:
+            return []
+        aside = directory.put_aside(found)
+    except StorageError:
+        return []  # nothing is served from it; the operator finds it where it lies
+    return told_of_strays(directory, {aside: said})
 
 
 def _is_open(

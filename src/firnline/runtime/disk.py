@@ -18,7 +18,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from firnline.base.effects import Effects, Submit
@@ -253,6 +253,14 @@ class RealFs:
     def list_dir(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(path))
+        except OSError as problem:
+            raise storage_error("list", path, problem) from problem
+
+    def names(self, path: str) -> Iterator[str]:
+        try:
+            with os.scandir(path) as found:
+                for entry in found:
+                    yield entry.name
         except OSError as problem:
             raise storage_error("list", path, problem) from problem
 

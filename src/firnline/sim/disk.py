@@ -6,7 +6,7 @@ directory are kept up to some change. What was synced is always there. Full disk
 injected. Source: reliability (f) 1, rel-P9, rel-P10.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -345,6 +345,9 @@ class CrashableFs:
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(self._directory(path).names)
+
+    def names(self, path: str) -> Iterator[str]:
+        yield from sorted(self._directory(path).names, reverse=True)  # on which nobody may count
 
     def make_dir(self, path: str) -> None:
         directory = self._root

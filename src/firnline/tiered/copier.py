@@ -231,6 +231,10 @@ class Copier:
         self, local: ClosedSegment, data: SegmentData, epochs: Epochs, now_ms: int
     ) -> Effects:
         services, hosted = self._services, self._hosted
+        try:
+            largest_time_ms = local.largest_time_ms()
+        except StorageError as problem:  # an index of it is built again, or cannot be
+            return self._finish(problem, now_ms)
         segment = RemoteSegment(
             topic_id=hosted.where.topic_id,
             topic=hosted.topic,
@@ -239,7 +243,7 @@ class Copier:
             base_offset=local.base_offset,
             end_offset=local.end_offset,
             size_bytes=local.size_bytes,
-            max_timestamp_ms=local.largest_time_ms(),
+            max_timestamp_ms=largest_time_ms,
             epochs=epochs,
             broker_id=services.settings.node_id,
             event_timestamp_ms=now_ms,

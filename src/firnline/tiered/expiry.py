@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from firnline.base.effects import Effects, Submit
-from firnline.base.errors import Code, FirnlineError, KafkaError
+from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import Done, Hosted, LogView, Services
 from firnline.tiered.lineage import filled, is_within_lineage
@@ -173,7 +173,11 @@ class _Walk:
                 continue
             if local.end_offset >= self._log.high_watermark:
                 return
-            if not self.is_in_breach(local.largest_time_ms(), local.size_bytes, local.end_offset):
+            try:
+                largest_time_ms = local.largest_time_ms()
+            except StorageError:  # an index of it is built again, or cannot be: the next look sees
+                return
+            if not self.is_in_breach(largest_time_ms, local.size_bytes, local.end_offset):
                 return
 
 

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from firnline.base.errors import Code, StorageError
+from firnline.broker.coordination import batches_of
 from firnline.log import names
 from firnline.log.log import Log
 from firnline.log.segment import Segment
+from firnline.log.sparse_index import IndexDamaged
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest
 from tests.unit.broker.harness import DATA, START_MS, Harness, batch
 
@@ -139,6 +141,73 @@ def test_retention_waits_for_a_time_index_and_then_deletes_what_it_would_have() 
     harness.pass_time(1000)
     log.delete_due_segments(START_MS + 2 * 10**7)
     assert log.log_start_offset >= COUNT
+
+
+def test_a_tier_waits_for_a_time_index_and_then_hears_what_it_would_have() -> None:
+    harness = node()
+    local = log_of(harness).closed_segments()[0]
+    sound = local.largest_time_ms()
+    damage(harness, names.TIME_INDEX)
+    for _ in range(2):
+        with pytest.raises(IndexDamaged):
+            local.largest_time_ms()
+    harness.pass_time(1000)
+    assert local.largest_time_ms() == sound == START_MS + COUNT - 1
+    assert log_of(harness).closed_segments()[0] == local, "and it is the same segment"
+
+
+def test_a_segment_whose_age_nobody_knows_is_not_compacted_before_its_index_is_built() -> None:
+    harness = node(min_compaction_lag_ms="1000")
+    log, later_ms = log_of(harness), START_MS + 10**6
+    log.advance_high_watermark(log.log_end_offset)
+    log.sync_now()
+    sound = log.compaction.dirt(later_ms)
+    assert sound.upto_offset == COUNT
+    damage(harness, names.TIME_INDEX)
+    assert log.compaction.dirt(later_ms).upto_offset == 0
+    harness.pass_time(1000)
+    assert log.compaction.dirt(later_ms) == sound
+
+
+def loading(harness: Harness) -> list[tuple[bytes, int]]:
+    """What a load of groups reads of the log, slice by slice, and how many batches each was that it looked at
+    for an index."""
+    looked: list[int] = []
+    real = Segment.note
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Segment, "note", lambda *args: looked.append(1) or real(*args))  # type: ignore[func-returns-value]
+        slices = []
+        for data in batches_of(harness.node.hosted.by_name["t", 0]):
+            slices.append((data, len(looked)))
+            looked.clear()
+    return slices
+
+
+def test_groups_are_loaded_from_a_segment_whose_index_is_built_meanwhile() -> None:
+    """It was built in the step that began the load."""
+    harness = node()
+    sound = b"".join(data for data, _ in loading(harness))
+    damage(harness)
+    slices = loading(harness)
+    assert b"".join(data for data, _ in slices) == sound
+    assert sum(count for _, count in slices) == COUNT
+    assert max(count for _, count in slices) <= COUNT // 4
+    looks: list[int] = []
+    real = Segment.rebuild_steps
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Segment, "rebuild_steps", lambda s: looks.append(1) or real(s))  # type: ignore[func-returns-value]
+        harness.pass_time(1000)
+    assert not looks, "nobody builds it twice"
+    assert harness.node.hosted.rebuilds._wanted == {}
+
+
+def test_groups_are_not_loaded_from_a_segment_whose_index_cannot_be_built() -> None:
+    harness = node()
+    damage(harness)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Segment, "rebuild_steps", lambda segment: iter(()))
+        with pytest.raises(IndexDamaged):
+            loading(harness)
 
 
 def test_what_is_appended_to_a_segment_while_its_index_is_built_is_in_it() -> None:

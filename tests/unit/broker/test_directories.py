@@ -8,6 +8,7 @@ import pytest
 from firnline.base.errors import Code, StorageError
 from firnline.base.ids import UNASSIGNED_DIRECTORY, TopicPartition
 from firnline.broker.node import BrokerNode
+from firnline.config.topic import TopicConfig
 from firnline.log.checkpoint import write_partition_metadata
 from firnline.log.recovery import at_once
 from firnline.metadata.image import PartitionImage
@@ -34,6 +35,8 @@ from firnline.protocol.messages.k44_incremental_alter_configs import (
 from firnline.protocol.messages.k57_update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from firnline.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 from firnline.protocol.messages.k73_assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from firnline.replica import directories
+from firnline.sim.disk import CrashableFs
 from tests.unit.broker.cluster import Rig
 from tests.unit.broker.harness import METADATA_VERSION, batch
 from tests.unit.broker.test_replication import (
@@ -443,17 +446,90 @@ def test_what_is_left_of_a_replica_that_is_elsewhere_is_put_aside_and_nothing_el
     """A directory that does not say whose it is has records, or is the empty one that an operator made."""
     rig = two_directories()
     node_id = BROKERS[0]
-    storage, fs = rig[node_id].broker.storage, rig[node_id].fs
+    fs = rig[node_id].fs
     name = replica_of(rig, node_id, index_in(rig, node_id, "/one")).topic_partition
     for each in (f"/two/{name}", "/two/u-1"):
         fs.make_dir(each)
-    rig[node_id].run(storage.put_strays_aside(lambda _: True, lambda *_: True))
+    look_for_strays(rig, node_id)
     assert not fs.exists(f"/two/{name}")
     assert fs.exists("/two/u-1")
     fs.make_dir(f"/two/{name}")
     fs.open(f"/two/{name}/{0:020}.log", create=True).append(batch("v"))
-    rig[node_id].run(storage.put_strays_aside(lambda _: True, lambda *_: True))
+    look_for_strays(rig, node_id)
     assert fs.exists(f"/two/{name}")
+
+
+GONE = bytes([7] * 16)  # a topic that nobody knows
+
+
+def strays_in(fs: Any, path: str) -> list[str]:
+    return [name for name in fs.list_dir(path) if name.endswith("-stray")]
+
+
+def look_for_strays(rig: Rig, node_id: int, **facts: Any) -> None:
+    known = {"is_known": lambda _: True, "is_here": lambda *_: True} | facts
+    rig[node_id].run(rig[node_id].broker.storage.put_strays_aside(**known, now_ms=rig.now_ms))
+    rig.pass_time(10)
+
+
+def test_strays_are_looked_for_in_slices_and_each_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten thousand logs took 30 ms of one step."""
+    rig = two_directories()
+    node_id = BROKERS[0]
+    storage, fs = rig[node_id].broker.storage, rig[node_id].fs
+    for number in range(100):
+        fs.make_dir(f"/one/gone-{number}")
+        write_partition_metadata(fs, f"/one/gone-{number}", GONE)
+    slices = list(
+        directories.put_strays_aside(
+            fs, storage.directories, lambda *_: False, lambda found: found != GONE, lambda *_: True
+        )
+    )
+    assert max(len(effects) for effects in slices) <= 20
+    assert sum(len(effects) for effects in slices) == len(strays_in(fs, "/one")) == 100
+    seen = [0]
+    real = CrashableFs.names
+
+    def noted(fs: CrashableFs, path: str) -> Any:
+        for name in real(fs, path):
+            seen[-1] += 1
+            yield name
+
+    monkeypatch.setattr(CrashableFs, "names", noted)
+    for number in range(1500):
+        fs.make_dir(f"/one/other-{number}")
+    for _ in directories.put_strays_aside(
+        fs, storage.directories, lambda *_: True, lambda _: False, lambda *_: False
+    ):
+        seen.append(0)
+    assert 400 < max(seen) <= 500
+
+
+def test_no_stray_is_made_of_what_is_being_opened_or_fails_while_they_are_looked_for() -> None:
+    """Its topic is deleted, say, when its log has begun to be recovered."""
+    rig = two_directories()
+    node_id = BROKERS[0]
+    storage, fs = rig[node_id].broker.storage, rig[node_id].fs
+    name = TopicPartition("new", 0)
+    steps = storage._open_in(storage.directories[0], name, GONE, TopicConfig(), rig.now_ms)
+    fs.make_dir(f"/one/{name}")
+    write_partition_metadata(fs, f"/one/{name}", GONE)
+    fs.open(f"/one/{name}/{0:020}.log.deleted", create=True)
+    next(steps)
+    look_for_strays(rig, node_id, is_known=lambda _: False)
+    assert fs.exists(f"/one/{name}")
+    steps.close()
+    partition = replica_of(rig, node_id, index_in(rig, node_id, "/two"))
+    fs.make_dir("/two/late-0")
+    write_partition_metadata(fs, "/two/late-0", GONE)
+    effects = storage.put_strays_aside(lambda _: False, lambda *_: False, rig.now_ms)
+    rig[node_id].run(storage.on_failure(rig[node_id].broker.hosted, partition, rig.now_ms))
+    rig[node_id].run(effects)
+    rig.pass_time(10)
+    assert strays_in(fs, "/one") != [], "it is nobody's now"
+    assert strays_in(fs, "/two") == []
 
 
 def test_strays_are_not_looked_for_in_a_directory_that_failed(
@@ -465,15 +541,17 @@ def test_strays_are_not_looked_for_in_a_directory_that_failed(
     storage = rig[node_id].broker.storage
     partition = replica_of(rig, node_id, index_in(rig, node_id, "/two"))
     rig[node_id].run(storage.on_failure(rig[node_id].broker.hosted, partition, rig.now_ms))
-    list_dir = rig[node_id].fs.list_dir
+    list_dir = rig[node_id].fs.names
 
     def fails(path: str) -> Any:
         if path.startswith("/two"):
             raise StorageError("cannot list", path=path, error="EIO")
         return list_dir(path)
 
-    monkeypatch.setattr(rig[node_id].fs, "list_dir", fails)
-    assert storage.put_strays_aside(lambda _: True, lambda *_: True) == []
+    monkeypatch.setattr(rig[node_id].fs, "names", fails)
+    look_for_strays(rig, node_id)
+    storage._offline.clear()  # as before anybody knows
+    look_for_strays(rig, node_id)
 
 
 def cordoned(rig: Rig, node_id: int) -> tuple[bytes, ...] | None:

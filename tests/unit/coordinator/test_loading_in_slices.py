@@ -129,6 +129,14 @@ def test_no_step_of_a_long_load_does_more_than_a_slice_and_all_is_answered_in_be
     assert world.groups.group_count == 10
 
 
+def test_a_load_that_waits_for_an_index_takes_no_step_for_many(world: Watched) -> None:
+    world.unload()
+    world.begin_load(*[b""] * 5, batches(commits(10)))
+    assert [world.step()[0] for _ in range(6)] == [0, 0, 0, 0, 0, 10]
+    world.finish()
+    assert world.said == [None]
+
+
 def test_a_batch_of_ten_thousand_commits_is_taken_in_slices_too(world: Watched) -> None:
     rows = list(commits(10_000, groups=3, partitions=20_000))
     world.begin_load(bytes(build_batch(rows)), bytes(build_batch(rows[:3_000])))

@@ -1,12 +1,18 @@
 """What recovery leaves: for the next flush and the power cut after it, for the tier, for the operator."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.effects import Warn
+from firnline.base.errors import StorageError
+from firnline.log import names, recovery
 from firnline.log.recovery import told_of_recovery
 from firnline.log.segments import OPEN_SEGMENTS_MAX
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
+    NOW,
+    PATH,
     SeededRng,
     append,
     batch,
@@ -15,6 +21,7 @@ from tests.log_world import (
     found_headers,
     found_records,
     opened,
+    small,
 )
 from tests.recovery_world import filled, overwrite, report, segment_files, whole
 
@@ -34,6 +41,61 @@ def test_what_a_killed_process_wrote_survives_a_power_cut_after_the_next_flush()
     flush(log)
     again = opened(fs.crash(SeededRng(), keep="none"), recovery_point=log.recovery_point)
     assert [record.offset for record in found_records(again)] == list(range(40))
+
+
+def lines(fs: CrashableFs) -> dict[str, bytes]:
+    """What is in the files of the log, but for indexes of the active segment, which no flush syncs."""
+    found = [name for name in fs.list_dir(PATH) if name[0] == "0"]
+    active = [f"{max(found)[:20]}{suffix}" for suffix in (names.INDEX, names.TIME_INDEX)]
+    return {name: whole(fs, f"{PATH}/{name}") for name in found if name not in active}
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 1000])
+def test_what_is_synced_while_a_recovery_goes_on_survives_with_the_rest(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is left for the first flush is no longer than that."""
+    monkeypatch.setattr(recovery, "_SYNCED_AT_ONCE", at_once)
+    fs = CrashableFs()
+    filled(fs)
+    on_disk(fs)
+    fs = fs.kill()
+    log = opened(fs)
+    assert len(log.closed_segments()) == 4
+    assert len([f for f in log.dirty_files() if f.path.endswith(".log")]) <= at_once + 1
+    flush(log)
+    flush(log)
+    wanted, kept = lines(fs), fs.crash(SeededRng(), keep="none")
+    assert lines(kept) == wanted
+    assert [r.offset for r in found_records(opened(kept, recovery_point=40))] == list(range(40))
+
+
+def test_a_recovery_whose_files_cannot_be_synced_ends_with_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "_SYNCED_AT_ONCE", 2)
+    fs = CrashableFs()
+    filled(fs)
+    fs.fail("sync", f"{PATH}/{0:020d}.log", "EIO")
+    with pytest.raises(StorageError, match="sync"):
+        opened(fs)
+
+
+def test_a_segment_that_somebody_takes_away_while_it_is_synced_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recovery, "_SYNCED_AT_ONCE", 2)
+    fs = CrashableFs()
+    filled(fs)
+    real = recovery._sync
+
+    def moved_away(files: Any) -> None:
+        fs.remove(f"{PATH}/{0:020d}.log")
+        real(files)
+
+    monkeypatch.setattr(recovery, "_sync", moved_away)
+    with pytest.raises(StorageError, match="gone before it was synced"):
+        opened(fs)
 
 
 def test_the_tier_finds_the_producers_at_the_end_of_each_segment_that_was_recovered() -> None:
@@ -116,3 +178,21 @@ def test_reads_of_others_do_not_close_the_segment_that_a_start_made_the_active_o
         again.read(segment.base_offset, max_bytes=1, upto_offset=120)
     append(again, batch("a"))
     assert found_headers(again)[-1].next_offset == 122
+
+
+def test_a_recovery_that_has_to_begin_again_lists_no_segment_twice() -> None:
+    """Nor one that the second try found beyond the end of the log: its files are gone."""
+    fs = CrashableFs()
+    config = small(cleanup_policy="compact")
+    log = opened(fs, config)
+    for number in range(6):
+        append(log, batch(f"{number}"))
+        log.roll(NOW)
+    path = log.closed_segments()[3].stem_path + ".log"
+    data = bytearray(whole(fs, path))
+    data[7] = 4  # its only batch says that it is at 4, where the next segment begins
+    overwrite(fs, path, bytes(data))
+    again = opened(fs, config)
+    assert report(again).segments_scanned > 6, "it began again"
+    unsynced = [segment.base_offset for segment in again._ledger.unsynced]
+    assert unsynced == [segment.base_offset for segment in again.closed_segments()]

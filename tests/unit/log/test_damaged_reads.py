@@ -6,7 +6,7 @@ import pytest
 
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
-from firnline.log import names
+from firnline.log import names, sparse_index
 from firnline.log.log import Log
 from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
@@ -14,6 +14,12 @@ from tests.log_world import NOW, PATH, append, batch, offset_at_time, opened
 
 COUNT = 12
 CONFIG = TopicConfig(index_interval_bytes=1)
+
+
+@pytest.fixture(autouse=True, params=[sparse_index._BLOCK, 2])
+def _block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with indexes that are in memory, and with some of which there is only the end."""
+    monkeypatch.setattr(sparse_index, "_BLOCK", request.param)
 
 
 def flipped(data: bytes, bit: int) -> bytes:

@@ -2,13 +2,15 @@
 
 import random
 import struct
+from collections.abc import Callable
 
 import pytest
 
 from firnline.log.offset_index import OffsetIndex
+from firnline.log.sparse_index import EntriesDamaged
 from firnline.log.time_index import TimeIndex
 from firnline.log.txn_index import AbortedTxn, TxnIndex, encode_entries
-from firnline.sim.disk import CrashableFs
+from firnline.sim.disk import CrashableFile, CrashableFs
 
 BASE = 2**40
 
@@ -234,3 +236,177 @@ def test_truncation_of_the_transaction_index(fs: CrashableFs) -> None:
     assert [t.last_offset for t in index.entries] == [10, 20]
     assert index.truncate_to(0) == 0
     assert not index.exists()
+
+
+# -- of full segments ------------------------------------------------------------------------------
+
+MANY = 9 * 1024 + 500
+AnyIndex = OffsetIndex | TimeIndex
+
+
+def many_offsets(fs: CrashableFs, count: int = MANY) -> OffsetIndex:
+    index = OffsetIndex(fs, "/i/x", BASE)
+    for number in range(count):
+        index.add(BASE + 10 * number + 9, 1000 * number + 500)
+    return index
+
+
+def many_times(fs: CrashableFs, count: int = MANY) -> TimeIndex:
+    index = TimeIndex(fs, "/i/x", BASE)
+    for number in range(count):
+        index.maybe_add(10 * number + 9, BASE + number // 3)
+    return index
+
+
+def loaded(kind: type[AnyIndex], fs: CrashableFs) -> AnyIndex | None:
+    """The index as it is read again; None where it is not believed."""
+    again = kind(fs, "/i/x", BASE)
+    is_good = again.load(2**31) if isinstance(again, OffsetIndex) else again.load()
+    return again if is_good else None
+
+
+def answers(index: AnyIndex, wanted: int) -> list[tuple[int, int]]:
+    if isinstance(index, TimeIndex):
+        return [index.entry_before(wanted)]
+    return [index.entry_for(BASE + wanted), index.entry_below(wanted * 100)]
+
+
+@pytest.mark.parametrize("made", [many_offsets, many_times])
+def test_an_index_that_is_read_again_says_what_the_one_in_memory_says(
+    made: Callable[[CrashableFs], AnyIndex], fs: CrashableFs
+) -> None:
+    whole, rng = made(fs), random.Random(1)
+    whole.write()
+    again = loaded(type(whole), fs)
+    assert again is not None
+    edges = [1024 * 10 * block + about for block in range(11) for about in range(-25, 35)]
+    for wanted in [*edges, *[rng.randrange(MANY * 11) for _ in range(500)]]:
+        assert answers(again, wanted) == answers(whole, wanted)
+    assert len(again) == len(whole) == MANY
+    assert again.entries() == whole.entries()
+    assert again.encoded() == raw(fs, "/i/x")
+
+
+@pytest.mark.parametrize("made", [many_offsets, many_times])
+def test_nobody_reads_all_of_a_large_index_for_one_place_in_it(
+    made: Callable[[CrashableFs], AnyIndex], fs: CrashableFs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That took 25 ms of the loop for the usual full segment, and 130 for the largest index."""
+    made(fs).write()
+    read: list[int] = []
+    real = CrashableFile.read
+
+    def noted(file: CrashableFile, position: int, size: int) -> bytes:
+        read.append(size)
+        return real(file, position, size)
+
+    monkeypatch.setattr(CrashableFile, "read", noted)
+    again, sizes = None, []
+    for wanted in (-1, 7, 40_000, 40_001, MANY * 10, 50_000):
+        read.clear()
+        again = again or loaded(made(fs).__class__, fs)
+        assert again is not None
+        answers(again, wanted)
+        sizes.append(sum(read))
+    assert max(sizes) < 4000 * 12
+    assert sizes[3:] == [0, 0, sizes[5]], "and nothing is read twice"
+
+
+@pytest.mark.parametrize("made", [many_offsets, many_times])
+def test_an_index_that_was_read_again_is_cut_and_grows_as_any(
+    made: Callable[[CrashableFs], AnyIndex], fs: CrashableFs
+) -> None:
+    for keep in (MANY, MANY - 3, 8 * 1024 + 1, 8 * 1024, 5 * 1024 + 1, 5 * 1024, 1023, 1, 0):
+        whole = made(fs)
+        whole.write()
+        again = loaded(type(whole), fs)
+        assert again is not None
+        first = whole.entries()[keep] if keep < MANY else (0, 0)
+        offset = first[0] if isinstance(whole, OffsetIndex) else first[1]
+        offset = offset if keep < MANY else BASE + MANY * 10
+        assert again.truncate_to(offset) == whole.truncate_to(offset)
+        file = fs.open("/i/x")
+        file.truncate(len(whole) * whole.entry_bytes)
+        for index in (whole, again):
+            for number in range(2000):
+                if isinstance(index, OffsetIndex):
+                    index.add(BASE + MANY * 11 + number, MANY * 1001 + number)
+                else:
+                    index.maybe_add(MANY * 11 + number, BASE + MANY + number)
+        for wanted in (0, 5 * 10240, MANY * 10, MANY * 11 + 5):
+            assert answers(again, wanted) == answers(whole, wanted)
+        again.write()
+        assert raw(fs, "/i/x") == whole.encoded() == again.encoded()
+
+
+@pytest.mark.parametrize("made", [many_offsets, many_times])
+def test_a_wrong_entry_leads_nobody_astray(
+    made: Callable[[CrashableFs], AnyIndex], fs: CrashableFs
+) -> None:
+    """Whoever looks is told that the index is damaged, or to begin at most a block before the place."""
+    whole, rng = made(fs), random.Random(5)
+    whole.write()
+    sound, width = raw(fs, "/i/x"), whole.entry_bytes
+    rows = [row[::-1] for row in whole.entries()] if width == 8 else whole.entries()
+    places = {row: number for number, row in enumerate(rows)}
+    told = 0
+    blocks = [1024 * block + about for block in range(1, 8) for about in (-1, 0, 1)]
+    for bad in [*blocks, *[rng.randrange(MANY) for _ in range(60)]]:
+        data = bytearray(sound)
+        at = bad * width + rng.randrange(width)
+        data[at] ^= 1 << rng.randrange(8)
+        rewrite(fs, "/i/x", bytes(data))
+        again = loaded(type(whole), fs)
+        for wanted in [
+            10 * bad + 10 * about for about in (-3000, -1100, -2, -1, 0, 1, 2, 1100, 3000)
+        ]:
+            try:
+                found = [] if again is None else answers(again, max(0, wanted))
+            except EntriesDamaged:
+                told += 1
+                continue
+            for one, right in zip(found, answers(whole, max(0, wanted)), strict=False):
+                slot = places.get(one, -1 if one in ((0, -1), (-1, BASE)) else None)
+                # One that is nowhere in the segment is found out by what it names: see `Segment`.
+                assert slot is None or places.get(right, -1) - 1025 <= slot <= places.get(right, -1)
+    assert told
+
+
+def test_no_entry_is_kept_of_those_that_cannot_be_where_an_index_is_cut(fs: CrashableFs) -> None:
+    many_offsets(fs).write()
+    data = bytearray(raw(fs, "/i/x"))
+    data[5000 * 8] ^= 64
+    rewrite(fs, "/i/x", bytes(data))
+    index = OffsetIndex(fs, "/i/x", BASE)
+    assert index.load(2**31)
+    with pytest.raises(EntriesDamaged):
+        index.truncate_to(BASE + 51_000)
+    assert len(index) == MANY, "nothing of it was dropped"
+
+
+def test_what_somebody_does_to_the_file_of_an_index_in_use_is_found_out(fs: CrashableFs) -> None:
+    many_offsets(fs).write()
+    sound = raw(fs, "/i/x")
+    index = OffsetIndex(fs, "/i/x", BASE)
+    for data in (None, sound[: 3 * 1024 * 8]):
+        rewrite(fs, "/i/x", sound)
+        assert index.load(2**31)
+        index.add(BASE + MANY * 10, MANY * 1000)
+        fs.remove("/i/x") if data is None else rewrite(fs, "/i/x", data)
+        with pytest.raises(EntriesDamaged):
+            index.entry_for(BASE + 60_000)
+        with pytest.raises(EntriesDamaged):
+            index.truncate_to(BASE + 60_000)
+        index.write()
+        assert not index.load(2**31), "it is built again, and no torn one is believed"
+
+
+@pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025, 2047, 2048, 5000])
+def test_zeros_behind_an_index_of_any_length_are_cut_off(fs: CrashableFs, count: int) -> None:
+    many_offsets(fs, count).write()
+    sound = raw(fs, "/i/x")
+    rewrite(fs, "/i/x", sound + bytes(8 * 7000))
+    index = OffsetIndex(fs, "/i/x", BASE)
+    assert index.load(2**31)
+    assert len(index) == count
+    assert raw(fs, "/i/x") == sound

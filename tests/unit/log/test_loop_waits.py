@@ -29,7 +29,7 @@ from firnline.sim.disk import CrashableFs
 from tests.compaction_world import RULES
 from tests.log_world import NOW, TOPIC_ID, TP, SeededRng, batch
 
-MAY_WAIT = {"remove", "remove_dir", "sync", "sync_dir", "truncate", "list_dir"}
+MAY_WAIT = {"remove", "remove_dir", "sync", "sync_dir", "truncate", "list_dir", "names"}
 OTHER = TopicPartition("other", 0)
 
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from firnline.base.ports import File
-from firnline.log import producer_state, segment
+from firnline.log import names, producer_state, recovery, segment
+from firnline.log.compaction import swap
 from firnline.log.log import Log
 from firnline.log.recovery import opening_steps
 from firnline.records import batch as batch_format
@@ -182,6 +183,59 @@ STORIES = {
     "a compaction that was decided": Story(many_batches, an_unfinished_swap, clean),
     "files that were condemned": Story(many_batches, condemned, clean),
 }
+
+
+def test_no_slice_reads_more_than_some_names_of_a_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And none sorts all of them, as `list_dir` does: 30 ms where there are forty thousand."""
+    monkeypatch.setattr(recovery, "_NAMES_PER_SLICE", 50)
+    monkeypatch.setattr(swap, "_NAMES_PER_SLICE", 50)
+    fs = CrashableFs()
+    log = opened(fs, _ROOM)
+    many_segments(log)
+    log.close()
+    an_unfinished_swap(fs, log)
+    wanted = found_headers(opened(fs.crash(SeededRng(), keep="all"), _ROOM, **clean(log)))
+    read: list[str] = []
+    parsed: list[str] = []
+    real, parse = CrashableFs.names, names.parse_segment_file
+
+    def noted(fs: CrashableFs, path: str) -> Iterator[str]:
+        for name in real(fs, path):
+            read.append(name)
+            yield name
+
+    def refused(fs: CrashableFs, path: str) -> list[str]:
+        raise AssertionError(f"all of {path} is listed")
+
+    monkeypatch.setattr(CrashableFs, "names", noted)
+    monkeypatch.setattr(CrashableFs, "list_dir", refused)
+    monkeypatch.setattr(
+        names, "parse_segment_file", lambda name: parsed.append(name) or parse(name)
+    )  # type: ignore[func-returns-value]
+    steps = opening_steps(
+        fs.crash(SeededRng(), keep="all"),
+        PATH,
+        log.topic_partition,
+        topic_id=log.topic_id,
+        config=_ROOM,
+        now_ms=NOW,
+        **clean(log),
+    )
+    most = [0, 0]
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            again = end.value
+            break
+        most = [max(most[0], len(read)), max(most[1], len(parsed))]
+        read.clear()
+        parsed.clear()
+    assert most[0] <= 50
+    assert most[1] <= 100
+    assert found_headers(again) == wanted
 
 
 @pytest.mark.parametrize("name", STORIES)

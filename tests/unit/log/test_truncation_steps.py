@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from firnline.base.effects import Effects, SetTimer, Submit
-from firnline.base.errors import Code, KafkaError, StorageError
+from firnline.base.errors import Code, KafkaError, RecordsCut, StorageError
+from firnline.base.revocable import revocable
+from firnline.log import names
 from firnline.log.log import Log
 from firnline.log.producer_state import (
     ProducerStates,
@@ -17,7 +19,10 @@ from firnline.log.producer_state import (
     snapshot_offsets,
     write_snapshot,
 )
+from firnline.log.segment import Segment
+from firnline.log.sparse_index import IndexDamaged
 from firnline.log.truncation import Truncation
+from firnline.records.batch import headers
 from firnline.sim.disk import CrashableFs
 from tests.log_world import (
     ABORT,
@@ -190,6 +195,97 @@ def test_a_long_segment_is_read_again_in_slices() -> None:
     run = Run(log, log.truncation_to(1_900)).go_on()
     assert run.outcome == [None]
     assert run.slices >= 5
+
+
+def a_long_segment(fs: Any) -> Log:
+    """And a short one after it, which is the active one."""
+    log = opened(fs, small(segment_bytes=1 << 20, segment_index_bytes=1 << 20))
+    fill(log, 2_000, size=10)
+    log.roll(NOW)
+    fill(log, 10)
+    return log
+
+
+@pytest.mark.parametrize("suffix", [names.INDEX, names.TIME_INDEX])
+def test_an_index_that_a_cut_needs_is_built_again_in_slices(suffix: str) -> None:
+    """It took seconds of one step where the segment was full of small batches."""
+    log, whole, seen = a_long_segment(CrashableFs()), a_long_segment(CrashableFs()), []
+    before = facts(log)
+    segment = log._segments.all()[0]
+    log._fs.remove(segment.stem_path + suffix)
+    segment.release()
+    truncation = log.truncation_to(1_900)
+    assert truncation is not None
+
+    class Looking(Run):
+        def run(self, effects: Effects) -> None:
+            if not truncation.is_begun:
+                seen.append(facts(log) == before | {"marks": facts(log)["marks"]})
+            super().run(effects)
+
+    assert Looking(log, truncation).go_on().outcome == [None]
+    assert len(seen) >= 5
+    assert all(seen), "nothing is forgotten before"
+    assert Run(whole, whole.truncation_to(1_900)).go_on().outcome == [None]
+    assert facts(log) == facts(whole)
+    log._fs.remove(segment.stem_path + suffix)
+    segment.finish()
+    segment.release()
+    log._fs.remove(segment.stem_path + suffix)
+    for each in (log, whole):
+        each.truncate_to(100)
+    assert facts(log) == facts(whole), "and at once, where nobody waits"
+
+
+def test_a_log_with_an_index_that_cannot_be_built_again_is_not_cut() -> None:
+    log = a_long_segment(CrashableFs())
+    segment = log._segments.all()[0]
+    log._fs.remove(segment.stem_path + names.INDEX)
+    segment.release()
+    file = log._fs.open(segment.stem_path + names.LOG)
+    data = file.read(0, file.size())
+    file.truncate(0)
+    at = list(headers(data))[50].position
+    file.append(data[:at] + bytes(12) + data[at + 12 :])
+    truncation = log.truncation_to(1_900)
+    assert truncation is not None
+    (problem,) = Run(log, truncation).go_on().outcome
+    assert problem is not None
+    assert not truncation.is_begun
+    assert not log.is_half_cut
+    assert log.log_end_offset == 2_010
+
+
+def test_nothing_is_written_for_a_log_that_is_given_up_while_an_index_of_it_is_built() -> None:
+    """Another topic may have a directory of that name by then."""
+    fs = CrashableFs()
+    log = a_long_segment(revocable(fs))
+    path = log._segments.all()[0].stem_path + names.INDEX
+    log._fs.remove(path)
+    log._segments.all()[0].release()
+
+    class GivenUp(Run):
+        def run(self, effects: Effects) -> None:
+            if self.slices == 2:
+                log.give_up()
+            super().run(effects)
+
+    (problem,) = GivenUp(log, log.truncation_to(1_900)).outcome
+    assert isinstance(problem, RecordsCut)
+    assert not fs.exists(path)
+
+
+def test_an_index_that_is_damaged_whenever_it_was_built_ends_a_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = a_long_segment(CrashableFs())
+
+    def damaged(segment: Segment, offset: int) -> None:
+        raise IndexDamaged(segment)
+
+    monkeypatch.setattr(Segment, "cut_memory", damaged)
+    (problem,) = Run(log, log.truncation_to(1_900)).outcome
+    assert isinstance(problem, IndexDamaged)
 
 
 def test_a_large_snapshot_of_producers_is_loaded_in_slices() -> None:

@@ -181,3 +181,14 @@ def test_a_second_process_is_refused_the_lock(root: str) -> None:
     release()
     release()
     fs.lock(f"{root}/.lock")()
+
+
+def test_names_are_read_as_they_are_taken(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"f{number}").touch()
+    found = RealFs().names(str(tmp_path))
+    next(found)
+    assert len(list(found)) == 4
+    assert sorted(RealFs().names(str(tmp_path))) == RealFs().list_dir(str(tmp_path))
+    with pytest.raises(StorageError, match="list"):
+        next(RealFs().names(f"{tmp_path}/none"))

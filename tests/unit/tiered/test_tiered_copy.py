@@ -664,3 +664,26 @@ def test_a_flush_while_a_segment_is_copied_begins_no_second_copy() -> None:
     node.advance(1000)
     assert answers == [{0: None}]
     assert node.storage.calls.count("copy") == 1
+
+
+def test_a_segment_whose_time_index_is_built_again_is_copied_when_it_is() -> None:
+    """It was built in the step that begins the copy."""
+    cluster = Cluster()
+    node = Node(cluster).start().lead(0)
+    wanted: list[Any] = []
+    node.log.have_indexes_built(lambda segment, steps: wanted.append(steps))
+    node.produce(0, "a", "b")
+    (local,) = node.log.closed_segments()
+    sound = local.largest_time_ms()
+    segment = node.log._segments.all()[0]
+    segment.release()
+    segment._max_time_ms = -2
+    node.fs.remove(local.stem_path + ".timeindex")
+    node.advance(1000)
+    assert spans(node) == []
+    assert data_keys(cluster) == []
+    for _ in wanted[0]():
+        pass
+    node.advance(100_000)
+    assert spans(node) == [(0, 1)]
+    assert node.segments()[0].max_timestamp_ms == sound

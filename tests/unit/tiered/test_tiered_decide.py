@@ -1,10 +1,13 @@
 """The decision of the expiration task as a function: spec 3.7, one rule a test. No effects."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
 from firnline.tiered import expiry
 from firnline.tiered.expiry import Decision, decide
@@ -39,8 +42,10 @@ class LogWith:
     def epochs(self) -> Epochal:
         return Epochal(self.history)
 
+    closed: tuple[Any, ...] = ()
+
     def closed_segments(self) -> list[Any]:
-        return []
+        return list(self.closed)
 
 
 def seg(
@@ -69,12 +74,16 @@ def seg(
 
 
 def go(
-    log: LogWith, *segments: RemoteSegment, copying: int = -1, dangling: bool = False
+    log: LogWith,
+    *segments: RemoteSegment,
+    copying: int = -1,
+    dangling: bool = False,
+    covered: int = 999,
 ) -> tuple[list[int], int]:
     decision: Decision = decide(
         log,  # type: ignore[arg-type]
         segments,
-        covered_offset=999,
+        covered_offset=covered,
         now_ms=NOW,
         is_copying=lambda s: s.segment_id == copying.to_bytes(16, "big", signed=True),
         is_dangling=lambda s: dangling,
@@ -97,6 +106,22 @@ def test_size_stops_when_what_is_left_of_the_breach_is_smaller_than_the_segment(
     log = LogWith(config=topic_config(retention_bytes=250), size_bytes=30)
     segments = [seg(n, 10 * n, 10 * n + 9) for n in range(4)]
     assert go(log, *segments) == ([0], 10)  # 430 bytes: breach 180
+
+
+def test_a_local_segment_whose_age_is_not_known_yet_stays_and_so_do_those_after_it() -> None:
+    """An index of it is built again meanwhile; whoever asks at the next look is told."""
+
+    def unknown() -> int:
+        raise StorageError("an index of a segment has to be built again")
+
+    def local(end: int, time_ms: Callable[[], int]) -> SimpleNamespace:
+        return SimpleNamespace(end_offset=end, size_bytes=1, largest_time_ms=time_ms)
+
+    log = LogWith(config=topic_config(retention_ms=100))
+    log.closed = local(9, lambda: 1), local(19, lambda: 1), local(29, lambda: NOW)
+    assert go(log, covered=-1) == ([], 20)
+    log.closed = local(9, lambda: 1), local(19, unknown), local(29, lambda: 1)
+    assert go(log, covered=-1) == ([], 10)
 
 
 def test_a_copy_under_way_stops_the_walk() -> None:

@@ -20,6 +20,7 @@ from firnline.log.compaction.swap import is_whole, swap_in
 from firnline.log.producer_state import snapshot_path
 from firnline.log.segment import Segment
 from firnline.log.segments import Segments
+from firnline.log.sparse_index import IndexDamaged
 from firnline.log.sync_ledger import SyncLedger
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Compaction:
         dirty = [segment for segment in segments.from_offset(start) if segment.is_closed]
         lag_ms = log.config.min_compaction_lag_ms
         if lag_ms > 0:
-            young = (s for s in dirty if s.largest_time_ms() > now_ms - lag_ms)
+            young = (s for s in dirty if self._is_younger(s, now_ms - lag_ms))
             limit = min(limit, next((s.base_offset for s in young), limit))
         upto = segments.from_offset(max(start, limit))[0].base_offset
         clean = cleanable = 0
@@ -152,6 +153,12 @@ class Compaction:
             if first_dirty_base <= segment.base_offset < upto:
                 cleanable += segment.size_bytes
         return Dirt(start, max(start, upto), clean, cleanable, self._delay_ms(dirty, now_ms))
+
+    def _is_younger(self, segment: Segment, time_ms: int) -> bool:
+        try:
+            return self._segments.time_of(segment) > time_ms
+        except IndexDamaged:
+            return True  # until it is built nobody knows
 
     def _delay_ms(self, dirty: list[Segment], now_ms: int) -> int:
         lag_ms = self._log.config.max_compaction_lag_ms

@@ -10,7 +10,7 @@ below its offset is there too; it replaces every segment from its base to its la
 that lie beyond it stay until the next round: what is in them is no newer than what lies above.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 
 from firnline.base.background import Pace
 from firnline.base.errors import StorageError
@@ -22,6 +22,7 @@ from firnline.records.file_scan import good_batches
 _LOG_FIRST = names.SEGMENT_SUFFIXES
 _LOG_LAST = (*names.SEGMENT_SUFFIXES[1:], names.LOG)
 _CONDEMNED = (names.DELETED, ".tmp")
+_NAMES_PER_SLICE = 1_000
 _ODD = (*_CONDEMNED, names.CLEANED, names.SWAP)
 
 
@@ -92,13 +93,13 @@ def _swap(
     return [place + names.DELETED for place in gone]
 
 
-def finish_renames(fs: Fs, path: str, found: list[str]) -> Generator[None, None, bool]:
+def finish_renames(fs: Fs, path: str, found: Collection[str]) -> Generator[None, None, bool]:
     """Remove what was condemned or not finished; complete a compaction that had been decided.
 
     `found` is the list of the directory. True when there was anything to do. Yields after each file, and
     after each MiB that it has to read: what was done by then is as good as a crash there would leave it.
     """
-    odd = [name for name in found if name.endswith(_ODD)]
+    odd = yield from _names_with(found, lambda name: name.endswith(_ODD))
     if not odd:
         return False
     cleaned = [name for name in odd if name.endswith(names.CLEANED)]
@@ -125,13 +126,25 @@ def finish_renames(fs: Fs, path: str, found: list[str]) -> Generator[None, None,
     return True
 
 
+def _names_with(
+    found: Collection[str], is_wanted: Callable[[str], bool]
+) -> Generator[None, None, list[str]]:
+    wanted = []
+    for count, name in enumerate(found, 1):
+        if is_wanted(name):
+            wanted.append(name)
+        if count % _NAMES_PER_SLICE == 0:
+            yield
+    return wanted
+
+
 def _base_of(name: str, suffix: str) -> int:
     pair = names.parse_segment_file(name.removesuffix(suffix))
     return -1 if pair is None else pair[0]
 
 
 def _remove_replaced(
-    fs: Fs, path: str, base_offset: int, found: list[str]
+    fs: Fs, path: str, base_offset: int, found: Collection[str]
 ) -> Generator[None, None, None]:
     """Remove the segments that the compacted one at `base_offset` stands for, oldest first."""
     file = fs.open(f"{path}/{names.stem(base_offset)}{names.LOG}{names.SWAP}")
@@ -142,8 +155,11 @@ def _remove_replaced(
         if pace.is_over(batch.header.size_bytes):
             yield
     file.close()
-    for name in sorted(found):
+
+    def is_replaced(name: str) -> bool:
         pair = names.parse_segment_file(name)
-        if pair is not None and pair[1] != names.SNAPSHOT and base_offset <= pair[0] < end:
-            fs.remove(f"{path}/{name}")
-            yield
+        return pair is not None and pair[1] != names.SNAPSHOT and base_offset <= pair[0] < end
+
+    for name in sorted((yield from _names_with(found, is_replaced))):
+        fs.remove(f"{path}/{name}")
+        yield
