@@ -83,6 +83,14 @@ class Fs(Protocol):
         """Open for reading and appending; with `create` a missing file is made empty."""
         ...
 
+    def keep(self, file: File, let_go: Callable[[], None]) -> None:
+        """Say that `file` stays open to be used again. Where too many do, `let_go()` of an older one is called.
+
+        `let_go` is a method of whoever keeps the file. It is called on the loop, now or when another file is
+        opened, and drops the file.
+        """
+        ...
+
     def open_to_read(self, path: str) -> File:
         """Open for reading alone, which is all that a read-only file allows."""
         ...
