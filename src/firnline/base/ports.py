@@ -84,10 +84,10 @@ class Fs(Protocol):
         ...
 
     def keep(self, file: File, let_go: Callable[[], None]) -> None:
-        """Say that `file` stays open to be used again. Where too many do, `let_go()` of an older one is called.
+        """Say that `file` stays open to be used again, until `let_go()` is called: too many do.
 
-        `let_go` is a method of whoever keeps the file. It is called on the loop, now or when another file is
-        opened, and drops the file.
+        It is a method of whoever keeps the file, and drops it. It is called on the loop, when another file is
+        opened.
         """
         ...
 

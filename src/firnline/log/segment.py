@@ -6,8 +6,8 @@ cannot be this segment's has to be built again from the batches (reliability d 9
 A file that was opened is shared with the slices that were cut from it and closes itself after the last of
 them, so a segment can be removed while its bytes are still on their way to a socket. Before a file is cut in
 its place, every handle of it is told to read no further: what was cut is sent to nobody any more
-(docs/decisions/0017). Where descriptors are few the active segment's file is closed, too, and opened again when
-it is used (0032).
+(docs/decisions/0017). Where descriptors are few the active segment's file is closed, too, and opened again
+when it is used (0032).
 """
 
 import weakref
@@ -84,7 +84,6 @@ class Segment:
         "_max_time_ms",
         "_max_time_offset",
         "_older_files",
-        "_rested_bytes",
         "_unindexed_bytes",
         "_whole_ends",
         "base_offset",
@@ -114,9 +113,6 @@ class Segment:
         self.created_ms = now_ms
         self.file: File | None = None
         self._older_files: tuple[weakref.ref[File], ...] = ()  # slices may still hold one
-        self._rested_bytes = (
-            -1
-        )  # how long the active segment's file was when others needed its descriptor
         self.syncs = PathSyncs(fs)  # of what cannot be built again
         self.size_bytes = 0
         self.is_closed = False
@@ -179,27 +175,11 @@ class Segment:
         return self.file or self._keep(self._fs.open(self.stem_path + names.LOG))
 
     def _keep(self, file: File) -> File:
-        if self._rested_bytes >= 0:
-            if file.size() != self._rested_bytes:
-                raise StorageError(
-                    "somebody wrote to a segment while its file was closed",
-                    path=self.stem_path + names.LOG,
-                    size_bytes=file.size(),
-                    expected_bytes=self._rested_bytes,
-                    remedy="restart the server: it recovers the log",
-                )
-            self._rested_bytes = -1
         self.file = file
         # Without a file for the log of the metadata a node ends: that one gives way to nobody.
         if not self._directory.endswith(_METADATA_DIR):
-            self._fs.keep(file, self._rest)
+            self._fs.keep(file, self.let_go)
         return file
-
-    def _rest(self) -> None:
-        """Others need the descriptor. Of the active segment, what is there next is what was there last."""
-        if not self.is_closed and self.file is not None:
-            self._rested_bytes = self.file.size()
-        self.let_go()
 
     def let_go(self) -> None:
         """Keep the file open no longer than the slices need it that were cut from it."""
@@ -210,7 +190,6 @@ class Segment:
 
     def cut_off(self, position: int) -> None:
         """Let no slice that reaches beyond `position` be read any more: the file is about to be cut there."""
-        self._rested_bytes = -1
         self.let_go()
         for each in self._older_files:
             file = each()
@@ -222,7 +201,9 @@ class Segment:
     def append(self, data: Buffer) -> int:
         """Write whole batches with one call; return where they begin. Tell `note` of each after it."""
         position = (self.file or self._opened()).append(data)
-        assert position == self.size_bytes, "somebody else wrote to the segment"
+        if position != self.size_bytes:
+            path = self.stem_path + names.LOG
+            raise StorageError("somebody else wrote to this file", path=path, remedy="start again")
         return position
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_time_ms: int) -> None:

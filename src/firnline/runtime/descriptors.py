@@ -2,8 +2,8 @@
 
 What is asked for from outside, a connection or a new partition, is refused while some descriptors are left:
 a segment that has to roll, a checkpoint and the sync of a directory find one then, and no log directory is
-taken for failed because of what clients did. Logs keep half of all for their files, and may be as many as there
-are descriptors: what is used least gives way (`base/open_files.py`).
+taken for failed because of what clients did. Half of all are for files that logs keep open. There may be as
+many logs as descriptors: the file that was opened first gives way (`base/open_files.py`).
 """
 
 import os
