@@ -83,6 +83,14 @@ class Fs(Protocol):
         """Open for reading and appending; with `create` a missing file is made empty."""
         ...
 
+    def keep(self, file: File, let_go: Callable[[], None]) -> None:
+        """Say that `file` stays open to be used again, until `let_go()` is called: too many do.
+
+        It is a method of whoever keeps the file, and drops it. It is called on the loop, when another file is
+        opened.
+        """
+        ...
+
     def open_to_read(self, path: str) -> File:
         """Open for reading alone, which is all that a read-only file allows."""
         ...

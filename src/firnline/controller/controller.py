@@ -70,7 +70,7 @@ class Controller:
         self._rng = rng
         self._metadata = metadata
         self._brokers = Brokers(config, self._newest)
-        # How many more logs this process can have open, as a broker: set by whoever runs it.
+        # How many more logs this process may have, as a broker: set by whoever runs it.
         self.room_for_logs: Callable[[], int] = lambda: INT32_MAX
 
     def activate(self, now_ms: int) -> None:
@@ -142,14 +142,14 @@ class Controller:
         return self._with_room(result)
 
     def _with_room(self, result: ControllerResult[list[Any]]) -> ControllerResult[list[Any]]:
-        """Refuse more partitions here than this process can open a file for."""
+        """Refuse more partitions here than this process may have logs."""
         node_id = self._config.node_id
         here = sum(type(r) is PartitionRecord and node_id in r.replicas for r in result.records)
         left = self.room_for_logs() if here else 0
         if here <= left:
             return result
         why = (
-            f"node {node_id} can open {max(left, 0)} more files, and this takes {here}: raise its limit of"
+            f"node {node_id} may have {max(left, 0)} more logs, and this takes {here}: raise its limit of"
             " open files (ulimit -n, LimitNOFILE), or delete topics"
         )
         return topics.refused(result, KafkaError(Code.POLICY_VIOLATION, why))

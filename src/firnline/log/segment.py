@@ -6,7 +6,8 @@ missing or cannot be this segment's has to be built again from the batches (reli
 A file that was opened is shared with the slices that were cut from it and closes itself after the last of
 them, so a segment can be removed while its bytes are still on their way to a socket. Before a file is cut in
 its place, every handle of it is told to read no further: what was cut is sent to nobody any more
-(docs/decisions/0017).
+(docs/decisions/0017). Where descriptors are few the active segment's file is closed, too, and opened again
+when it is used (0032).
 """
 
 import weakref
@@ -16,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from firnline.base.background import Pace
 from firnline.base.errors import StorageError
+from firnline.base.ids import METADATA_TOPIC
 from firnline.base.ports import Buffer, File, Fs
 from firnline.base.slices import FileSlice
 from firnline.base.units import INT32_MAX, INT64_MAX
@@ -36,6 +38,7 @@ from firnline.records.batch import (
 )
 from firnline.records.file_scan import FoundBatch, good_batches, whole_batches
 
+_METADATA_DIR = f"/{METADATA_TOPIC}-0"
 _PEEK = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _PEEK_BYTES = 27
 WALK_BYTES = 4096
@@ -74,6 +77,7 @@ class Segment:
     """Batches from `base_offset` on. Invariant: `size_bytes` ends at a batch's end once recovered."""
 
     __slots__ = (
+        "__weakref__",
         "_directory",
         "_fs",
         "_hints",
@@ -135,9 +139,10 @@ class Segment:
         The index files come with `finish`.
         """
         segment = cls(fs, directory, base_offset, rules=rules, now_ms=now_ms)
-        file = segment.file = fs.open(segment.stem_path + names.LOG, create=True)
+        file = fs.open(segment.stem_path + names.LOG, create=True)
         if file.size():
             file.truncate(0)
+        segment._keep(file)
         for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
             fs.remove(segment.stem_path + suffix)
         segment._is_indexed = True
@@ -168,9 +173,14 @@ class Segment:
         return segment
 
     def _opened(self) -> File:
-        if self.file is None:
-            self.file = self._fs.open(self.stem_path + names.LOG)
-        return self.file
+        return self.file or self._keep(self._fs.open(self.stem_path + names.LOG))
+
+    def _keep(self, file: File) -> File:
+        self.file = file
+        # Without a file for the log of the metadata a node ends: that one gives way to nobody.
+        if not self._directory.endswith(_METADATA_DIR):
+            self._fs.keep(file, self.let_go)
+        return file
 
     def let_go(self) -> None:
         """Keep the file open no longer than the slices need it that were cut from it."""
@@ -191,9 +201,10 @@ class Segment:
 
     def append(self, data: Buffer) -> int:
         """Write whole batches with one call; return where they begin. Tell `note` of each after it."""
-        assert self.file is not None, "only the active segment is appended to"
-        position = self.file.append(data)
-        assert position == self.size_bytes, "somebody else wrote to the segment"
+        position = (self.file or self._opened()).append(data)
+        if position != self.size_bytes:
+            path = self.stem_path + names.LOG
+            raise StorageError("somebody else wrote to this file", path=path, remedy="start again")
         return position
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_time_ms: int) -> None:

@@ -2,11 +2,15 @@
 
 What is asked for from outside, a connection or a new partition, is refused while some descriptors are left:
 a segment that has to roll, a checkpoint and the sync of a directory find one then, and no log directory is
-taken for failed because of what clients did.
+taken for failed because of what clients did. Half of all are for files that logs keep open. There may be as
+many logs as descriptors: the file that was opened first gives way (`base/open_files.py`).
 """
 
 import os
 import resource
+from collections.abc import Callable
+
+from firnline.base.open_files import OpenFiles
 
 RESERVED = 64
 _OWN = "/proc/self/fd"
@@ -38,3 +42,28 @@ class Descriptors:
 
     def has_room(self) -> bool:
         return self.left() > 0
+
+
+class LogFiles:
+    """What logs have of the descriptors: half of them for files that stay open.
+
+    kept        the files that logs keep open
+    logs()      how many logs there are
+    """
+
+    def __init__(self, descriptors: Descriptors, kept: OpenFiles, logs: Callable[[], int]) -> None:
+        self._descriptors = descriptors
+        self._kept = kept
+        self._logs = logs
+        self.has_room()
+
+    def has_room(self) -> bool:
+        """Whether the files of one more log can be opened; others are closed for it. On the loop."""
+        descriptors = self._descriptors
+        self._kept.files_max = max(descriptors.limit // 2, 1)
+        self._kept.trim()
+        return descriptors.has_room() or self._kept.give_back(descriptors.reserved) > 0
+
+    def logs_left(self) -> int:
+        """How many more logs there may be: as many as descriptors in all, though not each has one."""
+        return self._descriptors.limit - self._logs() if self.has_room() else 0

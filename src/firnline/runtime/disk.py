@@ -23,7 +23,8 @@ from functools import partial
 
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import StorageError, records_cut
-from firnline.base.ports import Buffer
+from firnline.base.open_files import LetGo, OpenFiles
+from firnline.base.ports import Buffer, File
 from firnline.base.slices import FileSlice
 from firnline.base.units import INT64_MAX, KIB, MIB
 
@@ -32,6 +33,7 @@ log = logging.getLogger("firnline.disk")
 # A disk that is full fails every append: one line for each kind of failure in this time.
 _QUIET_S = 10.0
 _told_at: dict[int, float] = {}
+_GIVEN_BACK = 16  # of the files that are kept open, where none can be opened
 _PARTS_MAX = 512  # below every system's IOV_MAX
 _REMEDIES = {
     errno.ENOSPC: "free space on this disk, or shorten retention",
@@ -233,10 +235,30 @@ def _opened(path: str, flags: int) -> RealFile:
 
 
 class RealFs:
-    """`base.ports.Fs` over the operating system."""
+    """`base.ports.Fs` over the operating system. The thread that makes it is that of the loop."""
+
+    def __init__(self) -> None:
+        self.kept = OpenFiles()
+        self._loop_thread = threading.get_ident()
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        return _opened(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        try:
+            return _opened(path, flags)
+        except StorageError as problem:
+            if not problem.is_want_of_descriptors or not self._give_back():
+                raise
+        return _opened(path, flags)
+
+    def _give_back(self) -> bool:
+        """There is no descriptor left: take some of those that are only kept."""
+        is_of_the_loop = threading.get_ident() == self._loop_thread
+        return is_of_the_loop and self.kept.give_back(_GIVEN_BACK) > 0
+
+    def keep(self, file: File, let_go: LetGo) -> None:
+        self.kept.keep(file, let_go)
+        if threading.get_ident() == self._loop_thread:
+            self.kept.trim()
 
     def open_to_read(self, path: str) -> RealFile:
         return _opened(path, os.O_RDONLY)

@@ -33,7 +33,7 @@ from firnline.protocol.versions import CONTROLLER_PRIVATE, CONTROLLER_SERVED
 from firnline.runtime.bounds.connections import Connections
 from firnline.runtime.bounds.incoming import INCOMING_BYTES_MAX
 from firnline.runtime.clock import SteadyClock
-from firnline.runtime.descriptors import Descriptors
+from firnline.runtime.descriptors import Descriptors, LogFiles
 from firnline.runtime.disk import RealFs
 from firnline.runtime.listener import Server, listen
 from firnline.runtime.loop import Runtime
@@ -72,7 +72,7 @@ def run(config: BrokerConfig, ready: Callable[[str], None]) -> int:
 
 
 def raise_open_files_limit() -> None:
-    """Take all open files that we may have: each partition log holds one, each connection another."""
+    """Take all open files that we may have, for logs and for connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -92,12 +92,11 @@ def check_open_files(config: BrokerConfig, descriptors: Descriptors) -> None:
     for path in config.directories if "broker" in config.process_roles else ():
         found = fs.list_dir(path) if fs.exists(path) else []
         logs += sum(parse_partition_dir(name) is not None for name in found)
-    needed = logs + descriptors.used() + descriptors.reserved
-    if needed > descriptors.limit:
+    if logs > descriptors.limit:
         raise ConfigError(
-            f"the limit of open files is {descriptors.limit}, and this node needs {needed}: it has {logs}"
-            f" logs with a file each. Raise the limit (ulimit -n, LimitNOFILE of the service, --ulimit nofile"
-            " of the container), with as many again as there are to be connections"
+            f"the limit of open files is {descriptors.limit}, and this node has {logs} logs: there may be as"
+            " many as that. Raise the limit (ulimit -n, LimitNOFILE of the service, --ulimit nofile of the"
+            " container), to twice as many and one for each connection where most of them are in use"
         )
 
 
@@ -126,6 +125,7 @@ class _Process:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._runtime: Runtime | None = None
         self._exporter: Exporter | None = None
+        self._fs = RealFs()
         self._descriptors: Descriptors | None = None
         self._connections: dict[bool, Connections] = {}  # of clients: True
         self._collector = Collector()
@@ -141,9 +141,13 @@ class _Process:
         check_open_files(config, descriptors)
         node = self._build(SteadyClock().now_ms())
         if isinstance(node, BrokerNode):
-            node.storage.has_room = descriptors.has_room
+            directories = node.storage.directories
+            files = LogFiles(
+                descriptors, self._fs.kept, lambda: sum(len(each.logs) for each in directories)
+            )
+            node.storage.has_room = files.has_room
             if node.controller_node is not None:
-                node.controller_node.controller.room_for_logs = descriptors.left
+                node.controller_node.controller.room_for_logs = files.logs_left
         node.on_running = self._on_running
         node.on_stopped = self._on_stopped
         threads = {
@@ -215,11 +219,11 @@ class _Process:
         controllers = self._told(config.controller_listeners)
         if "broker" not in config.process_roles:
             return build_controller(
-                config, RealFs(), SystemRng(), now_ms=now_ms, endpoints=controllers, remote=remote
+                config, self._fs, SystemRng(), now_ms=now_ms, endpoints=controllers, remote=remote
             )
         return build_node(
             config,
-            fs=RealFs(),
+            fs=self._fs,
             rng=SystemRng(),
             now_ms=now_ms,
             endpoints=self._told(config.advertised),

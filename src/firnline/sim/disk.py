@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from firnline.base.errors import StorageError, records_cut
-from firnline.base.ports import Buffer, Rng
+from firnline.base.open_files import LetGo, OpenFiles
+from firnline.base.ports import Buffer, File, Rng
 from firnline.base.units import INT64_MAX
 from firnline.log.names import LOG
 
 BLOCK_BYTES = 512
 _VOLUME_BYTES = 1 << 40
+_KEPT_MAX = 3  # far less than there are logs: each is closed and opened again all the time
 Keep = Literal["none", "some", "all"]
 Operation = Literal["append", "sync", "read", "open", "rename", "sync_dir", "truncate"]
 
@@ -179,6 +181,7 @@ class CrashableFs:
         self.read_bytes = 0  # by the node, so far
         # Whoever looks at the disk from outside of the machine meets no fault, and uses none up.
         self.is_examined = False
+        self.kept = OpenFiles(_KEPT_MAX)
         self._root = _Directory()
         self._places: dict[str, _Directory] = {}  # directories by path, as they were found
         self._locked: dict[str, bool] = {}
@@ -325,6 +328,10 @@ class CrashableFs:
         if inode.is_read_only:
             raise StorageError("cannot open", path=path, error="EACCES")
         return CrashableFile(self, path, inode)
+
+    def keep(self, file: File, let_go: LetGo) -> None:
+        self.kept.keep(file, let_go)
+        self.kept.trim()
 
     def open_to_read(self, path: str) -> CrashableFile:
         self.check("open", path)

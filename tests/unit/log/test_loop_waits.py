@@ -74,6 +74,9 @@ class NotingFs:
         self.calls["open"] += self.is_loop
         return NotedFile(self, self.fs.open(path, create=create))
 
+    def keep(self, file: Any, let_go: Callable[[], None]) -> None:
+        self.fs.keep(file, let_go)
+
     def open_to_read(self, path: str) -> Any:
         self.calls["open"] += self.is_loop
         return NotedFile(self, self.fs.open_to_read(path))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from firnline.base.errors import StorageError
+from firnline.base.ports import File
 from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
 from firnline.runtime.disk import RealFs, close_off_the_loop
@@ -192,3 +193,49 @@ def test_names_are_read_as_they_are_taken(tmp_path: Path) -> None:
     assert sorted(RealFs().names(str(tmp_path))) == RealFs().list_dir(str(tmp_path))
     with pytest.raises(StorageError, match="list"):
         next(RealFs().names(f"{tmp_path}/none"))
+
+
+class Keeper:
+    """Keeps a file open as a segment does."""
+
+    def __init__(self, fs: RealFs, path: str) -> None:
+        self.file: File | None = fs.open(path, create=True)
+        fs.keep(self.file, self.let_go)
+
+    def let_go(self) -> None:
+        self.file = None
+
+
+def test_without_a_descriptor_those_that_are_only_kept_give_way(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = RealFs()
+    kept = Keeper(fs, f"{root}/kept")
+    real = os.open
+
+    def none_left(path: str, *options: int) -> int:
+        if kept.file is not None:
+            raise OSError(errno.EMFILE, "too many open files")
+        return real(path, *options)
+
+    monkeypatch.setattr(os, "open", none_left)
+    assert fs.open(f"{root}/a", create=True).size() == 0
+    assert kept.file is None
+    kept.file = fs.open(f"{root}/a")  # not one that is told to let go
+    with pytest.raises(StorageError, match="EMFILE"):
+        fs.open(f"{root}/b", create=True)
+
+
+def test_a_thread_that_opens_a_file_takes_none_from_the_loop(root: str) -> None:
+    """Whoever keeps it may be using it in this moment."""
+    fs = RealFs()
+    fs.kept.files_max = 1
+    first = Keeper(fs, f"{root}/a")
+    made: list[Keeper] = []
+    thread = threading.Thread(target=lambda: made.append(Keeper(fs, f"{root}/b")))
+    thread.start()
+    thread.join()
+    assert first.file is not None
+    third = Keeper(fs, f"{root}/c")
+    assert (first.file, made[0].file) == (None, None)
+    assert third.file is not None
