@@ -6,10 +6,11 @@ still under way can see that its time is over. Source: spec 3.3, T8.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from firnline.base.background import Background
 from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, TopicPartition, Uuid
@@ -166,6 +167,27 @@ def _nobody(_where: TopicIdPartition, _problem: FirnlineError, _now_ms: int) -> 
     return []
 
 
+class Copying:
+    """Segments that a task of this process is copying, of any role: nobody else cleans them."""
+
+    def __init__(self) -> None:
+        self._ids: dict[TopicIdPartition, dict[Uuid, None]] = {}
+
+    def add(self, segment: RemoteSegment) -> None:
+        self._ids.setdefault(segment.topic_id_partition, {})[segment.segment_id] = None
+
+    def discard(self, segment: RemoteSegment) -> None:
+        where = segment.topic_id_partition
+        ids = self._ids.get(where, {})
+        ids.pop(segment.segment_id, None)
+        if not ids:
+            self._ids.pop(where, None)
+
+    def of(self, where: TopicIdPartition) -> Collection[Uuid]:
+        """Return the ids of one partition's."""
+        return self._ids.get(where, {})
+
+
 @dataclass(slots=True)
 class Services:
     """What the tasks of one node share. `catalog` is None for a storage that is not an object store."""
@@ -182,8 +204,9 @@ class Services:
     counters: Counters = field(default_factory=Counters)
     # Says why nothing of a partition may be copied or deleted: some of its metadata cannot be read.
     withheld: Callable[[TopicIdPartition], FirnlineError | None] = _all_known
-    # Segments that a task of this process is copying, of any role: nobody else cleans them.
-    copying: dict[Uuid, None] = field(default_factory=dict)
+    copying: Copying = field(default_factory=Copying)
+    # What one partition's tasks do in more than a step: the partitions take turns.
+    in_turns: Background = field(default_factory=lambda: Background("tier", takes_turns=True))
     # Told of a local segment that is damaged: whoever can let another replica lead.
     on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] = _nobody
     # By damaged segment: when another replica was last asked to lead for it, and for how long that will do.
