@@ -1,9 +1,11 @@
 """What expires, decided from what changed and in steps, is what a look at every segment says."""
 
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +13,7 @@ from firnline.base.background import whole
 from firnline.base.ids import TopicIdPartition
 from firnline.tiered import expiry, retained
 from firnline.tiered.expiry import Decision, decide
-from firnline.tiered.lineage import segment_epochs
+from firnline.tiered.lineage import Lineage, segment_epochs
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.retained import Retained
@@ -267,6 +269,145 @@ def test_what_changes_between_two_steps_has_nothing_expire_that_would_stay(
         marked = [s for s in decision.segments if s.state == FINISHED]
         assert set(marked) <= set(due.segments)
         assert decision.log_start_offset <= due.log_start_offset
+
+
+@pytest.fixture
+def many() -> Iterator[World]:
+    """Thirty segments are known, and half of them are due; two are judged in a step."""
+    with (
+        mock.patch.object(retained, "PLACED_IN_STEP", 3),
+        mock.patch.object(expiry, "JUDGED_IN_STEP", 2),
+    ):
+        world = World()
+        world.append(400)
+        for number in range(30):
+            world.copy_next(45 - number)
+        world.log.config = topic_config(retention_ms=30)
+        whole(world.retained.bring_up_to_date())
+        yield world
+
+
+def _decide_with(world: World, happens: Callable[[], object], after: int = 4) -> Decision:
+    """Decide, while something happens after so many steps."""
+    steps = world.steps()
+    for _ in range(after):
+        assert _one_step(steps) is None
+    happens()
+    while (decision := _one_step(steps)) is None:
+        pass
+    return decision
+
+
+def test_a_late_copy_among_those_that_were_judged_has_it_decided_anew(many: World) -> None:
+    decision = _decide_with(
+        many, lambda: many.copy(25, 3, many.log.history, is_finished=True, age=1)
+    )
+    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+    assert decision.log_start_offset == 30
+
+
+def test_a_deletion_among_those_that_were_judged_has_it_decided_anew(many: World) -> None:
+    first = many.ids[0]
+    decision = _decide_with(many, lambda: [many.change(first, s) for s in (DELETING, DELETED)], 7)
+    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+
+
+def test_bytes_that_turn_out_to_be_in_both_tiers_expire_nothing(many: World) -> None:
+    """rel-T15: what the tier covers was not known when the decision began."""
+    many.log.config = topic_config(retention_bytes=2500)
+    covered, many.covered = many.covered, -1
+    decision = _decide_with(many, lambda: setattr(many, "covered", covered))
+    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+
+
+def test_what_changes_while_all_is_forgotten_is_not_missed(many: World) -> None:
+    many.cache = MetadataCache()  # read anew, and nothing of it yet
+    decision = _decide_with(
+        many, lambda: many.copy(0, 9, many.log.history, is_finished=True, age=99), 2
+    )
+    assert len(decision.segments) == 1
+
+
+def test_a_decision_that_was_given_up_half_way_leaves_nothing_half_known(many: World) -> None:
+    """The role was over, say; or tiering was turned off and on."""
+    many.log.begin_epoch()
+    steps = many.steps()
+    for _ in range(3):
+        assert _one_step(steps) is None
+    steps.close()
+    decision = whole(many.steps())
+    assert isinstance(decision, Decision)
+    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+    for number in range(12):
+        many.copy(400 + number, 0, many.log.history, is_finished=True, age=1)
+    many.append(20)
+    steps = many.steps()
+    assert _one_step(steps) is None
+    steps.close()
+    many.log.config = topic_config(retention_bytes=0)
+    decision = whole(many.steps())
+    assert isinstance(decision, Decision)
+    assert (tuple(decision.segments), decision.log_start_offset) == many.at_once()
+
+
+def test_where_nothing_changed_no_segment_is_looked_at(
+    many: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each half a minute, of each partition: 165 ms of the loop, where there were 60,000."""
+    many.log.config = topic_config(retention_bytes=10**6)
+    monkeypatch.setattr(Lineage, "holds", None)
+    many.full_looks = 0
+    for start in (0, 5, 9):
+        many.log.raise_start(start)  # within the epoch: who belongs to it stays the same
+        decision = whole(many.steps())
+        assert isinstance(decision, Decision)
+        assert (list(decision.segments), decision.log_start_offset) == ([], start)
+    assert many.full_looks == 0
+
+
+def test_one_more_segment_is_compared_and_no_other(
+    many: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+    holds = Lineage.holds
+
+    def counted(lineage: Lineage, segment: Any, log_end_offset: int) -> bool:
+        compared.append(segment)
+        return holds(lineage, segment, log_end_offset)
+
+    monkeypatch.setattr(Lineage, "holds", counted)
+    many.copy_next(1)
+    whole(many.steps())
+    assert len(compared) == 1
+
+
+def test_no_step_looks_at_very_many(many: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are due at once, those of a lost history too, and others are left from before."""
+    looked_at: list[int] = [0]
+    holds, goes = Lineage.holds, expiry._Walk._goes
+
+    def compared(*args: Any) -> bool:
+        looked_at[-1] += 1
+        return holds(*args)
+
+    def judged(*args: Any) -> bool:
+        looked_at[-1] += 1
+        return goes(*args)
+
+    monkeypatch.setattr(Lineage, "holds", compared)
+    monkeypatch.setattr(expiry._Walk, "_goes", judged)
+    for number in range(9):
+        many.copy(number, 2, many.lost, is_finished=True, age=1)
+    for segment_id in many.ids[3:12]:
+        many.change(segment_id, DELETING)
+    many.log.begin_epoch()
+    many.log.config = topic_config(retention_ms=1)
+    steps = many.steps()
+    while (decision := _one_step(steps)) is None:
+        looked_at.append(0)
+    assert len(decision.segments) >= 30
+    assert max(looked_at) <= 5
+    assert sum(looked_at) >= 50
 
 
 def test_a_decision_comes_to_its_end_while_segments_are_copied() -> None:
