@@ -15,13 +15,14 @@ from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
-from firnline.base.units import HOUR_MS, MINUTE_MS
+from firnline.base.units import HOUR_MS, INT64_MAX, MINUTE_MS
 from firnline.config.topic import TopicConfig
 from firnline.log.retention import is_tiered
-from firnline.tiered.lineage import highest_remote, plan_ranges
+from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     Epochs,
+    Mark,
     ObjectStore,
     RemoteLogMetadata,
     RemoteSegment,
@@ -264,6 +265,11 @@ class Hosted:
         self.unexplained_segments = 0
         self.metadata_version = 0  # grows with each record about the partition that is applied
         self._covered: tuple[tuple[int, int, Epochs, int], int] | None = None
+        # What serves local offsets without a gap: up to where, by which epochs, and from where each segment.
+        self._mark: Mark | None = None
+        self._served_end = 0
+        self._served_by: Epochs = ()
+        self._serving: dict[Uuid, int] = {}
 
     @property
     def leads(self) -> bool:
@@ -298,26 +304,40 @@ class Hosted:
         key = (self.metadata_version, log.local_log_start_offset, log.epochs.entries(), highest)
         if self._covered is not None and self._covered[0] == key:
             return self._covered[1]
-        near = metadata.finished(self.where, log.local_log_start_offset)
-        if isinstance(near, KafkaError):
-            return near
-        covered = min(highest, self._unbroken(near, highest))
+        unbroken = self._unbroken(metadata, highest)
+        if isinstance(unbroken, KafkaError):
+            return unbroken
+        covered = min(highest, unbroken)
         self._covered = (key, covered)
         return covered
 
-    def _unbroken(self, near: Sequence[RemoteSegment], highest: int) -> int:
-        start = self.log.local_log_start_offset
+    def _unbroken(self, metadata: RemoteLogMetadata, highest: int) -> int | KafkaError:
+        """Look on from where the segments ended that were there before, as long as none of them went."""
+        start, history = self.log.local_log_start_offset, self.log.epochs.entries()
+        look = metadata.look(self.where, self._mark)
+        if isinstance(look, KafkaError):
+            return look
         if highest < start:
             return highest
-        history = self.log.epochs.entries()
-        end = start
-        for _, first, after in plan_ranges(
-            near, history, start_offset=start, end_offset=highest + 1
-        ):
-            if first != end:
+        here = segment_epochs(history, start, INT64_MAX)
+        if look.everything is not None or here != segment_epochs(self._served_by, start, INT64_MAX):
+            self._served_end = start
+            self._serving = {}
+        for segment_id, segment in look.changed.items():
+            if segment is None and segment_id in self._serving:
+                self._served_end = min(self._served_end, self._serving.pop(segment_id))
+        at = max(self._served_end, start)
+        near = metadata.finished(self.where, at)
+        if isinstance(near, KafkaError):
+            return near
+        for segment, first, after in ranges(near, history, start_offset=at, end_offset=highest + 1):
+            if first != at:
                 break
-            end = after
-        return end - 1
+            known = self._serving.get(segment.segment_id, first)
+            self._serving[segment.segment_id] = min(known, first)
+            at = after
+        self._mark, self._served_end, self._served_by = look.mark, at, history
+        return at - 1
 
     def highest_remote(self, metadata: RemoteLogMetadata) -> tuple[int, int]:
         """Return the highest tiered offset of this lineage and its epoch; (-1, -1) for none or unknown."""

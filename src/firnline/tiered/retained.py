@@ -52,7 +52,7 @@ class Retained:
         self.own_bytes = 0
         self.moves = 0
         self._keys: dict[Uuid, Key] = {}
-        self._mark: Mark | None = None  # None: not all that is known is in it
+        self._mark: Mark | None = None  # None: all is to be compared
         self._log_end = 0
         # The least end of those that belong to the history, but for that they reach beyond the log.
         self._beyond_end = INT64_MAX
@@ -68,13 +68,12 @@ class Retained:
             look = self._metadata.look(self._where, self._mark)
             if isinstance(look, KafkaError):
                 return look
-            self._mark = None  # who gives up half-way begins anew
             if look.everything is not None:
                 yield from self._clear()
                 self.lineage = Lineage(self._log.epochs.entries())
             self._log_end = self._log.log_end_offset
             has_yielded = yield from self._take_in(look)
-            self._mark = look.mark
+            self._mark = look.mark  # who gives up before begins where it began
             if look.everything is None and not has_yielded:
                 return None
 
