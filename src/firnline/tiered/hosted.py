@@ -265,11 +265,11 @@ class Hosted:
         self.unexplained_segments = 0
         self.metadata_version = 0  # grows with each record about the partition that is applied
         self._covered: tuple[tuple[int, int, Epochs, int], int] | None = None
-        # What serves local offsets without a gap: up to where, by which epochs, and from where each segment.
+        # What serves local offsets without a gap: its end, the epochs, and what each segment serves.
         self._mark: Mark | None = None
         self._served_end = 0
         self._served_by: Epochs = ()
-        self._serving: dict[Uuid, int] = {}
+        self._serving: dict[Uuid, tuple[int, int]] = {}
 
     @property
     def leads(self) -> bool:
@@ -324,8 +324,9 @@ class Hosted:
             self._served_end = start
             self._serving = {}
         for segment_id, segment in look.changed.items():
-            if segment is None and segment_id in self._serving:
-                self._served_end = min(self._served_end, self._serving.pop(segment_id))
+            first, after = (0, 0) if segment else self._serving.pop(segment_id, (0, 0))
+            if after > start:
+                self._served_end = min(self._served_end, first)
         at = max(self._served_end, start)
         near = metadata.finished(self.where, at)
         if isinstance(near, KafkaError):
@@ -333,8 +334,8 @@ class Hosted:
         for segment, first, after in ranges(near, history, start_offset=at, end_offset=highest + 1):
             if first != at:
                 break
-            known = self._serving.get(segment.segment_id, first)
-            self._serving[segment.segment_id] = min(known, first)
+            known = self._serving.get(segment.segment_id, (first, after))
+            self._serving[segment.segment_id] = min(known[0], first), max(known[1], after)
             at = after
         self._mark, self._served_end, self._served_by = look.mark, at, history
         return at - 1
