@@ -267,7 +267,7 @@ class Hosted:
         self._covered: tuple[tuple[int, int, Epochs, int], int] | None = None
         # What serves local offsets without a gap: its end, the epochs, and what each segment serves.
         self._mark: Mark | None = None
-        self._served_end = 0
+        self._served_start = self._served_end = 0
         self._served_by: Epochs = ()
         self._serving: dict[Uuid, tuple[int, int]] = {}
 
@@ -320,7 +320,8 @@ class Hosted:
         if highest < start:
             return highest
         here = segment_epochs(history, start, INT64_MAX)
-        if look.everything is not None or here != segment_epochs(self._served_by, start, INT64_MAX):
+        is_same = here == segment_epochs(self._served_by, start, INT64_MAX)
+        if look.everything is not None or not is_same or start < self._served_start:
             self._served_end = start
             self._serving = {}
         for segment_id, segment in look.changed.items():
@@ -338,6 +339,7 @@ class Hosted:
             self._serving[segment.segment_id] = min(known[0], first), max(known[1], after)
             at = after
         self._mark, self._served_end, self._served_by = look.mark, at, history
+        self._served_start = start
         return at - 1
 
     def highest_remote(self, metadata: RemoteLogMetadata) -> tuple[int, int]:
