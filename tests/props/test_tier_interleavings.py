@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from firnline.base.effects import Effect
 from firnline.base.errors import KafkaError, StorageError
 from firnline.records.batch import headers
-from firnline.tiered.expiry import decide
 from firnline.tiered.lineage import is_within_lineage, plan_ranges
 from firnline.tiered.spi import SegmentState
+from tests.tier_decisions import Listed, decided
 from tests.tier_world import WHERE, Cluster, Node, topic_config
 
 HELD = ("copy ", "delete ", "write catalog", "begin catalog", "take back")
@@ -192,15 +192,8 @@ class Story:
         total = sum(s.size_bytes for s in live) + log.size_bytes - both
         if live:
             assert total - live[0].size_bytes < limit or total <= limit
-        again = decide(
-            log,
-            segments,
-            covered_offset=covered,
-            now_ms=self.cluster.now_ms,
-            is_copying=lambda s: False,
-            is_dangling=lambda s: False,
-        )
-        assert again.segments == (), "a second look finds nothing more to do"
+        again = decided(log, Listed(segments, covered), now_ms=self.cluster.now_ms)
+        assert again.segments == [], "a second look finds nothing more to do"
 
 
 MOVES = st.lists(

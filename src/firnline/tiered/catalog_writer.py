@@ -356,7 +356,7 @@ class CatalogKeeper:
         self._said: str | None = None
         self.is_begun = services.catalog is None
         # Runs once, when what the metadata says is known to be no less than what was said before.
-        self.on_compared: Callable[[], None] = _nothing
+        self.on_compared: Callable[[int], Effects] = _nothing
 
     def _signature(self) -> object:
         log = self._hosted.log
@@ -506,18 +506,19 @@ class CatalogKeeper:
         assert store is not None
         assert self._writer is not None
         on_compared, self.on_compared = self.on_compared, _nothing
-        on_compared()
+        effects = on_compared(now_ms)
         state = self._state(look)
         hosted.unexplained_segments = 0
         topic, where = hosted.topic, hosted.where
         waiting, self._waiting = self._waiting, []
         return [
+            *effects,
             Submit(
                 name=f"write catalog of {topic}-{where.partition}",
                 pool="copy",
                 work=partial(write_cut, store, self._writer, state, now_ms),
                 then=partial(self._applied, self._signature(), look.mark, waiting),
-            )
+            ),
         ]
 
     def _begun(self, result: Any, now_ms: int) -> Effects:
@@ -602,8 +603,9 @@ class CatalogKeeper:
         return effects + [effect for then in waiting for effect in then(error, now_ms)]
 
 
-def _nothing() -> None:
+def _nothing(_now_ms: int) -> Effects:
     """Nobody waits for the comparison."""
+    return []
 
 
 _OVER = StorageError("this node does not lead the partition any more")

@@ -6,10 +6,11 @@ at once, or by `expiry`. Nothing at or above the last stable offset is copied (X
 leadership ends the task after the segment in hand (T8). Source: spec 3.4; F1-F10, F25, F30.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from firnline.base.background import Work
 from firnline.base.effects import Effects, SetTimer, Submit, Warn
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
@@ -17,7 +18,7 @@ from firnline.base.units import MINUTE_MS
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import ClosedSegment, Done, Hosted, Services
 from firnline.tiered.late_copies import LateCopies
-from firnline.tiered.lineage import ranges, segment_epochs
+from firnline.tiered.lineage import first_served, segment_epochs
 from firnline.tiered.metadata.log import HistoryUnknown
 from firnline.tiered.objects.sound import SoundSegment, ToCopy, read_sound
 from firnline.tiered.spi import (
@@ -72,7 +73,12 @@ class Copier:
         if withheld is not None:
             return self._finish(withheld, now_ms)
         if services.catalog is None and not self._has_adopted:
-            self._adopt_log_start()
+            return [*self._adopt_log_start(now_ms), *self._compare(now_ms)]
+        return self._compare(now_ms)
+
+    def _compare(self, now_ms: int) -> Effects:
+        """Copy, once the catalog was compared with what is known."""
+        hosted, services = self._hosted, self._services
         if not self._catalog.explains_all() and self._catalog.is_begun:
             return self._catalog.compare(self._catalog_begun, now_ms)
         if services.catalog is None:
@@ -92,31 +98,42 @@ class Copier:
         self._hosted.copy_problem = None if is_told else str(error)
         return done(error, now_ms)
 
-    def _adopt_log_start(self) -> None:
+    def _adopt_log_start(self, now_ms: int) -> Effects:
         """Take the log start from the tier, where deletes went on before this node led (3.4-1, X42).
 
         Only once it is known that the metadata explains all that the catalog did. Never above local data, and
         never to local data where the metadata does not say that the tier ever had what lay right below it:
         that is a loss to report, not to act on (F28).
         """
-        hosted, log = self._hosted, self._hosted.log
-        finished = self._services.metadata.finished(hosted.where)
-        if isinstance(finished, KafkaError) or not hosted.is_tiered:
-            return
+        hosted = self._hosted
+        segments = self._services.metadata.segments(hosted.where)
+        if isinstance(segments, KafkaError) or not hosted.is_tiered:
+            return []
         self._has_adopted = True
-        served = ranges(
-            finished,
-            log.epochs.entries(),
-            start_offset=min((s.base_offset for s in finished), default=0),
-            end_offset=log.local_log_start_offset,
-        )
-        earliest = next(served, None)  # the others, up to tens of thousands, are not looked for
-        if earliest is None and not self._was_copied(log.local_log_start_offset - 1):
+        steps = self._adopting(segments)
+        try:
+            next(steps)
+        except StopIteration:
+            return []
+        return self._services.in_turns.begin(_others(steps), now_ms)
+
+    def _adopting(self, segments: Sequence[RemoteSegment]) -> Generator[None, None, None]:
+        """Nearly always the first segment serves. Where it takes more steps and the log changed: anew."""
+        hosted, log = self._hosted, self._hosted.log
+        while hosted.leads:
+            local_start, history = log.local_log_start_offset, log.epochs.entries()
+            finished = (s for s in segments if s.state == SegmentState.COPY_FINISHED)
+            first = yield from first_served(finished, history)
+            if (local_start, history) != (log.local_log_start_offset, log.epochs.entries()):
+                continue
+            if first is not None and first >= local_start:
+                first = None
+            if first is None and not self._was_copied(local_start - 1):
+                return
+            start = local_start if first is None else first
+            if start > log.log_start_offset:
+                log.advance_log_start(start)
             return
-        first = log.local_log_start_offset if earliest is None else earliest[1]
-        start = min(first, log.local_log_start_offset)
-        if start > log.log_start_offset:
-            log.advance_log_start(start)
 
     def _was_copied(self, offset: int) -> bool:
         """Whether the metadata says that the tier has had the offset, deleted since or not."""
@@ -249,7 +266,7 @@ class Copier:
             event_timestamp_ms=now_ms,
             txn_index_empty=data.txn_index is None,
         )
-        services.copying[segment.segment_id] = None
+        services.copying.add(segment)
         then = partial(self._started, segment, local, data)
         return services.metadata.add(segment, then, now_ms)
 
@@ -268,7 +285,7 @@ class Copier:
         services = self._services
         if error is not None:
             # The record may be in the log all the same: `expiry` deletes what it names (F1).
-            del services.copying[segment.segment_id]
+            services.copying.discard(segment)
             return self._finish(error, now_ms)
         services.counters.copy_requests += 1
         return [
@@ -314,7 +331,7 @@ class Copier:
 
     def _copy_counts(self, segment: RemoteSegment, now_ms: int) -> Effects:
         self._unsure = None
-        self._services.copying.pop(segment.segment_id, None)
+        self._services.copying.discard(segment)
         self._hosted.metadata_version += 1  # also if a metadata manager forgets to say so
         effects = self._catalog.request(_ignore, now_ms) if self._hosted.leads else []
         return effects + self._next(now_ms)
@@ -333,7 +350,7 @@ class Copier:
         segment, self._unsure = self._unsure, None
         if segment is None:
             return []
-        self._services.copying.pop(segment.segment_id, None)
+        self._services.copying.discard(segment)
         return self._late.note(segment, now_ms)
 
     # -------------------------------------------------------------------------------- failure
@@ -384,8 +401,17 @@ class Copier:
 
     def _left_behind(self, segment: RemoteSegment, error: FirnlineError, now_ms: int) -> Effects:
         """What could not be taken back is `expiry`'s, which finds it by its state."""
-        self._services.copying.pop(segment.segment_id, None)
+        self._services.copying.discard(segment)
         return self._finish(error, now_ms)
+
+
+def _others(steps: Generator[None, None, None]) -> Work:
+    while True:
+        yield []
+        try:
+            next(steps)
+        except StopIteration:
+            return []
 
 
 def _ignore(_error: FirnlineError | None, _now_ms: int) -> Effects:

@@ -6,134 +6,193 @@ or by the log start. `decide` is a function of the log and the metadata alone. S
 T49; F21, F22, F31-F33.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from firnline.base.background import Work
 from firnline.base.effects import Effects, Submit
 from firnline.base.errors import Code, FirnlineError, KafkaError, StorageError
 from firnline.tiered.catalog_writer import CatalogKeeper, as_error
 from firnline.tiered.hosted import Done, Hosted, LogView, Services
-from firnline.tiered.lineage import filled, is_within_lineage
 from firnline.tiered.metadata.log import HistoryUnknown
+from firnline.tiered.metadata.ordered import Key
+from firnline.tiered.retained import Retained
 from firnline.tiered.settings import NO_LIMIT
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
+
+# Segments that are judged in a step of the loop.
+JUDGED_IN_STEP = 1000
+
+Segments = Sequence[RemoteSegment]
+Steps = Generator[None, None, "Decision | KafkaError"]
 
 
 class Decision(NamedTuple):
     """What goes, oldest first, and where the log begins afterwards."""
 
-    segments: tuple[RemoteSegment, ...]
+    segments: Segments
     log_start_offset: int
+
+
+class Tier(Protocol):
+    """What is asked of the tier, whenever it is: it may say more between two steps of a decision.
+
+    unfinished      segments that are being copied or deleted
+    copying         those that this node is copying: from the first of them on nothing is looked at
+    covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
+    is_dangling     a COPY_STARTED that nobody will finish
+    """
+
+    def unfinished(self) -> Segments | KafkaError: ...
+    def copying(self) -> Segments: ...
+    def covered_offset(self) -> int | KafkaError: ...
+    def is_dangling(self, segment: RemoteSegment) -> bool: ...
 
 
 def decide(
     log: LogView,
-    segments: Sequence[RemoteSegment],
+    retained: Retained,
+    tier: Tier,
     *,
-    covered_offset: int,
     now_ms: int,
-    is_copying: Callable[[RemoteSegment], bool],
-    is_dangling: Callable[[RemoteSegment], bool],
     late_put_ms: int = 0,
     applies_limits: bool = True,
-) -> Decision:
-    """Apply the limits of the whole log to the remote segments of one partition.
+) -> Steps:
+    """Apply the limits of the whole log to the remote segments of one partition; yields now and then.
 
-    covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
-    is_copying      being copied by this node now: nothing from it on is looked at
-    is_dangling     a COPY_STARTED that nobody will finish
+    It is decided on one moment: what changes between two steps has it decided anew, but for segments that
+    were copied behind all others. Whoever acts on it does so in the last step.
+
     late_put_ms     so long after an abandoned copy was deleted it is deleted once more
     applies_limits  False: only what lies below the log start or was begun to be deleted goes
     """
-    epochs = filled(log.epochs.entries())
-    chosen: dict[bytes, RemoteSegment] = {}
-    finished = SegmentState.COPY_FINISHED  # nearly all are: these lines look at each of them
-    for segment in [s for s in segments if s.state != finished]:
-        left_over = segment.state == SegmentState.DELETE_STARTED
+    begun = yield from _begun(tier, now_ms, late_put_ms)
+    if isinstance(begun, KafkaError):
+        return begun
+    while True:
+        problem = yield from retained.bring_up_to_date()
+        if problem is not None:
+            return problem
+        if (
+            not retained.lineage.epochs
+        ):  # an epoch cache that knows nothing decides nothing (rel-T14)
+            return Decision(begun, log.log_start_offset)
+        covered = tier.covered_offset()
+        if isinstance(covered, KafkaError):
+            return covered
+        walk = _Walk(log, retained, tier, covered, now_ms, applies_limits=applies_limits)
+        while not walk.is_over():
+            yield
+            problem = yield from retained.bring_up_to_date()
+            if problem is not None:
+                return problem
+            if not walk.is_valid():
+                break
+        else:
+            # With them what an unclean election left below every epoch we know (3.7-6).
+            due = [*begun, *retained.own.rows[: walk.at], *retained.below.rows]
+            return Decision(due, max(walk.log_start_offset, log.log_start_offset))
+
+
+def _begun(
+    tier: Tier, now_ms: int, late_put_ms: int
+) -> Generator[None, None, list[RemoteSegment] | KafkaError]:
+    """Return the deletions that were begun, and the copies that nobody will finish."""
+    unfinished = tier.unfinished()
+    if isinstance(unfinished, KafkaError):
+        return unfinished
+    chosen: list[RemoteSegment] = []
+    for number, segment in enumerate(unfinished, 1):
+        if number % JUDGED_IN_STEP == 0:
+            yield
         if segment.is_abandoned and now_ms - segment.event_timestamp_ms < late_put_ms:
             continue
-        if left_over or (segment.state == SegmentState.COPY_STARTED and is_dangling(segment)):
-            chosen[segment.segment_id] = segment
-    if not epochs:  # an epoch cache that knows nothing decides nothing (rel-T14)
-        return Decision(tuple(chosen.values()), log.log_start_offset)
-    walk = _Walk(log, segments, covered_offset, now_ms, applies_limits=applies_limits)
-    first_epoch = epochs[0][0]
-    is_finished = True
-    for segment in _by_epoch(segments, [epoch for epoch, _ in epochs]):
-        if is_copying(segment):
-            is_finished = False
-            break
-        if segment.segment_id in chosen or segment.state == SegmentState.COPY_STARTED:
-            continue
-        if segment.state == SegmentState.DELETE_STARTED:
-            continue
-        if segment.epochs[-1][0] <= first_epoch and segment.end_offset < log.log_start_offset:
-            walk.drop(segment.size_bytes)
-            chosen[segment.segment_id] = segment
-        elif walk.is_in_lineage(segment):
-            if not walk.is_in_breach(
-                segment.largest_time_ms, segment.size_bytes, segment.end_offset
-            ):
-                is_finished = False
-                break
-            chosen[segment.segment_id] = segment
-    if is_finished:
-        walk.expire_local()
-    # What an unclean election left below every epoch we know (3.7-6).
-    for segment in [s for s in segments if s.epochs[-1][0] < first_epoch]:
-        if segment.state == finished:
-            chosen.setdefault(segment.segment_id, segment)
-    return Decision(tuple(chosen.values()), walk.log_start_offset)
-
-
-def _by_epoch(segments: Sequence[RemoteSegment], epochs: Sequence[int]) -> Iterator[RemoteSegment]:
-    """Iterate over the segments, each once, in the order of the epochs of the log and of offsets in each.
-
-    Most of the time the first one stays, and no other is looked for.
-    """
-    seen: dict[bytes, None] = {}
-    for epoch in epochs:
-        for segment in segments:
-            if segment.segment_id not in seen and any(e == epoch for e, _ in segment.epochs):
-                seen[segment.segment_id] = None
-                yield segment
+        if segment.state == SegmentState.DELETE_STARTED or tier.is_dangling(segment):
+            chosen.append(segment)
+    return chosen
 
 
 class _Walk:
-    """The limits of the whole log, and how far they moved its start."""
+    """The limits of the whole log, and how far they move its start.
+
+    at  so many of the log's own segments go: all before the first one that may stay
+    """
 
     def __init__(
         self,
         log: LogView,
-        segments: Sequence[RemoteSegment],
+        retained: Retained,
+        tier: Tier,
         covered_offset: int,
         now_ms: int,
         *,
         applies_limits: bool,
     ) -> None:
         self._log = log
+        self._retained = retained
+        self._tier = tier
         self._now_ms = now_ms
         self._covered_offset = covered_offset
-        self._history = log.epochs.entries()
-        self._retention_ms = log.config.retention_ms if applies_limits else NO_LIMIT
+        self._config = config = log.config
+        self._retention_ms = config.retention_ms if applies_limits else NO_LIMIT
+        self._moves = retained.moves
+        self._count = len(retained.own.rows)
+        self.at = 0
         self.log_start_offset = log.log_start_offset
-        limit = log.config.retention_bytes if applies_limits else NO_LIMIT
-        # Mostly there is no limit, and no need to look at each of tens of thousands.
-        self._breach_bytes = 0 if limit < 0 else max(self._total_bytes(segments) - limit, 0)
+        self._limit_bytes = config.retention_bytes if applies_limits else NO_LIMIT
+        self._breach_bytes = self._begun_with = self._all_breach_bytes()
 
-    def _total_bytes(self, segments: Sequence[RemoteSegment]) -> int:
-        counted = [
-            s.size_bytes
-            for s in segments
-            if s.state == SegmentState.COPY_FINISHED and self.is_in_lineage(s)
-        ]
-        return sum(counted) + self._local_only_bytes()
+    def _all_breach_bytes(self) -> int:
+        if self._limit_bytes < 0:
+            return 0
+        total = self._retained.own_bytes + self._local_only_bytes()
+        return max(total - self._limit_bytes, 0)
 
-    def is_in_lineage(self, segment: RemoteSegment) -> bool:
-        return is_within_lineage(
-            segment, log_end_offset=self._log.log_end_offset, history=self._history
-        )
+    def is_valid(self) -> bool:
+        """Whether what was found so far is still so.
+
+        No segment went, or came before others; what came behind all others has its turn another time.
+        """
+        if self._retained.moves != self._moves or self._log.config is not self._config:
+            return False
+        covered = self._tier.covered_offset()
+        if isinstance(covered, KafkaError):
+            return False
+        self._covered_offset = covered
+        if self._all_breach_bytes() < self._begun_with:
+            return False
+        stop = self._stop()
+        return stop is None or not self.at or self._retained.own.keys[self.at - 1] < stop
+
+    def _stop(self) -> Key | None:
+        """Return where the first copy that is under way has its turn."""
+        keys = [self._retained.key(segment) for segment in self._tier.copying()]
+        return min((key for key in keys if key is not None), default=None)
+
+    def is_over(self) -> bool:
+        """Look at some more; whether the first one that may stay was found, or all go."""
+        own, stop = self._retained.own, self._stop()
+        end = self._count if stop is None else min(bisect_left(own.keys, stop), self._count)
+        for segment in own.rows[self.at : min(end, self.at + JUDGED_IN_STEP)]:
+            if not self._goes(segment):
+                return True
+            self.at += 1
+        if self.at < end:
+            return False
+        if stop is None and self.at == len(own.rows):
+            self._expire_local()
+        return True
+
+    def _goes(self, segment: RemoteSegment) -> bool:
+        first_epoch = self._retained.lineage.epochs[0][0]
+        is_below = segment.end_offset < self._log.log_start_offset
+        if is_below and segment.epochs[-1][0] <= first_epoch:
+            self._drop(segment.size_bytes)
+            return True
+        return self._is_in_breach(segment.largest_time_ms, segment.size_bytes, segment.end_offset)
 
     def _local_only_bytes(self) -> int:
         """Bytes of the local log that the tier does not count (rel-T15)."""
@@ -144,11 +203,11 @@ class _Walk:
         )
         return self._log.size_bytes - both
 
-    def drop(self, size_bytes: int) -> None:
+    def _drop(self, size_bytes: int) -> None:
         """A segment goes for another reason; its bytes count no more."""
         self._breach_bytes = max(self._breach_bytes - size_bytes, 0)
 
-    def is_in_breach(self, largest_time_ms: int, size_bytes: int, end_offset: int) -> bool:
+    def _is_in_breach(self, largest_time_ms: int, size_bytes: int, end_offset: int) -> bool:
         """Whether the oldest segment left must go, by time or size; if so the log starts after it."""
         by_time = (
             self._retention_ms != NO_LIMIT and largest_time_ms <= self._now_ms - self._retention_ms
@@ -156,11 +215,11 @@ class _Walk:
         by_size = 0 < size_bytes <= self._breach_bytes
         if not by_time and not by_size:
             return False
-        self.drop(size_bytes)
+        self._drop(size_bytes)
         self.log_start_offset = max(self.log_start_offset, end_offset + 1)
         return True
 
-    def expire_local(self) -> None:
+    def _expire_local(self) -> None:
         """With nothing left in the tier: local segments that outlived the total limits are not kept for it.
 
         A store that is down longer than the retention must not fill the disk (F33). They are never
@@ -177,7 +236,7 @@ class _Walk:
                 largest_time_ms = local.largest_time_ms()
             except StorageError:  # an index of it is built again, or cannot be: the next look sees
                 return
-            if not self.is_in_breach(largest_time_ms, local.size_bytes, local.end_offset):
+            if not self._is_in_breach(largest_time_ms, local.size_bytes, local.end_offset):
                 return
 
 
@@ -200,8 +259,8 @@ class SegmentRemoval:
         is_final: bool = True,
     ) -> None:
         self._services = services
-        self._to_mark = list(segments)
-        self._to_delete: list[RemoteSegment] = []
+        self._to_mark = deque(segments)
+        self._to_delete: deque[RemoteSegment] = deque()
         self._may_go_on = may_go_on
         self._between = between
         self._done = done
@@ -210,18 +269,30 @@ class SegmentRemoval:
 
     def begin(self, now_ms: int) -> Effects:
         """Go on with the next segment that is to be marked."""
-        while self._to_mark:
-            if not self._may_go_on():
-                return self._done(self._error, now_ms)
-            segment = self._to_mark.pop(0)
+        if not self._may_go_on():
+            return self._done(self._error, now_ms)
+        for _ in range(min(len(self._to_mark), JUDGED_IN_STEP)):
+            segment = self._to_mark.popleft()
             if segment.state == SegmentState.DELETE_STARTED:
                 self._to_delete.append(segment)
-                continue
-            then = partial(self._marked, segment)
-            return self._publish(segment, SegmentState.DELETE_STARTED, then, now_ms)
+            elif self._is_as_it_was(segment):
+                then = partial(self._marked, segment)
+                return self._publish(segment, SegmentState.DELETE_STARTED, then, now_ms)
+        if self._to_mark:
+            return self._services.in_turns.begin(self._go_on_marking(), now_ms)
         if not self._to_delete:
             return self._done(self._error, now_ms)
         return self._between(self._ready, now_ms)
+
+    def _go_on_marking(self) -> Work:
+        now_ms = yield []
+        return self.begin(now_ms)
+
+    def _is_as_it_was(self, segment: RemoteSegment) -> bool:
+        """Whether it is still in the state in which its deletion was decided on, maybe hours ago."""
+        where = segment.topic_id_partition
+        known = self._services.metadata.get(where, segment.segment_id)
+        return known is not None and known.state == segment.state
 
     def _publish(
         self,
@@ -256,7 +327,7 @@ class SegmentRemoval:
     def _delete_next(self, now_ms: int) -> Effects:
         if not self._to_delete or not self._may_go_on():
             return self._done(self._error, now_ms)
-        segment = self._to_delete.pop(0)
+        segment = self._to_delete.popleft()
         self._services.counters.delete_requests += 1
         return [
             Submit(
@@ -290,6 +361,7 @@ class Expiry:
         self._services = services
         self._hosted = hosted
         self._catalog = catalog
+        self._retained = Retained(services.metadata, hosted.where, hosted.log)
         self._done: Done | None = None
         self._limited_ms = 0  # when the limits were applied
 
@@ -301,20 +373,86 @@ class Expiry:
         """Delete everything that is due; `done(None, now_ms)` when it is, or with the first error."""
         assert self._done is None, "one run at a time"
         self._done = done
+        refused = self._refuse(now_ms)
+        if refused is not None:
+            return refused
+        steps = self._steps(now_ms)
+        try:
+            next(steps)
+        except StopIteration as end:
+            return self._act(end.value, now_ms)
+        return self._services.in_turns.begin(self._other_steps(steps), now_ms)
+
+    def _refuse(self, now_ms: int) -> Effects | None:
+        """Answer, or compare the catalog, where nothing may be decided now; None where it may."""
         hosted, metadata = self._hosted, self._services.metadata
         if not hosted.leads or not (hosted.is_tiered or hosted.is_emptied):
             return self._finish(None, now_ms)
-        segments = metadata.segments(hosted.where)
-        covered = hosted.covered_offset(metadata)
-        if isinstance(segments, KafkaError) or isinstance(covered, KafkaError):
-            error = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is loading")
-            return self._finish(error, now_ms)
+        if not metadata.is_ready(hosted.where):
+            return self._finish(_LOADING, now_ms)
         withheld = self._services.withheld(hosted.where)
         if withheld is not None:
             return self._finish(withheld, now_ms)
         if not self._catalog.explains_all():
             return self._catalog.compare(self._explained, now_ms)
-        decision = self._decide(segments, covered, now_ms)
+        return None
+
+    def _explained(self, error: FirnlineError | None, now_ms: int) -> Effects:
+        """The catalog has been written, and with it compared; what it would lose, nobody decides on."""
+        if error is None and not self._catalog.explains_all():
+            error = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is changing")
+        if error is not None:
+            return self._finish(error, now_ms)
+        done, self._done = self._done, None
+        assert done is not None
+        return self.run(now_ms, done)
+
+    def _steps(self, now_ms: int) -> Steps:
+        """Decide. Tiering may have been turned off: then the tier is emptied (T49)."""
+        hosted, services = self._hosted, self._services
+        if not hosted.is_tiered:
+            return self._all_goes()
+        return decide(
+            hosted.log,
+            self._retained,
+            _AskedTier(services, hosted, now_ms),
+            now_ms=now_ms,
+            late_put_ms=services.settings.late_put_ms,
+            applies_limits=self._is_limit_due(now_ms),
+        )
+
+    def _all_goes(self) -> Steps:
+        """The log starts where local data does, and everything goes that is not being copied."""
+        log, where = self._hosted.log, self._hosted.where
+        segments = self._services.metadata.segments(where)
+        if isinstance(segments, KafkaError):
+            return segments
+        due: list[RemoteSegment] = []
+        for first in range(0, len(segments), JUDGED_IN_STEP):
+            copying = self._services.copying.of(where)
+            some = segments[first : first + JUDGED_IN_STEP]
+            due += [s for s in some if s.segment_id not in copying]
+            if first + JUDGED_IN_STEP < len(segments):
+                yield
+        return Decision(due, max(log.log_start_offset, log.local_log_start_offset))
+
+    def _other_steps(self, steps: Steps) -> Work:
+        """Go on deciding, a step a turn; what was decided on is acted on in the last one."""
+        was_tiered = self._hosted.is_tiered
+        while True:
+            now_ms = yield []
+            if not self._hosted.leads or self._hosted.is_tiered != was_tiered:
+                return self._finish(None, now_ms)
+            try:
+                next(steps)
+            except StopIteration as end:
+                refused = self._refuse(now_ms)
+                return self._act(end.value, now_ms) if refused is None else refused
+
+    def _act(self, decision: Decision | KafkaError, now_ms: int) -> Effects:
+        if isinstance(decision, KafkaError):
+            return self._finish(decision, now_ms)
+        hosted = self._hosted
         if decision.log_start_offset > hosted.log.log_start_offset:
             hosted.log.advance_log_start(decision.log_start_offset)
         removal = SegmentRemoval(
@@ -327,33 +465,6 @@ class Expiry:
         )
         return removal.begin(now_ms)
 
-    def _explained(self, error: FirnlineError | None, now_ms: int) -> Effects:
-        """The catalog has been written, and with it compared; what it would lose, nobody decides on."""
-        if error is None and not self._catalog.explains_all():
-            error = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is changing")
-        if error is not None:
-            return self._finish(error, now_ms)
-        done, self._done = self._done, None
-        assert done is not None
-        return self.run(now_ms, done)
-
-    def _decide(self, segments: Sequence[RemoteSegment], covered: int, now_ms: int) -> Decision:
-        hosted, log = self._hosted, self._hosted.log
-        if hosted.is_tiered:
-            return decide(
-                log,
-                segments,
-                covered_offset=covered,
-                now_ms=now_ms,
-                is_copying=lambda s: s.segment_id in self._services.copying,
-                is_dangling=lambda s: self.is_dangling(s, now_ms),
-                late_put_ms=self._services.settings.late_put_ms,
-                applies_limits=self._is_limit_due(now_ms),
-            )
-        # Tiering was turned off: the log starts where local data does, and the tier is emptied (T49).
-        free = [s for s in segments if s.segment_id not in self._services.copying]
-        return Decision(tuple(free), max(log.log_start_offset, log.local_log_start_offset))
-
     def _is_limit_due(self, now_ms: int) -> bool:
         """Whether it is time to apply the limits of the whole log again."""
         before_ms = max(self._limited_ms, self._services.started_ms)
@@ -362,23 +473,6 @@ class Expiry:
         self._limited_ms = now_ms
         return True
 
-    def is_dangling(self, segment: RemoteSegment, now_ms: int) -> bool:
-        """Whether nobody will finish a COPY_STARTED any more.
-
-        One of this broker's from before its start is dead. One of this process may have a
-        COPY_FINISHED under way until a publish times out; one of another broker may be a copy that
-        is finishing: both get their time (T8, rel-T13).
-        """
-        services = self._services
-        if segment.segment_id in services.copying:
-            return False
-        age_ms = now_ms - segment.event_timestamp_ms
-        if segment.broker_id != services.settings.node_id:
-            return age_ms >= services.settings.dangling_after_ms
-        if segment.event_timestamp_ms < services.started_ms:
-            return True
-        return age_ms >= 2 * services.settings.metadata_consume_wait_ms
-
     def _finish(self, error: FirnlineError | None, now_ms: int) -> Effects:
         done, self._done = self._done, None
         assert done is not None
@@ -386,3 +480,44 @@ class Expiry:
         is_told = error is None or isinstance(error, HistoryUnknown)
         self._hosted.expiry_problem = None if is_told else str(error)
         return done(error, now_ms)
+
+
+class _AskedTier:
+    """What `decide` asks, of one partition."""
+
+    def __init__(self, services: Services, hosted: Hosted, now_ms: int) -> None:
+        self._services = services
+        self._where = hosted.where
+        self._hosted = hosted
+        self._now_ms = now_ms
+
+    def unfinished(self) -> Segments | KafkaError:
+        return self._services.metadata.unfinished(self._where)
+
+    def copying(self) -> Segments:
+        ids = self._services.copying.of(self._where)
+        found = (self._services.metadata.get(self._where, segment_id) for segment_id in ids)
+        return [segment for segment in found if segment is not None]
+
+    def covered_offset(self) -> int | KafkaError:
+        return self._hosted.covered_offset(self._services.metadata)
+
+    def is_dangling(self, segment: RemoteSegment) -> bool:
+        """Whether nobody will finish a COPY_STARTED any more.
+
+        One of this broker's from before its start is dead. One of this process may have a
+        COPY_FINISHED under way until a publish times out; one of another broker may be a copy that
+        is finishing: both get their time (T8, rel-T13).
+        """
+        services = self._services
+        if segment.segment_id in services.copying.of(self._where):
+            return False
+        age_ms = self._now_ms - segment.event_timestamp_ms
+        if segment.broker_id != services.settings.node_id:
+            return age_ms >= services.settings.dangling_after_ms
+        if segment.event_timestamp_ms < services.started_ms:
+            return True
+        return age_ms >= 2 * services.settings.metadata_consume_wait_ms
+
+
+_LOADING = KafkaError(Code.REPLICA_NOT_AVAILABLE, "metadata of the tier is loading")

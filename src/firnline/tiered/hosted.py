@@ -6,21 +6,23 @@ still under way can see that its time is over. Source: spec 3.3, T8.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from firnline.base.background import Background
 from firnline.base.effects import Effects
 from firnline.base.errors import FirnlineError, KafkaError
 from firnline.base.ids import NO_OFFSET, TopicIdPartition, TopicPartition, Uuid
 from firnline.base.ports import Fs, Rng
-from firnline.base.units import HOUR_MS, MINUTE_MS
+from firnline.base.units import HOUR_MS, INT64_MAX, MINUTE_MS
 from firnline.config.topic import TopicConfig
 from firnline.log.retention import is_tiered
-from firnline.tiered.lineage import highest_remote, plan_ranges
+from firnline.tiered.lineage import highest_remote, ranges, segment_epochs
 from firnline.tiered.settings import TierSettings
 from firnline.tiered.spi import (
     Epochs,
+    Mark,
     ObjectStore,
     RemoteLogMetadata,
     RemoteSegment,
@@ -166,6 +168,27 @@ def _nobody(_where: TopicIdPartition, _problem: FirnlineError, _now_ms: int) -> 
     return []
 
 
+class Copying:
+    """Segments that a task of this process is copying, of any role: nobody else cleans them."""
+
+    def __init__(self) -> None:
+        self._ids: dict[TopicIdPartition, dict[Uuid, None]] = {}
+
+    def add(self, segment: RemoteSegment) -> None:
+        self._ids.setdefault(segment.topic_id_partition, {})[segment.segment_id] = None
+
+    def discard(self, segment: RemoteSegment) -> None:
+        where = segment.topic_id_partition
+        ids = self._ids.get(where, {})
+        ids.pop(segment.segment_id, None)
+        if not ids:
+            self._ids.pop(where, None)
+
+    def of(self, where: TopicIdPartition) -> Collection[Uuid]:
+        """Return the ids of one partition's."""
+        return self._ids.get(where, {})
+
+
 @dataclass(slots=True)
 class Services:
     """What the tasks of one node share. `catalog` is None for a storage that is not an object store."""
@@ -182,8 +205,9 @@ class Services:
     counters: Counters = field(default_factory=Counters)
     # Says why nothing of a partition may be copied or deleted: some of its metadata cannot be read.
     withheld: Callable[[TopicIdPartition], FirnlineError | None] = _all_known
-    # Segments that a task of this process is copying, of any role: nobody else cleans them.
-    copying: dict[Uuid, None] = field(default_factory=dict)
+    copying: Copying = field(default_factory=Copying)
+    # What one partition's tasks do in more than a step: the partitions take turns.
+    in_turns: Background = field(default_factory=lambda: Background("tier", takes_turns=True))
     # Told of a local segment that is damaged: whoever can let another replica lead.
     on_damaged: Callable[[TopicIdPartition, FirnlineError, int], Effects] = _nobody
     # By damaged segment: when another replica was last asked to lead for it, and for how long that will do.
@@ -241,6 +265,11 @@ class Hosted:
         self.unexplained_segments = 0
         self.metadata_version = 0  # grows with each record about the partition that is applied
         self._covered: tuple[tuple[int, int, Epochs, int], int] | None = None
+        # What serves local offsets without a gap: its end, the epochs, and what each segment serves.
+        self._mark: Mark | None = None
+        self._served_start = self._served_end = 0
+        self._served_by: Epochs = ()
+        self._serving: dict[Uuid, tuple[int, int]] = {}
 
     @property
     def leads(self) -> bool:
@@ -275,26 +304,43 @@ class Hosted:
         key = (self.metadata_version, log.local_log_start_offset, log.epochs.entries(), highest)
         if self._covered is not None and self._covered[0] == key:
             return self._covered[1]
-        near = metadata.finished(self.where, log.local_log_start_offset)
-        if isinstance(near, KafkaError):
-            return near
-        covered = min(highest, self._unbroken(near, highest))
+        unbroken = self._unbroken(metadata, highest)
+        if isinstance(unbroken, KafkaError):
+            return unbroken
+        covered = min(highest, unbroken)
         self._covered = (key, covered)
         return covered
 
-    def _unbroken(self, near: Sequence[RemoteSegment], highest: int) -> int:
-        start = self.log.local_log_start_offset
+    def _unbroken(self, metadata: RemoteLogMetadata, highest: int) -> int | KafkaError:
+        """Look on from where the segments ended that were there before, as long as none of them went."""
+        start, history = self.log.local_log_start_offset, self.log.epochs.entries()
+        look = metadata.look(self.where, self._mark)
+        if isinstance(look, KafkaError):
+            return look
         if highest < start:
             return highest
-        history = self.log.epochs.entries()
-        end = start
-        for _, first, after in plan_ranges(
-            near, history, start_offset=start, end_offset=highest + 1
-        ):
-            if first != end:
+        here = segment_epochs(history, start, INT64_MAX)
+        is_same = here == segment_epochs(self._served_by, start, INT64_MAX)
+        if look.everything is not None or not is_same or start < self._served_start:
+            self._served_end = start
+            self._serving = {}
+        for segment_id, segment in look.changed.items():
+            first, after = (0, 0) if segment else self._serving.pop(segment_id, (0, 0))
+            if after > start:
+                self._served_end = min(self._served_end, first)
+        at = max(self._served_end, start)
+        near = metadata.finished(self.where, at)
+        if isinstance(near, KafkaError):
+            return near
+        for segment, first, after in ranges(near, history, start_offset=at, end_offset=highest + 1):
+            if first != at:
                 break
-            end = after
-        return end - 1
+            known = self._serving.get(segment.segment_id, (first, after))
+            self._serving[segment.segment_id] = min(known[0], first), max(known[1], after)
+            at = after
+        self._mark, self._served_end, self._served_by = look.mark, at, history
+        self._served_start = start
+        return at - 1
 
     def highest_remote(self, metadata: RemoteLogMetadata) -> tuple[int, int]:
         """Return the highest tiered offset of this lineage and its epoch; (-1, -1) for none or unknown."""

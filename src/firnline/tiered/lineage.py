@@ -5,7 +5,7 @@ election threw away. Leader epochs tell them apart, offsets alone never do (spec
 Epoch lists are ascending (epoch, first offset) pairs. Source: spec 3.5, 3.6, 3.20; rel-T9.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
@@ -25,6 +25,8 @@ class HasLineage(Protocol):
 
 
 S = TypeVar("S", bound=HasLineage)
+# Segments that are compared with a history in a step of the loop.
+COMPARED_IN_STEP = 500
 _by_base = attrgetter("base_offset", "end_offset")
 
 
@@ -41,6 +43,8 @@ def segment_epochs(history: Sequence[tuple[int, int]], base_offset: int, end_off
 
 def filled(epochs: Sequence[tuple[int, int]]) -> Epochs:
     """Drop epochs that hold no record: those that begin where the next one does."""
+    if len(epochs) == 1:
+        return tuple(epochs)
     return tuple(
         entry
         for i, entry in enumerate(epochs)
@@ -48,34 +52,70 @@ def filled(epochs: Sequence[tuple[int, int]]) -> Epochs:
     )
 
 
+class Lineage:
+    """The epochs of a partition, prepared so that many segments can be compared with them. Spec 3.5."""
+
+    __slots__ = ("_following", "_starts", "epochs")
+
+    def __init__(self, history: Sequence[tuple[int, int]]) -> None:
+        self.epochs = filled(history)
+        self._starts = dict(self.epochs)
+        self._following = {e: after for (e, _), after in zip(self.epochs, self.epochs[1:])}
+
+    def holds(self, segment: HasLineage, log_end_offset: int) -> bool:
+        """Whether the whole segment belongs to the partition.
+
+        Epochs of the segment that lie wholly below the history's first one were cut off by the log
+        start: they are not held against it. `log_end_offset` is exclusive.
+        """
+        ours, theirs = self.epochs, filled(segment.epochs)
+        if not ours or not theirs or segment.end_offset >= log_end_offset:
+            return False
+        first_epoch, last_epoch = ours[0][0], ours[-1][0]
+        if not first_epoch <= theirs[-1][0] <= last_epoch:
+            return False
+        known = [entry for entry in theirs if entry[0] >= first_epoch]
+        for number, (epoch, offset) in enumerate(known):
+            start = self._starts.get(epoch)
+            if start is None:
+                return False
+            if number == 0 and epoch != first_epoch and offset < start:
+                return False
+            following = self._following.get(epoch)
+            if number + 1 == len(known):
+                if following is not None and segment.end_offset > following[1] - 1:
+                    return False
+            elif known[number + 1] != following:
+                return False
+        return True
+
+    def first_epoch_of(self, segment: HasLineage) -> int | None:
+        """Return the lowest of the segment's epochs that the partition has, too."""
+        return next((epoch for epoch, _ in segment.epochs if epoch in self._starts), None)
+
+    def first_shared(self, segment: HasLineage) -> int | None:
+        """Return the first offset in the segment at which both agree on the epoch."""
+        theirs = filled(segment.epochs)
+        for number, (epoch, offset) in enumerate(theirs):
+            start = self._starts.get(epoch)
+            if start is None:
+                continue
+            first = max(offset, start, segment.base_offset)
+            ends = [segment.end_offset + 1]
+            if number + 1 < len(theirs):
+                ends.append(theirs[number + 1][1])
+            if epoch in self._following:
+                ends.append(self._following[epoch][1])
+            if first < min(ends):
+                return first
+        return None
+
+
 def is_within_lineage(
     segment: HasLineage, *, log_end_offset: int, history: Sequence[tuple[int, int]]
 ) -> bool:
-    """Whether the whole segment belongs to the partition whose epochs are `history`. Spec 3.5.
-
-    Epochs of the segment that lie wholly below the history's first one were cut off by the log
-    start: they are not held against it. `log_end_offset` is exclusive.
-    """
-    ours, theirs = filled(history), filled(segment.epochs)
-    if not ours or not theirs or segment.end_offset >= log_end_offset:
-        return False
-    first_epoch, last_epoch = ours[0][0], ours[-1][0]
-    if not first_epoch <= theirs[-1][0] <= last_epoch:
-        return False
-    known = [entry for entry in theirs if entry[0] >= first_epoch]
-    starts = dict(ours)
-    for number, (epoch, offset) in enumerate(known):
-        if epoch not in starts:
-            return False
-        if number == 0 and epoch != first_epoch and offset < starts[epoch]:
-            return False
-        following = next((entry for entry in ours if entry[0] > epoch), None)
-        if number + 1 == len(known):
-            if following is not None and segment.end_offset > following[1] - 1:
-                return False
-        elif known[number + 1] != following:
-            return False
-    return True
+    """Return what `Lineage.holds` says, of one segment."""
+    return Lineage(history).holds(segment, log_end_offset)
 
 
 def epoch_at(history: Sequence[tuple[int, int]], offset: int) -> int | None:
@@ -137,14 +177,27 @@ def ranges(
     with the history farthest is taken. Offsets that no segment serves are left out: the caller
     compares neighbours to see a hole. A range is looked for when it is asked for.
     """
-    candidates = sorted(segments, key=_by_base)
-    at, first, count = start_offset, 0, len(candidates)
+    return ranges_in_order(
+        sorted(segments, key=_by_base), history, start_offset=start_offset, end_offset=end_offset
+    )
+
+
+def ranges_in_order(
+    segments: Iterable[S],
+    history: Sequence[tuple[int, int]],
+    *,
+    start_offset: int,
+    end_offset: int,
+) -> Iterator[tuple[S, int, int]]:
+    """Say what `ranges` does, of segments that ascend by base offset; they are taken as they are needed."""
+    candidates = iter(segments)
+    at, later = start_offset, next(candidates, None)
     active: list[S] = []
     while at < end_offset:
-        while first < count and candidates[first].base_offset <= at:
-            if candidates[first].end_offset >= at:
-                active.append(candidates[first])
-            first += 1
+        while later is not None and later.base_offset <= at:
+            if later.end_offset >= at:
+                active.append(later)
+            later = next(candidates, None)
         active = [s for s in active if s.end_offset >= at]
         reaches = [(shared_end(s, history, at), number) for number, s in enumerate(active)]
         best, number = max(reaches, default=(at, -1))
@@ -153,8 +206,26 @@ def ranges(
             yield active[number], at, until
             at = until
             continue
-        later = candidates[first] if first < count else None
         at = _next_chance(later, active, history, at, end_offset)
+
+
+def first_served(
+    segments: Iterable[HasLineage], history: Sequence[tuple[int, int]]
+) -> Generator[None, None, int | None]:
+    """Return the first offset that any of the segments, ascending by base offset, serves.
+
+    Nearly always that is in the first one; yields after so many others.
+    """
+    lineage, found = Lineage(history), None
+    for number, segment in enumerate(segments, 1):
+        if found is not None and segment.base_offset >= found:
+            break
+        first = lineage.first_shared(segment)
+        if first is not None:
+            found = first if found is None else min(found, first)
+        if number % COMPARED_IN_STEP == 0:
+            yield
+    return found
 
 
 def _next_chance(

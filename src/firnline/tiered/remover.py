@@ -147,7 +147,7 @@ class Remover:
     def _is_copying(self, where: TopicIdPartition) -> bool:
         """Whether a worker of this process still writes objects of the partition."""
         metadata = self._services.metadata
-        return any(metadata.get(where, segment_id) for segment_id in self._services.copying)
+        return any(metadata.get(where, each) for each in self._services.copying.of(where))
 
     def _started(self, delete: PartitionDelete, error: KafkaError | None, now_ms: int) -> Effects:
         if error is not None:

@@ -319,11 +319,12 @@ class RemoteLogMetadata(Protocol):
         """Return the finished segments that end at or above an offset, ascending by their ends."""
         ...
 
-    def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError:
-        """Return which finished segments came or went since an earlier look; the cost follows these.
+    def unfinished(self, where: TopicIdPartition) -> Sequence[RemoteSegment] | KafkaError:
+        """Return the segments that are being copied or deleted, ascending by offset."""
+        ...
 
-        Of each partition one reader is served: another's look makes the next of the first one see everything.
-        """
+    def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError:
+        """Return which finished segments came or went since an earlier look; the cost follows these."""
         ...
 
     def get(self, where: TopicIdPartition, segment_id: Uuid) -> RemoteSegment | None:

@@ -1,6 +1,5 @@
 """The copy task: what goes to the tier, in which order, and what a failure leaves. Spec 3.4; F1-F10."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from firnline.base.ids import uuid_text
 from firnline.log.recovery import open_log
 from firnline.records.build import NewRecord, build_batch
 from firnline.records.control import ControlType, encode_key
-from firnline.tiered import copier, lineage, remote_log
+from firnline.tiered import lineage, remote_log
 from firnline.tiered.catalog import read_catalog
 from firnline.tiered.catalog_writer import CatalogWriter
 from firnline.tiered.copier import parse_epoch_checkpoint
@@ -557,18 +556,18 @@ def test_a_new_leader_looks_for_the_start_of_a_long_history_and_no_further(
     node.expire_local()
     node.log.advance_log_start(1)
     node.advance(2000)
-    looked_for: list[object] = []
+    looked_at: list[object] = []
+    first_shared = lineage.Lineage.first_shared
 
-    def counted(*args: Any, **options: Any) -> Iterator[Any]:
-        for found in lineage.ranges(*args, **options):
-            looked_for.append(found)
-            yield found
+    def counted(own: lineage.Lineage, segment: Any) -> int | None:
+        looked_at.append(segment)
+        return first_shared(own, segment)
 
-    monkeypatch.setattr(copier, "ranges", counted)
+    monkeypatch.setattr(lineage.Lineage, "first_shared", counted)
     fresh = Node(cluster, fs=node.crash()).start().lead(1)
     fresh.advance(2000)
     assert fresh.log.log_start_offset == 1
-    assert len(looked_for) == 1
+    assert len(looked_at) == 1
 
 
 def test_the_log_start_comes_back_where_all_that_the_tier_had_expired() -> None:

@@ -5,14 +5,10 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from firnline.base.errors import StorageError
 from firnline.config.topic import TopicConfig
-from firnline.tiered import expiry
-from firnline.tiered.expiry import Decision, decide
-from firnline.tiered.lineage import is_within_lineage
 from firnline.tiered.spi import Epochs, RemoteSegment, SegmentState
+from tests.tier_decisions import Listed, decided
 from tests.tier_world import TOPIC_ID, topic_config
 
 NOW = 1_000_000
@@ -80,14 +76,13 @@ def go(
     dangling: bool = False,
     covered: int = 999,
 ) -> tuple[list[int], int]:
-    decision: Decision = decide(
-        log,  # type: ignore[arg-type]
+    tier = Listed(
         segments,
-        covered_offset=covered,
-        now_ms=NOW,
+        covered,
         is_copying=lambda s: s.segment_id == copying.to_bytes(16, "big", signed=True),
         is_dangling=lambda s: dangling,
     )
+    decision = decided(log, tier, now_ms=NOW)
     numbers = [int.from_bytes(s.segment_id, "big") for s in decision.segments]
     return numbers, decision.log_start_offset
 
@@ -194,20 +189,3 @@ def test_a_segment_whose_time_nobody_knows_is_as_old_as_its_copy() -> None:
     unknown = seg(1, 0, 9)._replace(max_timestamp_ms=-1)
     assert go(log, unknown._replace(event_timestamp_ms=NOW - 999)) == ([], 0)
     assert go(log, unknown._replace(event_timestamp_ms=NOW - 1000)) == ([1], 10)
-
-
-def test_where_nothing_is_due_the_lineage_of_each_segment_is_not_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is asked every half a minute: 0.2 s of the loop each time, where there were 60,000."""
-    looks = []
-
-    def counted(segment: RemoteSegment, **lineage: Any) -> bool:
-        looks.append(segment)
-        return is_within_lineage(segment, **lineage)
-
-    monkeypatch.setattr(expiry, "is_within_lineage", counted)
-    log = LogWith(history=((0, 0), (1, 5_000)), log_end_offset=10_000)
-    segments = [seg(n, n * 10, n * 10 + 9, (n // 500, n * 10)) for n in range(1_000)]
-    assert go(log, *segments) == ([], 0)
-    assert len(looks) <= 1

@@ -1,12 +1,16 @@
 """What the tier no longer keeps, and deleted topics. Spec 3.7, 3.13; F20-F24, F31-F33; rel-T12-T15."""
 
+from typing import Any
+
 import pytest
 
 from firnline.base.effects import Appended
 from firnline.base.errors import KafkaError, StorageError
 from firnline.base.ids import TopicIdPartition
 from firnline.records.build import NewRecord, build_batch
+from firnline.tiered import expiry, retained
 from firnline.tiered.catalog import list_topics, read_catalog, resolve_topic
+from firnline.tiered.expiry import SegmentRemoval
 from firnline.tiered.spi import DeleteState, SegmentState
 from tests.tier_world import TOPIC_ID, WHERE, Cluster, Node, topic_config
 
@@ -578,3 +582,101 @@ def test_a_replica_that_moves_away_deletes_nothing() -> None:
     node.run(node.tier.on_stop(WHERE, cluster.now_ms))
     node.advance(10_000)
     assert len(data_keys(cluster)) == 20
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retained, "PLACED_IN_STEP", 2)
+    monkeypatch.setattr(expiry, "JUDGED_IN_STEP", 2)
+
+
+def deciding(cluster: Cluster, **config: Any) -> Node:
+    """Nine segments, and an expiration that has begun to look at them; its next step is a timer."""
+    node = tiered(cluster, 9)
+    node.log.config = topic_config(**config)
+    node.timers = {k: v for k, v in node.timers.items() if k[1] not in ("expire", "copy")}
+    node.run(node.tier._tasks[WHERE].expiry.run(cluster.now_ms, lambda error, now: []))
+    assert ("tier", "background") in node.timers
+    return node
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_very_many_that_are_due_expire_in_steps() -> None:
+    cluster = Cluster()
+    node = deciding(cluster, retention_ms=1)
+    assert node.log.log_start_offset == 0
+    node.advance(0)
+    assert (node.log.log_start_offset, node.segments(), data_keys(cluster)) == (9, [], [])
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_whoever_resigns_while_it_decides_deletes_nothing() -> None:
+    cluster = Cluster()
+    node = deciding(cluster, retention_ms=1)
+    node.role(is_leader=False, epoch=1)
+    node.advance(0)
+    assert (node.log.log_start_offset, len(node.segments())) == (0, 9)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_topic_that_is_tiered_again_while_its_tier_is_to_be_emptied_keeps_it() -> None:
+    cluster = Cluster()
+    off = {"remote_storage_enable": False, "remote_log_delete_on_disable": True}
+    node = deciding(cluster, **off)
+    node.log.config = topic_config()
+    node.advance(0)
+    assert (node.log.log_start_offset, len(node.segments())) == (0, 9)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_tier_that_is_emptied_is_emptied_in_steps() -> None:
+    cluster = Cluster()
+    node = deciding(cluster, remote_storage_enable=False, remote_log_delete_on_disable=True)
+    node.advance(0)
+    assert (node.segments(), data_keys(cluster)) == ([], [])
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_what_cannot_be_read_while_it_is_decided_deletes_nothing() -> None:
+    cluster = Cluster()
+    node = deciding(cluster, retention_ms=1)
+    node.tier.services.withheld = lambda where: StorageError("unreadable")
+    node.advance(0)
+    assert (node.log.log_start_offset, len(node.segments())) == (0, 9)
+
+
+def test_a_copy_that_was_finished_after_all_is_not_deleted_for_an_older_decision() -> None:
+    """Thousands are marked one after the other: it may be hours between the decision and the deed."""
+    cluster = Cluster()
+    node = tiered(cluster, 2)
+    first, second = node.segments()
+    begun = second._replace(state=SegmentState.COPY_STARTED)
+    removal = SegmentRemoval(
+        node.tier.services,
+        [first, begun],
+        may_go_on=lambda: True,
+        between=lambda then, now_ms: then(None, now_ms),
+        done=lambda error, now_ms: [],
+    )
+    node.run(removal.begin(cluster.now_ms))
+    assert [s.segment_id for s in node.segments()] == [second.segment_id]
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_deletions_that_were_begun_are_taken_up_in_steps() -> None:
+    """Sixty thousand, of a leader that died: no step goes over all of them."""
+    cluster = Cluster()
+    node = tiered(cluster, 7)
+    begun = [s._replace(state=SegmentState.DELETE_STARTED) for s in node.segments()]
+    asked: list[int] = []
+    removal = SegmentRemoval(
+        node.tier.services,
+        begun,
+        may_go_on=lambda: not asked.append(len(removal._to_mark)),  # type: ignore[func-returns-value]
+        between=lambda then, now_ms: [],
+        done=lambda error, now_ms: [],
+    )
+    node.run(removal.begin(cluster.now_ms))
+    assert asked == [7]
+    node.advance(0)
+    assert asked == [7, 5, 3, 1]

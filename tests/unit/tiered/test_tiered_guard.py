@@ -74,8 +74,8 @@ def forget(node: Node, segment: RemoteSegment) -> None:
     """The metadata that this node has applied loses a segment."""
     metadata: Any = node.tier.services.metadata
     cache = metadata._cache(WHERE)
-    for view in cache._by_epoch.values():
-        view.forget(segment.segment_id)
+    for epoch, start in segment.epochs:
+        cache._by_epoch[epoch].forget(segment.segment_id, start)
     cache._drop(segment)
     node.run(metadata.on_applied(WHERE, node.cluster.now_ms))
 

@@ -2,14 +2,18 @@
 
 import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from firnline.base.ids import TopicPartition
 from firnline.tiered import lineage
+from firnline.tiered.hosted import Hosted
 from firnline.tiered.metadata import cache as cache_module
 from firnline.tiered.metadata.cache import MetadataCache
 from firnline.tiered.spi import RemoteSegment, SegmentState, SegmentUpdate
+from tests.tier_world import topic_config
 
 MANY = 2_000
 TOPIC_ID = b"t" * 16
@@ -128,3 +132,86 @@ def test_who_asks_for_the_first_ranges_does_not_pay_for_all(
     )
     assert [next(found)[1:] for _ in range(3)] == [(55, 60), (60, 70), (70, 80)]
     assert looks <= 6
+
+
+class Held:
+    """A log that keeps what the tier has, too; and the metadata of one cache."""
+
+    def __init__(self, cache: MetadataCache) -> None:
+        self.cache = cache
+        self.topic_id, self.topic_partition = TOPIC_ID, TopicPartition("t", 0)
+        self.log_start_offset = self.local_log_start_offset = 0
+        self.log_end_offset = 10 * MANY + 1000
+        self.history: tuple[tuple[int, int], ...] = ((0, 0),)
+        self.epochs = SimpleNamespace(entries=lambda: self.history)
+        self.config = topic_config()
+
+    def hosted(self) -> Any:
+        log: Any = self
+        return Hosted(log, is_leader=True, leader_epoch=1)
+
+    def covered(self, hosted: Any) -> int:
+        metadata: Any = self
+        hosted.metadata_version += 1
+        found: int = hosted.covered_offset(metadata)
+        return found
+
+    def is_ready(self, _where: object) -> bool:
+        return True
+
+    def highest_offset(self, _where: object, epoch: int) -> int | None:
+        return self.cache.highest_offset(epoch)
+
+    def finished(self, _where: object, reaching: int = 0) -> list[RemoteSegment]:
+        return self.cache.finished(reaching)
+
+    def look(self, _where: object, since: Any) -> Any:
+        return self.cache.look(since)
+
+
+def test_one_more_copy_is_covered_without_a_look_at_all_that_is_local(
+    full: MetadataCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where much stays local each copy asked who serves all of it: 6 us for each, several times."""
+    held = Held(full)
+    hosted = held.hosted()
+    assert held.covered(hosted) == 10 * MANY - 1
+    looks = 0
+    shared_end = lineage.shared_end
+
+    def counted(*args: Any) -> int:
+        nonlocal looks
+        looks += 1
+        return shared_end(*args)
+
+    monkeypatch.setattr(lineage, "shared_end", counted)
+    for number in range(MANY, MANY + 10):
+        copied(full, number)
+        held.local_log_start_offset += 10
+        full.update(change(number - MANY, SegmentState.DELETE_STARTED))  # it expires below
+        assert held.covered(hosted) == 10 * number + 9
+    assert looks <= 20
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_covered_follows_from_what_there_is(seed: int) -> None:
+    """Copies that overlap, leave holes, go; epochs that begin, a local start that rises."""
+    chance, cache = random.Random(seed), MetadataCache()
+    held = Held(cache)
+    held.log_end_offset = 200
+    hosted = held.hosted()
+    for number in range(150):
+        base = chance.choice([chance.randrange(200), min(number, 190)])
+        size = chance.randrange(1, 40)
+        epochs = lineage.segment_epochs(held.history, base, base + size - 1)
+        made = segment(number, base=base, size=size)
+        cache.add(made._replace(epochs=epochs or ((0, base),)))
+        cache.update(change(number, SegmentState.COPY_FINISHED))
+        for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
+            if chance.random() < 0.4:
+                cache.update(change(chance.randrange(number + 1), state))
+        if chance.random() < 0.05:
+            held.local_log_start_offset += chance.randrange(10)
+        if chance.random() < 0.03 and held.history[-1][1] < number:
+            held.history = (*held.history, (held.history[-1][0] + 1, number))
+        assert held.covered(hosted) == held.covered(held.hosted())

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from firnline.base.ids import NO_OFFSET, Uuid
+from firnline.tiered.metadata.ordered import Ordered
 from firnline.tiered.metadata.states import may_follow, may_follow_delete
 from firnline.tiered.spi import (
     DeleteState,
@@ -53,46 +54,24 @@ class _EpochView:
             self.unreferenced.pop(segment_id, None)
         self.highest_offset = max(self.highest_offset, end_offset)
 
-    def unmap(self, segment_id: Uuid) -> None:
+    def unmap(self, segment_id: Uuid, start_offset: int) -> None:
         """No longer serve from the segment; it stays listed."""
-        if segment_id in self.ids:
-            at = self.ids.index(segment_id)
-            del self.ids[at], self.starts[at]
+        self._take_out(segment_id, start_offset)
         self.unreferenced[segment_id] = None
 
-    def forget(self, segment_id: Uuid) -> None:
-        if segment_id in self.ids:
-            at = self.ids.index(segment_id)
-            del self.ids[at], self.starts[at]
+    def forget(self, segment_id: Uuid, start_offset: int) -> None:
+        self._take_out(segment_id, start_offset)
         self.unreferenced.pop(segment_id, None)
+
+    def _take_out(self, segment_id: Uuid, start_offset: int) -> None:
+        at = bisect_left(self.starts, start_offset)  # no two begin at the same offset
+        if at < len(self.ids) and self.ids[at] == segment_id:
+            del self.ids[at], self.starts[at]
 
     def at_or_below(self, offset: int) -> Iterator[Uuid]:
         """Iterate over the mapped segments that begin at or below `offset`, nearest first."""
         for at in range(bisect_right(self.starts, offset) - 1, -1, -1):
             yield self.ids[at]
-
-
-class _Ordered:
-    """Segments in the order of a key, so that what is asked after each change is not sorted each time."""
-
-    __slots__ = ("keys", "rows")
-
-    def __init__(self) -> None:
-        self.keys: list[tuple[int, int, Uuid]] = []  # ascending; rows[i] is at keys[i]
-        self.rows: list[RemoteSegment] = []
-
-    def put(self, key: tuple[int, int, Uuid], segment: RemoteSegment) -> None:
-        at = bisect_left(self.keys, key)
-        if at < len(self.keys) and self.keys[at] == key:
-            self.rows[at] = segment
-        else:
-            self.keys.insert(at, key)
-            self.rows.insert(at, segment)
-
-    def drop(self, key: tuple[int, int, Uuid]) -> None:
-        at = bisect_left(self.keys, key)
-        if at < len(self.keys) and self.keys[at] == key:
-            del self.keys[at], self.rows[at]
 
 
 def _by_base(segment: RemoteSegment) -> tuple[int, int, Uuid]:
@@ -118,22 +97,32 @@ class _Feed:
         self.first = 0  # the position of ids[0]
         self.ids: list[Uuid] = []
 
+    def note(self, segment_id: Uuid) -> None:
+        """Who has not looked for so many changes sees everything again."""
+        self.ids.append(segment_id)
+        if len(self.ids) > CHANGES_KEPT:
+            forgotten = len(self.ids) // 2 + 1
+            del self.ids[:forgotten]
+            self.first += forgotten
+
     def after(self, position: int) -> list[Uuid]:
-        """Return what follows `position`; what is before it is forgotten."""
-        del self.ids[: position - self.first]
-        self.first = position
-        return self.ids
+        """Return what follows `position`."""
+        return self.ids[position - self.first :]
 
 
 class MetadataCache:
     """The remote segments of one partition, as far as the metadata log has been applied."""
 
-    __slots__ = ("_all", "_by_epoch", "_by_id", "_deleted", "_feed", "_finished", "delete")
+    __slots__ = (
+        *("_all", "_by_epoch", "_by_id", "_deleted", "_feed", "_finished", "_unfinished"),
+        "delete",
+    )
 
     def __init__(self) -> None:
         self._by_id: dict[Uuid, RemoteSegment] = {}
-        self._all = _Ordered()  # by base offset
-        self._finished = _Ordered()  # by end offset
+        self._all = Ordered()  # by base offset
+        self._finished = Ordered()  # by end offset
+        self._unfinished = Ordered()  # by base offset: copies and deletions under way
         self._by_epoch: dict[int, _EpochView] = {}
         self._deleted: dict[Uuid, None] = {}  # the newest ones
         self._feed: _Feed | None = None  # from the first look on
@@ -154,6 +143,7 @@ class MetadataCache:
             return known[:9] == segment[:9]  # a repeat; an id is never reused (rel-T12)
         self._by_id[segment.segment_id] = segment
         self._all.put(_by_base(segment), segment)
+        self._unfinished.put(_by_base(segment), segment)
         for epoch, _ in segment.epochs:
             self._view(epoch).unreferenced[segment.segment_id] = None
         return True
@@ -180,17 +170,19 @@ class MetadataCache:
         self._all.put(_by_base(segment), segment)
         if segment.state == SegmentState.COPY_FINISHED:
             self._finished.put(_by_end(segment), segment)
+            self._unfinished.drop(_by_base(segment))
         else:
             self._finished.drop(_by_end(segment))
+            self._unfinished.put(_by_base(segment), segment)
         self._note(segment.segment_id)
         for epoch, start in segment.epochs:
             view = self._view(epoch)
             if segment.state == SegmentState.COPY_FINISHED:
                 view.map_segment(segment.segment_id, start, epoch_end(segment, epoch))
             elif segment.state == SegmentState.DELETE_STARTED:
-                view.unmap(segment.segment_id)
+                view.unmap(segment.segment_id, start)
             else:
-                view.forget(segment.segment_id)
+                view.forget(segment.segment_id, start)
         if segment.state == SegmentState.DELETE_FINISHED:
             self._drop(segment)
             self._deleted[segment.segment_id] = None
@@ -199,17 +191,15 @@ class MetadataCache:
         return True
 
     def _note(self, segment_id: Uuid) -> None:
-        if self._feed is None:
-            return
-        self._feed.ids.append(segment_id)
-        if len(self._feed.ids) > CHANGES_KEPT:
-            self._feed = None
+        if self._feed is not None:
+            self._feed.note(segment_id)
 
     def _drop(self, segment: RemoteSegment) -> None:
         self._note(segment.segment_id)
         del self._by_id[segment.segment_id]
         self._all.drop(_by_base(segment))
         self._finished.drop(_by_end(segment))
+        self._unfinished.drop(_by_base(segment))
 
     def apply_delete(self, change: PartitionDelete) -> bool:
         """Apply a change of the partition's deletion; False if it cannot follow (dropped)."""
@@ -266,19 +256,24 @@ class MetadataCache:
         """Return the finished segments that end at or above `reaching`, ascending by end offset."""
         return self._finished.rows[bisect_left(self._finished.keys, (reaching, -1, b"")) :]
 
+    def unfinished(self) -> list[RemoteSegment]:
+        """Return those that are being copied or deleted, ascending by base offset."""
+        return self._unfinished.rows.copy()
+
     def look(self, since: Mark | None) -> Look:
         """Return which finished segments came or went since `since`. See `spi.RemoteLogMetadata`."""
         feed = self._feed
-        if feed is None or since is None or since.feed is not feed or since.position < feed.first:
+        if feed is None:
             self._feed = feed = _Feed()
-            everything = Everything(self._all.rows.copy(), tuple(self._deleted))
-            return Look(Mark(feed, 0), {}, everything)
+        mark = Mark(feed, feed.first + len(feed.ids))
+        if since is None or since.feed is not feed or since.position < feed.first:
+            return Look(mark, {}, Everything(self._all.rows.copy(), tuple(self._deleted)))
         changed: dict[Uuid, RemoteSegment | None] = {}
         for segment_id in feed.after(since.position):
             segment = self._by_id.get(segment_id)
             is_finished = segment is not None and segment.state == SegmentState.COPY_FINISHED
             changed[segment_id] = segment if is_finished else None
-        return Look(Mark(feed, feed.first + len(feed.ids)), changed, None)
+        return Look(mark, changed, None)
 
     def _view(self, epoch: int) -> _EpochView:
         view = self._by_epoch.get(epoch)

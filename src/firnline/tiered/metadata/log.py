@@ -596,6 +596,11 @@ class TopicMetadataLog:
         cache = self._cache(where)
         return NOT_READY if cache is None else cache.finished(reaching)
 
+    def unfinished(self, where: TopicIdPartition) -> list[RemoteSegment] | KafkaError:
+        """Return the segments that are being copied or deleted, ascending by offset."""
+        cache = self._cache(where)
+        return NOT_READY if cache is None else cache.unfinished()
+
     def look(self, where: TopicIdPartition, since: Mark | None) -> Look | KafkaError:
         """Return what changed of the finished segments. See `spi.RemoteLogMetadata`."""
         cache = self._cache(where)

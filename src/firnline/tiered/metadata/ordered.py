@@ -1,0 +1,38 @@
+"""Segments in the order of a key, so that what is asked after each change is not sorted each time. PURE."""
+
+from bisect import bisect_left
+from typing import Any
+
+from firnline.tiered.spi import RemoteSegment
+
+Key = tuple[Any, ...]  # of one kind: the last part is the segment id
+
+
+class Ordered:
+    """Two lists of one length: `rows[i]` is at `keys[i]`, and keys ascend."""
+
+    __slots__ = ("keys", "rows")
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self.rows: list[RemoteSegment] = []
+
+    def put(self, key: Key, segment: RemoteSegment) -> None:
+        if not self.keys or key > self.keys[-1]:  # as nearly always
+            self.keys.append(key)
+            self.rows.append(segment)
+            return
+        at = bisect_left(self.keys, key)
+        if self.keys[at] == key:
+            self.rows[at] = segment
+        else:
+            self.keys.insert(at, key)
+            self.rows.insert(at, segment)
+
+    def drop(self, key: Key) -> RemoteSegment | None:
+        """Take out what is at `key`, and return it."""
+        at = bisect_left(self.keys, key)
+        if at == len(self.keys) or self.keys[at] != key:
+            return None
+        del self.keys[at]
+        return self.rows.pop(at)

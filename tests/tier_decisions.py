@@ -1,0 +1,203 @@
+"""Decisions of the expiration task: what the product decides on a list of segments, and a model of it.
+
+The model looks at every segment each time. The product decides from what changed, a step at a time.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from firnline.base.background import whole
+from firnline.base.ids import TopicIdPartition
+from firnline.tiered.expiry import Decision, decide
+from firnline.tiered.hosted import LogView
+from firnline.tiered.lineage import filled, is_within_lineage
+from firnline.tiered.retained import Retained
+from firnline.tiered.settings import NO_LIMIT
+from firnline.tiered.spi import Everything, Look, Mark, RemoteSegment, SegmentState
+
+
+class Listed:
+    """A tier that holds these segments, and what `decide` asks of it."""
+
+    def __init__(
+        self,
+        segments: Sequence[RemoteSegment],
+        covered_offset: int = -1,
+        *,
+        is_copying: Callable[[RemoteSegment], bool] = lambda segment: False,
+        is_dangling: Callable[[RemoteSegment], bool] = lambda segment: False,
+    ) -> None:
+        self.segments = sorted(segments, key=lambda s: (s.base_offset, s.end_offset, s.segment_id))
+        self.covered = covered_offset
+        self.is_copying = is_copying
+        self.is_dangling = is_dangling
+
+    def look(self, _where: TopicIdPartition, since: Mark | None) -> Look:
+        return Look(Mark(self, 0), {}, Everything(self.segments, ()) if since is None else None)
+
+    def unfinished(self) -> list[RemoteSegment]:
+        return [s for s in self.segments if s.state != SegmentState.COPY_FINISHED]
+
+    def copying(self) -> list[RemoteSegment]:
+        return [s for s in self.segments if self.is_copying(s)]
+
+    def covered_offset(self) -> int:
+        return self.covered
+
+
+def decided(log: Any, tier: Listed, **options: Any) -> Decision:
+    """Return what is decided on these segments, all steps at once."""
+    where = TopicIdPartition(bytes(16), 0)
+    decision = whole(decide(log, Retained(tier, where, log), tier, **options))
+    assert isinstance(decision, Decision)
+    return decision
+
+
+def decide_at_once(
+    log: LogView,
+    segments: Sequence[RemoteSegment],
+    *,
+    covered_offset: int,
+    now_ms: int,
+    is_copying: Callable[[RemoteSegment], bool],
+    is_dangling: Callable[[RemoteSegment], bool],
+    late_put_ms: int = 0,
+    applies_limits: bool = True,
+) -> Decision:
+    """Apply the limits of the whole log to the remote segments of one partition: a look at each of them.
+
+    covered_offset  the last local offset that the tier has (`Hosted.covered_offset`)
+    is_copying      being copied by this node now: nothing from it on is looked at
+    is_dangling     a COPY_STARTED that nobody will finish
+    late_put_ms     so long after an abandoned copy was deleted it is deleted once more
+    applies_limits  False: only what lies below the log start or was begun to be deleted goes
+    """
+    epochs = filled(log.epochs.entries())
+    chosen: dict[bytes, RemoteSegment] = {}
+    finished = SegmentState.COPY_FINISHED  # nearly all are: these lines look at each of them
+    for segment in [s for s in segments if s.state != finished]:
+        left_over = segment.state == SegmentState.DELETE_STARTED
+        if segment.is_abandoned and now_ms - segment.event_timestamp_ms < late_put_ms:
+            continue
+        if left_over or (segment.state == SegmentState.COPY_STARTED and is_dangling(segment)):
+            chosen[segment.segment_id] = segment
+    if not epochs:  # an epoch cache that knows nothing decides nothing (rel-T14)
+        return Decision(tuple(chosen.values()), log.log_start_offset)
+    walk = _Walk(log, segments, covered_offset, now_ms, applies_limits=applies_limits)
+    first_epoch = epochs[0][0]
+    is_finished = True
+    for segment in _by_epoch(segments, [epoch for epoch, _ in epochs]):
+        if is_copying(segment):
+            is_finished = False
+            break
+        if segment.segment_id in chosen or segment.state == SegmentState.COPY_STARTED:
+            continue
+        if segment.state == SegmentState.DELETE_STARTED:
+            continue
+        if segment.epochs[-1][0] <= first_epoch and segment.end_offset < log.log_start_offset:
+            walk.drop(segment.size_bytes)
+            chosen[segment.segment_id] = segment
+        elif walk.is_in_lineage(segment):
+            if not walk.is_in_breach(
+                segment.largest_time_ms, segment.size_bytes, segment.end_offset
+            ):
+                is_finished = False
+                break
+            chosen[segment.segment_id] = segment
+    if is_finished:
+        walk.expire_local()
+    # What an unclean election left below every epoch we know (3.7-6).
+    for segment in [s for s in segments if s.epochs[-1][0] < first_epoch]:
+        if segment.state == finished:
+            chosen.setdefault(segment.segment_id, segment)
+    return Decision(tuple(chosen.values()), walk.log_start_offset)
+
+
+def _by_epoch(segments: Sequence[RemoteSegment], epochs: Sequence[int]) -> Iterator[RemoteSegment]:
+    """Iterate over the segments, each once, in the order of the epochs of the log and of offsets in each.
+
+    Most of the time the first one stays, and no other is looked for.
+    """
+    seen: dict[bytes, None] = {}
+    for epoch in epochs:
+        for segment in segments:
+            if segment.segment_id not in seen and any(e == epoch for e, _ in segment.epochs):
+                seen[segment.segment_id] = None
+                yield segment
+
+
+class _Walk:
+    """The limits of the whole log, and how far they moved its start."""
+
+    def __init__(
+        self,
+        log: LogView,
+        segments: Sequence[RemoteSegment],
+        covered_offset: int,
+        now_ms: int,
+        *,
+        applies_limits: bool,
+    ) -> None:
+        self._log = log
+        self._now_ms = now_ms
+        self._covered_offset = covered_offset
+        self._history = log.epochs.entries()
+        self._retention_ms = log.config.retention_ms if applies_limits else NO_LIMIT
+        self.log_start_offset = log.log_start_offset
+        limit = log.config.retention_bytes if applies_limits else NO_LIMIT
+        # Mostly there is no limit, and no need to look at each of tens of thousands.
+        self._breach_bytes = 0 if limit < 0 else max(self._total_bytes(segments) - limit, 0)
+
+    def _total_bytes(self, segments: Sequence[RemoteSegment]) -> int:
+        counted = [
+            s.size_bytes
+            for s in segments
+            if s.state == SegmentState.COPY_FINISHED and self.is_in_lineage(s)
+        ]
+        return sum(counted) + self._local_only_bytes()
+
+    def is_in_lineage(self, segment: RemoteSegment) -> bool:
+        return is_within_lineage(
+            segment, log_end_offset=self._log.log_end_offset, history=self._history
+        )
+
+    def _local_only_bytes(self) -> int:
+        """Bytes of the local log that the tier does not count (rel-T15)."""
+        both = sum(
+            s.size_bytes
+            for s in self._log.closed_segments()
+            if s.end_offset <= self._covered_offset
+        )
+        return self._log.size_bytes - both
+
+    def drop(self, size_bytes: int) -> None:
+        """A segment goes for another reason; its bytes count no more."""
+        self._breach_bytes = max(self._breach_bytes - size_bytes, 0)
+
+    def is_in_breach(self, largest_time_ms: int, size_bytes: int, end_offset: int) -> bool:
+        """Whether the oldest segment left must go, by time or size; if so the log starts after it."""
+        by_time = (
+            self._retention_ms != NO_LIMIT and largest_time_ms <= self._now_ms - self._retention_ms
+        )
+        by_size = 0 < size_bytes <= self._breach_bytes
+        if not by_time and not by_size:
+            return False
+        self.drop(size_bytes)
+        self.log_start_offset = max(self.log_start_offset, end_offset + 1)
+        return True
+
+    def expire_local(self) -> None:
+        """With nothing left in the tier: local segments that outlived the total limits are not kept for it.
+
+        A store that is down longer than the retention must not fill the disk (F33). They are never
+        copied, for the log now starts after them; the local log drops them.
+        """
+        if not self._log.config.remote_storage_enable:
+            return
+        for local in self._log.closed_segments():
+            if local.end_offset < max(self.log_start_offset, self._covered_offset + 1):
+                continue
+            if local.end_offset >= self._log.high_watermark:
+                return
+            if not self.is_in_breach(local.largest_time_ms(), local.size_bytes, local.end_offset):
+                return
