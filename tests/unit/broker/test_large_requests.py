@@ -190,19 +190,6 @@ def describe_configs() -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=resources * 4)
 
 
-def describe_single_settings() -> DescribeConfigsRequest:
-    """Ask for forty settings of each topic, each on its own: nothing found serves twice."""
-    return DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsResource(
-                resource_type=2, resource_name=name, configuration_keys=["cleanup.policy", f"k{n}"]
-            )
-            for name in NAMES
-            for n in range(40)
-        ]
-    )
-
-
 LARGE: dict[str, tuple[Message, int]] = {
     "metadata of all topics": (MetadataRequest(topics=None), 12),
     "metadata of each topic": (
@@ -227,7 +214,6 @@ LARGE: dict[str, tuple[Message, int]] = {
     "describe_log_dirs": (DescribeLogDirsRequest(topics=None), 4),
     "delete_records": (delete_records(1), 2),
     "describe_configs": (describe_configs(), 4),
-    "describe_configs, a setting at a time": (describe_single_settings(), 4),
     "list_groups": (ListGroupsRequest(), 4),
     "describe_groups": (
         DescribeGroupsRequest(groups=[f"group-{n}" for n in range(GROUPS)]),

@@ -163,3 +163,19 @@ def test_very_many_settings_that_are_asked_for_by_name_are_looked_for_in_slices(
     [result] = ask(node, request, 4).results
     expected = "retention.ms" if kind == TOPIC else "log.retention.ms"
     assert [config.name for config in result.configs] == [expected]
+
+
+def test_settings_that_are_asked_for_one_at_a_time_are_looked_for_in_slices() -> None:
+    """Goal: what is looked at counts, and not what is found. Method: nothing found serves twice."""
+    node = LargeNode(NAMES[:4])
+    rows = [
+        DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=name, configuration_keys=["cleanup.policy", f"k{n}"]
+        )
+        for name in NAMES[:4]
+        for n in range(100)
+    ]
+    results = ask(node, DescribeConfigsRequest(resources=rows), 4).results
+    assert [[config.name for config in result.configs] for result in results] == [
+        ["cleanup.policy"]
+    ] * len(rows)

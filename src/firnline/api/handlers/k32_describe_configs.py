@@ -86,7 +86,9 @@ def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRe
             else:
                 count += len(entries) + len(keys) // _SETTINGS_PER_KEYS
                 names = yield from _names(entries, keys)
-                result.configs = [_config(entry, request) for entry in entries if entry.name in names]
+                result.configs = [
+                    _config(entry, request) for entry in entries if entry.name in names
+                ]
                 synonyms = sum([len(config.synonyms) for config in result.configs])
                 context.grow(_SETTING_BYTES * len(result.configs) + _SYNONYM_BYTES * synonyms)
                 if wanted is not None:
