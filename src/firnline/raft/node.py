@@ -93,6 +93,7 @@ class RaftNode:
         standing.entered = self._entered
         standing.poke = self._poke
         standing.on_synced = self._on_synced
+        self._is_started = False
         self._electing_since_ms: int | None = None
         self._elections = self._election_ms_sum = self._election_ms_max = 0
         self._handlers: dict[type, Callable[[Any, Callable[[Any], Effect], int], Effects]] = {
@@ -205,6 +206,7 @@ class RaftNode:
     def start(self, now_ms: int) -> Effects:
         """Resume from what was saved (Q15), and take part. StorageError for what cannot be read."""
         standing = self._standing
+        self._is_started = True
         standing.resume()
         effects = self._clean_later(now_ms) + standing.look_at_epoch()
         if standing.voters.is_sole(standing.node_id):
@@ -213,10 +215,16 @@ class RaftNode:
         return effects + self._entered(Role.FOLLOWER, now_ms) + self._poke(now_ms)
 
     def on_request(self, request: Message, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
-        """Answer a request of the quorum's, now or later; what it changed is saved before that."""
+        """Answer a request of the quorum's, now or later; what it changed is saved before that.
+
+        A node that has not taken up what it saved yet promises nothing, and knows no epoch.
+        """
         standing = self._standing
         if standing.is_stopped:
             return []
+        if not self._is_started:
+            response = wire.RESPONSES[type(request)](error_code=Code.BROKER_NOT_AVAILABLE)
+            return [answer(response)]
         cluster_id = getattr(request, "cluster_id", None)
         if cluster_id is not None and cluster_id != standing.cluster_id:
             response = wire.RESPONSES[type(request)](error_code=Code.INCONSISTENT_CLUSTER_ID)
