@@ -49,6 +49,7 @@ from firnline.raft.ports import ElectionStore, ReplicatedLog
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import VoterSet
+from firnline.records.build import encode_values
 
 RECORDS_PER_BATCH_MAX = 10_000
 DEFAULT_SETTINGS = QuorumSettings()
@@ -622,9 +623,9 @@ class MetadataQuorum:
         assert self._reign is not None
         if prepared is None or prepared.image is not self.newest:
             prepared = whole(self._prepared(records))
-        values, replay = prepared.values, prepared.replay
+        _, values, body, replay = prepared
         size_before = self._log.size_bytes
-        outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms)
+        outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms, body=body)
         if isinstance(outcome, KafkaError):
             return outcome
         place, effects = outcome
@@ -645,16 +646,21 @@ class MetadataQuorum:
         image = self.newest
         level = image.metadata_version or levels_of(records).get(METADATA_VERSION, 0)
         values: list[bytes] = []
+        body = bytearray()
+        done = 0
         replay = Replay(image)
         for count, record in enumerate(records):
             if count and count % _PREPARED_AT_ONCE == 0:
+                body += encode_values(values[done:], done)
+                done = count
                 yield
             version = record_version(record, level)
             value = r.encode(record, version)
             values.append(value)
             # An older version leaves fields out, and the others know the record by what is written.
             replay.apply(record if version == record.valid.last else r.decode(value))
-        return Prepared(image, values, replay)
+        body += encode_values(values[done:], done)
+        return Prepared(image, values, body, replay)
 
     def _publish(self, delta: ClusterDelta, now_ms: int) -> Effects:
         if delta.features:

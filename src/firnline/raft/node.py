@@ -233,14 +233,22 @@ class RaftNode:
         return effects + self._poke(now_ms)
 
     def propose(
-        self, values: Sequence[bytes], *, epoch: int, now_ms: int
+        self,
+        values: Sequence[bytes],
+        *,
+        epoch: int,
+        now_ms: int,
+        body: bytes | bytearray | None = None,
     ) -> tuple[Proposed, Effects] | KafkaError:
         """Append record values as one batch, all or nothing (Q29); the effects lead to its commit.
 
         KafkaError NOT_CONTROLLER when this node does not lead `epoch`, RECORD_LIST_TOO_LARGE for
         more bytes than one batch of the metadata log may have. StorageError if the log cannot be written.
+
+        body  the same values as the records of a batch, where there are so many that they were encoded
+              before, in slices (`records.build.encode_values`)
         """
-        return self._leader.propose(values, epoch=epoch, now_ms=now_ms)
+        return self._leader.propose(values, epoch=epoch, now_ms=now_ms, body=body)
 
     def resign(self, now_ms: int) -> Effects:
         """Leave: a leader hands over first, or gives up waiting for that (Q28). Then `is_stopped`.
