@@ -241,7 +241,7 @@ class Cluster:
         wanted = registration(node_id, incarnation)
         return self.write(self.controller.register_broker(wanted, self.loop.now_ms, **options))
 
-    def beat(self, node_id: int, **wants: bool) -> HeartbeatAnswer:
+    def beat(self, node_id: int, **wants: Any) -> HeartbeatAnswer:
         broker = self.quorum.image.brokers[node_id]
         offset = self.quorum.image.offset
         beat = Heartbeat(node_id, broker.epoch, offset, **wants)

@@ -44,42 +44,50 @@ def alter(
 ) -> Effects:
     """Answer each resource once its changes are committed and this broker has seen them."""
     if node.forwards:
-        forwarded = _forward(node, context, request, now_ms, shape)
-        if forwarded is not None:
-            return forwarded
+        return in_slices(node, context, _forward(node, context, request, now_ms, shape), now_ms)
     slices = _alter(node, context, request, now_ms, shape)
     return in_slices(node, context, slices, now_ms, to_the_end=True)
 
 
 def _forward(
     node: "AnyNode", context: RequestContext, request: Any, now_ms: int, shape: Shape
-) -> Effects | None:
-    """Have the active controller do what is not refused here. None: nothing is left for it."""
-    rows = [(resource, _wrong_broker(node, resource)) for resource in request.resources]
-    taken = [resource for resource, refusal in rows if refusal is None]
-    if not taken:
-        return None
+) -> Slices:
+    """Have the active controller do what is not refused here, if that is anything."""
+    resources = request.resources
+    refused: dict[int, KafkaError] = {}
+    places = 0
+    for some in cut(resources, _ROWS_PER_SLICE):
+        if places:
+            now_ms = yield []
+        for place, resource in enumerate(some, places):
+            refusal = _wrong_broker(node, resource)
+            if refusal is not None:
+                refused[place] = refusal
+        places += len(some)
+    if len(refused) == places:
+        return (yield from _alter(node, context, request, now_ms, shape))
 
     def response(problem: KafkaError) -> Any:
-        responses = [
-            _row(shape, resource, problem if refusal is None else refusal)
-            for resource, refusal in rows
-        ]
+        rows = enumerate(resources)
+        responses = [_row(shape, resource, refused.get(place, problem)) for place, resource in rows]
         return shape.response(responses=responses)
 
     def merged(answer: Any) -> Any:
         """Put what the active controller said of the rest between what was refused here."""
         answers = iter(answer.responses)
         responses = [
-            next(answers, None) or _row(shape, resource, _NOT_SAID)
-            if refusal is None
-            else _row(shape, resource, refusal)
-            for resource, refusal in rows
+            _row(shape, resource, refused[place])
+            if place in refused
+            else next(answers, None) or _row(shape, resource, _NOT_SAID)
+            for place, resource in enumerate(resources)
         ]
         return shape.response(responses=responses)
 
-    rest = shape.request(resources=taken, validate_only=request.validate_only)
     here = partial(_here, node, context, request, shape)
+    if not refused:
+        return forward(node, context, request, response, now_ms, here=here)
+    taken = [resource for place, resource in enumerate(resources) if place not in refused]
+    rest = shape.request(resources=taken, validate_only=request.validate_only)
     return forward(node, context, rest, response, now_ms, here=here, finish=merged)
 
 

@@ -5,15 +5,16 @@ asked is not, the broker asks again until the client's time is over: clients nev
 Source: KIP-590.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
+from firnline.api.slices import Slices, a_step_a_slice, in_slices
 from firnline.base.effects import Effects, Send, SetTimer, Unanswered
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.units import KIB
-from firnline.client.wire import decode_answer, encode_request
+from firnline.client.wire import decode_answer, encode_request, encode_request_in_slices
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.messages.principal import encode_principal
 from firnline.protocol.schema import Message
@@ -52,8 +53,7 @@ def forward(
     here(now_ms)  handles the request on this node, should it be the active one by then
     finish        makes the client's answer of the controller's, where they are not the same
     """
-    context.gives_way()
-    return _Forwarded(node, context, request, refusal, here, finish, now_ms).attempt(now_ms)
+    return _Forwarded(node, context, request, refusal, here, finish, now_ms).begin(now_ms)
 
 
 class _Forwarded:
@@ -77,17 +77,32 @@ class _Forwarded:
         self._finish = finish
         timeout_ms = getattr(request, "timeout_ms", _TIMEOUT_MS)
         self._until_ms = now_ms + max(_RETRY_MS, min(timeout_ms, _TIMEOUT_MS))
-        frame = encode_request(
-            request,
-            version=context.api_version,
-            correlation_id=context.correlation_id,
-            client_id=context.client_id,
-        )
         self._envelope = EnvelopeRequest(
-            request_data=frame[_SIZE_BYTES:],
             request_principal=encode_principal(context.principal),
             client_host_address=ip_address(context.peer_host).packed,
         )
+
+    def begin(self, now_ms: int) -> Effects:
+        """Write the request again, in slices if it was read in slices; then ask."""
+        context = self._context
+        header: Any = {
+            "version": context.api_version,
+            "correlation_id": context.correlation_id,
+            "client_id": context.client_id,
+        }
+        if context.is_large:
+            steps = encode_request_in_slices(self._request, **header)
+            return in_slices(self._node, context, self._written(steps, now_ms), now_ms)
+        return self._sent(encode_request(self._request, **header)[_SIZE_BYTES:], now_ms)
+
+    def _written(self, steps: Generator[None, None, bytes], now_ms: int) -> Slices:
+        data, now_ms = yield from a_step_a_slice(steps, now_ms)
+        return self._sent(data, now_ms)
+
+    def _sent(self, data: bytes, now_ms: int) -> Effects:
+        self._envelope.request_data = data
+        self._context.gives_way()
+        return self.attempt(now_ms)
 
     def attempt(self, now_ms: int) -> Effects:
         """Ask whoever is the active controller now."""

@@ -155,7 +155,7 @@ class ControllerNode:
         if not self.quorum.is_active:
             return []
         effects = _doubtful_elections(delta)
-        if delta.brokers and self.controller.is_sweeping:
+        if (delta.brokers or delta.topics) and self.controller.is_sweeping:
             effects.append(self._sweeping_timer(now_ms))
         if delta.configs:
             effects += self._unclean_elections.soon(now_ms)
@@ -226,6 +226,8 @@ class ControllerNode:
         return SetTimer(key=_FENCING, at_ms=now_ms + interval_ms, then=self._look_for_silence)
 
     def _look_for_silence(self, now_ms: int) -> Effects:
+        if self.controller.is_sweeping:  # also where what told of more had nothing to write yet
+            return [self._fencing_timer(now_ms), self._sweeping_timer(now_ms)]
         return [self._fencing_timer(now_ms), *self._fence(now_ms)]
 
     def _fence(self, now_ms: int) -> Effects:

@@ -4,10 +4,11 @@ Source: KIP-35 (a client asks what the broker speaks), KIP-482 (headers); spec C
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from firnline.base.errors import Code, KafkaError, ProtocolError
 from firnline.base.ports import Buffer
+from firnline.protocol.compile import slicing_writer
 from firnline.protocol.messages import messages_of
 from firnline.protocol.messages.headers import RequestHeader, ResponseHeader
 from firnline.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -27,14 +28,31 @@ def encode_request(
     request: Message, *, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
     """Return the whole frame of a request, length first."""
+    body = _header(request, version, correlation_id, client_id) + request.write(version)
+    return _SIZE.pack(len(body)) + body
+
+
+def encode_request_in_slices(
+    request: Message, *, version: int, correlation_id: int, client_id: str | None
+) -> Generator[None, None, bytes]:
+    """As `encode_request`, without the length; yields where others may go first."""
+    pieces = [_header(request, version, correlation_id, client_id)]
+    news: list[bytes] = []
+    for _ in slicing_writer(type(request), version)(request, news.append):
+        pieces.append(b"".join(news))
+        news.clear()
+        yield
+    return b"".join(pieces + news)
+
+
+def _header(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
     header = RequestHeader(
         request_api_key=request.key,
         request_api_version=version,
         correlation_id=correlation_id,
         client_id=client_id,
     )
-    body = header.write(2 if version in request.flexible else 1) + request.write(version)
-    return _SIZE.pack(len(body)) + body
+    return header.write(2 if version in request.flexible else 1)
 
 
 def decode_size(data: Buffer) -> int:

@@ -5,7 +5,7 @@ new controller counts every broker as heard from at its beginning (I7). Source: 
 I1-I7, I25, I26, I34.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from firnline.controller.ids import epoch_problem
 from firnline.controller.partition_change import (
     PartitionChanges,
     Target,
-    directory_of,
 )
 from firnline.controller.sweeps import Newest, Sweeps, concerned
 from firnline.metadata import records as r
@@ -119,7 +118,7 @@ class Brokers:
 
     def sweep(self) -> ControllerResult[bool]:
         """Do a part of what is left to do; the answer: there is more."""
-        records = self._sweeps.part({})
+        records = self._sweeps.part()
         return ControllerResult(records, self._sweeps.is_busy, is_atomic=False)
 
     # ---------------------------------------------------------------------------- registration
@@ -154,7 +153,7 @@ class Brokers:
                 self._note_asked(wanted)
                 return self._settle_first(existing)
             records += self._without_broker(image, wanted.broker_id)
-            self._sweeps.forget(wanted.broker_id)
+        self._sweeps.forget(wanted.broker_id)
         epoch = next_offset + len(records)
         broker = BrokerImage(
             broker_id=wanted.broker_id,
@@ -369,23 +368,19 @@ class Brokers:
             change.fenced = -1
             self._sweeps.gain(broker.broker_id)
             # Who was fenced on its way out goes on its way when it is not.
-            is_active = not broker.in_controlled_shutdown
+            after = broker._replace(fenced=False)
         else:
             if wanted is State.CONTROLLED_SHUTDOWN:
                 change.in_controlled_shutdown = 1
+                after = broker._replace(in_controlled_shutdown=True)
             else:
                 change.fenced = 1
+                after = broker._replace(fenced=True)
             self._sweeps.lose(broker.broker_id)
-            is_active = False
-        return [change, *self._sweeps.part({broker.broker_id: is_active})]
+        return [change, *self._sweeps.part([after])]
 
-    def _without_broker(
-        self, image: ClusterImage, lost: int, *, in_directories: Sequence[Uuid] | None = None
-    ) -> list[Message]:
-        """Take a broker out of every ISR and away from every leadership (I25).
-
-        in_directories  only where its replica is in one of these; None for everywhere
-        """
+    def _without_broker(self, image: ClusterImage, lost: int) -> list[Message]:
+        """Take a broker out of every ISR and away from every leadership (I25)."""
 
         def is_active(node_id: int) -> bool:
             broker = image.brokers.get(node_id)
@@ -395,11 +390,10 @@ class Brokers:
         for topic_id in self._newest().lookup.topics_of(lost):
             topic = image.topics_by_id[topic_id]
             for number in concerned(topic, lost):
-                before = topic.partitions[number]
-                if in_directories is None or directory_of(before, lost) in in_directories:
-                    rest = tuple(node_id for node_id in before.isr if node_id != lost)
-                    election = changes.election_of(topic.name)
-                    changes.change(topic_id, number, Target(isr=rest), election)
+                isr = topic.partitions[number].isr
+                rest = tuple(node_id for node_id in isr if node_id != lost)
+                election = changes.election_of(topic.name)
+                changes.change(topic_id, number, Target(isr=rest), election)
         return changes.records
 
     def _directories_changed(
@@ -407,23 +401,25 @@ class Brokers:
     ) -> list[Message]:
         """Write down directories that failed, with who leads what was in them, and those cordoned.
 
-        Source: KIP-858 (a failed directory), KIP-1066 (a cordoned one).
+        A directory is written down first: nobody is elected any more who is there. What it had follows in
+        parts. Source: KIP-858 (a failed directory), KIP-1066 (a cordoned one).
         """
         change = r.BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id, broker_epoch=broker.epoch
         )
-        lost = [each for each in broker.log_dirs if each in beat.offline_log_dirs]
-        left = [each for each in broker.log_dirs if each not in lost]
-        records: list[Message] = []
-        if lost and left:  # with the last one the broker itself goes
+        left = tuple(each for each in broker.log_dirs if each not in beat.offline_log_dirs)
+        if left and left != broker.log_dirs:  # with the last one the broker itself goes
             change.log_dirs = left
-            records = self._without_broker(image, broker.broker_id, in_directories=lost)
+            broker = broker._replace(log_dirs=left)
         cordoned = beat.cordoned_log_dirs
         is_known = image.metadata_version >= CORDONED_SINCE
         if cordoned is not None and is_known and cordoned != broker.cordoned_log_dirs:
             change.cordoned_log_dirs = cordoned
-        if change.log_dirs or change.cordoned_log_dirs is not None:
-            records.append(change)
+        is_changed = bool(change.log_dirs) or change.cordoned_log_dirs is not None
+        records: list[Message] = [change] if is_changed else []
+        failed = frozenset(each for each in beat.offline_log_dirs if not broker.has_online(each))
+        if broker.log_dirs and self._sweeps.lose_directories(broker.broker_id, failed):
+            records += self._sweeps.part([broker])
         return records
 
 

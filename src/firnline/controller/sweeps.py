@@ -1,12 +1,13 @@
-"""What a broker's coming or going means for its partitions, a part at a time. PURE.
+"""What a broker's coming or going means for its partitions, a part at a time; so with a directory. PURE.
 
 A broker that is fenced has left the cluster with one record; tens of thousands of ISRs and leaderships follow
 from it, and heartbeats are heard between their parts. The brokers' turns come in the order of their going, so
 that each is done before the next (I6), and a new controller goes over all that are gone: the last may have
-died in the middle. Source: KIP-631; spec I5, I6, I25, I26.
+died in the middle. Which directories failed it hears from their brokers, with every heartbeat. Source:
+KIP-631, KIP-858; spec I5, I6, I25, I26.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import NamedTuple
 
 from firnline.base.ids import Uuid
@@ -16,9 +17,10 @@ from firnline.controller.partition_change import (
     CLEAN,
     PartitionChanges,
     Target,
+    directory_of,
 )
 from firnline.metadata.census import PartitionIndex
-from firnline.metadata.image import NO_LEADER, ClusterImage, TopicImage
+from firnline.metadata.image import NO_LEADER, BrokerImage, ClusterImage, TopicImage
 from firnline.protocol.schema import Message
 
 # One part, 2 ms with its writing: records that it may make, and partitions that it may look at.
@@ -38,11 +40,15 @@ class Newest(NamedTuple):
 
 
 class _Sweep(NamedTuple):
-    """One broker that goes (`lost`), or one that comes; nobody: whoever can lead by now."""
+    """One broker that goes (`lost`), or one that comes; nobody: whoever can lead by now.
+
+    directories  of one that stays: those that failed
+    """
 
     broker_id: int | None
     lost: bool
     places: Places
+    directories: Set[Uuid] | None = None
 
 
 class Sweeps:
@@ -55,6 +61,8 @@ class Sweeps:
         self._config = config
         self._newest = newest
         self._sweeps: list[_Sweep] = []
+        # By broker: what was begun for since it came.
+        self._failed: dict[int, Set[Uuid]] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -77,7 +85,7 @@ class Sweeps:
 
     def begin_anew(self) -> None:
         """A new controller: look after everybody who is gone, and those without a leader."""
-        self._sweeps = []
+        self.stop()
         image, lookup = self._newest()
         for broker_id in sorted(image.brokers):
             if not image.brokers[broker_id].is_active:
@@ -87,7 +95,7 @@ class Sweeps:
 
     def stop(self) -> None:
         """Forget what is left."""
-        self._sweeps = []
+        self._sweeps, self._failed = [], {}
 
     def lose(self, broker_id: int) -> None:
         """This broker goes: out of every ISR, and away from every leadership (I25)."""
@@ -99,22 +107,33 @@ class Sweeps:
         self.forget(broker_id)
         self._sweeps.append(_Sweep(broker_id, False, self._without_leader()))
 
+    def lose_directories(self, broker_id: int, directories: Set[Uuid]) -> bool:
+        """These of a broker failed: it leads nothing in them, and is in no ISR (KIP-858). Is that news?
+
+        It says so with every heartbeat. It is news again after the broker went and came, which ends what was
+        begun, and to every new controller.
+        """
+        if directories <= self._failed.get(broker_id, frozenset()):
+            return False
+        self._failed[broker_id] = directories
+        places = self._led_or_in_sync(broker_id, directories)
+        self._sweeps.append(_Sweep(broker_id, False, places, directories))
+        return True
+
     def forget(self, broker_id: int) -> None:
         """What was to be done for a broker is done, or would be wrong: it came back, or went again."""
+        self._failed.pop(broker_id, None)
         self._sweeps = [each for each in self._sweeps if each.broker_id != broker_id]
 
-    def part(self, is_active: Mapping[int, bool]) -> list[Message]:
+    def part(self, changed: Iterable[BrokerImage] = ()) -> list[Message]:
         """Do a part; the records are to be written before the next one.
 
-        is_active  brokers that become so, or not, with records before these
+        changed  brokers as records before these make them
         """
         image, _ = self._newest()
-
-        def may_lead(node_id: int) -> bool:
-            broker = image.brokers.get(node_id)
-            return broker is not None and is_active.get(node_id, broker.is_active)
-
-        changes, looks = PartitionChanges(image, self._config, may_lead), 0
+        for broker in changed:
+            image = image._replace(brokers=image.brokers.set(broker.broker_id, broker))
+        changes, looks = PartitionChanges(image, self._config), 0
         while self._sweeps:
             sweep = self._sweeps[0]
             for place in sweep.places:
@@ -128,13 +147,18 @@ class Sweeps:
 
     # ------------------------------------------------------------------------- where to look
 
-    def _led_or_in_sync(self, broker_id: int) -> Places:
+    def _led_or_in_sync(self, broker_id: int, directories: Set[Uuid] | None = None) -> Places:
         looked = 0
         for topic_id in self._newest().lookup.topics_of(broker_id):
             topic = self._newest().image.topics_by_id.get(topic_id)
             if topic is None:
                 continue
-            yield from ((topic_id, number) for number in concerned(topic, broker_id))
+            for number in concerned(topic, broker_id):
+                if (
+                    directories is None
+                    or directory_of(topic.partitions[number], broker_id) in directories
+                ):
+                    yield topic_id, number
             looked += len(topic.partitions)
             if looked >= _LOOKS_PER_STEP:
                 looked = 0
@@ -172,8 +196,11 @@ def _change(changes: PartitionChanges, sweep: _Sweep, topic_id: Uuid, number: in
     if before is None:
         return
     topic = changes.image.topics_by_id[topic_id]
-    if sweep.lost:
-        lost = sweep.broker_id
+    lost = sweep.broker_id
+    if sweep.lost or sweep.directories is not None:
+        assert lost is not None
+        if sweep.directories is not None and directory_of(before, lost) not in sweep.directories:
+            return  # it was moved meanwhile
         if lost in before.isr or before.leader == lost:
             rest = tuple(node_id for node_id in before.isr if node_id != lost)
             changes.change(topic_id, number, Target(isr=rest), changes.election_of(topic.name))

@@ -9,10 +9,12 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import TypeVar
 
 from firnline.base.ids import Uuid
-from firnline.metadata.delta import TOPICS_PER_STEP, ClusterDelta
+from firnline.metadata.delta import ClusterDelta
 from firnline.metadata.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 
 _RECOVERING = 1
+# Topics and partitions, a millisecond or two.
+_COUNTED_PER_STEP = 2_000
 Hashed = TypeVar("Hashed")
 
 
@@ -52,15 +54,19 @@ class Census:
                 self._count(partition, -1)
 
     def recount(self, image: ClusterImage) -> "Generator[None, None, Census]":
-        """Return a census of another image; yields after some topics at a time."""
+        """Return a census of another image; yields after some partitions at a time."""
         fresh = Census()
         fresh.unclean_elections = self.unclean_elections
         fresh.last_standing_elections = self.last_standing_elections
-        for count, topic in enumerate(image.topics_by_id.values(), 1):
+        count = 0
+        for topic in image.topics_by_id.values():
+            count += 1
             for partition in topic.partitions.values():
                 fresh._count(partition, 1)
-            if count % TOPICS_PER_STEP == 0:
-                yield
+                count += 1
+                if count >= _COUNTED_PER_STEP:
+                    count = 0
+                    yield
         return fresh
 
     def _count(self, partition: PartitionImage, by: int) -> None:
@@ -139,17 +145,23 @@ class PartitionIndex:
 
     @staticmethod
     def of(image: ClusterImage) -> "Generator[None, None, PartitionIndex]":
-        """Return the index of an image; yields after some topics at a time.
+        """Return the index of an image; yields after some partitions at a time.
 
         In the order of their ids: what is decided by the index is decided in its order, on every controller
         and in every process alike, and a map has none.
         """
         index = PartitionIndex()
-        for count, topic_id in enumerate(sorted(image.topics_by_id), 1):
+        count = 0
+        for topic_id in sorted(image.topics_by_id):
             topic = image.topics_by_id[topic_id]
-            index._turn(None, topic, topic.partitions)
-            if count % TOPICS_PER_STEP == 0:
-                yield
+            numbers = list(topic.partitions)
+            for first in range(0, max(len(numbers), 1), _COUNTED_PER_STEP):
+                some = numbers[first : first + _COUNTED_PER_STEP]
+                index._turn(None, topic, some)
+                count += 1 + len(some)
+                if count >= _COUNTED_PER_STEP:
+                    count = 0
+                    yield
         return index
 
     def leads_any(self, broker_id: int) -> bool:

@@ -4,7 +4,7 @@ A cluster whose finalised level is above what a node acts on may hold promises t
 the node refuses it and says which command lowers the level. Source: KIP-584, KIP-1022; spec I33.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from immutables import Map
 
@@ -87,6 +87,19 @@ def _registration_change_version(record: r.BrokerRegistrationChangeRecord) -> in
     if record.log_dirs:
         return 2
     return 1 if record.in_controlled_shutdown else 0
+
+
+def levels_of(records: Sequence[Message]) -> dict[str, int]:
+    """Return the levels of features that these records set."""
+    return {x.name: x.feature_level for x in records if isinstance(x, r.FeatureLevelRecord)}
+
+
+def in_transaction(records: Sequence[Message]) -> list[Message]:
+    """All of a new cluster's first records or none, also for a reader of half a log (KIP-868)."""
+    if levels_of(records)[METADATA_VERSION] < TRANSACTIONS_SINCE:
+        return list(records)
+    begin = r.BeginTransactionRecord(name="Bootstrap records")
+    return [begin, *records, r.EndTransactionRecord()]
 
 
 def parse_release_version(text: str) -> int:

@@ -5,7 +5,8 @@ handles a bounded number of records, so that a long log does not hold up whoever
 Source: KIP-630, KIP-631, KIP-868; spec Q7, Q8, Q13, Q37, Q39, Q49.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from firnline.base.background import whole
@@ -17,7 +18,7 @@ from firnline.metadata.delta import TOPICS_PER_STEP, ClusterDelta, Replay, Topic
 from firnline.metadata.image import EMPTY_IMAGE, ClusterImage, TopicImage
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.protocol.schema import Message
-from firnline.raft.ports import SnapshotFile
+from firnline.raft.ports import ReplicatedLog, SnapshotFile
 from firnline.records.batch import LOG_OVERHEAD_BYTES, BatchHeader, crc_is_right, headers
 from firnline.records.control import (
     ControlType,
@@ -32,7 +33,8 @@ from firnline.records.record import records
 RECORDS_PER_STEP = 300
 # What follows from so many is a step of its own.
 _FEW_RECORDS = 100
-_SNAPSHOT_READ_BYTES = 256 * 1024
+# At a time, of a log or a snapshot.
+READ_BYTES = 256 * 1024
 _RESTORE = "restore the metadata log directory from a copy, or empty it if other voters have it all"
 
 
@@ -188,6 +190,21 @@ def _look_at_controls(data: bytes, header: BatchHeader) -> None:
             refuse_dynamic_voters(value.kraft_version)
 
 
+def last_level(log: ReplicatedLog, names: Sequence[str], last_offset: int) -> int | None:
+    """The offset of the last record up to there that sets one of these features; None: a snapshot does."""
+    found, at = None, log.start_offset
+    while at <= last_offset and (data := log.read(at, max_bytes=READ_BYTES)):
+        for header in headers(data):
+            at = header.next_offset
+            rows = (
+                () if header.is_control else batch_records(data, header, at_most=RECORDS_PER_STEP)
+            )
+            for offset, record in chain.from_iterable(rows):
+                if isinstance(record, r.FeatureLevelRecord) and offset <= last_offset:
+                    found = offset if record.name in names else found
+    return found
+
+
 # ------------------------------------------------------------------------------------- snapshots
 
 
@@ -271,7 +288,7 @@ class SnapshotLoader:
 def _batches(file: SnapshotFile) -> Iterator[tuple[bytes, BatchHeader]]:
     """Iterate over the whole batches of a file; StorageError for one that is cut."""
     position, size_bytes = 0, file.size_bytes
-    wanted = _SNAPSHOT_READ_BYTES
+    wanted = READ_BYTES
     while position < size_bytes:
         data = file.read(position, wanted)
         end = 0
@@ -280,7 +297,7 @@ def _batches(file: SnapshotFile) -> Iterator[tuple[bytes, BatchHeader]]:
             end = header.position + header.size_bytes
         position += end
         if end:
-            wanted = _SNAPSHOT_READ_BYTES
+            wanted = READ_BYTES
             continue
         length = int.from_bytes(data[8:LOG_OVERHEAD_BYTES], "big") + LOG_OVERHEAD_BYTES
         if len(data) < LOG_OVERHEAD_BYTES or position + length > size_bytes or length <= wanted:

@@ -8,7 +8,6 @@ state it was told of. Source: KIP-500, KIP-595, KIP-631; spec Q12, Q25, Q39, X16
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from firnline.base.background import whole
@@ -17,17 +16,24 @@ from firnline.base.errors import Code, KafkaError, StorageError
 from firnline.base.ids import OffsetAndEpoch, Uuid
 from firnline.base.ports import Rng
 from firnline.metadata import records as r
-from firnline.metadata.batch_records import batch_records
 from firnline.metadata.census import Census, Latencies, PartitionIndex
 from firnline.metadata.delta import ClusterDelta, Replay
 from firnline.metadata.features import (
-    TRANSACTIONS_SINCE,
+    in_transaction,
+    levels_of,
     record_version,
     refuse_unsupported_levels,
     unsupported_levels,
 )
 from firnline.metadata.image import EMPTY_IMAGE, METADATA_VERSION, ClusterImage
-from firnline.metadata.loader import Loader, SnapshotLoader, difference, difference_steps
+from firnline.metadata.loader import (
+    READ_BYTES,
+    Loader,
+    SnapshotLoader,
+    difference,
+    difference_steps,
+    last_level,
+)
 from firnline.metadata.result import ControllerResult, Prepared
 from firnline.metadata.snapshot_file import snapshot_name
 from firnline.metadata.snapshotter import (
@@ -43,13 +49,11 @@ from firnline.raft.ports import ElectionStore, ReplicatedLog
 from firnline.raft.role import Role
 from firnline.raft.settings import QuorumSettings
 from firnline.raft.voters import VoterSet
-from firnline.records.batch import headers
+from firnline.records.build import encode_values
 
 RECORDS_PER_BATCH_MAX = 10_000
 DEFAULT_SETTINGS = QuorumSettings()
 DEFAULT_SNAPSHOTTING = SnapshotSettings()
-_READ_BYTES = 256 * 1024
-_ROWS_AT_ONCE = 1_000
 # A millisecond.
 _PREPARED_AT_ONCE = 150
 _IDLE_TIMER = ("metadata", "idle")
@@ -158,7 +162,7 @@ class MetadataQuorum:
         # Reading the log, while this node may not write.
         self._loader = Loader()
         self._work: Generator[None, None, None] | None = None
-        self._replacement: ClusterDelta | None = None  # of a snapshot that is loaded
+        self._replacement: ClusterDelta | None = None  # of a snapshot, or all a sole voter has
         self._census_of_snapshot = Census()
         # Of `newest`, for whoever may have to decide; brokers have none.
         self.index = PartitionIndex()
@@ -168,7 +172,7 @@ class MetadataQuorum:
         # The epoch this node was told to lead, and the one it may write in; None for neither.
         self._claimed_epoch: int | None = None
         self._reign: int | None = None
-        self._wrote_since_tick = False
+        self._wrote_since_tick = self._is_snapshot_new = False  # the latter: not published
         # For metrics alone.
         self.census = Census()
         self.load_latencies = Latencies()
@@ -238,11 +242,13 @@ class MetadataQuorum:
         """Load what the disk has of committed metadata, and take part in the quorum.
 
         Raises ConfigError for features or a quorum this release does not run, StorageError for a log
-        that cannot be read: for a sole voter, whose log is all committed, before anything is written.
+        that cannot be read; where it is long, in a later turn. For a sole voter, whose log is all
+        committed, before anything is written.
         """
-        snapshot_id = self._log.newest_snapshot_id
+        snapshot_id, snapshot = self._log.newest_snapshot_id, None
         if snapshot_id is not None:
-            self._begin_snapshot(snapshot_id, now_ms)
+            snapshot = self._open_snapshot(snapshot_id, now_ms)
+            self._work = self._snapshot_steps(snapshot)
         elif self._log.start_offset > 0:
             raise StorageError(
                 "the metadata log starts after 0 and no snapshot holds what was before (Q43)",
@@ -251,11 +257,11 @@ class MetadataQuorum:
             )
         elif self._log.end_offset == 0:
             refuse_unsupported_levels(
-                _levels(self._log.bootstrap_records()), path=self._log.path, source="bootstrap"
+                levels_of(self._log.bootstrap_records()), path=self._log.path, source="bootstrap"
             )
         if self._voters.is_sole(self.raft.node_id):
-            self._load_at_once()
-            return self._clock_load(now_ms) + self.raft.start(now_ms)
+            self._work = self._start_steps(snapshot)
+            return self._load_first(now_ms)
         effects = self._follow(now_ms)
         return effects + self.raft.start(now_ms)
 
@@ -298,7 +304,7 @@ class MetadataQuorum:
     def on_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> Effects:
         """The log begins anew at the end of a snapshot: it replaces the image (Q39)."""
         assert self._reign is None, "the active controller never loads a snapshot"
-        self._begin_snapshot(snapshot_id, now_ms)
+        self._work = self._snapshot_steps(self._open_snapshot(snapshot_id, now_ms))
         return self._follow(now_ms)
 
     def on_useless_snapshot(
@@ -350,7 +356,7 @@ class MetadataQuorum:
 
     # ------------------------------------------------------------------------- following
 
-    def _begin_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> None:
+    def _open_snapshot(self, snapshot_id: OffsetAndEpoch, now_ms: int) -> SnapshotLoader:
         self._abandon_work()
         self._load_began_ms = now_ms
         file = self._log.open_snapshot(snapshot_id)
@@ -358,33 +364,55 @@ class MetadataQuorum:
             raise StorageError(
                 "a snapshot of the metadata is gone", path=self._log.path, snapshot=snapshot_id
             )
-        self._work = self._snapshot_steps(SnapshotLoader(snapshot_id, file))
         self._committed_offset = max(self._committed_offset, snapshot_id.offset)
+        return SnapshotLoader(snapshot_id, file)
 
     def _snapshot_steps(self, snapshot: SnapshotLoader) -> Generator[None, None, None]:
+        yield from self._read_snapshot(snapshot)
+        yield from self._replace_with(snapshot.image())
+
+    def _start_steps(self, snapshot: SnapshotLoader | None) -> Generator[None, None, None]:
+        """A sole voter's snapshot and whole log; nobody is told before a commit says that it is so."""
+        if snapshot is not None:
+            yield from self._read_snapshot(snapshot)
+        while self._loader.next_offset < self._log.end_offset:
+            yield from self._loader.steps(self._read_log())
+        image = self._loader.image()
+        self._refuse_what_we_lack(image)
+        if image is not self.image:
+            yield from self._replace_with(image)
+
+    def _read_snapshot(self, snapshot: SnapshotLoader) -> Generator[None, None, None]:
         yield from snapshot.steps()
-        image = snapshot.image()
+        self._loaded_id = snapshot.snapshot_id
+        self._records_of_snapshot = snapshot.record_count
+        self._is_snapshot_new = True
+        self._loader = Loader(snapshot.image())
+        self._loader.last_timestamp_ms = snapshot.last_contained_ms
+
+    def _replace_with(self, image: ClusterImage) -> Generator[None, None, None]:
+        """Find out what to publish: an image that does not follow from the one that was, record by record."""
         self._census_of_snapshot = yield from self.census.recount(image)
         if self._has_index:
             self._index_of_snapshot = yield from PartitionIndex.of(image)
         self._replacement = yield from difference_steps(self.image, image)
-        self._loaded_id = snapshot.snapshot_id
-        self._records_of_snapshot = snapshot.record_count
-        self._loader = Loader(image)
-        self._loader.last_timestamp_ms = snapshot.last_contained_ms
 
     def _abandon_work(self) -> None:
         """Drop what is half done: the loader goes back to the image that was published."""
         if self._work is not None:
             self._work.close()
         self._work = self._replacement = None
+        self._is_snapshot_new = False
         self._loader = Loader(self.image)
 
-    def _load_at_once(self) -> None:
-        """Apply the snapshot and the whole log; nobody is told before a commit says that it is so."""
-        while self._work is not None or self._loader.next_offset < self._log.end_offset:
-            self._step(self._log.end_offset)
-        self._refuse_what_we_lack(self._loader.image())
+    def _load_first(self, now_ms: int) -> Effects:
+        """Load what a sole voter has, a slice in a turn; then take part in the quorum, and lead it."""
+        if self.raft.is_stopped:
+            return []
+        self._step()
+        if self._work is not None:
+            return [SetTimer(key=_LOAD_TIMER, at_ms=now_ms, then=self._load_first)]
+        return self._clock_load(now_ms) + self.raft.start(now_ms)
 
     def _refuse_what_we_lack(self, image: ClusterImage) -> None:
         """Raise ConfigError for features that we do not act on, with the place that says so (I33).
@@ -394,7 +422,7 @@ class MetadataQuorum:
         wrong = unsupported_levels(image.features)
         if not wrong:
             return
-        path, offset = self._log.path, _last_level(self._log, wrong, image.offset)
+        path, offset = self._log.path, last_level(self._log, wrong, image.offset)
         if offset is not None:
             refuse_unsupported_levels(image.features, path=path, offset=offset)
         snapshot_id = self._log.newest_snapshot_id
@@ -406,7 +434,10 @@ class MetadataQuorum:
             return []
         effects: Effects = []
         if self._is_behind():
-            self._step(self._committed_offset)
+            if self._work is None:
+                end_offset = self._committed_offset
+                self._work = self._loader.steps(self._read_log(), end_offset=end_offset)
+            self._step()
             effects += self._clock_load(now_ms)
             if self._work is None:
                 effects += self._publish_applied(now_ms)
@@ -436,21 +467,24 @@ class MetadataQuorum:
     def _is_behind(self) -> bool:
         return self._work is not None or self._loader.next_offset < self._committed_offset
 
-    def _step(self, end_offset: int) -> None:
+    def _read_log(self) -> bytes:
+        """Read on where the loader is."""
+        at = self._loader.next_offset
+        data = self._log.read(at, max_bytes=READ_BYTES)
+        if not data:
+            raise StorageError(
+                "committed metadata is not in the log", path=self._log.path, offset=at
+            )
+        return data
+
+    def _step(self) -> None:
         """Do one slice of what is to be applied. StorageError for damage, with the place and the remedy."""
-        if self._work is None:
-            at = self._loader.next_offset
-            data = self._log.read(at, max_bytes=_READ_BYTES)
-            if not data:
-                raise StorageError(
-                    "committed metadata is not in the log", path=self._log.path, offset=at
-                )
-            self._work = self._loader.steps(data, end_offset=end_offset)
+        assert self._work is not None
         try:
             for _ in self._work:
                 return
         except StorageError as problem:
-            raise StorageError(problem.why, path=self._log.path, **problem.facts) from None
+            raise StorageError(problem.why, **{"path": self._log.path, **problem.facts}) from None
         self._work = None
 
     def _publish_applied(self, now_ms: int) -> Effects:
@@ -459,7 +493,9 @@ class MetadataQuorum:
         changes = loader.take_deltas()  # since the snapshot, where one was loaded
         deltas = list(changes)
         if self._replacement is not None:
-            deltas.insert(0, self._replacement)
+            deltas = self._replaced(self._replacement, changes)
+        if self._is_snapshot_new:
+            self._is_snapshot_new = False
             effects += self.snapshotter.on_loaded(
                 record_count=self._records_of_snapshot, now_ms=now_ms
             )
@@ -488,6 +524,19 @@ class MetadataQuorum:
         self.newest = self.image
         return effects
 
+    def _replaced(
+        self, replacement: ClusterDelta, changes: Sequence[ClusterDelta]
+    ) -> list[ClusterDelta]:
+        """What is to be published: the replacement, and what of `changes` it does not cover.
+
+        Marks of the quorum, such as the first record of an epoch, change nothing but where the image is.
+        """
+        rest = [each for each in changes if each.after.offset > replacement.after.offset]
+        if rest and all(each.is_empty for each in rest):
+            replacement, rest = replacement._replace(after=rest[-1].after), []
+        self._replacement = replacement
+        return [replacement, *rest]
+
     # ------------------------------------------------------------------------- reigning
 
     def _reign_now(self, now_ms: int) -> Effects:
@@ -507,7 +556,7 @@ class MetadataQuorum:
         def bootstrapped(outcome: KafkaError | None, at_ms: int) -> Effects:
             return _ignored(outcome, at_ms) if outcome is not None else self._activate(at_ms)
 
-        records = _in_transaction(self._log.bootstrap_records())
+        records = in_transaction(self._log.bootstrap_records())
         return effects + self._write(ControllerResult(records, None), bootstrapped, now_ms)
 
     def _activate(self, now_ms: int) -> Effects:
@@ -574,9 +623,9 @@ class MetadataQuorum:
         assert self._reign is not None
         if prepared is None or prepared.image is not self.newest:
             prepared = whole(self._prepared(records))
-        values, replay = prepared.values, prepared.replay
+        _, values, body, replay = prepared
         size_before = self._log.size_bytes
-        outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms)
+        outcome = self.raft.propose(values, epoch=self._reign, now_ms=now_ms, body=body)
         if isinstance(outcome, KafkaError):
             return outcome
         place, effects = outcome
@@ -595,18 +644,23 @@ class MetadataQuorum:
         # The records of one batch are read by the features in force before it, but for the first
         # batch of a cluster, whose features it brings.
         image = self.newest
-        level = image.metadata_version or _levels(records).get(METADATA_VERSION, 0)
+        level = image.metadata_version or levels_of(records).get(METADATA_VERSION, 0)
         values: list[bytes] = []
+        body = bytearray()
+        done = 0
         replay = Replay(image)
         for count, record in enumerate(records):
             if count and count % _PREPARED_AT_ONCE == 0:
+                body += encode_values(values[done:], done)
+                done = count
                 yield
             version = record_version(record, level)
             value = r.encode(record, version)
             values.append(value)
             # An older version leaves fields out, and the others know the record by what is written.
             replay.apply(record if version == record.valid.last else r.decode(value))
-        return Prepared(image, values, replay)
+        body += encode_values(values[done:], done)
+        return Prepared(image, values, body, replay)
 
     def _publish(self, delta: ClusterDelta, now_ms: int) -> Effects:
         if delta.features:
@@ -630,31 +684,6 @@ class MetadataQuorum:
             effects += self._write(ControllerResult([r.NoOpRecord()], None), _ignored, now_ms)
         self._wrote_since_tick = False
         return effects
-
-
-def _in_transaction(records: Sequence[Message]) -> list[Message]:
-    """All of a new cluster's first records or none, also for a reader of half a log (KIP-868)."""
-    if _levels(records)[METADATA_VERSION] < TRANSACTIONS_SINCE:
-        return list(records)
-    begin = r.BeginTransactionRecord(name="Bootstrap records")
-    return [begin, *records, r.EndTransactionRecord()]
-
-
-def _last_level(log: MetadataLog, names: Sequence[str], last_offset: int) -> int | None:
-    """The offset of the last record up to there that sets one of these features; None: a snapshot does."""
-    found, at = None, log.start_offset
-    while at <= last_offset and (data := log.read(at, max_bytes=_READ_BYTES)):
-        for header in headers(data):
-            at = header.next_offset
-            rows = () if header.is_control else batch_records(data, header, at_most=_ROWS_AT_ONCE)
-            for offset, record in chain.from_iterable(rows):
-                if isinstance(record, r.FeatureLevelRecord) and offset <= last_offset:
-                    found = offset if record.name in names else found
-    return found
-
-
-def _levels(records: Sequence[Message]) -> dict[str, int]:
-    return {x.name: x.feature_level for x in records if isinstance(x, r.FeatureLevelRecord)}
 
 
 def _nothing(now_ms: int) -> Effects:

@@ -11,10 +11,14 @@ R = TypeVar("R")
 
 
 class Prepared(NamedTuple):
-    """The records of a large decision, encoded and applied to the image that it was made on."""
+    """The records of a large decision, encoded and applied to the image that it was made on.
+
+    body  the values as records of a batch
+    """
 
     image: ClusterImage
     values: Sequence[bytes]
+    body: bytearray
     replay: Replay
 
 

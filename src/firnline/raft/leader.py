@@ -17,7 +17,7 @@ from firnline.raft.role import Role
 from firnline.raft.settings import OBSERVER_SILENCE_MAX_MS
 from firnline.raft.snapshot_serve import BEGUN_IN_VAIN, Downloads, serve_chunk
 from firnline.raft.standing import Standing, refusal
-from firnline.records.build import NewRecord, build_batch
+from firnline.records.build import NewRecord, build_batch, build_batch_of, encode_values
 from firnline.records.control import (
     ControlType,
     LeaderChangeMessage,
@@ -192,7 +192,12 @@ class Leader:
     # -------------------------------------------------------------------------------------- append
 
     def propose(
-        self, values: Sequence[bytes], *, epoch: int, now_ms: int
+        self,
+        values: Sequence[bytes],
+        *,
+        epoch: int,
+        now_ms: int,
+        body: bytes | bytearray | None = None,
     ) -> tuple[Proposed, Effects] | KafkaError:
         """Append record values as one batch, all or nothing (Q29)."""
         assert values, "an empty proposal has no offset"
@@ -200,9 +205,9 @@ class Leader:
         is_leader = standing.role is Role.LEADER and not standing.gate.is_saving
         if not is_leader or epoch != standing.epoch:
             return KafkaError(Code.NOT_CONTROLLER, "this node does not lead the metadata quorum")
-        batch = build_batch(
-            [NewRecord(None, value, now_ms) for value in values], leader_epoch=epoch
-        )
+        if body is None:
+            body = encode_values(values)
+        batch = build_batch_of(body, len(values), timestamp_ms=now_ms, leader_epoch=epoch)
         if len(batch) > METADATA_BATCH_BYTES_MAX:
             return KafkaError(
                 Code.RECORD_LIST_TOO_LARGE,

@@ -93,6 +93,7 @@ class RaftNode:
         standing.entered = self._entered
         standing.poke = self._poke
         standing.on_synced = self._on_synced
+        self._is_started = False
         self._electing_since_ms: int | None = None
         self._elections = self._election_ms_sum = self._election_ms_max = 0
         self._handlers: dict[type, Callable[[Any, Callable[[Any], Effect], int], Effects]] = {
@@ -213,6 +214,7 @@ class RaftNode:
 
     def _start(self, now_ms: int) -> Effects:
         standing = self._standing
+        self._is_started = True
         standing.resume()
         effects = self._clean_later(now_ms) + standing.look_at_epoch()
         if standing.voters.is_sole(standing.node_id):
@@ -221,11 +223,14 @@ class RaftNode:
         return effects + self._entered(Role.FOLLOWER, now_ms) + self._poke(now_ms)
 
     def on_request(self, request: Message, answer: Callable[[Any], Effect], now_ms: int) -> Effects:
-        """Answer a request of the quorum's, now or later; what it changed is saved before that."""
+        """Answer a request of the quorum's, now or later; what it changed is saved before that.
+
+        A node that has not taken up what it saved yet promises nothing, and knows no epoch.
+        """
         standing = self._standing
         if standing.is_stopped:
             return []
-        if standing.gate.is_full:
+        if standing.gate.is_full or not self._is_started:
             # Says nothing of the quorum; for a voter it is as good as silence.
             response = wire.RESPONSES[type(request)](error_code=Code.BROKER_NOT_AVAILABLE)
             return [answer(response)]
@@ -262,14 +267,22 @@ class RaftNode:
         return effects + self._poke(now_ms)
 
     def propose(
-        self, values: Sequence[bytes], *, epoch: int, now_ms: int
+        self,
+        values: Sequence[bytes],
+        *,
+        epoch: int,
+        now_ms: int,
+        body: bytes | bytearray | None = None,
     ) -> tuple[Proposed, Effects] | KafkaError:
         """Append record values as one batch, all or nothing (Q29); the effects lead to its commit.
 
         KafkaError NOT_CONTROLLER when this node does not lead `epoch`, RECORD_LIST_TOO_LARGE for
         more bytes than one batch of the metadata log may have. StorageError if the log cannot be written.
+
+        body  the same values as the records of a batch, where there are so many that they were encoded
+              before, in slices (`records.build.encode_values`)
         """
-        return self._leader.propose(values, epoch=epoch, now_ms=now_ms)
+        return self._leader.propose(values, epoch=epoch, now_ms=now_ms, body=body)
 
     def resign(self, now_ms: int) -> Effects:
         """Leave: a leader hands over first, or gives up waiting for that (Q28). Then `is_stopped`.

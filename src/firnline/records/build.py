@@ -1,6 +1,6 @@
 """Make batches: for coordinators, the metadata log, markers and tests. PURE."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -57,25 +57,39 @@ def build_batch(
         | (TRANSACTIONAL_MASK if is_transactional else 0)
         | (CONTROL_MASK if is_control else 0)
     )
+    fields = (producer_id, producer_epoch, base_sequence, len(rows))
+    times = (base_timestamp, max_timestamp)
+    return _framed(body, (base_offset, leader_epoch), attributes, times, fields)
+
+
+def encode_values(values: Iterable[bytes], first: int = 0) -> bytes:
+    """Encode records that have nothing but a value, all of one time; `first` as of `encode_records`."""
+    return encode_records(((0, None, value, ()) for value in values), first)
+
+
+def build_batch_of(
+    body: bytes | bytearray, count: int, *, timestamp_ms: int, leader_epoch: int
+) -> bytearray:
+    """Return what `build_batch` does of `count` values that are encoded already (`encode_values`)."""
+    fields = (NO_PRODUCER_ID, -1, NO_SEQUENCE, count)
+    return _framed(body, (0, leader_epoch), NONE, (timestamp_ms, timestamp_ms), fields)
+
+
+def _framed(
+    body: bytes | bytearray,
+    place: tuple[int, int],
+    attributes: int,
+    times: tuple[int, int],
+    rest: tuple[int, int, int, int],
+) -> bytearray:
+    """Put the header before the records; `rest` are its last fields, from the producer on."""
     batch = bytearray(HEADER_BYTES)
     batch += body
-    fields = (
-        base_offset,
-        len(batch) - LOG_OVERHEAD_BYTES,
-        leader_epoch,
-        2,
-        0,
-        attributes,
-        len(rows) - 1,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(rows),
-    )
-    HEADER.pack_into(batch, 0, *fields)
+    size = len(batch) - LOG_OVERHEAD_BYTES
+    front = (place[0], size, place[1], 2)
+    fields = (attributes, rest[3] - 1, *times, *rest)
+    HEADER.pack_into(batch, 0, *front, 0, *fields)
     with memoryview(batch) as view, view[CRC_START:] as covered:
         crc = crc32c(covered)
-    HEADER.pack_into(batch, 0, *fields[:4], crc, *fields[5:])
+    HEADER.pack_into(batch, 0, *front, crc, *fields)
     return batch

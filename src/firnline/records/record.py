@@ -130,11 +130,14 @@ def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
 
 
 def encode_records(
-    items: Iterable[tuple[int, bytes | None, bytes | None, tuple[Header, ...]]],
+    items: Iterable[tuple[int, bytes | None, bytes | None, tuple[Header, ...]]], first: int = 0
 ) -> bytes:
-    """Encode (timestamp delta, key, value, headers) rows as the uncompressed body of a batch."""
+    """Encode (timestamp delta, key, value, headers) rows as the uncompressed body of a batch.
+
+    first  how many rows of the body there are before these
+    """
     out = bytearray()
-    for offset_delta, (timestamp_delta, key, value, pairs) in enumerate(items):
+    for offset_delta, (timestamp_delta, key, value, pairs) in enumerate(items, first):
         if timestamp_delta == 0 and key is None and value is not None and not pairs:
             # As controllers write them, thousands in a batch.
             front = b"\0\0" + varint(offset_delta) + b"\x01" + varint(len(value))

@@ -20,6 +20,7 @@ def rig() -> Rig:
     """Three controllers, two brokers and a topic; tests leave it as they found it."""
     made = Rig({**THREE, 4: "broker", 5: "broker"}).start()
     assert made.create_topic(4, "t").error_code == 0
+    made.until(lambda: sorted(made[4].broker.image.controllers) == sorted(THREE))
     return made
 
 

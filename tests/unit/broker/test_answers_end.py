@@ -25,6 +25,7 @@ from firnline.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from firnline.protocol.messages.k03_metadata import MetadataRequest
+from firnline.protocol.messages.k19_create_topics import CreateTopicsRequest
 from firnline.protocol.schema import Message
 from firnline.replica.partition import Partition
 from firnline.runtime.bounds.answers import Answers
@@ -121,20 +122,18 @@ def test_what_waits_for_the_controller_keeps_no_other_answer_waiting(
     """Half a minute, where there is none."""
     asked: list[Any] = []
 
-    class Asked:
-        def __init__(self, *about: Any) -> None:
-            asked.append(about)
+    def attempt(self: object, now_ms: int) -> Effects:
+        asked.append(room.ways_given)
+        return []
 
-        def attempt(self, now_ms: int) -> Effects:
-            return []
-
-    monkeypatch.setattr(forwarding, "_Forwarded", Asked)
+    monkeypatch.setattr("firnline.api.forwarding._Forwarded.attempt", attempt)
     connection: Any = Connection()
     connection.share = room = Room()
     context = RequestContext(connection, 19, 7, 1, None, 0)
     nothing: Any = None
-    forwarding.forward(nothing, context, nothing, nothing, 0, here=lambda now_ms: [])
-    assert len(asked) == room.ways_given == 1
+    request = CreateTopicsRequest(topics=[])
+    forwarding.forward(nothing, context, request, nothing, 0, here=lambda now_ms: [])
+    assert asked == [1]
 
 
 def produce(acks: int, count: int) -> ProduceRequest:

@@ -6,6 +6,7 @@ import pytest
 
 from firnline.base.effects import Effects
 from firnline.controller import sweeps
+from firnline.controller.brokers import Heartbeat
 from firnline.controller.configs import Alteration, AlterOp
 from firnline.controller.controller import Controller
 from firnline.metadata import records as r
@@ -216,3 +217,42 @@ def test_a_new_active_controller_goes_on_with_a_sweep_by_itself(
     rig[1].run(rig[1].controller.quorum.on_active(rig.now_ms))
     rig.pass_time(1_000)
     assert (partition(rig).leader, partition(rig).isr) == (5, (5,))
+
+
+@pytest.mark.parametrize("is_found_at_once", [True, False])
+def test_a_new_active_controller_finishes_with_a_failed_directory_by_itself(
+    monkeypatch: pytest.MonkeyPatch, *, is_found_at_once: bool
+) -> None:
+    """As soon as it hears of it; the directory is written down already, by the one before."""
+    monkeypatch.setattr(sweeps, "CHANGES_PER_PART_MAX", 2)
+    monkeypatch.setattr(sweeps, "LOOKS_PER_PART_MAX", 2)
+    monkeypatch.setattr(sweeps, "_LOOKS_PER_STEP", 2)
+    rig = stage(**(SILENCE if is_found_at_once else {"broker.session.timeout.ms": "9000"}))
+    good, bad = b"G" * 16, b"B" * 16
+    put(rig, r.BrokerRegistrationChangeRecord(broker_id=4, broker_epoch=1, log_dirs=(good,)))
+    other_id = b"\x43" * 16
+    put(rig, r.TopicRecord(name="other", topic_id=other_id))
+    for number in range(7):
+        place(rig, isr=(4, 5), leader=4, number=number)
+        record = r.PartitionRecord(
+            partition_id=number, topic_id=other_id, replicas=(4, 5), isr=(4, 5), leader=4,
+            leader_epoch=0, partition_epoch=0, directories=(good, good),
+        )  # fmt: skip
+        put(rig, record)
+    failed = TOPIC_ID if is_found_at_once else other_id  # the first and the last to be looked at
+    for topic_id in (TOPIC_ID, other_id):
+        directories = [bad if topic_id == failed else good, good]
+        where = [
+            r.PartitionChangeRecord(partition_id=n, topic_id=topic_id, directories=directories)
+            for n in range(7)
+        ]
+        put(rig, *where)
+    controller = rig[1].controller
+    beat = Heartbeat(4, 1, controller.image.offset, offline_log_dirs=(bad,))
+    before = controller.image
+    decide(rig, controller.controller.heartbeat(beat, rig.now_ms))
+    assert (controller.image is before) is not is_found_at_once
+    rig.pass_time(4_000)
+    for topic_id, topic in controller.image.topics_by_id.items():
+        leaders = {p.leader for p in topic.partitions.values()}
+        assert leaders == ({5} if topic_id == failed else {4})

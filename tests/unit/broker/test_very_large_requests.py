@@ -11,6 +11,10 @@ from firnline.protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
 )
 from firnline.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from firnline.protocol.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from firnline.protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
 )
@@ -141,3 +145,37 @@ def test_settings_of_very_many_topics_are_changed_in_slices(
     codes = [row.error_code for row in rows]
     assert {codes.pop(100), codes.pop(-1), codes.pop(7)} == {Code.INVALID_REQUEST}
     assert set(codes) == {Code.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, NAMES[0]), (BROKER, "1")])
+def test_very_many_settings_that_are_asked_for_by_name_are_looked_for_in_slices(
+    node: LargeNode, kind: int, name: str
+) -> None:
+    """Each name was compared with each setting in one step: 46 ms. Method: count the steps of the search."""
+    keys = [*NONE, "log.retention.ms", "retention.ms"]
+    row = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = DescribeConfigsRequest(resources=[row])
+    node.begin(request, 4)
+    searched = 0
+    while node.one_more():
+        searched += node.node.in_turns.step_name().startswith("_answer")
+    assert searched >= MANY // 5_000
+    [result] = ask(node, request, 4).results
+    expected = "retention.ms" if kind == TOPIC else "log.retention.ms"
+    assert [config.name for config in result.configs] == [expected]
+
+
+def test_settings_that_are_asked_for_one_at_a_time_are_looked_for_in_slices() -> None:
+    """Goal: what is looked at counts, and not what is found. Method: nothing found serves twice."""
+    node = LargeNode(NAMES[:4])
+    rows = [
+        DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=name, configuration_keys=["cleanup.policy", f"k{n}"]
+        )
+        for name in NAMES[:4]
+        for n in range(100)
+    ]
+    results = ask(node, DescribeConfigsRequest(resources=rows), 4).results
+    assert [[config.name for config in result.configs] for result in results] == [
+        ["cleanup.policy"]
+    ] * len(rows)

@@ -56,13 +56,15 @@ class ScriptedRaft:
     def stop(self) -> None:
         self.role = Role.UNATTACHED
 
-    def propose(self, values: list[bytes], *, epoch: int, now_ms: int) -> Any:
+    def propose(self, values: list[bytes], *, epoch: int, now_ms: int, body: bytearray) -> Any:
         if self.refusal is not None:
             return self.refusal
         if self.role is not Role.LEADER or epoch != self.epoch:
             return KafkaError(Code.NOT_CONTROLLER, "")
         rows = [NewRecord(None, value, now_ms) for value in values]
-        base = self.log.append(build_batch(rows, leader_epoch=epoch), epoch=epoch, now_ms=now_ms)
+        batch = build_batch(rows, leader_epoch=epoch)
+        assert batch.endswith(body), "what was encoded before is what is written"
+        base = self.log.append(batch, epoch=epoch, now_ms=now_ms)
         return Proposed(base, self.log.end_offset - 1), []
 
 

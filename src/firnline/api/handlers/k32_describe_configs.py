@@ -3,10 +3,11 @@
 Source: KIP-133, KIP-226, KIP-569; spec Q52, reliability d 57.
 """
 
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices
+from firnline.api.slices import Slices, emptied, in_slices, taken_out
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
 from firnline.base.ids import METADATA_TOPIC
@@ -32,8 +33,12 @@ from firnline.protocol.messages.k32_describe_configs import (
 if TYPE_CHECKING:
     from firnline.api.forwarding import AnyNode
 
-# Settings, 2 us each where all is asked for: a topic has 40, a broker 250.
+# Settings that are looked at, 2 us each where all is asked for: a topic has 40, a broker 250.
 _SETTINGS_PER_SLICE = 250
+# Names that a resource is asked for, some 50 ns each; what is asked for with more is not looked for again.
+_KEYS_PER_SLICE = 5_000
+_FEW_KEYS = 50
+_SETTINGS_PER_KEYS = 10
 # What a setting holds, without the words that others have, too; and each place that it could come from.
 _SETTING_BYTES, _SYNONYM_BYTES = 450, 280
 
@@ -64,41 +69,53 @@ def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRe
     results: list[DescribeConfigsResult] = []
     found: dict[tuple[object, ...], DescribeConfigsResult] = {}
     count = 0
-    for resource in request.resources:
+    for resource in taken_out(request.resources):
         if count >= _SETTINGS_PER_SLICE:
             count = 0
             yield []
-        keys = resource.configuration_keys
-        wanted = None if keys is None else tuple(keys)
+        keys = resource.configuration_keys or ()
+        wanted = tuple(keys) if len(keys) <= _FEW_KEYS else None
         named = (resource.resource_type, resource.resource_name, wanted)
-        result = found.get(named)
-        if result is None:
-            result = found[named] = _result(node, resource, request)
-            synonyms = sum([len(config.synonyms) for config in result.configs])
-            context.grow(_SETTING_BYTES * len(result.configs) + _SYNONYM_BYTES * synonyms)
-            count += len(result.configs)
+        result = None if wanted is None else found.get(named)
         count += 1
+        if result is None:
+            entries = _entries(node, resource.resource_type, resource.resource_name)
+            result = _result(resource)
+            if isinstance(entries, KafkaError):
+                result.error_code, result.error_message = entries.code, entries.why
+            else:
+                count += len(entries) + len(keys) // _SETTINGS_PER_KEYS
+                names = yield from _names(entries, keys)
+                result.configs = [
+                    _config(entry, request) for entry in entries if entry.name in names
+                ]
+                synonyms = sum([len(config.synonyms) for config in result.configs])
+                context.grow(_SETTING_BYTES * len(result.configs) + _SYNONYM_BYTES * synonyms)
+                if wanted is not None:
+                    found[named] = result
         results.append(result)
     return [context.reply(DescribeConfigsResponse(results=results))]
 
 
-def _result(
-    node: "AnyNode", resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> DescribeConfigsResult:
-    entries = _entries(node, resource.resource_type, resource.resource_name)
-    result = DescribeConfigsResult(
+def _names(entries: Sequence[Entry], keys: Sequence[str]) -> Generator[Effects, int, set[str]]:
+    """Return those of `keys` that there are; all where none are named."""
+    known = {entry.name for entry in entries}
+    if not keys:
+        return known
+    names: set[str] = set()
+    for count, some in enumerate(emptied(keys, _KEYS_PER_SLICE)):
+        if count:
+            yield []
+        names |= known.intersection(some)
+    return names
+
+
+def _result(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
         error_message=None,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
-    if isinstance(entries, KafkaError):
-        result.error_code, result.error_message = entries.code, entries.why
-        return result
-    keys = resource.configuration_keys
-    result.configs = [
-        _config(entry, request) for entry in entries if not keys or entry.name in keys
-    ]
-    return result
 
 
 def _entries(node: "AnyNode", kind: int, name: str) -> list[Entry] | KafkaError:

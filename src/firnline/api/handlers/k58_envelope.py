@@ -7,12 +7,21 @@ for the other; the client never sees it. An embedded request that cannot be read
 from typing import TYPE_CHECKING, Any
 
 from firnline.api.context import RequestContext
-from firnline.api.dispatch import find_api, read_request, start_of
+from firnline.api.dispatch import (
+    ELEMENTS_AT_ONCE,
+    Steps,
+    find_api,
+    read_in_slices,
+    read_request,
+    start_of,
+)
+from firnline.api.slices import Slices, a_step_a_slice, in_slices
 from firnline.base.effects import CloseConnection, Effect, Effects
 from firnline.base.errors import Code, ProtocolError
 from firnline.protocol.messages.headers import ResponseHeader
 from firnline.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
 from firnline.protocol.messages.principal import decode_principal
+from firnline.protocol.primitives import TooManyElements
 from firnline.protocol.session import Api, Wrapped
 from firnline.protocol.versions import CONTROLLER_SERVED, FORWARDABLE
 
@@ -41,12 +50,32 @@ def handle(
         if start.key not in FORWARDABLE:
             return refuse(Code.INVALID_REQUEST)
         api = find_api(_ROWS, start.key, start.version)
-        wrapped = read_request(api, data, start.body)
+        inner = WrappedContext(context, api, start.correlation_id, start.client_id)
+        wrapped = read_request(api, data, start.body, ELEMENTS_AT_ONCE)
+    except TooManyElements:
+        steps = read_in_slices(api, data, start.body)
+        return in_slices(node, inner, _read(node, inner, api, steps, now_ms), now_ms)
     except ProtocolError:
         return refuse(Code.UNSUPPORTED_VERSION)
+    return _handle(node, inner, api, wrapped, now_ms)
+
+
+def _read(
+    node: "ControllerNode", inner: "WrappedContext", api: Api, steps: Steps, now_ms: int
+) -> Slices:
+    """Read a large request, then do what it asks; whoever brought it hears of one that cannot be read."""
+    try:
+        wrapped, now_ms = yield from a_step_a_slice(steps, now_ms)
+    except ProtocolError:
+        return [inner.refuse(Code.UNSUPPORTED_VERSION)]
+    return _handle(node, inner, api, wrapped, now_ms)
+
+
+def _handle(
+    node: "ControllerNode", inner: "WrappedContext", api: Api, wrapped: Any, now_ms: int
+) -> Effects:
     if node.inactive_problem is not None:
-        return refuse(Code.NOT_CONTROLLER)
-    inner = WrappedContext(context, api, start.correlation_id, start.client_id)
+        return [inner.refuse(Code.NOT_CONTROLLER)]
     effects: Effects = api.handle(node, inner, wrapped, now_ms)
     return effects
 
@@ -73,7 +102,7 @@ class WrappedContext(RequestContext):
     def reply(self, message: Any) -> Effect:
         """Answer the broker with the client's answer, or send it to the active controller."""
         if _has_code(message, Code.NOT_CONTROLLER):
-            return self._outer.reply(EnvelopeResponse(error_code=Code.NOT_CONTROLLER))
+            return self.refuse(Code.NOT_CONTROLLER)
         if self.is_large:
             self._outer.is_large = True
             wrapped = Wrapped(self._api, self.correlation_id, message, _outer)
@@ -85,9 +114,13 @@ class WrappedContext(RequestContext):
             return self.failed(problem)
         return self._outer.reply(EnvelopeResponse(response_data=data))
 
+    def refuse(self, code: Code) -> Effect:
+        """Answer with the envelope alone: the client is told something else, or asks again through it."""
+        return self._outer.reply(EnvelopeResponse(error_code=code))
+
     def failed(self, problem: Exception) -> CloseConnection:
         """Tell the broker, which goes on to bring what others ask."""
-        told = self._outer.reply(EnvelopeResponse(error_code=Code.UNKNOWN_SERVER_ERROR))
+        told = self.refuse(Code.UNKNOWN_SERVER_ERROR)
         return CloseConnection(context=self, problem=problem, instead=told)
 
 
