@@ -9,6 +9,7 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.freeing import Rows, Table
 from firnline.base.ids import METADATA_TOPIC
 from firnline.config.define import TYPE_IDS
 from firnline.config.layers import (
@@ -61,8 +62,8 @@ def handle(
 
 def _answer(node: "AnyNode", context: RequestContext, request: DescribeConfigsRequest) -> Slices:
     """A resource that is named again is answered again, as in Kafka, with what was found the first time."""
-    results: list[DescribeConfigsResult] = []
-    found: dict[tuple[object, ...], DescribeConfigsResult] = {}
+    results: list[DescribeConfigsResult] = Rows()
+    found: dict[tuple[object, ...], DescribeConfigsResult] = Table()
     count = 0
     for resource in request.resources:
         if count >= _SETTINGS_PER_SLICE:
@@ -95,9 +96,9 @@ def _result(
         result.error_code, result.error_message = entries.code, entries.why
         return result
     keys = resource.configuration_keys
-    result.configs = [
+    result.configs = Rows(
         _config(entry, request) for entry in entries if not keys or entry.name in keys
-    ]
+    )
     return result
 
 
