@@ -198,9 +198,7 @@ class _Process:
     def _look_after_garbage(self) -> None:
         self._loop.call_later(LOOK_S, self._look_after_garbage)
         assert self._runtime is not None
-        node = self._runtime.node
-        groups = node.groups.group_count if isinstance(node, BrokerNode) else 0
-        self._collector.look(node.quorum, groups)
+        self._collector.look(self._runtime.node.quorum)
 
     def _image(self) -> ClusterImage:
         assert self._runtime is not None

@@ -14,6 +14,7 @@ from firnline.api.slices import Slices, in_slices
 from firnline.api.usual import Fields
 from firnline.base.effects import Appended, Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.freeing import FEW, Rows
 from firnline.base.ids import NO_OFFSET, Uuid
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.broker.produce import Outcome, Recompression, Write
@@ -211,12 +212,13 @@ def _told(
     request: ProduceRequest,
     outcomes: list[Outcome],
 ) -> Slices:
-    responses = []
+    new: type[list[Any]] = Rows if len(outcomes) > FEW else list
+    responses: list[TopicProduceResponse] = new()
     leaders: dict[int, None] = {}
     rest = iter(outcomes)
     left = _TOLD_PER_SLICE
     for topic in request.topic_data:
-        partitions = []
+        partitions: list[PartitionProduceResponse] = new()
         for data in topic.partition_data:
             outcome = next(rest)
             left -= 1

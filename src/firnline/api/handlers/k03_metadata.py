@@ -12,6 +12,7 @@ from firnline.api.handlers.k60_describe_cluster import ALL_CLUSTER_OPERATIONS
 from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects, EnsureTopic
 from firnline.base.errors import Code, KafkaError
+from firnline.base.freeing import Rows
 from firnline.base.ids import INTERNAL_TOPICS, ZERO_UUID
 from firnline.broker.leaders import any_broker
 from firnline.controller.topic_names import creation_problem, name_problem
@@ -132,7 +133,7 @@ def _answer(
         found = (image.topics_by_name[name] for name in sorted(image.topics_by_name))
     else:
         found = (_asked(image, context, topic, errors) for topic in wanted)
-    topics = []
+    topics: list[MetadataResponseTopic] = Rows()
     count = 0
     for each in found:
         if count >= _ROWS_PER_SLICE:
@@ -144,7 +145,7 @@ def _answer(
             continue
         topic = _topic(each)
         topics.append(topic)
-        rows: list[MetadataResponsePartition] = []
+        rows: list[MetadataResponsePartition] = Rows()
         topic.partitions = rows
         for number in sorted(each.partitions):
             rows.append(_partition(image, context, reachable, number, each.partitions[number]))

@@ -5,9 +5,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from firnline.api.context import RequestContext
-from firnline.api.slices import Slices, in_slices, taken_out
+from firnline.api.slices import Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code, KafkaError
+from firnline.base.freeing import Rows
 from firnline.base.ids import NO_OFFSET
 from firnline.base.limits import WAIT_MAX_MS
 from firnline.protocol.messages.k21_delete_records import (
@@ -40,8 +41,8 @@ def handle(
 def _delete(
     node: "BrokerNode", context: RequestContext, request: DeleteRecordsRequest, now_ms: int
 ) -> Slices:
-    topics: list[DeleteRecordsTopicResult] = []
-    waiting: list[Waiting] = []
+    topics: list[DeleteRecordsTopicResult] = Rows()
+    waiting: list[Waiting] = Rows()
 
     @context.makes_replies
     def replicated(waiting: Sequence[Waiting], lows: list[int | KafkaError], at_ms: int) -> Effects:
@@ -65,14 +66,14 @@ def _delete(
         )
 
     count = 0
-    for topic in taken_out(request.topics):
-        rows: list[DeleteRecordsPartitionResult] = []
+    for topic in request.topics:
+        rows: list[DeleteRecordsPartitionResult] = Rows()
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
         if count >= _ROWS_PER_SLICE:
             now_ms = yield []
             count = 0
         count += 1
-        for part in taken_out(topic.partitions):
+        for part in topic.partitions:
             if count >= _ROWS_PER_SLICE:
                 now_ms = yield []
                 count = 0
@@ -101,7 +102,7 @@ def _refuse(
     waiting: Sequence[Waiting], refusal: Callable[[Deleted], KafkaError | None]
 ) -> list[Waiting]:
     """Say what refuses them now to those where something does; return the others."""
-    left = []
+    left: list[Waiting] = Rows()
     for row, each in waiting:
         error = refusal(each)
         if error is None:

@@ -7,6 +7,7 @@ from firnline.api.context import RequestContext
 from firnline.api.slices import Outstanding, Slices, in_slices
 from firnline.base.effects import Effects
 from firnline.base.errors import Code
+from firnline.base.freeing import Rows
 from firnline.protocol.messages.k42_delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -32,7 +33,7 @@ def handle(
 def _delete(
     node: "BrokerNode", context: RequestContext, request: DeleteGroupsRequest, now_ms: int
 ) -> Slices:
-    rows: list[DeletableGroupResult] = []
+    rows: list[DeletableGroupResult] = Rows()
 
     @context.makes_replies
     def finish() -> Effects:
