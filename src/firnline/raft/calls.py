@@ -146,12 +146,12 @@ class Gate:
         self.is_saving, self._began_ms = True, now_ms
         self._held = [effect for effect in effects if isinstance(effect, Reply | Send)]
         local = [effect for effect in effects if not isinstance(effect, Reply | Send)]
-        local += self._store.save(state, partial(self._on_saved, state), now_ms)
+        saving = self._store.save(state, partial(self._on_saved, state), now_ms)
         if self.is_saving:
             self._is_slow_set = True
             at_ms = now_ms + SLOW_SAVE_MS
             local.append(SetTimer(key=_SLOW, at_ms=at_ms, then=self._on_slow))
-        return local
+        return local + saving
 
     def _on_saved(self, state: ElectionState, problem: Exception | None, now_ms: int) -> Effects:
         if problem is not None:

@@ -26,6 +26,7 @@ class LargeNode(Harness):
     def __init__(self, names: Sequence[str] = NAMES) -> None:
         self.steps: list[int] = []
         super().__init__()
+        self.fs.kept.files_max = 100_000  # as many descriptors as logs, as a server has them
         for name in names:
             topic = CreatableTopic(name=name, num_partitions=PARTITIONS, replication_factor=1)
             self.send(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)

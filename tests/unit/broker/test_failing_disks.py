@@ -317,7 +317,7 @@ def test_topics_that_need_more_files_than_may_be_opened_are_refused_in_words() -
 
     refused = create("large", 4)
     assert refused.error_code == Code.POLICY_VIOLATION
-    assert "node 1 can open 3 more files, and this takes 4" in refused.error_message
+    assert "node 1 may have 3 more logs, and this takes 4" in refused.error_message
     assert "LimitNOFILE" in refused.error_message
     assert create("t", 3).error_code == 0
     assert create("t", 9).error_code == Code.TOPIC_ALREADY_EXISTS
