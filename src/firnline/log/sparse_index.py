@@ -209,12 +209,15 @@ class SparseIndex:
         those around it cannot be.
         """
         wanted = max(0, offset - self.base_offset)
-        if self._below and (self._keys, self._values)[column][0] >= wanted:
-            number = self._block_with(column, wanted - 1)
-            keys, values = self._block(number)
-            self._keys, self._values = keys[:_BLOCK], values[:_BLOCK]
-            self._below = number * _BLOCK
-        keep = bisect_left((self._keys, self._values)[column], wanted)
+        columns, below = (self._keys, self._values), self._below
+        if below and columns[column][0] >= wanted:
+            below = self._block_with(column, wanted - 1) * _BLOCK
+            keys, values = self._block(below // _BLOCK)
+            columns = keys[:_BLOCK], values[:_BLOCK]
+        keep = bisect_left(columns[column], wanted)
+        if below and keep == 1:  # one that is too low for its place shows by those before it
+            self._block(below // _BLOCK - 1)
+        (self._keys, self._values), self._below = columns, below
         del self._keys[keep:], self._values[keep:]
         self._written = min(self._written, self._below + keep)
         return self._written * self.entry_bytes

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from firnline.base.effects import Effects, SetTimer, Submit
-from firnline.base.errors import KafkaError, StorageError
+from firnline.base.errors import KafkaError, RecordsCut, StorageError
 from firnline.base.ids import NO_OFFSET
 from firnline.base.ports import Fs
 from firnline.log.epochs import Entries
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from firnline.log.log import Log
 
 Done = Callable[[StorageError | None, int], Effects]
-_FULL_POOL_MS = 100
+_AGAIN_MS = 100  # where the pool is full, or the process has no descriptor
 
 
 class Cut(Protocol):
@@ -159,8 +159,8 @@ class Truncation:
         return [Submit(name=f"truncate {path}", pool="disk", work=work, then=self._files_are_cut)]
 
     def _files_are_cut(self, result: Any, now_ms: int) -> Effects:
-        if isinstance(result, KafkaError):  # the pool is full
-            return [SetTimer(key=self._timer, at_ms=now_ms + _FULL_POOL_MS, then=self._submit)]
+        if isinstance(result, KafkaError) or _may_come(result):
+            return [SetTimer(key=self._timer, at_ms=now_ms + _AGAIN_MS, then=self._submit)]
         if isinstance(result, Exception):
             return self._over(result, now_ms)
         return self._take(self._cut.end(), self._end, now_ms)
@@ -196,6 +196,13 @@ class Truncation:
         for then in self._waiters:
             effects += then(now_ms)
         return effects
+
+
+def _may_come(result: Any) -> bool:
+    """Whether a thread had no descriptor: what was cut by then is cut again, and no disk has failed."""
+    if isinstance(result, RecordsCut):
+        return False
+    return isinstance(result, StorageError) and result.is_want_of_descriptors
 
 
 def _nothing(problem: StorageError | None, now_ms: int) -> Effects:

@@ -93,6 +93,12 @@ def _close_all() -> None:
         os.close(fd)
 
 
+def _close_waiting() -> None:
+    with contextlib.suppress(queue.Empty):
+        while True:
+            os.close(_to_close.get_nowait())
+
+
 class RealFile:
     """One open descriptor. It closes itself when nothing refers to it: a slice of a removed segment
     that still waits in a socket keeps the bytes alive."""
@@ -253,7 +259,10 @@ class RealFs:
     def _give_back(self) -> bool:
         """There is no descriptor left: take some of those that are only kept."""
         is_of_the_loop = threading.get_ident() == self._loop_thread
-        return is_of_the_loop and self.kept.give_back(_GIVEN_BACK) > 0
+        if not is_of_the_loop or not self.kept.give_back(_GIVEN_BACK):
+            return False
+        _close_waiting()  # the thread would have a turn when it is too late
+        return True
 
     def keep(self, file: File, let_go: LetGo) -> None:
         self.kept.keep(file, let_go)

@@ -201,6 +201,19 @@ def test_groups_are_loaded_from_a_segment_whose_index_is_built_meanwhile() -> No
     assert harness.node.hosted.rebuilds._wanted == {}
 
 
+def test_groups_are_loaded_where_compaction_takes_away_the_segment_whose_index_is_built() -> None:
+    """They had no coordinator until the next try."""
+    harness = node()
+    sound = b"".join(data for data, _ in loading(harness))
+    damage(harness)
+    batches = batches_of(harness.node.hosted.by_name["t", 0])
+    assert next(batches) == b""
+    old = segment_of(harness)
+    new = Segment.load(harness.fs, f"{DATA}/t-0", 0, rules=old.rules, now_ms=START_MS)
+    log_of(harness)._segments.replace_run([0], new)
+    assert b"".join(batches) == sound
+
+
 def test_groups_are_not_loaded_from_a_segment_whose_index_cannot_be_built() -> None:
     harness = node()
     damage(harness)

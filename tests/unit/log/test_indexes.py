@@ -384,6 +384,27 @@ def test_no_entry_is_kept_of_those_that_cannot_be_where_an_index_is_cut(fs: Cras
     assert len(index) == MANY, "nothing of it was dropped"
 
 
+@pytest.mark.parametrize("block", [1, 5, 8])
+@pytest.mark.parametrize("made", [many_offsets, many_times])
+def test_no_entry_is_kept_that_is_too_low_for_its_place_where_an_index_is_cut(
+    made: Callable[[CrashableFs], AnyIndex], block: int, fs: CrashableFs
+) -> None:
+    """The log would have a greatest timestamp that none of its batches has; block 8 is in memory."""
+    whole = made(fs)
+    whole.write()
+    slot, is_times = 1024 * block, isinstance(whole, TimeIndex)
+    data = bytearray(raw(fs, "/i/x"))
+    at = slot * whole.entry_bytes + (8 if is_times else 0)
+    data[at : at + 4] = struct.pack(">i", 2)
+    rewrite(fs, "/i/x", bytes(data))
+    index = loaded(type(whole), fs)
+    assert index is not None
+    entry = whole.entries()[slot - 20]
+    with pytest.raises(EntriesDamaged):
+        index.truncate_to(entry[1] if is_times else entry[0])
+    assert len(index) == MANY, "nothing of it was dropped"
+
+
 def test_what_somebody_does_to_the_file_of_an_index_in_use_is_found_out(fs: CrashableFs) -> None:
     many_offsets(fs).write()
     sound = raw(fs, "/i/x")

@@ -311,6 +311,33 @@ def test_many_producers_that_come_from_the_tier_are_taken_over_in_slices() -> No
     assert log.producers.end_offset == 3_500
 
 
+@pytest.mark.parametrize("left", range(4))
+@pytest.mark.parametrize("offset", [17, 0])
+def test_a_log_is_cut_when_there_are_descriptors_again(
+    offset: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that had none left the log half cut, and its directory was taken for failed."""
+
+    def cut(log: Log) -> Truncation | None:
+        return log.truncation_to(offset) if offset else log.beginning_at(0, now_ms=NOW)
+
+    fs, wanted = CrashableFs(), written(CrashableFs())
+    Run(wanted, cut(wanted)).go_on()
+    log = written(fs)
+    run, count, real = Run(log, cut(log)), [left], CrashableFs.open
+
+    def none_left(fs: CrashableFs, path: str, **options: bool) -> Any:
+        count[0] -= 1
+        if count[0] == -1:
+            raise StorageError("cannot open", path=path, error="EMFILE")
+        return real(fs, path, **options)
+
+    monkeypatch.setattr(CrashableFs, "open", none_left)
+    run.go_on()
+    assert (run.outcome, log.is_half_cut) == ([None], False)
+    assert facts(log) == facts(wanted)
+
+
 def test_a_full_pool_is_asked_again() -> None:
     log = written(CrashableFs())
     run = Run(log, log.truncation_to(5))

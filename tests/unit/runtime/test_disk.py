@@ -14,6 +14,7 @@ from firnline.base.errors import StorageError
 from firnline.base.ports import File
 from firnline.base.slices import FileSlice
 from firnline.base.units import MIB
+from firnline.runtime import disk
 from firnline.runtime.disk import RealFs, close_off_the_loop
 
 
@@ -224,6 +225,27 @@ def test_without_a_descriptor_those_that_are_only_kept_give_way(
     kept.file = fs.open(f"{root}/a")  # not one that is told to let go
     with pytest.raises(StorageError, match="EMFILE"):
         fs.open(f"{root}/b", create=True)
+
+
+def test_a_large_file_that_gives_way_is_closed_before_the_next_is_opened(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large ones are closed by a thread, and it may not have had a turn by then."""
+    monkeypatch.setattr(disk, "_closing", [threading.current_thread()])
+    monkeypatch.setattr(disk, "_to_close", queue.SimpleQueue())
+    fs = RealFs()
+    kept = Keeper(fs, f"{root}/kept")
+    assert kept.file is not None
+    kept.file.append(bytes(MIB))
+    own, real = f"/proc/self/fd/{kept.file.fileno()}", os.open
+
+    def none_left(path: str, *options: int) -> int:
+        if os.path.exists(own):
+            raise OSError(errno.EMFILE, "too many open files")
+        return real(path, *options)
+
+    monkeypatch.setattr(os, "open", none_left)
+    assert fs.open(f"{root}/a", create=True).size() == 0
 
 
 def test_a_thread_that_opens_a_file_takes_none_from_the_loop(root: str) -> None:
